@@ -1,0 +1,1 @@
+"""Stubs generated from `protos/memoryd/v1`; `make protos` makes them anew."""

@@ -1,0 +1,551 @@
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from memoryd.v1 import memory_pb2 as _memory_pb2
+from memoryd.v1 import sync_event_pb2 as _sync_event_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class WorkspaceAccess(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKSPACE_ACCESS_UNSPECIFIED: _ClassVar[WorkspaceAccess]
+    WORKSPACE_ACCESS_READ_WRITE: _ClassVar[WorkspaceAccess]
+    WORKSPACE_ACCESS_READ_ONLY: _ClassVar[WorkspaceAccess]
+    WORKSPACE_ACCESS_NONE: _ClassVar[WorkspaceAccess]
+
+class TurnKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TURN_KIND_UNSPECIFIED: _ClassVar[TurnKind]
+    TURN_KIND_USER: _ClassVar[TurnKind]
+    TURN_KIND_HEARTBEAT: _ClassVar[TurnKind]
+    TURN_KIND_CLI: _ClassVar[TurnKind]
+
+class FlushReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FLUSH_REASON_UNSPECIFIED: _ClassVar[FlushReason]
+    FLUSH_REASON_TOKEN_THRESHOLD: _ClassVar[FlushReason]
+    FLUSH_REASON_TRANSCRIPT_SIZE: _ClassVar[FlushReason]
+    FLUSH_REASON_DISABLED: _ClassVar[FlushReason]
+    FLUSH_REASON_WORKSPACE_NOT_WRITABLE: _ClassVar[FlushReason]
+    FLUSH_REASON_HEARTBEAT_TURN: _ClassVar[FlushReason]
+    FLUSH_REASON_CLI_TURN: _ClassVar[FlushReason]
+    FLUSH_REASON_ALREADY_FLUSHED: _ClassVar[FlushReason]
+    FLUSH_REASON_TOKENS_UNKNOWN: _ClassVar[FlushReason]
+    FLUSH_REASON_BELOW_THRESHOLD: _ClassVar[FlushReason]
+    FLUSH_REASON_NO_THRESHOLD: _ClassVar[FlushReason]
+
+class FileState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FILE_STATE_UNSPECIFIED: _ClassVar[FileState]
+    FILE_STATE_INDEXED: _ClassVar[FileState]
+    FILE_STATE_PENDING: _ClassVar[FileState]
+    FILE_STATE_STALE: _ClassVar[FileState]
+    FILE_STATE_FAILED: _ClassVar[FileState]
+    FILE_STATE_GONE: _ClassVar[FileState]
+WORKSPACE_ACCESS_UNSPECIFIED: WorkspaceAccess
+WORKSPACE_ACCESS_READ_WRITE: WorkspaceAccess
+WORKSPACE_ACCESS_READ_ONLY: WorkspaceAccess
+WORKSPACE_ACCESS_NONE: WorkspaceAccess
+TURN_KIND_UNSPECIFIED: TurnKind
+TURN_KIND_USER: TurnKind
+TURN_KIND_HEARTBEAT: TurnKind
+TURN_KIND_CLI: TurnKind
+FLUSH_REASON_UNSPECIFIED: FlushReason
+FLUSH_REASON_TOKEN_THRESHOLD: FlushReason
+FLUSH_REASON_TRANSCRIPT_SIZE: FlushReason
+FLUSH_REASON_DISABLED: FlushReason
+FLUSH_REASON_WORKSPACE_NOT_WRITABLE: FlushReason
+FLUSH_REASON_HEARTBEAT_TURN: FlushReason
+FLUSH_REASON_CLI_TURN: FlushReason
+FLUSH_REASON_ALREADY_FLUSHED: FlushReason
+FLUSH_REASON_TOKENS_UNKNOWN: FlushReason
+FLUSH_REASON_BELOW_THRESHOLD: FlushReason
+FLUSH_REASON_NO_THRESHOLD: FlushReason
+FILE_STATE_UNSPECIFIED: FileState
+FILE_STATE_INDEXED: FileState
+FILE_STATE_PENDING: FileState
+FILE_STATE_STALE: FileState
+FILE_STATE_FAILED: FileState
+FILE_STATE_GONE: FileState
+
+class MemorySearchRequest(_message.Message):
+    __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    MAX_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    MIN_SCORE_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SNIPPET_CHARS_FIELD_NUMBER: _ClassVar[int]
+    EXPLAIN_FIELD_NUMBER: _ClassVar[int]
+    SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
+    CITATIONS_FIELD_NUMBER: _ClassVar[int]
+    MIN_REVISION_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOTAL_CHARS_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    query: str
+    max_results: int
+    min_score: float
+    sources: _containers.RepeatedScalarFieldContainer[_memory_pb2.Source]
+    mode: _memory_pb2.SearchMode
+    max_snippet_chars: int
+    explain: bool
+    session_key: str
+    citations: _memory_pb2.CitationMode
+    min_revision: int
+    max_total_chars: int
+    now: _timestamp_pb2.Timestamp
+    def __init__(self, agent_id: _Optional[str] = ..., query: _Optional[str] = ..., max_results: _Optional[int] = ..., min_score: _Optional[float] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., mode: _Optional[_Union[_memory_pb2.SearchMode, str]] = ..., max_snippet_chars: _Optional[int] = ..., explain: bool = ..., session_key: _Optional[str] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ..., min_revision: _Optional[int] = ..., max_total_chars: _Optional[int] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class MemorySearchResponse(_message.Message):
+    __slots__ = ("results", "info")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    INFO_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_memory_pb2.SearchResult]
+    info: _memory_pb2.SearchInfo
+    def __init__(self, results: _Optional[_Iterable[_Union[_memory_pb2.SearchResult, _Mapping]]] = ..., info: _Optional[_Union[_memory_pb2.SearchInfo, _Mapping]] = ...) -> None: ...
+
+class MemoryGetRequest(_message.Message):
+    __slots__ = ("agent_id", "path", "start_line", "line_count")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    START_LINE_FIELD_NUMBER: _ClassVar[int]
+    LINE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    path: str
+    start_line: int
+    line_count: int
+    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., start_line: _Optional[int] = ..., line_count: _Optional[int] = ...) -> None: ...
+
+class MemoryGetResponse(_message.Message):
+    __slots__ = ("path", "text", "start_line", "end_line", "total_lines", "next_start_line", "truncated")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    START_LINE_FIELD_NUMBER: _ClassVar[int]
+    END_LINE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_LINES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_START_LINE_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    text: str
+    start_line: int
+    end_line: int
+    total_lines: int
+    next_start_line: int
+    truncated: bool
+    def __init__(self, path: _Optional[str] = ..., text: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., total_lines: _Optional[int] = ..., next_start_line: _Optional[int] = ..., truncated: bool = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ("agent_id", "probe")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    probe: bool
+    def __init__(self, agent_id: _Optional[str] = ..., probe: bool = ...) -> None: ...
+
+class StatusResponse(_message.Message):
+    __slots__ = ("service", "agent_id", "workspace", "configured_backend", "active_backend", "degradations", "index", "embedding", "vector", "fulltext", "cache", "batch", "watchers", "qmd", "active_sync", "source_issues", "failed_files")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURED_BACKEND_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_BACKEND_FIELD_NUMBER: _ClassVar[int]
+    DEGRADATIONS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDING_FIELD_NUMBER: _ClassVar[int]
+    VECTOR_FIELD_NUMBER: _ClassVar[int]
+    FULLTEXT_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    WATCHERS_FIELD_NUMBER: _ClassVar[int]
+    QMD_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_SYNC_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_ISSUES_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FILES_FIELD_NUMBER: _ClassVar[int]
+    service: _memory_pb2.ServiceStatus
+    agent_id: str
+    workspace: str
+    configured_backend: _memory_pb2.Backend
+    active_backend: _memory_pb2.Backend
+    degradations: _containers.RepeatedCompositeFieldContainer[_memory_pb2.Degradation]
+    index: _memory_pb2.IndexStatus
+    embedding: _memory_pb2.EmbeddingStatus
+    vector: _memory_pb2.VectorStatus
+    fulltext: _memory_pb2.FulltextStatus
+    cache: _memory_pb2.CacheStatus
+    batch: _memory_pb2.BatchStatus
+    watchers: _containers.RepeatedCompositeFieldContainer[_memory_pb2.WatcherStatus]
+    qmd: _memory_pb2.QmdStatus
+    active_sync: ActiveSync
+    source_issues: _containers.RepeatedScalarFieldContainer[str]
+    failed_files: _containers.RepeatedCompositeFieldContainer[_sync_event_pb2.SyncFileFailed]
+    def __init__(self, service: _Optional[_Union[_memory_pb2.ServiceStatus, _Mapping]] = ..., agent_id: _Optional[str] = ..., workspace: _Optional[str] = ..., configured_backend: _Optional[_Union[_memory_pb2.Backend, str]] = ..., active_backend: _Optional[_Union[_memory_pb2.Backend, str]] = ..., degradations: _Optional[_Iterable[_Union[_memory_pb2.Degradation, _Mapping]]] = ..., index: _Optional[_Union[_memory_pb2.IndexStatus, _Mapping]] = ..., embedding: _Optional[_Union[_memory_pb2.EmbeddingStatus, _Mapping]] = ..., vector: _Optional[_Union[_memory_pb2.VectorStatus, _Mapping]] = ..., fulltext: _Optional[_Union[_memory_pb2.FulltextStatus, _Mapping]] = ..., cache: _Optional[_Union[_memory_pb2.CacheStatus, _Mapping]] = ..., batch: _Optional[_Union[_memory_pb2.BatchStatus, _Mapping]] = ..., watchers: _Optional[_Iterable[_Union[_memory_pb2.WatcherStatus, _Mapping]]] = ..., qmd: _Optional[_Union[_memory_pb2.QmdStatus, _Mapping]] = ..., active_sync: _Optional[_Union[ActiveSync, _Mapping]] = ..., source_issues: _Optional[_Iterable[str]] = ..., failed_files: _Optional[_Iterable[_Union[_sync_event_pb2.SyncFileFailed, _Mapping]]] = ...) -> None: ...
+
+class ActiveSync(_message.Message):
+    __slots__ = ("sync_id", "mode", "trigger", "progress")
+    SYNC_ID_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    TRIGGER_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    sync_id: str
+    mode: _sync_event_pb2.SyncMode
+    trigger: _sync_event_pb2.SyncTrigger
+    progress: _sync_event_pb2.SyncProgress
+    def __init__(self, sync_id: _Optional[str] = ..., mode: _Optional[_Union[_sync_event_pb2.SyncMode, str]] = ..., trigger: _Optional[_Union[_sync_event_pb2.SyncTrigger, str]] = ..., progress: _Optional[_Union[_sync_event_pb2.SyncProgress, _Mapping]] = ...) -> None: ...
+
+class SyncRequest(_message.Message):
+    __slots__ = ("agent_id", "mode", "trigger", "cursor", "on_disconnect", "heartbeat_interval", "dry_run", "sources", "reason", "transcript", "session_key")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    TRIGGER_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    ON_DISCONNECT_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    mode: _sync_event_pb2.SyncMode
+    trigger: _sync_event_pb2.SyncTrigger
+    cursor: str
+    on_disconnect: _sync_event_pb2.OnDisconnect
+    heartbeat_interval: _duration_pb2.Duration
+    dry_run: bool
+    sources: _containers.RepeatedScalarFieldContainer[_memory_pb2.Source]
+    reason: str
+    transcript: str
+    session_key: str
+    def __init__(self, agent_id: _Optional[str] = ..., mode: _Optional[_Union[_sync_event_pb2.SyncMode, str]] = ..., trigger: _Optional[_Union[_sync_event_pb2.SyncTrigger, str]] = ..., cursor: _Optional[str] = ..., on_disconnect: _Optional[_Union[_sync_event_pb2.OnDisconnect, str]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., dry_run: bool = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., reason: _Optional[str] = ..., transcript: _Optional[str] = ..., session_key: _Optional[str] = ...) -> None: ...
+
+class SyncResponse(_message.Message):
+    __slots__ = ("sync_id", "sequence", "cursor", "time", "started", "progress", "file_failed", "heartbeat", "completed")
+    SYNC_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    FILE_FAILED_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    sync_id: str
+    sequence: int
+    cursor: str
+    time: _timestamp_pb2.Timestamp
+    started: _sync_event_pb2.SyncStarted
+    progress: _sync_event_pb2.SyncProgress
+    file_failed: _sync_event_pb2.SyncFileFailed
+    heartbeat: _sync_event_pb2.SyncHeartbeat
+    completed: _sync_event_pb2.SyncCompleted
+    def __init__(self, sync_id: _Optional[str] = ..., sequence: _Optional[int] = ..., cursor: _Optional[str] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., started: _Optional[_Union[_sync_event_pb2.SyncStarted, _Mapping]] = ..., progress: _Optional[_Union[_sync_event_pb2.SyncProgress, _Mapping]] = ..., file_failed: _Optional[_Union[_sync_event_pb2.SyncFileFailed, _Mapping]] = ..., heartbeat: _Optional[_Union[_sync_event_pb2.SyncHeartbeat, _Mapping]] = ..., completed: _Optional[_Union[_sync_event_pb2.SyncCompleted, _Mapping]] = ...) -> None: ...
+
+class WatchIndexRequest(_message.Message):
+    __slots__ = ("agent_id", "heartbeat_interval")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    heartbeat_interval: _duration_pb2.Duration
+    def __init__(self, agent_id: _Optional[str] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class WatchIndexResponse(_message.Message):
+    __slots__ = ("agent_id", "time", "state", "index_revision", "dirty", "pending_files", "active_sync", "watchers", "heartbeat")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
+    DIRTY_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FILES_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_SYNC_FIELD_NUMBER: _ClassVar[int]
+    WATCHERS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    time: _timestamp_pb2.Timestamp
+    state: _memory_pb2.IndexState
+    index_revision: int
+    dirty: bool
+    pending_files: int
+    active_sync: ActiveSync
+    watchers: _containers.RepeatedCompositeFieldContainer[_memory_pb2.WatcherStatus]
+    heartbeat: bool
+    def __init__(self, agent_id: _Optional[str] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[_memory_pb2.IndexState, str]] = ..., index_revision: _Optional[int] = ..., dirty: bool = ..., pending_files: _Optional[int] = ..., active_sync: _Optional[_Union[ActiveSync, _Mapping]] = ..., watchers: _Optional[_Iterable[_Union[_memory_pb2.WatcherStatus, _Mapping]]] = ..., heartbeat: bool = ...) -> None: ...
+
+class FlushDecisionRequest(_message.Message):
+    __slots__ = ("agent_id", "total_tokens", "total_tokens_fresh", "incoming_prompt_tokens", "last_output_tokens", "context_window_tokens", "reserve_tokens_floor", "effective_reserve_tokens", "soft_threshold_tokens", "transcript_bytes", "compaction_count", "last_flush_compaction_count", "workspace_access", "turn_kind", "time_zone", "now")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_TOKENS_FRESH_FIELD_NUMBER: _ClassVar[int]
+    INCOMING_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LAST_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RESERVE_TOKENS_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    EFFECTIVE_RESERVE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SOFT_THRESHOLD_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMPACTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAST_FLUSH_COMPACTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_ACCESS_FIELD_NUMBER: _ClassVar[int]
+    TURN_KIND_FIELD_NUMBER: _ClassVar[int]
+    TIME_ZONE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    total_tokens: int
+    total_tokens_fresh: bool
+    incoming_prompt_tokens: int
+    last_output_tokens: int
+    context_window_tokens: int
+    reserve_tokens_floor: int
+    effective_reserve_tokens: int
+    soft_threshold_tokens: int
+    transcript_bytes: int
+    compaction_count: int
+    last_flush_compaction_count: int
+    workspace_access: WorkspaceAccess
+    turn_kind: TurnKind
+    time_zone: str
+    now: _timestamp_pb2.Timestamp
+    def __init__(self, agent_id: _Optional[str] = ..., total_tokens: _Optional[int] = ..., total_tokens_fresh: bool = ..., incoming_prompt_tokens: _Optional[int] = ..., last_output_tokens: _Optional[int] = ..., context_window_tokens: _Optional[int] = ..., reserve_tokens_floor: _Optional[int] = ..., effective_reserve_tokens: _Optional[int] = ..., soft_threshold_tokens: _Optional[int] = ..., transcript_bytes: _Optional[int] = ..., compaction_count: _Optional[int] = ..., last_flush_compaction_count: _Optional[int] = ..., workspace_access: _Optional[_Union[WorkspaceAccess, str]] = ..., turn_kind: _Optional[_Union[TurnKind, str]] = ..., time_zone: _Optional[str] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class FlushPrompts(_message.Message):
+    __slots__ = ("system", "user", "silent_reply")
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    SILENT_REPLY_FIELD_NUMBER: _ClassVar[int]
+    system: str
+    user: str
+    silent_reply: str
+    def __init__(self, system: _Optional[str] = ..., user: _Optional[str] = ..., silent_reply: _Optional[str] = ...) -> None: ...
+
+class FlushDecisionResponse(_message.Message):
+    __slots__ = ("flush", "reason", "threshold_tokens", "projected_tokens", "remaining_tokens", "prompts", "target_path", "flush_compaction_count", "inputs")
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROJECTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_PATH_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_COMPACTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    flush: bool
+    reason: FlushReason
+    threshold_tokens: int
+    projected_tokens: int
+    remaining_tokens: int
+    prompts: FlushPrompts
+    target_path: str
+    flush_compaction_count: int
+    inputs: FlushDecisionRequest
+    def __init__(self, flush: bool = ..., reason: _Optional[_Union[FlushReason, str]] = ..., threshold_tokens: _Optional[int] = ..., projected_tokens: _Optional[int] = ..., remaining_tokens: _Optional[int] = ..., prompts: _Optional[_Union[FlushPrompts, _Mapping]] = ..., target_path: _Optional[str] = ..., flush_compaction_count: _Optional[int] = ..., inputs: _Optional[_Union[FlushDecisionRequest, _Mapping]] = ...) -> None: ...
+
+class MemoryAppendRequest(_message.Message):
+    __slots__ = ("agent_id", "text", "path", "idempotency_key", "heading", "time_zone", "now")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADING_FIELD_NUMBER: _ClassVar[int]
+    TIME_ZONE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    text: str
+    path: str
+    idempotency_key: str
+    heading: str
+    time_zone: str
+    now: _timestamp_pb2.Timestamp
+    def __init__(self, agent_id: _Optional[str] = ..., text: _Optional[str] = ..., path: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., heading: _Optional[str] = ..., time_zone: _Optional[str] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class MemoryAppendResponse(_message.Message):
+    __slots__ = ("path", "start_line", "end_line", "index_revision", "already_appended")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    START_LINE_FIELD_NUMBER: _ClassVar[int]
+    END_LINE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_APPENDED_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    start_line: int
+    end_line: int
+    index_revision: int
+    already_appended: bool
+    def __init__(self, path: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., index_revision: _Optional[int] = ..., already_appended: bool = ...) -> None: ...
+
+class MemoryForgetRequest(_message.Message):
+    __slots__ = ("agent_id", "path", "session_id", "text", "delete_source")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    DELETE_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    path: str
+    session_id: str
+    text: str
+    delete_source: bool
+    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., session_id: _Optional[str] = ..., text: _Optional[str] = ..., delete_source: bool = ...) -> None: ...
+
+class MemoryForgetResponse(_message.Message):
+    __slots__ = ("chunks", "keyword_entries", "vectors", "cached_embeddings", "qmd_documents", "source_files", "index_revision")
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    KEYWORD_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    QMD_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FILES_FIELD_NUMBER: _ClassVar[int]
+    INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
+    keyword_entries: int
+    vectors: int
+    cached_embeddings: int
+    qmd_documents: int
+    source_files: int
+    index_revision: int
+    def __init__(self, chunks: _Optional[int] = ..., keyword_entries: _Optional[int] = ..., vectors: _Optional[int] = ..., cached_embeddings: _Optional[int] = ..., qmd_documents: _Optional[int] = ..., source_files: _Optional[int] = ..., index_revision: _Optional[int] = ...) -> None: ...
+
+class SessionContextRequest(_message.Message):
+    __slots__ = ("agent_id", "session_key", "time_zone", "now", "max_total_chars", "include_recall_prompt")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
+    TIME_ZONE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOTAL_CHARS_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_RECALL_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    session_key: str
+    time_zone: str
+    now: _timestamp_pb2.Timestamp
+    max_total_chars: int
+    include_recall_prompt: bool
+    def __init__(self, agent_id: _Optional[str] = ..., session_key: _Optional[str] = ..., time_zone: _Optional[str] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., max_total_chars: _Optional[int] = ..., include_recall_prompt: bool = ...) -> None: ...
+
+class SessionContextFile(_message.Message):
+    __slots__ = ("path", "text", "truncated", "exists")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    EXISTS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    text: str
+    truncated: bool
+    exists: bool
+    def __init__(self, path: _Optional[str] = ..., text: _Optional[str] = ..., truncated: bool = ..., exists: bool = ...) -> None: ...
+
+class ToolSchema(_message.Message):
+    __slots__ = ("name", "description", "parameters_json")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_JSON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    parameters_json: str
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., parameters_json: _Optional[str] = ...) -> None: ...
+
+class SessionContextResponse(_message.Message):
+    __slots__ = ("files", "recall_prompt", "tool_schemas")
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    RECALL_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    TOOL_SCHEMAS_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.RepeatedCompositeFieldContainer[SessionContextFile]
+    recall_prompt: str
+    tool_schemas: _containers.RepeatedCompositeFieldContainer[ToolSchema]
+    def __init__(self, files: _Optional[_Iterable[_Union[SessionContextFile, _Mapping]]] = ..., recall_prompt: _Optional[str] = ..., tool_schemas: _Optional[_Iterable[_Union[ToolSchema, _Mapping]]] = ...) -> None: ...
+
+class SessionArchiveRequest(_message.Message):
+    __slots__ = ("agent_id", "transcript", "slug", "message_count", "time_zone", "now", "session_key")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    SLUG_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TIME_ZONE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    transcript: str
+    slug: str
+    message_count: int
+    time_zone: str
+    now: _timestamp_pb2.Timestamp
+    session_key: str
+    def __init__(self, agent_id: _Optional[str] = ..., transcript: _Optional[str] = ..., slug: _Optional[str] = ..., message_count: _Optional[int] = ..., time_zone: _Optional[str] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., session_key: _Optional[str] = ...) -> None: ...
+
+class SessionArchiveResponse(_message.Message):
+    __slots__ = ("path", "messages", "index_revision")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    messages: int
+    index_revision: int
+    def __init__(self, path: _Optional[str] = ..., messages: _Optional[int] = ..., index_revision: _Optional[int] = ...) -> None: ...
+
+class ListAgentsRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class Agent(_message.Message):
+    __slots__ = ("agent_id", "workspace", "default", "enabled", "index_state")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    INDEX_STATE_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    workspace: str
+    default: bool
+    enabled: bool
+    index_state: _memory_pb2.IndexState
+    def __init__(self, agent_id: _Optional[str] = ..., workspace: _Optional[str] = ..., default: bool = ..., enabled: bool = ..., index_state: _Optional[_Union[_memory_pb2.IndexState, str]] = ...) -> None: ...
+
+class ListAgentsResponse(_message.Message):
+    __slots__ = ("agents", "next_page_token")
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    agents: _containers.RepeatedCompositeFieldContainer[Agent]
+    next_page_token: str
+    def __init__(self, agents: _Optional[_Iterable[_Union[Agent, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class ListFilesRequest(_message.Message):
+    __slots__ = ("agent_id", "page_size", "page_token")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    page_size: int
+    page_token: str
+    def __init__(self, agent_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class File(_message.Message):
+    __slots__ = ("path", "source", "size_bytes", "modified_time", "state", "error", "chunks")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    source: _memory_pb2.Source
+    size_bytes: int
+    modified_time: _timestamp_pb2.Timestamp
+    state: FileState
+    error: str
+    chunks: int
+    def __init__(self, path: _Optional[str] = ..., source: _Optional[_Union[_memory_pb2.Source, str]] = ..., size_bytes: _Optional[int] = ..., modified_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[FileState, str]] = ..., error: _Optional[str] = ..., chunks: _Optional[int] = ...) -> None: ...
+
+class ListFilesResponse(_message.Message):
+    __slots__ = ("files", "next_page_token")
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.RepeatedCompositeFieldContainer[File]
+    next_page_token: str
+    def __init__(self, files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...

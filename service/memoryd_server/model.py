@@ -1,0 +1,89 @@
+"""The value types that every stage shares. No I/O.
+
+Lines are 1-based and inclusive. A `path` is always the display path of a file: relative to the workspace with "/"
+separators, beginning with "../" for files of extra paths outside it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Source(StrEnum):
+    """The kind of text indexed."""
+
+    MEMORY = "memory"
+    SESSIONS = "sessions"
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """What the file system says of a file; equal stats mean that its bytes need not be read again."""
+
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    device: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file that counts as memory: where it is and what `stat` said.
+
+    `root` is an absolute directory and `parts` the components below it; only `sources.contained` opens them.
+    """
+
+    path: str
+    source: Source
+    root: str
+    parts: tuple[str, ...]
+    stat: FileStat
+
+
+@dataclass(frozen=True, slots=True)
+class FileFailure:
+    """A file that could not be indexed, and why."""
+
+    path: str
+    source: Source
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A line range of a file, the unit of indexing.
+
+    `content_hash` is the SHA-256 of the UTF-8 bytes of `text`. `breadcrumb` is the headings above the chunk's first
+    line, joined by " > ", empty when there are none.
+    """
+
+    text: str
+    start_line: int
+    end_line: int
+    content_hash: bytes
+    breadcrumb: str = ""
+
+
+class DegradationKind(StrEnum):
+    """In which way an answer is less than what was asked for; the names of the wire's enum."""
+
+    VECTOR_LEG_SKIPPED = "VECTOR_LEG_SKIPPED"
+    EMBEDDING_FALLBACK = "EMBEDDING_FALLBACK"
+    BACKEND_FALLBACK = "BACKEND_FALLBACK"
+    VECTOR_EXTENSION_MISSING = "VECTOR_EXTENSION_MISSING"
+    FULLTEXT_MISSING = "FULLTEXT_MISSING"
+    IDENTITY_MISMATCH = "IDENTITY_MISMATCH"
+    INDEX_IMPAIRED = "INDEX_IMPAIRED"
+    SOURCE_SKIPPED = "SOURCE_SKIPPED"
+    DEADLINE_CUT = "DEADLINE_CUT"
+    WATCHER_IMPAIRED = "WATCHER_IMPAIRED"
+
+
+@dataclass(frozen=True, slots=True)
+class Degradation:
+    """One way in which an answer or a service is less than what was wanted, and why."""
+
+    kind: DegradationKind
+    wanted: str
+    used: str
+    reason: str

@@ -1,0 +1,153 @@
+# Everything that people and CI run. `make help` lists the targets: the text after "##".
+
+PYTHON ?= python3
+UV ?= uv
+BIN := .venv/bin
+STUBS := clients/python/src/memoryd/v1
+PIP := -m pip --disable-pip-version-check --no-input
+GRPCURL_VERSION := v1.9.3
+HAS_NPM := $(shell command -v npm 2>/dev/null)
+HAS_GO := $(shell command -v go 2>/dev/null)
+LOCK := --generate-hashes --no-header --no-annotate --universal --python-version 3.11
+
+# What is checked and formatted; folders that do not exist yet are left out.
+SOURCES := $(wildcard service clients/python tests benchmarks)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## Lists the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' Makefile
+
+## Running
+
+.PHONY: setup
+setup: .venv/.ready ## Makes .venv with the `memoryd` command in it; quick when nothing changed
+
+.venv/.ready: service/locks/dev.lock pyproject.toml clients/python/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "memoryd needs Python 3.11 or newer as \"$(PYTHON)\"; found: $$($(PYTHON) --version 2>&1 || true)."; \
+		echo "Install it, or name another one: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "Python's venv module is missing. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@test -x $(BIN)/python && $(BIN)/python -c '' 2>/dev/null || { \
+		echo "Making .venv ..."; $(PYTHON) -m venv --clear .venv; }
+	@echo "Installing what service/locks/dev.lock names into .venv ..."
+	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/dev.lock
+	@$(BIN)/python $(PIP) install -q --no-deps --no-build-isolation -e clients/python -e .
+	@touch $@
+
+.PHONY: serve
+serve: setup ## Starts the daemon on the sample workspace, ready to be searched
+	@mkdir -p -m 700 .memoryd
+	$(BIN)/memoryd serve --workspace docs/sample-workspace --state-dir .memoryd --listen unix:.memoryd/memoryd.sock
+
+.PHONY: grpcurl
+grpcurl: ## Installs grpcurl into .tools/bin, where Go is present
+ifeq ($(HAS_GO),)
+	@echo "Skipped: no Go, so no grpcurl. Its tests will be skipped."
+else
+	@test -x .tools/bin/grpcurl || GOBIN="$(CURDIR)/.tools/bin" go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
+endif
+
+## Checking
+
+.PHONY: test
+test: setup skipped ## Runs the tests, but for the slow ones
+	$(BIN)/pytest -q -n 2 -m "not slow"
+
+.PHONY: test-slow
+test-slow: setup skipped ## Runs the slow tests
+	$(BIN)/pytest -q -m slow
+
+.PHONY: skipped
+skipped:
+	@test -x .tools/bin/grpcurl || command -v grpcurl >/dev/null \
+		|| echo "Skipped: the tests that call the daemon with grpcurl ($(if $(HAS_GO),\`make grpcurl\` installs it,it needs Go))."
+	@command -v npm >/dev/null || echo "Skipped: whatever needs Node (buf in \`make lint\`)."
+
+.PHONY: lint
+lint: setup lint-python protos-check buf ## Checks style, types, import contracts and the protos
+
+.PHONY: lint-python
+lint-python: setup
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: format
+format: setup ## Formats the Python files and the protos
+	$(BIN)/ruff check --fix-only -q $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+ifneq ($(HAS_NPM),)
+	@$(MAKE) --no-print-directory protos/node_modules/.ready
+	cd protos && npx --no-install buf format -w
+endif
+
+.PHONY: bench
+bench: setup ## Runs the benchmarks; results are JSON under benchmarks/results
+	$(BIN)/python benchmarks/run.py
+
+## The contract
+
+define GENERATE
+.tools/codegen/bin/python -m grpc_tools.protoc -I protos --python_out=$(1) --pyi_out=$(1) protos/memoryd/v1/*.proto
+.tools/codegen/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=$(1) protos/memoryd/v1/memory_service.proto
+endef
+
+.PHONY: protos
+protos: .tools/codegen/.ready ## Regenerates the Python stubs from protos/
+	$(call GENERATE,clients/python/src)
+
+.PHONY: protos-check
+protos-check: .tools/codegen/.ready ## Fails when the generated code is stale
+	@rm -rf .tools/fresh && mkdir -p .tools/fresh
+	@$(call GENERATE,.tools/fresh)
+	@diff -r -x __init__.py -x __pycache__ $(STUBS) .tools/fresh/memoryd/v1 \
+		|| { echo "The generated code is stale: run \`make protos\` and commit what it changes."; exit 1; }
+
+# An environment of its own: the code generator is the oldest supported one and cannot share one with today's runtime.
+.tools/codegen/.ready: service/locks/codegen.lock
+	@echo "Installing the code generator into .tools/codegen ..."
+	@$(PYTHON) -m venv --clear .tools/codegen
+	@.tools/codegen/bin/python $(PIP) install -q --require-hashes -r service/locks/codegen.lock
+	@touch $@
+
+.PHONY: buf
+buf: ## Lints the protos and compares them with the committed baseline
+ifeq ($(HAS_NPM),)
+	@echo "Skipped: buf needs Node and npm, which are not here."
+	@test "$$CI" != true || { echo "CI must not skip it: install Node."; exit 1; }
+else
+	@$(MAKE) --no-print-directory protos/node_modules/.ready
+	cd protos && npx --no-install buf lint
+	cd protos && npx --no-install buf format -d --exit-code
+	cd protos && npx --no-install buf breaking --against baseline.binpb
+endif
+
+.PHONY: baseline
+baseline: protos/node_modules/.ready ## Makes the protos of today the baseline of `make buf`: at a release only
+	cd protos && npx --no-install buf build -o baseline.binpb
+
+protos/node_modules/.ready: protos/package-lock.json
+	cd protos && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+## Upkeep
+
+.PHONY: docs
+docs: setup ## Regenerates docs/configuration.md from the settings' docstrings
+	$(BIN)/python -m memoryd_server.settings.document
+
+.PHONY: lock
+lock: ## Resolves the dependencies anew into service/locks; needs uv
+	@command -v $(UV) >/dev/null || { echo "\`make lock\` needs uv: https://docs.astral.sh/uv"; exit 1; }
+	$(UV) pip compile $(LOCK) pyproject.toml --group dev --no-emit-package memoryd-client -o service/locks/dev.lock
+	$(UV) pip compile $(LOCK) protos/codegen.in -o service/locks/codegen.lock
+
+.PHONY: clean
+clean: ## Removes what the other targets made
+	rm -rf .venv .tools .memoryd protos/node_modules dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

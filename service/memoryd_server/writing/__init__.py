@@ -1,0 +1,1 @@
+"""What touches a user's files: appending, and nothing but appending."""

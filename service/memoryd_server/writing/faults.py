@@ -1,0 +1,50 @@
+"""Gives the operating system's refusals the names that callers know."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from memoryd_server.errors import DiskFull, IndexUnavailable, WorkspaceReadOnly
+
+_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@contextmanager
+def file_errors(path: str) -> Iterator[None]:
+    """Names what a memory file's file system refuses.
+
+    Raises:
+        WorkspaceReadOnly: by permissions or mount.
+        DiskFull: for want of space or quota.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _READ_ONLY:
+            words = f"{path!r} cannot be written: {error.strerror}; make the workspace writable for the daemon's user"
+            raise WorkspaceReadOnly(words, metadata={"path": path}) from error
+        if error.errno in _FULL:
+            raise _full(path, error) from error
+        raise
+
+
+@contextmanager
+def ledger_errors(path: str) -> Iterator[None]:
+    """Names what the state directory's file system refuses; nothing has been written to the memory file then.
+
+    Raises:
+        DiskFull: for want of space or quota.
+        IndexUnavailable: for any other reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise _full(path, error) from error
+        words = f"the append ledger {path!r} cannot be used: {error.strerror}; make the state directory writable"
+        raise IndexUnavailable(words, metadata={"path": path}) from error
+
+
+def _full(path: str, error: OSError) -> DiskFull:
+    return DiskFull(f"{path!r} cannot be written: {error.strerror}; free some space", metadata={"path": path})

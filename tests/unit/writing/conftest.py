@@ -1,0 +1,39 @@
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from memoryd_server.sources.roots import Roots
+from memoryd_server.writing.append import Appender
+
+CHILD = Path(__file__).parent / "appending_child.py"
+
+
+@dataclass
+class Desk:
+    """A workspace with a ledger, and processes that append to it."""
+
+    workspace: Path
+    ledger: Path
+
+    def appender(self):
+        return Appender(Roots(str(self.workspace), ()), str(self.ledger))
+
+    def start(self, path, key, text, *, step="none", count=1):
+        command = [sys.executable, CHILD, self.workspace, self.ledger, path, key, text, step, str(count)]
+        return subprocess.Popen([str(part) for part in command])
+
+    def file(self, path):
+        return self.workspace / path
+
+    def lines(self, path, appended):
+        return self.file(path).read_bytes().split(b"\n")[appended.start_line - 1 : appended.end_line]
+
+
+@pytest.fixture
+def desk(tmp_path):
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    return Desk(workspace, tmp_path / "state" / "memory" / "main.appends")

@@ -1,0 +1,239 @@
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memoryd_server.errors import DiskFull, IndexUnavailable, InvalidRequest, PathNotAllowed, WorkspaceReadOnly
+from memoryd_server.writing import target
+
+LOG = "memory/2026-02-08.md"
+
+
+def check(desk, before, text, after, *, heading="", lines):
+    desk.file("MEMORY.md").write_bytes(before)
+    appended = desk.appender().append(text, path="MEMORY.md", heading=heading)
+    assert desk.file("MEMORY.md").read_bytes() == after
+    assert (appended.start_line, appended.end_line) == lines
+    assert not appended.already_appended
+
+
+def test_text_goes_below_what_is_there(desk):
+    check(desk, b"one\n", "two\n", b"one\ntwo\n", lines=(2, 2))
+
+
+def test_a_missing_newline_is_added_on_both_sides(desk):
+    check(desk, b"one", "two", b"one\ntwo\n", lines=(2, 2))
+
+
+def test_crlf_lines_stay_as_they_are(desk):
+    check(desk, b"one\r\ntwo\r\n", "three", b"one\r\ntwo\r\nthree\n", lines=(3, 3))
+
+
+def test_an_empty_file_gets_no_blank_line(desk):
+    check(desk, b"", "text", b"## Title\n\ntext\n", heading="Title", lines=(1, 3))
+
+
+def test_a_heading_gets_one_blank_line_above(desk):
+    check(desk, b"one\n", "text", b"one\n\n## Title\n\ntext\n", heading="Title", lines=(3, 5))
+
+
+def test_a_heading_after_a_missing_newline_gets_one_blank_line(desk):
+    check(desk, b"one", "text", b"one\n\n## Title\n\ntext\n", heading="Title", lines=(3, 5))
+
+
+@pytest.mark.parametrize("before", [b"one\n\n", b"one\r\n\r\n"])
+def test_a_blank_line_above_a_heading_is_not_doubled(desk, before):
+    check(desk, before, "text", before + b"## Title\n\ntext\n", heading="Title", lines=(3, 5))
+
+
+def test_bytes_that_are_not_utf_8_are_kept(desk):
+    check(desk, b"\xff\xfe\n", "text", b"\xff\xfe\ntext\n", lines=(2, 2))
+
+
+def test_a_new_log_and_its_folder_are_created(desk):
+    appended = desk.appender().append("first", path=LOG)
+    assert desk.file(LOG).read_text() == "first\n"
+    assert (appended.path, appended.start_line, appended.end_line) == (LOG, 1, 1)
+
+
+@pytest.mark.parametrize("path", ["../outside.md", "/etc/passwd", "memory/x.txt", "README.md", "memory/../../x.md"])
+def test_what_is_not_a_memory_file_is_refused(desk, path):
+    with pytest.raises(PathNotAllowed):
+        desk.appender().append("text", path=path)
+    assert list(desk.workspace.iterdir()) == []
+
+
+def test_a_link_is_not_written_through(desk, tmp_path):
+    (tmp_path / "outside.md").write_text("theirs\n")
+    desk.file("MEMORY.md").symlink_to(tmp_path / "outside.md")
+    with pytest.raises(PathNotAllowed):
+        desk.appender().append("text", path="MEMORY.md")
+    assert (tmp_path / "outside.md").read_text() == "theirs\n"
+
+
+def test_the_same_key_twice_is_one_entry(desk):
+    first = desk.appender().append("text", path=LOG, idempotency_key="k")
+    second = desk.appender().append("text", path=LOG, idempotency_key="k")
+    assert desk.file(LOG).read_text() == "text\n"
+    assert (second.start_line, second.already_appended) == (first.start_line, True)
+
+
+def test_without_a_key_the_same_text_twice_is_two_entries(desk):
+    appender = desk.appender()
+    for _ in range(2):
+        appender.append("text", path=LOG)
+    assert desk.file(LOG).read_text() == "text\ntext\n"
+
+
+def test_a_retry_answers_as_the_first_call_did_even_when_the_file_has_grown(desk):
+    appender = desk.appender()
+    first = appender.append("text", path=LOG, idempotency_key="k")
+    appender.append("more", path=LOG)
+    second = appender.append("text", path=LOG, idempotency_key="k")
+    assert (second.start_line, second.end_line) == (first.start_line, first.end_line)
+
+
+@pytest.mark.parametrize("other", [{"text": "b"}, {"heading": "b"}, {"path": "MEMORY.md"}])
+def test_a_key_used_with_other_contents_is_refused(desk, other):
+    request = {"text": "a", "path": LOG, "heading": "a", "idempotency_key": "k"}
+    desk.appender().append(**request)
+    with pytest.raises(InvalidRequest) as refusal:
+        desk.appender().append(**{**request, **other})
+    assert [violation.field for violation in refusal.value.violations] == ["idempotency_key"]
+    assert desk.file(LOG).read_text() == "## a\n\na\n"
+
+
+def test_a_retry_after_midnight_answers_with_yesterdays_log(desk):
+    appender = desk.appender()
+    appender.append("text", path=LOG, asked_path="", idempotency_key="k")
+    retried = appender.append("text", path="memory/2026-02-09.md", asked_path="", idempotency_key="k")
+    assert (retried.path, retried.already_appended) == (LOG, True)
+    assert not desk.file("memory/2026-02-09.md").exists()
+
+
+def test_fifty_threads_make_fifty_entries(desk):
+    appender = desk.appender()
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda n: appender.append(f"entry {n}", path=LOG, idempotency_key=f"k{n}"), range(50)))
+    assert sorted(desk.file(LOG).read_text().splitlines()) == sorted(f"entry {n}" for n in range(50))
+    for number, answer in enumerate(answers):
+        assert desk.lines(LOG, answer) == [f"entry {number}".encode()]
+
+
+def test_four_processes_make_fifty_entries(desk):
+    counts = {"a": 13, "b": 13, "c": 12, "d": 12}
+    children = [desk.start(LOG, name + "{}", f"from {name} {{}}", count=count) for name, count in counts.items()]
+    assert [child.wait(60) for child in children] == [0, 0, 0, 0]
+    wanted = [f"from {name} {number}" for name, count in counts.items() for number in range(count)]
+    assert sorted(desk.file(LOG).read_text().splitlines()) == sorted(wanted)
+
+
+def test_one_key_from_four_processes_is_one_entry(desk):
+    children = [desk.start(LOG, "same", "text") for _ in range(4)]
+    assert [child.wait(60) for child in children] == [0, 0, 0, 0]
+    assert desk.file(LOG).read_text() == "text\n"
+
+
+def fail_with(code, *, after=0):
+    def write(fd, data):
+        os.write(fd, data[:after])
+        raise OSError(code, os.strerror(code))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (errno.EROFS, WorkspaceReadOnly),
+        (errno.EACCES, WorkspaceReadOnly),
+        (errno.EPERM, WorkspaceReadOnly),
+        (errno.ENOSPC, DiskFull),
+        (errno.EDQUOT, DiskFull),
+    ],
+)
+def test_a_failed_write_has_its_name_and_leaves_the_file_alone(desk, monkeypatch, code, error):
+    desk.file("MEMORY.md").write_text("one\n")
+    monkeypatch.setattr(target, "write_all", fail_with(code, after=3))
+    with pytest.raises(error):
+        desk.appender().append("text", path="MEMORY.md", idempotency_key="k")
+    assert desk.file("MEMORY.md").read_text() == "one\n"
+
+
+def test_after_a_full_disk_the_retry_writes(desk, monkeypatch):
+    appender = desk.appender()
+    with monkeypatch.context() as patched:
+        patched.setattr(target, "write_all", fail_with(errno.ENOSPC, after=3))
+        with pytest.raises(DiskFull):
+            appender.append("text", path=LOG, idempotency_key="k")
+    assert not appender.append("text", path=LOG, idempotency_key="k").already_appended
+    assert desk.file(LOG).read_text() == "text\n"
+
+
+def test_a_torn_block_with_others_bytes_after_it_is_left(desk, monkeypatch):
+    def write(fd, data):
+        os.write(fd, data[:3])
+        os.write(fd, b"theirs\n")
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(target, "write_all", write)
+    with pytest.raises(DiskFull):
+        desk.appender().append("text", path=LOG, idempotency_key="k")
+    assert desk.file(LOG).read_text() == "textheirs\n"
+
+
+def test_a_writer_without_locks_that_gets_in_first_moves_the_answer(desk, monkeypatch):
+    write_all = target.write_all
+
+    def write(fd, data):
+        os.write(fd, b"theirs\n")
+        write_all(fd, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(target, "write_all", write)
+        answer = desk.appender().append("text", path=LOG, idempotency_key="k")
+    assert desk.lines(LOG, answer) == [b"text"]
+    again = desk.appender().append("text", path=LOG, idempotency_key="k")
+    assert (again.start_line, again.already_appended) == (answer.start_line, True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where it likes")
+def test_a_read_only_workspace_is_named(desk):
+    desk.workspace.chmod(0o500)
+    with pytest.raises(WorkspaceReadOnly):
+        desk.appender().append("text", path="MEMORY.md")
+
+
+def test_a_ledger_that_cannot_be_opened_stops_the_append(desk):
+    desk.ledger.parent.parent.write_text("a file where the folder should be")
+    with pytest.raises(IndexUnavailable):
+        desk.appender().append("text", path=LOG, idempotency_key="k")
+    assert not desk.file(LOG).exists()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    before=st.binary(max_size=40).map(lambda raw: raw + b"x\r\n"[: len(raw) % 4]),
+    appends=st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30),
+            st.text("abc #", max_size=6),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_the_lines_answered_are_exactly_what_was_appended(desk, before, appends):
+    file = desk.file("MEMORY.md")
+    file.write_bytes(before)
+    appender = desk.appender()
+    for text, heading in appends:
+        old = file.read_bytes()
+        answer = appender.append(text, path="MEMORY.md", heading=heading)
+        assert file.read_bytes().startswith(old)
+        assert file.read_bytes().endswith(b"\n")
+        wanted = (f"## {heading}\n\n" if heading else "") + text
+        assert b"\n".join(desk.lines("MEMORY.md", answer)) == wanted.removesuffix("\n").encode()

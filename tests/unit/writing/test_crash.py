@@ -1,0 +1,95 @@
+"""What `kill -9` leaves behind, and what a retry makes of it."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+LOG = "memory/2026-02-08.md"
+TEXT = "- decided to keep the cache\n- and to name it"
+STEPS = ("ledger", "middle", "written")
+
+
+def crash(desk, step, before):
+    if before:
+        desk.file(LOG).parent.mkdir(exist_ok=True)
+        desk.file(LOG).write_bytes(before)
+    assert desk.start(LOG, "k", TEXT, step=step).wait(60) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("before", [b"", b"earlier\n", b"no newline"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_retry_after_a_crash_makes_exactly_one_entry(desk, step, before):
+    crash(desk, step, before)
+    answer = desk.appender().append(TEXT, path=LOG, idempotency_key="k")
+    lead = b"\n" if before == b"no newline" else b""
+    assert desk.file(LOG).read_bytes() == before + lead + TEXT.encode() + b"\n"
+    assert b"\n".join(desk.lines(LOG, answer)) == TEXT.encode()
+    assert answer.already_appended == (step == "written")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_twice_at_the_same_step_still_makes_one_entry(desk, step):
+    crash(desk, step, b"earlier\n")
+    crash(desk, step, b"")
+    desk.appender().append(TEXT, path=LOG, idempotency_key="k")
+    assert desk.file(LOG).read_text().count(TEXT) == 1
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_another_append_between_crash_and_retry_is_kept(desk, step):
+    crash(desk, step, b"earlier\n")
+    appender = desk.appender()
+    appender.append("between", path=LOG)
+    for _ in range(2):
+        appender.append(TEXT, path=LOG, idempotency_key="k")
+    text = desk.file(LOG).read_text()
+    assert (text.count(TEXT), text.count("between\n")) == (1, 1)
+
+
+def test_the_same_text_under_another_key_is_not_taken_for_the_lost_one(desk):
+    crash(desk, "ledger", b"earlier\n")
+    appender = desk.appender()
+    appender.append(TEXT, path=LOG, idempotency_key="other")
+    assert not appender.append(TEXT, path=LOG, idempotency_key="k").already_appended
+    assert desk.file(LOG).read_text().count(TEXT) == 2
+
+
+def test_an_editors_bytes_after_a_torn_block_are_kept(desk):
+    crash(desk, "middle", b"earlier\n")
+    with desk.file(LOG).open("ab") as file:
+        file.write(b"by hand\n")
+    torn = desk.file(LOG).read_bytes()
+    desk.appender().append(TEXT, path=LOG, idempotency_key="k")
+    assert desk.file(LOG).read_bytes() == torn + TEXT.encode() + b"\n"
+
+
+def test_a_file_removed_after_the_crash_is_begun_anew(desk):
+    crash(desk, "written", b"earlier\n")
+    desk.file(LOG).unlink()
+    desk.appender().append(TEXT, path=LOG, idempotency_key="k")
+    assert desk.file(LOG).read_text() == TEXT + "\n"
+
+
+@pytest.fixture
+def small_disk(desk):
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", desk.workspace], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a tmpfs cannot be mounted here")
+    yield desk.workspace
+    subprocess.run(["umount", desk.workspace], check=True)
+
+
+def test_a_full_disk_leaves_no_half_entry(desk, small_disk: Path):
+    from memoryd_server.errors import DiskFull  # noqa: PLC0415 -- only where a disk can be made
+
+    appender = desk.appender()
+    appender.append("before", path="MEMORY.md")
+    with pytest.raises(DiskFull):
+        appender.append("x" * 200_000, path="MEMORY.md", idempotency_key="k")
+    assert desk.file("MEMORY.md").read_text() == "before\n"
+    assert os.statvfs(small_disk).f_bavail > 0

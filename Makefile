@@ -83,7 +83,7 @@ format: setup ## Formats the Python files and the protos
 	$(BIN)/ruff format $(SOURCES)
 ifneq ($(HAS_NPM),)
 	@$(MAKE) --no-print-directory protos/node_modules/.ready
-	cd protos && npx --no-install buf format -w
+	cd protos && node_modules/.bin/buf format -w
 endif
 
 .PHONY: bench
@@ -122,14 +122,14 @@ ifeq ($(HAS_NPM),)
 	@test "$$CI" != true || { echo "CI must not skip it: install Node."; exit 1; }
 else
 	@$(MAKE) --no-print-directory protos/node_modules/.ready
-	cd protos && npx --no-install buf lint
-	cd protos && npx --no-install buf format -d --exit-code
-	cd protos && npx --no-install buf breaking --against baseline.binpb
+	cd protos && node_modules/.bin/buf lint
+	cd protos && node_modules/.bin/buf format -d --exit-code
+	cd protos && node_modules/.bin/buf breaking --against baseline.binpb
 endif
 
 .PHONY: baseline
 baseline: protos/node_modules/.ready ## Makes the protos of today the baseline of `make buf`: at a release only
-	cd protos && npx --no-install buf build -o baseline.binpb
+	cd protos && node_modules/.bin/buf build -o baseline.binpb
 
 protos/node_modules/.ready: protos/package-lock.json
 	cd protos && npm ci --no-audit --no-fund --loglevel=error

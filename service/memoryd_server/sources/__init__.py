@@ -1,0 +1,22 @@
+"""What counts as memory: which paths are allowed, which files exist, how they are read, and when they change."""
+
+from memoryd_server.sources.contained import FileTooLarge, open_for_append, read_file, stat_file
+from memoryd_server.sources.discover import Discovery, discover
+from memoryd_server.sources.roots import Location, Roots, resolve, resolve_for_append
+from memoryd_server.sources.watch import WatchedRoot, Watcher, WatcherMode
+
+__all__ = [
+    "Discovery",
+    "FileTooLarge",
+    "Location",
+    "Roots",
+    "WatchedRoot",
+    "Watcher",
+    "WatcherMode",
+    "discover",
+    "open_for_append",
+    "read_file",
+    "resolve",
+    "resolve_for_append",
+    "stat_file",
+]

@@ -1,0 +1,198 @@
+"""Finds every memory file. Folders are listed through descriptors, files are only stat'ed, links are never followed.
+
+Candidates in order: MEMORY.md, memory.md, memory/, then each extra path. A file that two of them reach, or that has
+two names, counts once, under the name that comes first.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.model import FileFailure, Source, SourceFile
+from memoryd_server.sources.contained import file_stat, open_directory
+from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, objection
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What was found, by display path: `files` to index, `failures` that could not be, `issues` for the operator."""
+
+    files: tuple[SourceFile, ...]
+    failures: tuple[FileFailure, ...]
+    issues: tuple[str, ...]
+
+
+def discover(roots: Roots) -> Discovery:
+    """Returns the memory files of `roots` in the order of their paths. Reads folders, opens no file.
+
+    What vanishes while it looks is left out without a word.
+    """
+    scan = _Scan()
+    if Path(roots.base()).is_dir():
+        _scan_workspace(roots, scan)
+    else:
+        scan.issues.append(f"workspace {roots.base()} does not exist or is not a folder")
+    for extra in roots.extras():
+        _scan_extra(roots, extra, scan)
+    if not scan.files and not scan.failures:
+        scan.issues.append("no memory files found")
+    return scan.result()
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What has been found so far; folders and files are known by device and inode."""
+
+    files: dict[tuple[int, int], SourceFile] = field(default_factory=dict)
+    failures: list[FileFailure] = field(default_factory=list)
+    issues: list[str] = field(default_factory=list)
+    folders: set[tuple[int, int]] = field(default_factory=set)
+
+    def add(self, found: list[SourceFile]) -> None:
+        # Sorted, so that of two hard links the same one wins whatever order the folder lists them in.
+        for file in sorted(found, key=lambda file: file.path):
+            self.files.setdefault((file.stat.device, file.stat.inode), file)
+
+    def fail(self, path: str, error: str) -> None:
+        self.failures.append(FileFailure(_printable(path), Source.MEMORY, error))
+
+    def enter(self, descriptor: int) -> bool:
+        """Tells whether this folder is new; a mount of a folder into itself would otherwise never end."""
+        status = os.fstat(descriptor)
+        key = (status.st_dev, status.st_ino)
+        known = key in self.folders
+        self.folders.add(key)
+        return not known
+
+    def result(self) -> Discovery:
+        files = sorted(self.files.values(), key=lambda file: file.path)
+        failures = sorted(set(self.failures), key=lambda failure: failure.path)
+        return Discovery(tuple(files), tuple(failures), tuple(self.issues))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A file or folder on the way: how it is shown, and how `contained` reaches it."""
+
+    path: str
+    root: str
+    parts: tuple[str, ...]
+
+    def child(self, name: str) -> "_Place":
+        path = name if self.path == os.curdir else f"{self.path}/{name}"
+        return _Place(path, self.root, (*self.parts, name))
+
+
+def _scan_workspace(roots: Roots, scan: _Scan) -> None:
+    workspace = _Place(os.curdir, roots.base(), ())
+    for name in LONG_TERM_NAMES:
+        status = _status(workspace.child(name), scan)
+        if status is not None and stat.S_ISREG(status.st_mode):
+            _take(workspace.child(name), status, scan)
+        elif status is not None:
+            scan.issues.append(f"{name} is {_kind(status)}: skipped")
+    folder = workspace.child(MEMORY_FOLDER)
+    status = _status(folder, scan)
+    if status is None:
+        scan.issues.append(f"the workspace has no {MEMORY_FOLDER} folder")
+    elif stat.S_ISDIR(status.st_mode):
+        _walk(folder, scan)
+    else:
+        scan.issues.append(f"{MEMORY_FOLDER} is {_kind(status)}, not a folder: skipped")
+
+
+def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
+    place = _Place(roots.display(extra), *roots.anchor(extra))
+    status = _status(place, scan)
+    if status is None:
+        scan.issues.append(f"extra path {extra} is missing, unreadable or reached through a link")
+    elif stat.S_ISDIR(status.st_mode):
+        _walk(place, scan)
+    elif not stat.S_ISREG(status.st_mode):
+        scan.issues.append(f"extra path {extra} is {_kind(status)}: skipped")
+    elif extra.endswith(SUFFIX):
+        _take(place, status, scan)
+    else:
+        scan.issues.append(f"extra path {extra} is a file that does not end in {SUFFIX}: skipped")
+
+
+def _status(place: _Place, scan: _Scan) -> os.stat_result | None:
+    try:
+        parent = open_directory(place.root, place.parts[:-1])
+        try:
+            return os.stat(place.parts[-1], dir_fd=parent, follow_symlinks=False) if place.parts else os.fstat(parent)
+        finally:
+            os.close(parent)
+    except (FileNotFound, FileNotFoundError, PathNotAllowed):
+        return None
+    except OSError as error:
+        scan.fail(place.path, f"cannot be read: {error.strerror}")
+        return None
+
+
+def _take(place: _Place, status: os.stat_result, scan: _Scan) -> None:
+    why = objection(place.path)
+    if why:
+        scan.fail(place.path, f"its name cannot be used: {why}")
+    else:
+        scan.add([SourceFile(place.path, Source.MEMORY, place.root, place.parts, file_stat(status))])
+
+
+def _walk(top: _Place, scan: _Scan) -> None:
+    # Each folder is opened afresh from the root: one descriptor at a time, however deep the tree.
+    found: list[SourceFile] = []
+    waiting = [top]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            waiting.extend(_list(folder, found, scan))
+        except (FileNotFound, FileNotFoundError, PathNotAllowed):
+            continue
+        except OSError as error:
+            scan.fail(folder.path, f"folder cannot be read: {error.strerror}")
+    scan.add(found)
+
+
+def _list(folder: _Place, found: list[SourceFile], scan: _Scan) -> list[_Place]:
+    descriptor = open_directory(folder.root, folder.parts)
+    try:
+        if not scan.enter(descriptor):
+            return []
+        with os.scandir(descriptor) as entries:
+            return [folder.child(entry.name) for entry in entries if not _is_leaf(entry, folder, found, scan)]
+    finally:
+        os.close(descriptor)
+
+
+def _is_leaf(entry: os.DirEntry[str], folder: _Place, found: list[SourceFile], scan: _Scan) -> bool:
+    """Notes `entry` if it is a memory file; tells whether it is anything but a folder."""
+    if entry.is_dir(follow_symlinks=False):
+        return False
+    if entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
+        found.extend(_source_file(entry, folder.child(entry.name), scan))
+    return True
+
+
+def _source_file(entry: os.DirEntry[str], place: _Place, scan: _Scan) -> Iterator[SourceFile]:
+    why = objection(place.path)
+    if why:
+        scan.fail(place.path, f"its name cannot be used: {why}")
+        return
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    yield SourceFile(place.path, Source.MEMORY, place.root, place.parts, file_stat(status))
+
+
+def _kind(status: os.stat_result) -> str:
+    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file"}
+    return kinds.get(stat.S_IFMT(status.st_mode), "a device, a pipe or a socket")
+
+
+def _printable(path: str) -> str:
+    """Returns `path` as valid text, the bytes that are no UTF-8 written as \\xNN."""  # noqa: D301 -- the backslash is doubled
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,0 +1,150 @@
+"""Tells when the Markdown of an agent may have changed. It says no more than that: the sync looks for itself.
+
+Each root is watched natively where the system can, by polling where it cannot. What breaks meanwhile (a dead thread, a
+folder deleted and made again, a root that appears late) is repaired by `check`, which the reconcile pass calls.
+"""
+
+import errno
+import sys
+import threading
+from collections.abc import Callable
+
+from memoryd_server.sources.mounts import silent_mount
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.watch_polling import PollingWatch
+from memoryd_server.sources.watch_scope import Scope, Target, targets
+from memoryd_server.sources.watch_state import Entry, NativeReader, Watch, WatchedRoot, WatcherMode
+
+__all__ = ["WatchedRoot", "Watcher", "WatcherMode"]
+
+
+def open_inotify() -> NativeReader:
+    """Returns the kernel's own way of telling of changes.
+
+    Raises:
+        OSError: this system has none that we speak, or has no more descriptors for it.
+    """
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, "there is no inotify on this system")
+    # Imported here because importing it fails where there is no inotify.
+    from memoryd_server.sources.watch_inotify import InotifyReader  # noqa: PLC0415
+
+    return InotifyReader()
+
+
+class Watcher:
+    """Calls `on_change`, from threads of its own and often, whenever a memory file may have changed.
+
+    `on_change` must be quick, must not raise and must not call `stop`. `polling` avoids inotify altogether;
+    `poll_seconds` is the pause between two comparisons where polling is used.
+    """
+
+    def __init__(
+        self,
+        roots: Roots,
+        on_change: Callable[[], None],
+        *,
+        polling: bool = False,
+        poll_seconds: float = 5.0,
+        open_native: Callable[[], NativeReader] = open_inotify,
+    ) -> None:
+        self._roots = roots
+        self._on_change = on_change
+        self._poll_seconds = poll_seconds
+        self._open_native = open_native
+        self._why_not_native = "polling is configured" if polling else ""
+        self._polling = polling
+        self._lock = threading.Lock()
+        self._running = False
+        self._reader: NativeReader | None = None
+        self._entries: tuple[Entry, ...] = ()
+
+    def start(self) -> None:
+        """Begins to watch; changes from before are not reported. A root that cannot be watched is in `status`."""
+        with self._lock:
+            if not self._running:
+                self._running = True
+                self._entries = self._arrange()
+
+    def stop(self) -> None:
+        """Ends the watching and waits for its threads; after this `on_change` is not called."""
+        with self._lock:
+            self._running = False
+            for entry in self._entries:
+                entry.stop()
+            self._entries = ()
+            if self._reader:
+                self._reader.stop()
+            self._reader = None
+
+    def status(self) -> tuple[WatchedRoot, ...]:
+        """Returns how each root is doing, the workspace first, then the extra paths."""
+        entries = self._entries
+        if entries:
+            return tuple(entry.status() for entry in entries)
+        off = WatcherMode.OFF
+        return tuple(WatchedRoot(target.display, off, "the watcher is not running") for target in targets(self._roots))
+
+    def check(self) -> None:
+        """Repairs what broke and takes up roots that appeared; reports a change when it had to, as some were missed."""
+        with self._lock:
+            if not self._running:
+                return
+            before = self._entries
+            self._entries = self._arrange()
+            repaired = [entry.watch for entry in before] != [entry.watch for entry in self._entries]
+        if repaired:
+            self._on_change()
+
+    def _arrange(self) -> tuple[Entry, ...]:
+        wanted = tuple(targets(self._roots))
+        kept = {entry.target: entry for entry in self._entries if entry.target in wanted and entry.is_healthy()}
+        for entry in self._entries:
+            if entry.target not in kept:
+                entry.stop()
+        self._renew_reader()
+        return tuple(kept.get(target) or self._begin(target) for target in wanted)
+
+    def _renew_reader(self) -> None:
+        if self._polling or (self._reader and self._reader.is_alive()):
+            return
+        if self._reader:
+            self._reader.stop()
+        self._reader = None
+        try:
+            self._reader = self._open_native()
+            self._why_not_native = ""
+        except OSError as error:
+            self._why_not_native = _because(error)
+
+    def _begin(self, target: Target) -> Entry:
+        if target.scope is None:
+            return Entry(target, None, WatcherMode.OFF, target.reason)
+        native, reason = self._begin_native(target.scope)
+        if native:
+            return Entry(target, native, WatcherMode.NATIVE)
+        watch = PollingWatch(target.scope, self._on_change, self._poll_seconds)
+        try:
+            watch.start()
+        except OSError as error:
+            return Entry(target, None, WatcherMode.DEAD, f"cannot be read: {error.strerror}")
+        return Entry(target, watch, WatcherMode.POLLING, reason)
+
+    def _begin_native(self, scope: Scope) -> tuple[Watch | None, str]:
+        mount = silent_mount(scope)
+        if self._reader is None or mount:
+            return None, self._why_not_native or f"a {mount} mount does not tell of changes made elsewhere"
+        watch = self._reader.watch(scope, self._on_change)
+        try:
+            watch.start()
+        except OSError as error:
+            return None, _because(error)
+        return watch, ""
+
+
+def _because(error: OSError) -> str:
+    shortages = {
+        errno.ENOSPC: "inotify watches ran out (fs.inotify.max_user_watches)",
+        errno.EMFILE: "inotify instances or descriptors ran out (fs.inotify.max_user_instances)",
+    }
+    return shortages.get(error.errno or 0, f"inotify cannot be used: {error.strerror}")

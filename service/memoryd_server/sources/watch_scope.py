@@ -1,0 +1,85 @@
+"""What a watcher looks at: which folders it enters and whose changes count.
+
+Ignored names are judged below the watched folder only: a workspace that itself lives under ".venv" is watched all the
+same.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from memoryd_server.errors import MemorydError
+from memoryd_server.sources.contained import open_directory
+from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots
+
+IGNORED_FOLDERS = frozenset({".git", "node_modules", ".pnpm-store", ".venv", "venv", ".tox", "__pycache__"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A folder to watch. `files` and `folders` name what counts directly in it; None stands for everything.
+
+    `identity` is the device and inode of the folder, so that one deleted and made again is another scope.
+    """
+
+    top: str
+    identity: tuple[int, int]
+    files: frozenset[str] | None = None
+    folders: frozenset[str] | None = None
+
+    def enters(self, parts: tuple[str, ...]) -> bool:
+        """Tells whether the folder `parts` below the top is watched."""
+        if any(part.lower() in IGNORED_FOLDERS for part in parts):
+            return False
+        return not parts or self.folders is None or parts[0] in self.folders
+
+    def counts(self, parts: tuple[str, ...]) -> bool:
+        """Tells whether a change of the file `parts` below the top, in a watched folder, is worth a sync."""
+        return parts[-1].endswith(SUFFIX) and (len(parts) > 1 or self.files is None or parts[0] in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A root by its display path, with its scope or, while it cannot be watched, the reason."""
+
+    display: str
+    scope: Scope | None
+    reason: str = ""
+
+
+def targets(roots: Roots) -> Iterator[Target]:
+    """Yields the workspace (its long-term files and memory/), then each extra path, as they stand now."""
+    files, folders = frozenset(LONG_TERM_NAMES), frozenset({MEMORY_FOLDER})
+    yield _target(os.curdir, roots.base(), (), files, folders)
+    for extra in roots.extras():
+        root, parts = roots.anchor(extra)
+        display = roots.display(extra)
+        if parts and _is_plain_file(extra):
+            yield _target(display, root, parts[:-1], frozenset({parts[-1]}), frozenset())
+        else:
+            yield _target(display, root, parts, None, None)
+
+
+def _target(
+    display: str, root: str, parts: tuple[str, ...], files: frozenset[str] | None, folders: frozenset[str] | None
+) -> Target:
+    try:
+        descriptor = open_directory(root, parts)
+    except (MemorydError, OSError):
+        return Target(display, None, "the folder is missing, unreadable or reached through a link")
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    # inotify wants a path; above the root links are the owner's choice, below it `open_directory` found none.
+    top = str(Path(os.path.realpath(root), *parts))
+    return Target(display, Scope(top, (status.st_dev, status.st_ino), files, folders))
+
+
+def _is_plain_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False

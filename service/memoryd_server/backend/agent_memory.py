@@ -1,0 +1,280 @@
+"""One agent's memory: what the RPCs ask of it, put together from the stages.
+
+Methods are coroutines on the event loop; files and SQLite are touched on threads only.
+"""
+
+import asyncio
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from memoryd_server.backend.background import BackgroundSync
+from memoryd_server.backend.board import StateBoard
+from memoryd_server.backend.config import AgentConfig
+from memoryd_server.backend.coordinator import SyncCoordinator
+from memoryd_server.backend.listing import ListedFile, list_files
+from memoryd_server.backend.reading import FileRange, read_range
+from memoryd_server.backend.status import IndexReport, keyword_error, report
+from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
+from memoryd_server.chunk import CHUNKER_VERSION
+from memoryd_server.errors import MemorydError, RevisionNotReached
+from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.index.prepare import FilePreparer
+from memoryd_server.index.progress import SyncMode, SyncOutcome
+from memoryd_server.index.rows import ChunkRow, IndexCounts
+from memoryd_server.index.schema import BuildIdentity
+from memoryd_server.index.store import IndexStore
+from memoryd_server.index.sync import Clock, SyncEngine
+from memoryd_server.model import Degradation, DegradationKind, Source
+from memoryd_server.search.engine import SearchEngine
+from memoryd_server.search.query import SearchAnswer, SearchQuery
+from memoryd_server.sources import WatchedRoot, Watcher, WatcherMode, resolve, stat_file
+from memoryd_server.text import ANALYZER_VERSION, Analyzer
+from memoryd_server.writing import Appended, Appender
+
+# Sessions whose start has been seen; the oldest are forgotten first, which costs one sync more.
+REMEMBERED_SESSIONS = 10_000
+
+# What this version indexes.
+SOURCES = (Source.MEMORY,)
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """The threads that all agents share: `quick` for searches and reads, `slow` for what walks the disk."""
+
+    quick: ThreadPoolExecutor
+    slow: ThreadPoolExecutor
+
+
+class AgentMemory:
+    """One enabled agent from `start` to `stop`. `on_sync_end` hears of each run's end, for the log."""
+
+    def __init__(
+        self, config: AgentConfig, threads: Threads, clock: Clock, on_sync_end: Callable[[str, SyncRun], None]
+    ) -> None:
+        self.config = config
+        self.board = StateBoard()
+        self._threads = threads
+        self._clock = clock
+        self._analyzer = Analyzer()
+        identity = BuildIdentity(ANALYZER_VERSION, CHUNKER_VERSION, config.chunk_tokens, config.chunk_overlap)
+        self._store = IndexStore(config.index_path, identity)
+        self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix=f"writer-{config.agent_id}")
+        preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns)
+        self._engine = SyncEngine(
+            self._store, config.roots, preparer, files_per_transaction=config.sync.files_per_transaction, clock=clock
+        )
+        self._search = SearchEngine(
+            self._store,
+            self._analyzer,
+            self._check_file,
+            sources=SOURCES,
+            no_vector_reason=config.no_vector_reason,
+        )
+        self._appender = Appender(config.roots, str(config.ledger_path))
+        self._cache: EmbeddingCache | None = None
+        self._sessions: OrderedDict[str, None] = OrderedDict()
+        self._on_sync_end = on_sync_end
+        self.coordinator = SyncCoordinator(
+            self._engine,
+            self.board,
+            self._writer_thread,
+            clock=clock,
+            new_id=lambda: uuid.uuid4().hex,
+            on_end=self._sync_ended,
+        )
+        self._background: BackgroundSync | None = None
+
+    async def start(self, *, background: bool = True) -> None:
+        """Opens the index and, unless told otherwise, starts watching and a first sync.
+
+        Raises:
+            IndexBusy, IndexTooNew, IndexUnavailable: the index cannot be opened.
+        """
+        try:
+            await self._on_writer_thread(self._open)
+        except BaseException:
+            self._writer_thread.shutdown(wait=False)
+            raise
+        await self._note_counts()
+        sync = self.config.sync
+        self._background = BackgroundSync(
+            sync, self._engine, self.coordinator, self.board, self._make_watcher, self._threads.slow
+        )
+        if background:
+            await self._background.start()
+
+    def _open(self) -> None:
+        self._store.open()
+        if self.config.cache_enabled:
+            path = self._store.path.with_name(self._store.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
+            self._cache = EmbeddingCache(path, self.config.cache_max_entries, lambda: self._clock.now_ns() // 1_000_000)
+
+    def _make_watcher(self, on_change: Callable[[], None]) -> Watcher:
+        sync = self.config.sync
+        return Watcher(self.config.roots, on_change, polling=sync.poll, poll_seconds=sync.poll_seconds)
+
+    async def stop(self) -> None:
+        """Stops watching, ends the run under way at a file boundary, and closes the index."""
+        if self._background is not None:
+            await self._background.stop()
+        await self.coordinator.stop()
+        await self._on_writer_thread(self._close)
+        self._writer_thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        if self._cache is not None:
+            self._cache.close()
+        self._store.close()
+
+    async def search(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
+        """Answers a question; never waits for a sync unless `min_revision` says so.
+
+        Raises:
+            RevisionNotReached: the deadline came before that revision.
+        """
+        self._note_session(session_key)
+        if min_revision is not None:
+            await self._wait_for(min_revision, query.deadline)
+        answer = await self._on(self._threads.quick, self._search.search, query)
+        if answer.stale:
+            self.board.update(dirty=True)
+        if self.config.sync.on_search and self.board.current.dirty:
+            self._sync_soon(SyncTrigger.SEARCH)
+        return answer
+
+    def _note_session(self, session_key: str) -> None:
+        if not session_key or not self.config.sync.on_session_start or session_key in self._sessions:
+            return
+        self._sessions[session_key] = None
+        if len(self._sessions) > REMEMBERED_SESSIONS:
+            self._sessions.popitem(last=False)
+        self._sync_soon(SyncTrigger.SESSION_START)
+
+    def _sync_soon(self, trigger: SyncTrigger) -> None:
+        if self._background is not None:
+            self._background.sync_soon(trigger)
+
+    async def _wait_for(self, revision: int, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                await self.board.reached(revision)
+        except TimeoutError:
+            raise RevisionNotReached(
+                f"the index is at revision {self.board.current.revision} and did not reach {revision} in time; "
+                "search without min_revision, or call Sync first",
+                metadata={"index_revision": str(self.board.current.revision)},
+            ) from None
+
+    async def read(self, path: str, start_line: int, line_count: int) -> FileRange:
+        """A line range of a memory file."""
+        return await self._on(
+            self._threads.quick,
+            lambda: read_range(self.config.roots, path, start_line, line_count, self.config.sync.max_file_bytes),
+        )
+
+    async def append(self, text: str, *, path: str, idempotency_key: str, heading: str) -> Appended:
+        """Appends to a memory file, once per key."""
+        return await self._on(
+            self._threads.slow,
+            lambda: self._appender.append(text, path=path, idempotency_key=idempotency_key, heading=heading),
+        )
+
+    async def index_append(self, deadline: float) -> int | None:
+        """Indexes what was just appended; the revision that holds it, or None when the deadline came first."""
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                run = await self.coordinator.request(SyncTrigger.APPEND)
+                await run.finished.wait()
+        except TimeoutError:
+            return None
+        except MemorydError:
+            # The append itself stands; the revision stays unset, and Status tells why the index lags.
+            return None
+        return None if run.outcome is None else run.outcome.revision
+
+    async def estimate(self, mode: SyncMode) -> SyncRun:
+        """A dry run: an ended run whose last event holds what a real one would do."""
+        run = self.coordinator.new_run(SyncTrigger.MANUAL, mode)
+        run.started(self.board.current.revision, dry_run=True)
+        estimate = await self._on(self._threads.slow, self._engine.estimate, mode)
+        run.completed(SyncOutcome(self.board.current.revision), estimate)
+        return run
+
+    async def report(self) -> IndexReport:
+        """The index against the disk, found out now."""
+        return await self._on(
+            self._threads.slow,
+            lambda: report(self._store, self._engine, self._cache, SOURCES, self._clock.now_ns()),
+        )
+
+    async def files(self) -> list[ListedFile]:
+        """Every file on disk or in the index, by path."""
+        return list_files(await self._on(self._threads.slow, self._engine.compare))
+
+    async def keyword_error(self) -> str:
+        """Why a search would fail now; empty when it would not."""
+        return await self._on(self._threads.quick, keyword_error, self._store)
+
+    def degradations(self) -> tuple[Degradation, ...]:
+        """Every way in which this memory is less than what was configured."""
+        found = [*self.config.impairments, *self._store.impairments]
+        error = self.coordinator.last_error
+        if error is not None:
+            found.append(Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message))
+        impaired = [root for root in self.watched_roots() if root.mode is not WatcherMode.NATIVE and root.reason]
+        found += [
+            Degradation(DegradationKind.WATCHER_IMPAIRED, f"native events for {root.root}", root.mode, root.reason)
+            for root in impaired
+        ]
+        return tuple(found)
+
+    def watched_roots(self) -> tuple[WatchedRoot, ...]:
+        """How each root is watched."""
+        return () if self._background is None else self._background.watched_roots()
+
+    @property
+    def started(self) -> bool:
+        """Whether the index is open."""
+        return self._background is not None
+
+    @property
+    def index_path(self) -> Path:
+        """Where the index is."""
+        return self._store.path
+
+    def _check_file(self, row: ChunkRow) -> tuple[bool, bool]:
+        try:
+            stat = stat_file(resolve(self.config.roots, row.path))
+        except MemorydError:
+            return False, False
+        if stat is None:
+            return False, False
+        return True, (stat.size_bytes, stat.mtime_ns) == (row.size_bytes, row.mtime_ns)
+
+    def _sync_ended(self, run: SyncRun) -> None:
+        self._on_sync_end(self.config.agent_id, run)
+
+    async def _note_counts(self) -> None:
+        counts = await self._on(self._threads.quick, self._counts)
+        self.board.update(revision=counts.revision, files=counts.files)
+
+    def _counts(self) -> IndexCounts:
+        with self._store.read() as reader:
+            return reader.counts()
+
+    async def _on_writer_thread(self, work: Callable[[], _T]) -> _T:
+        return await self._on(self._writer_thread, work)
+
+    async def _on(
+        self, threads: ThreadPoolExecutor, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(threads, lambda: work(*args, **kwargs))

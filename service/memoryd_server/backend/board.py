@@ -1,0 +1,62 @@
+"""What is known of an agent's index without asking the disk, for those who follow it. On the event loop's thread."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class IndexState(StrEnum):
+    """What the index can answer; the names of the wire's enum."""
+
+    EMPTY = "EMPTY"
+    READY = "READY"
+    STALE = "STALE"
+    BUILDING = "BUILDING"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class BoardState:
+    """One moment. `pending_files` is how many files are known to wait; `building` is the first index or a rebuild."""
+
+    revision: int = 0
+    files: int = 0
+    dirty: bool = True
+    pending_files: int = 0
+    syncing: bool = False
+    building: bool = False
+    unavailable: bool = False
+
+    @property
+    def state(self) -> IndexState:
+        """The state in one word."""
+        if self.unavailable:
+            return IndexState.UNAVAILABLE
+        if self.building:
+            return IndexState.BUILDING
+        if self.files == 0:
+            return IndexState.EMPTY
+        return IndexState.STALE if self.dirty or self.pending_files else IndexState.READY
+
+
+class StateBoard:
+    """The current state, and a way to wait for the next."""
+
+    def __init__(self) -> None:
+        self.current = BoardState()
+        self._changed = asyncio.Event()
+
+    def update(self, **changes: int | bool) -> None:
+        """Changes some fields and wakes those who wait, also when only a run's progress has moved."""
+        self.current = replace(self.current, **changes)  # type: ignore[arg-type]
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def next_change(self) -> None:
+        """Returns at the next update."""
+        await self._changed.wait()
+
+    async def reached(self, revision: int) -> None:
+        """Returns when the index has reached `revision`."""
+        while self.current.revision < revision:
+            await self.next_change()

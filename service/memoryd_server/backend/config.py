@@ -1,0 +1,58 @@
+"""What one agent's memory is made with. The composition root fills it from the settings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from memoryd_server.flush import FlushPolicy
+from memoryd_server.model import Degradation
+from memoryd_server.search.query import CitationMode
+from memoryd_server.sources import Roots
+
+
+@dataclass(frozen=True, slots=True)
+class SyncConfig:
+    """When an agent's index is brought up to date. Times in seconds; an interval of 0 is off."""
+
+    on_session_start: bool
+    on_search: bool
+    watch: bool
+    poll: bool
+    poll_seconds: float
+    debounce_seconds: float
+    interval_seconds: float
+    reconcile_seconds: float
+    files_per_transaction: int
+    max_file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """One agent.
+
+    `impairments` are what the settings ask for and this version does not do. `no_vector_reason` says why the vector leg
+    cannot run.
+    """
+
+    agent_id: str
+    default: bool
+    enabled: bool
+    disabled_reason: str
+    roots: Roots
+    index_path: Path
+    ledger_path: Path
+    cache_enabled: bool
+    cache_max_entries: int
+    chunk_tokens: int
+    chunk_overlap: int
+    max_results: int
+    min_score: float
+    citations: CitationMode
+    time_zone: str
+    flush: FlushPolicy
+    sync: SyncConfig
+    configured_backend: str
+    requested_provider: str
+    no_vector_reason: str
+    vector_enabled: bool
+    batch_enabled: bool
+    impairments: tuple[Degradation, ...]

@@ -1,0 +1,183 @@
+"""Starts, joins and remembers an agent's sync runs. At most one runs at a time, on the agent's writer thread."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from memoryd_server.backend.board import StateBoard
+from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
+from memoryd_server.errors import (
+    IndexUnavailable,
+    MemorydError,
+    ShuttingDown,
+    SyncCancelled,
+    SyncConflict,
+)
+from memoryd_server.index.progress import SyncMode, SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.index.sync import Clock, SyncEngine
+from memoryd_server.model import FileFailure
+
+# Ended runs whose cursors still work.
+REMEMBERED_RUNS = 8
+
+# A run that has planned this often takes no more joiners, so that it ends; later callers wait for the next.
+MOST_PASSES = 20
+
+
+class SyncCoordinator:
+    """The sync runs of one agent. Every method belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        engine: SyncEngine,
+        board: StateBoard,
+        writer_thread: Executor,
+        *,
+        clock: Clock,
+        new_id: Callable[[], str],
+        on_end: Callable[[SyncRun], None],
+    ) -> None:
+        self._engine = engine
+        self._board = board
+        self._writer_thread = writer_thread
+        self._clock = clock
+        self._new_id = new_id
+        self._on_end = on_end
+        self._past: deque[SyncRun] = deque(maxlen=REMEMBERED_RUNS)
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._passes = 0
+        self._asked_again = False
+        self.active: SyncRun | None = None
+        self.last_error: MemorydError | None = None
+
+    async def request(self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL) -> SyncRun:
+        """The run that will bring into the index whatever was on disk before this call: a new one, or one joined.
+
+        Raises:
+            SyncConflict: a FULL run was asked for during a run.
+            ShuttingDown: no run is started any more.
+        """
+        while self.active is not None:
+            if mode is SyncMode.FULL:
+                raise SyncConflict(
+                    f"a sync run ({self.active.sync_id}) is under way; follow it with an INCREMENTAL Sync, or ask for FULL "
+                    "after it has ended",
+                    retry_after_seconds=1.0,
+                )
+            if self._passes < MOST_PASSES:
+                self._asked_again = True
+                return self.active
+            await self.active.finished.wait()
+        return self.start(trigger, mode)
+
+    def start(self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL) -> SyncRun:
+        """Starts a run; none may be under way."""
+        if self._stopping:
+            raise ShuttingDown("the daemon is stopping and starts no sync run; try again when it is back")
+        run = self.new_run(trigger, mode)
+        self.active = run
+        self._passes, self._asked_again = 0, False
+        run.started(self._board.current.revision)
+        building = mode is SyncMode.FULL or self._engine.rebuild_due or self._board.current.files == 0
+        self._board.update(syncing=True, building=building)
+        self._task = asyncio.get_running_loop().create_task(self._carry_out(run))
+        return run
+
+    def new_run(self, trigger: SyncTrigger, mode: SyncMode) -> SyncRun:
+        """A run that nothing carries out yet."""
+        return SyncRun(self._new_id(), mode, trigger, now_ns=self._clock.now_ns, monotonic=self._clock.monotonic)
+
+    def find(self, sync_id: str) -> SyncRun | None:
+        """The run of this id, as long as it is remembered."""
+        runs = [self.active, *self._past]
+        return next((run for run in runs if run is not None and run.sync_id == sync_id), None)
+
+    async def stop(self) -> None:
+        """Stops the run under way at the next file boundary, and starts no other."""
+        self._stopping = True
+        if self.active is not None:
+            self.active.stop_asked = True
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _carry_out(self, run: SyncRun) -> None:
+        try:
+            outcome = await self._passes_of(run)
+            self.last_error = None
+            self._board.update(pending_files=0, revision=outcome.revision, files=outcome.files)
+            self._ended(run)
+            run.completed(outcome)
+        except SyncCancelled as error:
+            self._failed(run, _shutting_down() if self._stopping else error)
+        except MemorydError as error:
+            self.last_error = error
+            self._failed(run, error)
+        except Exception as error:  # noqa: BLE001 -- a bug must end the run for its followers; on_end logs it
+            self.last_error = IndexUnavailable(f"the sync run failed: {type(error).__name__}: {error}")
+            self.last_error.__cause__ = error
+            self._failed(run, self.last_error)
+        self._on_end(run)
+
+    def _failed(self, run: SyncRun, error: MemorydError) -> None:
+        self._board.update(dirty=True)
+        self._ended(run)
+        run.failed(error)
+
+    def _ended(self, run: SyncRun) -> None:
+        """Makes room for the next run before anybody hears that this one has ended."""
+        self.active = None
+        self._past.appendleft(run)
+        self._board.update(syncing=False, building=False)
+
+    async def _passes_of(self, run: SyncRun) -> SyncOutcome:
+        """Runs until nobody has joined since the last pass began, so that each joiner's files are in."""
+        outcome = await self._pass(run, run.mode)
+        while self._asked_again and not run.stop_asked:
+            outcome = outcome.followed_by(await self._pass(run, SyncMode.INCREMENTAL))
+        return outcome
+
+    async def _pass(self, run: SyncRun, mode: SyncMode) -> SyncOutcome:
+        self._passes += 1
+        self._asked_again = False
+        self._board.update(dirty=False)
+        observer = _Bridge(run, self._board, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._writer_thread, lambda: self._engine.run(mode, observer, lambda: run.stop_asked)
+        )
+
+
+class _Bridge:
+    """Carries what the writer thread tells to the event loop."""
+
+    def __init__(self, run: SyncRun, board: StateBoard, loop: asyncio.AbstractEventLoop) -> None:
+        self._run = run
+        self._board = board
+        self._loop = loop
+
+    def progress(self, progress: SyncProgress) -> None:
+        self._loop.call_soon_threadsafe(self._progress, progress)
+
+    def file_failed(self, failure: FileFailure) -> None:
+        self._loop.call_soon_threadsafe(self._run.file_failed, failure)
+
+    def committed(self, revision: int) -> None:
+        self._loop.call_soon_threadsafe(self._committed, revision)
+
+    def _progress(self, progress: SyncProgress) -> None:
+        self._run.progressed(progress)
+        if progress.phase is SyncPhase.INDEXING:
+            pending = progress.total_files - progress.completed_files
+            self._board.update(pending_files=pending)
+
+    def _committed(self, revision: int) -> None:
+        self._board.update(revision=revision, files=max(1, self._board.current.files))
+
+
+def _shutting_down() -> ShuttingDown:
+    return ShuttingDown(
+        "the daemon is stopping; what the run had indexed stays, and a fresh Sync goes on from there",
+        retry_after_seconds=5.0,
+    )

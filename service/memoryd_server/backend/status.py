@@ -1,0 +1,104 @@
+"""How an agent's memory is doing, computed from the disk and the index at the moment of asking."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memoryd_server.errors import MemorydError
+from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.index.rows import FileRow, IndexCounts
+from memoryd_server.index.store import IndexStore
+from memoryd_server.index.sync import DiskState, SyncEngine
+from memoryd_server.model import FileFailure, Source
+
+# A word that the index may or may not hold: what counts is that a real search answers.
+_PROBE = '"memoryd"'
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCounts:
+    """One source, on disk and in the index."""
+
+    source: Source
+    files_on_disk: int
+    files_indexed: int
+    chunks: int
+    files_failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """The index against the disk. Ages in seconds; `last_sync_ms` is Unix time, None before the first sync."""
+
+    counts: IndexCounts
+    size_bytes: int
+    last_sync_ms: int | None
+    sources: tuple[SourceCounts, ...]
+    dirty: bool
+    pending_files: int
+    oldest_unindexed_age_seconds: float | None
+    issues: tuple[str, ...]
+    failed_files: tuple[FileFailure, ...]
+    cached_embeddings: int
+    keyword_error: str
+
+
+def report(
+    store: IndexStore, engine: SyncEngine, cache: EmbeddingCache | None, sources: Sequence[Source], now_ns: int
+) -> IndexReport:
+    """Walks the roots, reads the index and searches it once. Blocks; some 100 ms at 10,000 files.
+
+    Raises:
+        IndexUnavailable: the index cannot be read.
+    """
+    disk = engine.compare()
+    with store.read() as reader:
+        counts = reader.counts()
+        last_sync = reader.meta("last_sync_ms")
+    failed = tuple(_failures(disk))
+    return IndexReport(
+        counts=counts,
+        size_bytes=store.size_bytes(),
+        last_sync_ms=None if last_sync is None else int(last_sync),
+        sources=tuple(_source_counts(source, disk, failed) for source in sources),
+        dirty=disk.plan.pending > 0,
+        pending_files=disk.plan.pending,
+        oldest_unindexed_age_seconds=_oldest_age(disk, now_ns),
+        issues=disk.discovery.issues,
+        failed_files=failed,
+        cached_embeddings=0 if cache is None else cache.count(),
+        keyword_error=keyword_error(store),
+    )
+
+
+def keyword_error(store: IndexStore) -> str:
+    """Why the keyword leg does not answer, found out by a search as every caller's runs; empty when it does."""
+    try:
+        with store.read() as reader:
+            reader.keyword(_PROBE, (), 1)
+    except MemorydError as error:
+        return error.message
+    return ""
+
+
+def _failures(disk: DiskState) -> list[FileFailure]:
+    rows = [FileFailure(row.path, row.source, row.error) for row in disk.rows.values() if row.error is not None]
+    return sorted([*rows, *disk.discovery.failures], key=lambda failure: failure.path)
+
+
+def _source_counts(source: Source, disk: DiskState, failed: Sequence[FileFailure]) -> SourceCounts:
+    rows: list[FileRow] = [row for row in disk.rows.values() if row.source is source and row.error is None]
+    return SourceCounts(
+        source=source,
+        files_on_disk=sum(file.source is source for file in disk.discovery.files),
+        files_indexed=len(rows),
+        chunks=sum(row.chunk_count for row in rows),
+        files_failed=sum(failure.source is source for failure in failed),
+    )
+
+
+def _oldest_age(disk: DiskState, now_ns: int) -> float | None:
+    """How long the longest-waiting changed file has waited. A removed file tells no time."""
+    if not disk.plan.changed:
+        return None
+    oldest = min(max(file.stat.mtime_ns, file.stat.ctime_ns) for file in disk.plan.changed)
+    return max(0.0, (now_ns - oldest) / 1e9)

@@ -1,0 +1,132 @@
+"""The second half of a sync: carries a plan out, whole files a transaction.
+
+Stopping at any moment, by any means, leaves an index that is merely older, never wrong.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from memoryd_server.errors import SyncCancelled
+from memoryd_server.index.plan import SyncPlan
+from memoryd_server.index.prepare import FilePreparer, SameBytes
+from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.index.rows import FileRow, PreparedFile
+from memoryd_server.index.writer import IndexWriter
+from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
+
+# A transaction is closed at this much text even before it holds its number of files.
+MOST_TEXT_IN_A_TRANSACTION = 4 * 1024 * 1024
+
+PROGRESS_INTERVAL_SECONDS = 0.1
+
+
+class Application:
+    """One plan being carried out. `monotonic` is a clock in seconds, for the pace of progress events alone."""
+
+    def __init__(
+        self,
+        writer: IndexWriter,
+        preparer: FilePreparer,
+        observer: SyncObserver,
+        *,
+        files_per_transaction: int,
+        should_stop: Callable[[], bool],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._writer = writer
+        self._preparer = preparer
+        self._observer = observer
+        self._files_per_transaction = files_per_transaction
+        self._should_stop = should_stop
+        self._monotonic = monotonic
+        self._next_event = 0.0
+        self._prepared: list[PreparedFile] = []
+        self._prepared_chars = 0
+        self._touched: list[tuple[FileRow, FileStat]] = []
+        self._progress = SyncProgress(phase=SyncPhase.INDEXING)
+        self._outcome = SyncOutcome(revision=writer.revision())
+
+    def carry_out(self, plan: SyncPlan, rows: Mapping[tuple[Source, str], FileRow]) -> SyncOutcome:
+        """Carries the plan out.
+
+        Raises:
+            SyncCancelled: `should_stop` said so; what was done until then is committed.
+        """
+        self._outcome = replace(self._outcome, unchanged_files=plan.unchanged)
+        self._progress = replace(self._progress, total_files=len(plan.to_read))
+        for failure in plan.failures:
+            self._failed(failure)
+        self._remove(plan.removed)
+        for file in plan.to_read:
+            self._stop_if_asked()
+            self._take(file, rows.get((file.source, file.path)))
+        self._commit()
+        self._tell(force=True)
+        return self._outcome
+
+    def _stop_if_asked(self) -> None:
+        if self._should_stop():
+            self._commit()
+            raise SyncCancelled("the sync run was cancelled; what it had indexed stays, and a fresh Sync goes on from there")
+
+    def _remove(self, removed: tuple[FileRow, ...]) -> None:
+        for start in range(0, len(removed), self._files_per_transaction):
+            self._committed(self._writer.write((), removed[start : start + self._files_per_transaction]))
+        self._outcome = replace(self._outcome, removed_files=len(removed))
+
+    def _take(self, file: SourceFile, known: FileRow | None) -> None:
+        self._progress = replace(self._progress, current_path=file.path)
+        self._tell()
+        prepared = self._preparer.prepare(file, known)
+        if isinstance(prepared, SameBytes):
+            self._unchanged(known, prepared)
+        elif prepared.error is not None:
+            self._note_failure(prepared, known)
+        else:
+            self._changed(prepared)
+        self._progress = replace(self._progress, completed_files=self._progress.completed_files + 1)
+        if len(self._prepared) >= self._files_per_transaction or self._prepared_chars > MOST_TEXT_IN_A_TRANSACTION:
+            self._commit()
+
+    def _unchanged(self, known: FileRow | None, same: SameBytes) -> None:
+        if known is not None:
+            self._touched.append((known, same.stat))
+        self._outcome = replace(self._outcome, unchanged_files=self._outcome.unchanged_files + 1)
+
+    def _note_failure(self, prepared: PreparedFile, known: FileRow | None) -> None:
+        self._failed(FileFailure(prepared.path, prepared.source, prepared.error or ""))
+        if known is None or known.error != prepared.error:
+            self._prepared.append(prepared)
+
+    def _changed(self, prepared: PreparedFile) -> None:
+        self._prepared.append(prepared)
+        self._prepared_chars += sum(len(chunk.text) for chunk in prepared.chunks)
+        self._outcome = replace(self._outcome, indexed_files=self._outcome.indexed_files + 1)
+        self._progress = replace(self._progress, total_chunks=self._progress.total_chunks + len(prepared.chunks))
+
+    def _failed(self, failure: FileFailure) -> None:
+        self._observer.file_failed(failure)
+        self._outcome = replace(self._outcome, failed_files=self._outcome.failed_files + 1)
+        self._progress = replace(self._progress, failed_files=self._outcome.failed_files)
+
+    def _commit(self) -> None:
+        if self._touched:
+            self._writer.touch(self._touched)
+            self._touched = []
+        if not self._prepared:
+            return
+        chunks = sum(len(file.chunks) for file in self._prepared)
+        self._committed(self._writer.write(self._prepared))
+        self._prepared, self._prepared_chars = [], 0
+        self._outcome = replace(self._outcome, chunks=self._outcome.chunks + chunks)
+        self._progress = replace(self._progress, completed_chunks=self._outcome.chunks)
+
+    def _committed(self, revision: int) -> None:
+        self._outcome = replace(self._outcome, revision=revision, changed=True)
+        self._observer.committed(revision)
+
+    def _tell(self, *, force: bool = False) -> None:
+        now = self._monotonic()
+        if force or now >= self._next_event:
+            self._next_event = now + PROGRESS_INTERVAL_SECONDS
+            self._observer.progress(self._progress)

@@ -1,0 +1,118 @@
+"""Opens SQLite connections the one way that memoryd opens them, and names what SQLite refuses.
+
+A busy timeout is set before the first statement. A connection is used by one thread at a time; it may move between
+threads.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from memoryd_server.errors import DeadlineTooShort, DiskFull, IndexBusy, IndexUnavailable, MemorydError
+
+BUSY_TIMEOUT_MS = 5_000
+
+# "mmrd": marks a file as memoryd's (PRAGMA application_id), so that no other program's database is ever touched.
+APPLICATION_ID = 0x6D6D7264
+
+# One execute a pragma: apsw runs only the first statement of a text until its cursor is consumed.
+_WRITER_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=NORMAL",
+    "PRAGMA secure_delete=ON",
+    "PRAGMA cache_size=-16000",
+    "PRAGMA temp_store=MEMORY",
+    "PRAGMA wal_autocheckpoint=1000",
+    "PRAGMA journal_size_limit=16777216",
+)
+_READER_PRAGMAS = (
+    "PRAGMA query_only=ON",
+    "PRAGMA cache_size=-16000",
+    "PRAGMA temp_store=MEMORY",
+    "PRAGMA mmap_size=268435456",
+)
+
+
+def open_writer(path: Path) -> apsw.Connection:
+    """Opens `path` for writing, in WAL mode, creating it when it is absent.
+
+    Raises:
+        apsw.Error: the file cannot be opened, or is no SQLite database.
+    """
+    connection = apsw.Connection(str(path))
+    try:
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        _mark_if_new(connection)
+        for pragma in _WRITER_PRAGMAS:
+            connection.execute(pragma).fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _mark_if_new(connection: apsw.Connection) -> None:
+    # Before WAL mode, so that the mark is in the file itself: one that stood in a lost WAL would make the file foreign.
+    if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}").fetchall()
+
+
+def open_reader(path: Path) -> apsw.Connection:
+    """Opens `path` for reading only, with a `vocabulary` table over the keyword leg for document frequencies."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        for pragma in _READER_PRAGMAS[1:]:
+            connection.execute(pragma).fetchall()
+        connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab(main, keyword, row)")
+        connection.execute(_READER_PRAGMAS[0]).fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """Runs its body in one write transaction: all of it, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+@contextmanager
+def snapshot(connection: apsw.Connection) -> Iterator[None]:
+    """Runs its body against one unchanging state of the index."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turns what SQLite raises into our errors."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translate(error) from error
+
+
+def translate(error: apsw.Error) -> MemorydError:
+    """The error of ours that tells a caller what SQLite met."""
+    if isinstance(error, apsw.InterruptError):
+        return DeadlineTooShort("the search did not finish before the deadline; allow more time or ask a shorter question")
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return IndexBusy(f"the index is locked by another process: {error}", retry_after_seconds=1.0)
+    if isinstance(error, apsw.FullError):
+        return DiskFull("the disk that holds the index is full; free some space and sync again")
+    return IndexUnavailable(f"the index cannot be used: {type(error).__name__}: {error}")

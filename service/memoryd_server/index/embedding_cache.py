@@ -1,0 +1,101 @@
+"""Embeddings by what made them, in a file of their own: neither a rebuild nor a damaged index loses what was paid for."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from memoryd_server.index.connection import open_writer, transaction, translated
+
+_HASHES_A_QUERY = 400
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """Who makes the vectors. `provider_key` stands for the endpoint and what else changes them; no secret is in it."""
+
+    provider: str
+    model: str
+    provider_key: str
+
+
+class EmbeddingCache:
+    """Vectors as little-endian float32 blobs, by maker and SHA-256 of the text; the least recently used go first.
+
+    Thread-safe; one caller at a time is served. `now_ms` is the wall clock in Unix milliseconds.
+    """
+
+    def __init__(self, path: Path, max_entries: int, now_ms: Callable[[], int]) -> None:
+        self.max_entries = max_entries
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        with translated():
+            self._connection: apsw.Connection | None = open_writer(path)
+            self._connection.execute(
+                "CREATE TABLE IF NOT EXISTS embedding_cache(provider TEXT, model TEXT, provider_key TEXT, hash BLOB,"
+                " embedding BLOB NOT NULL, used_at_ms INTEGER NOT NULL,"
+                " PRIMARY KEY(provider, model, provider_key, hash)) WITHOUT ROWID"
+            )
+            self._connection.execute(
+                "CREATE INDEX IF NOT EXISTS embedding_cache_by_use ON embedding_cache(used_at_ms)"
+            )
+        path.chmod(0o600)
+
+    def get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The vectors held for these texts, by hash; a hit counts as a use."""
+        found: dict[bytes, bytes] = {}
+        with self._lock, translated():
+            for start in range(0, len(hashes), _HASHES_A_QUERY):
+                found.update(self._get(key, hashes[start : start + _HASHES_A_QUERY]))
+        return found
+
+    def _get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+        where = f"provider=? AND model=? AND provider_key=? AND hash IN ({','.join('?' * len(hashes))})"
+        values = (key.provider, key.model, key.provider_key, *hashes)
+        with transaction(self._open):
+            rows = dict(self._open.execute(f"SELECT hash, embedding FROM embedding_cache WHERE {where}", values))  # noqa: S608
+            self._open.execute(
+                f"UPDATE embedding_cache SET used_at_ms=? WHERE {where}",  # noqa: S608 -- constants and marks
+                (self._now_ms(), *values),
+            )
+        return rows
+
+    def put(self, key: CacheKey, vectors: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
+        """Stores vectors by hash, at once and for good, and lets the least recently used go beyond the limit."""
+        now = self._now_ms()
+        rows = [(key.provider, key.model, key.provider_key, text, vector, now) for text, vector in dict(vectors).items()]
+        with self._lock, translated(), transaction(self._open):
+            self._open.executemany("INSERT OR REPLACE INTO embedding_cache VALUES(?,?,?,?,?,?)", rows)
+            self._prune()
+
+    def _prune(self) -> None:
+        surplus = self._count() - self.max_entries
+        if surplus > 0:
+            self._open.execute(
+                "DELETE FROM embedding_cache WHERE (provider, model, provider_key, hash) IN"
+                " (SELECT provider, model, provider_key, hash FROM embedding_cache ORDER BY used_at_ms LIMIT ?)",
+                (surplus,),
+            )
+
+    def count(self) -> int:
+        """Vectors held."""
+        with self._lock, translated():
+            return self._count()
+
+    def _count(self) -> int:
+        return int(self._open.execute("SELECT count(*) FROM embedding_cache").fetchone()[0])
+
+    @property
+    def _open(self) -> apsw.Connection:
+        if self._connection is None:
+            raise apsw.ConnectionClosedError("the embedding cache is closed")
+        return self._connection
+
+    def close(self) -> None:
+        """Closes the file. Closing twice is fine."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None

@@ -1,0 +1,69 @@
+"""The first half of a sync: what differs between the files on disk and the rows of the index. Touches nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memoryd_server.index.rows import FileRow
+from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
+from memoryd_server.sources import Discovery
+
+# A file changed this shortly before it was read may change again without its stat telling; it is hashed once more.
+RACY_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPlan:
+    """What a sync has to do.
+
+    `changed` are the files that are new or whose stat differs; reading may show that their bytes do not. `retried` are
+    those that failed before and have not changed since. `removed` are the rows of files that are gone. `failures` are
+    files that discovery could not take.
+    """
+
+    changed: tuple[SourceFile, ...]
+    retried: tuple[SourceFile, ...]
+    removed: tuple[FileRow, ...]
+    unchanged: int
+    failures: tuple[FileFailure, ...]
+
+    @property
+    def to_read(self) -> tuple[SourceFile, ...]:
+        """The files to read."""
+        return self.changed + self.retried
+
+    @property
+    def pending(self) -> int:
+        """How many files differ from the index, as far as stats tell."""
+        return len(self.changed) + len(self.removed)
+
+
+def make_plan(discovery: Discovery, rows: Mapping[tuple[Source, str], FileRow]) -> SyncPlan:
+    """Compares stats. Costs microseconds a file."""
+    changed: list[SourceFile] = []
+    retried: list[SourceFile] = []
+    for file in discovery.files:
+        row = rows.get((file.source, file.path))
+        if row is None or row.stat != stored(file.stat):
+            changed.append(file)
+        elif row.error is not None:
+            retried.append(file)
+    on_disk = {(file.source, file.path) for file in discovery.files}
+    removed = tuple(row for key, row in rows.items() if key not in on_disk)
+    unchanged = len(discovery.files) - len(changed) - len(retried)
+    return SyncPlan(tuple(changed), tuple(retried), removed, unchanged, discovery.failures)
+
+
+def stored(stat: FileStat) -> FileStat:
+    """The stat as the index keeps it: SQLite's integers are signed, device and inode numbers are not."""
+    return FileStat(stat.size_bytes, stat.mtime_ns, stat.ctime_ns, _signed(stat.device), _signed(stat.inode))
+
+
+def settled(stat: FileStat, now_ns: int) -> FileStat:
+    """The stat to store for a file read at `now_ns`; one that can match no file when the file had only just changed."""
+    if now_ns - max(stat.mtime_ns, stat.ctime_ns) > RACY_NS:
+        return stat
+    return FileStat(stat.size_bytes, stat.mtime_ns, 0, stat.device, stat.inode)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number

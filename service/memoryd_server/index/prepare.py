@@ -1,0 +1,82 @@
+"""One file into rows: read, hash, split, chunk, analyze. No SQLite here, so nothing is locked meanwhile."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from memoryd_server.chunk import chunk_markdown, split_front_matter
+from memoryd_server.errors import MemorydError
+from memoryd_server.index.plan import settled
+from memoryd_server.index.rows import FileRow, PreparedFile
+from memoryd_server.index.schema import BuildIdentity
+from memoryd_server.model import Chunk, FileStat, SourceFile
+from memoryd_server.sources import read_file
+from memoryd_server.text import Analyzer
+
+
+@dataclass(frozen=True, slots=True)
+class SameBytes:
+    """The file's stat had changed and its bytes had not."""
+
+    stat: FileStat
+
+
+class FilePreparer:
+    """Makes rows out of files, with one analyzer and one way of chunking.
+
+    `now_ns` is the wall clock in Unix nanoseconds.
+    """
+
+    def __init__(
+        self, analyzer: Analyzer, identity: BuildIdentity, max_file_bytes: int, now_ns: Callable[[], int]
+    ) -> None:
+        self._analyzer = analyzer
+        self._identity = identity
+        self._max_file_bytes = max_file_bytes
+        self._now_ns = now_ns
+
+    def prepare(self, file: SourceFile, known: FileRow | None) -> PreparedFile | SameBytes:
+        """The rows for `file`, or word that its bytes are those of `known`.
+
+        A file that cannot be read becomes rows without chunks that say why.
+        """
+        try:
+            data, stat = read_file(file, self._max_file_bytes)
+        except (OSError, MemorydError) as error:
+            return PreparedFile(file.path, file.source, file.stat, b"", error=_why(error))
+        stat = settled(stat, self._now_ns())
+        content_hash = hashlib.sha256(data).digest()
+        if known is not None and known.error is None and known.content_hash == content_hash:
+            return SameBytes(stat)
+        return self._rows(file, data, stat, content_hash)
+
+    def count_chunks(self, file: SourceFile) -> tuple[int, int]:
+        """How many chunks the file would make, and their length in UTF-8 bytes. An unreadable file makes none."""
+        try:
+            data, _ = read_file(file, self._max_file_bytes)
+        except (OSError, MemorydError):
+            return 0, 0
+        chunks = self._chunks(split_front_matter(_decode(data)).body, 1)
+        return len(chunks), sum(len(c.text.encode("utf-8", "replace")) for c in chunks)
+
+    def _rows(self, file: SourceFile, data: bytes, stat: FileStat, content_hash: bytes) -> PreparedFile:
+        matter = split_front_matter(_decode(data))
+        chunks = self._chunks(matter.body, matter.first_line)
+        name = PurePosixPath(file.path).stem
+        tokens = [
+            (self._analyzer.index_tokens(c.text), self._analyzer.index_tokens(f"{name} {c.breadcrumb}")) for c in chunks
+        ]
+        return PreparedFile(file.path, file.source, stat, content_hash, chunks, tokens, matter.metadata)
+
+    def _chunks(self, body: str, first_line: int) -> list[Chunk]:
+        chunks = chunk_markdown(body, self._identity.chunk_tokens, self._identity.chunk_overlap, first_line)
+        return [chunk for chunk in chunks if chunk.text.strip()]
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+def _why(error: OSError | MemorydError) -> str:
+    return error.message if isinstance(error, MemorydError) else (error.strerror or str(error))

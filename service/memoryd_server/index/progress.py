@@ -1,0 +1,90 @@
+"""What a sync run tells while it runs and at its end."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from memoryd_server.model import FileFailure
+
+
+class SyncMode(StrEnum):
+    """How much a run does."""
+
+    INCREMENTAL = "INCREMENTAL"
+    FULL = "FULL"
+
+
+class SyncPhase(StrEnum):
+    """The stage a run is in."""
+
+    PLANNING = "PLANNING"
+    INDEXING = "INDEXING"
+    EMBEDDING = "EMBEDDING"
+    SWAPPING = "SWAPPING"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncProgress:
+    """The whole state of a run at one moment."""
+
+    phase: SyncPhase = SyncPhase.PLANNING
+    completed_files: int = 0
+    total_files: int = 0
+    completed_chunks: int = 0
+    total_chunks: int = 0
+    cached_chunks: int = 0
+    failed_files: int = 0
+    current_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOutcome:
+    """What a run did. `files` is how many the index holds now. Outcomes of passes of one run add up."""
+
+    revision: int
+    files: int = 0
+    indexed_files: int = 0
+    unchanged_files: int = 0
+    removed_files: int = 0
+    failed_files: int = 0
+    chunks: int = 0
+    cached_chunks: int = 0
+    changed: bool = False
+
+    def followed_by(self, later: "SyncOutcome") -> "SyncOutcome":
+        """Both passes as one; what is counted from the whole tree comes from the later."""
+        return SyncOutcome(
+            revision=later.revision,
+            files=later.files,
+            indexed_files=self.indexed_files + later.indexed_files,
+            unchanged_files=max(0, later.unchanged_files - self.indexed_files),
+            removed_files=self.removed_files + later.removed_files,
+            failed_files=later.failed_files,
+            chunks=self.chunks + later.chunks,
+            cached_chunks=self.cached_chunks + later.cached_chunks,
+            changed=self.changed or later.changed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEstimate:
+    """What a run would do."""
+
+    files: int
+    removed_files: int
+    chunks: int
+    cache_misses: int
+    estimated_tokens: int
+
+
+class SyncObserver(Protocol):
+    """Follows a run. Called on the writer thread; must return at once."""
+
+    def progress(self, progress: SyncProgress) -> None:
+        """The run has come this far. At most some ten a second."""
+
+    def file_failed(self, failure: FileFailure) -> None:
+        """A file could not be indexed."""
+
+    def committed(self, revision: int) -> None:
+        """A transaction was committed."""

@@ -1,0 +1,67 @@
+"""A small pool of read-only connections, and the gate that a swap closes for a moment."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from memoryd_server.index.connection import open_reader
+
+
+class ReaderPool:
+    """Hands out at most `size` connections to `path`, opened on first use and kept.
+
+    A reader costs about a millisecond to open and some megabytes of page cache to keep.
+    """
+
+    def __init__(
+        self, path: Path, size: int, open_connection: Callable[[Path], apsw.Connection] = open_reader
+    ) -> None:
+        self._path = path
+        self._size = size
+        self._open = open_connection
+        self._permits = threading.Semaphore(size)
+        self._idle: list[apsw.Connection] = []
+        self._gate = threading.Lock()
+
+    @contextmanager
+    def connection(self) -> Iterator[apsw.Connection]:
+        """A connection for this thread alone until the block ends."""
+        with self._permits:
+            connection = self._take()
+            healthy = False
+            try:
+                yield connection
+                healthy = True
+            except apsw.InterruptError:
+                healthy = True
+                raise
+            finally:
+                self._give_back(connection, healthy=healthy)
+
+    def _take(self) -> apsw.Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._open(self._path)
+
+    def _give_back(self, connection: apsw.Connection, *, healthy: bool) -> None:
+        if healthy:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Waits for the readers at work, closes every connection, and lets none open until the block ends."""
+        with self._gate:
+            for _ in range(self._size):
+                self._permits.acquire()
+            try:
+                while self._idle:
+                    self._idle.pop().close()
+                yield
+            finally:
+                self._permits.release(self._size)

@@ -1,0 +1,84 @@
+"""The tables of an index file."""
+
+import json
+from dataclasses import asdict, dataclass
+
+import apsw
+
+SCHEMA_VERSION = 1
+
+TOKENIZER = "ascii tokenchars '_'"
+
+# bm25() of a contentless table needs detail=full; with less it answers 0.0 for every row.
+_TABLES = (
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    """CREATE TABLE files(
+        id INTEGER PRIMARY KEY,
+        source TEXT NOT NULL,
+        path TEXT NOT NULL,
+        hash BLOB NOT NULL,
+        size_bytes INTEGER NOT NULL,
+        mtime_ns INTEGER NOT NULL,
+        ctime_ns INTEGER NOT NULL,
+        device INTEGER NOT NULL,
+        inode INTEGER NOT NULL,
+        chunk_count INTEGER NOT NULL,
+        metadata TEXT,
+        error TEXT,
+        UNIQUE(source, path))""",
+    """CREATE TABLE chunks(
+        id INTEGER PRIMARY KEY,
+        file_id INTEGER NOT NULL REFERENCES files(id),
+        start_line INTEGER NOT NULL,
+        end_line INTEGER NOT NULL,
+        content_hash BLOB NOT NULL,
+        breadcrumb TEXT NOT NULL,
+        text TEXT NOT NULL)""",
+    "CREATE INDEX chunks_by_file ON chunks(file_id)",
+    f"""CREATE VIRTUAL TABLE keyword USING fts5(
+        body, context, content='', contentless_delete=1, detail=full, tokenize="{TOKENIZER}")""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildIdentity:
+    """What the rows of an index were built with; a difference asks for a rebuild."""
+
+    analyzer_version: str
+    chunker_version: str
+    chunk_tokens: int
+    chunk_overlap: int
+
+    def to_json(self) -> str:
+        """One line that equals another exactly when the identities do."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def create(connection: apsw.Connection, identity: BuildIdentity, revision: int) -> None:
+    """Writes the tables into an empty file, within the caller's transaction."""
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    for statement in _TABLES:
+        connection.execute(statement)
+    set_meta(connection, "identity", identity.to_json())
+    set_meta(connection, "revision", revision)
+
+
+def get_meta(connection: apsw.Connection, key: str) -> str | int | None:
+    """A value of the meta table, or None."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else row[0]
+
+
+def set_meta(connection: apsw.Connection, key: str, value: str | int) -> None:
+    """Sets a value of the meta table."""
+    connection.execute("INSERT OR REPLACE INTO meta(key, value) VALUES(?, ?)", (key, value))
+
+
+def user_version(connection: apsw.Connection) -> int:
+    """The schema version that the file was made with."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def is_empty(connection: apsw.Connection) -> bool:
+    """Whether the file holds no table yet."""
+    return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None

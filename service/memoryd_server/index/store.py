@@ -1,0 +1,193 @@
+"""One agent's index file: opened under a lock, rebuilt beside itself, swapped in whole."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from memoryd_server.errors import IndexTooNew, IndexUnavailable
+from memoryd_server.index import schema, swap
+from memoryd_server.index.connection import APPLICATION_ID, open_reader, open_writer, transaction, translated
+from memoryd_server.index.lock import IndexLock
+from memoryd_server.index.reader import IndexReader, reading
+from memoryd_server.index.readers import ReaderPool
+from memoryd_server.index.schema import BuildIdentity
+from memoryd_server.index.writer import IndexWriter
+from memoryd_server.model import Degradation, DegradationKind
+
+READERS = 4
+
+_HEADER_BYTES = 100
+
+_T = TypeVar("_T")
+
+
+class IndexStore:
+    """The index at `path`, held by this process from `open` to `close`.
+
+    `open`, `writer` and the rebuild belong to the agent's one writer thread; `read` may be used from any thread.
+    """
+
+    def __init__(self, path: Path, identity: BuildIdentity) -> None:
+        self._wanted_path = path
+        self._identity = identity
+        self._lock = IndexLock(path.with_name(path.name + ".lock"))
+        self._connection: apsw.Connection | None = None
+        self._pool: ReaderPool | None = None
+        self.path = path
+        self.needs_rebuild = False
+        self.impairments: tuple[Degradation, ...] = ()
+
+    def open(self) -> None:
+        """Locks and opens the index, creating, recovering or setting aside what is at the path.
+
+        Raises:
+            IndexBusy: another process holds the index.
+            IndexTooNew: a newer memoryd wrote it.
+            IndexUnavailable: it can neither be opened nor made.
+        """
+        self._lock.acquire()
+        try:
+            with translated():
+                self._open_file()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_file(self) -> None:
+        self.path = self._own_path()
+        swap.recover(self.path)
+        try:
+            self._connection = self._open_or_create()
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            self._quarantine(error)
+            self._connection = self._open_or_create()
+        self._pool = ReaderPool(self.path, READERS, open_reader)
+
+    def _own_path(self) -> Path:
+        """The configured path, or a sibling when another program's database is there."""
+        if not _is_foreign(self._wanted_path):
+            return self._wanted_path
+        sibling = self._wanted_path.with_name(f"{self._wanted_path.stem}.memoryd.sqlite")
+        reason = f"{self._wanted_path} was made by another program and is left untouched"
+        self._impaired(str(self._wanted_path), str(sibling), reason)
+        return sibling
+
+    def _open_or_create(self) -> apsw.Connection:
+        connection = open_writer(self.path)
+        try:
+            if schema.is_empty(connection):
+                with transaction(connection):
+                    schema.create(connection, self._identity, revision=0)
+            self._check_version(connection)
+        except BaseException:
+            connection.close()
+            raise
+        os.chmod(self.path, 0o600)
+        return connection
+
+    def _check_version(self, connection: apsw.Connection) -> None:
+        version = schema.user_version(connection)
+        if version > schema.SCHEMA_VERSION:
+            raise IndexTooNew(
+                f"the index {self.path} has schema {version}, this memoryd knows {schema.SCHEMA_VERSION}; "
+                "upgrade memoryd, or remove the file to have it rebuilt from the Markdown"
+            )
+        self.needs_rebuild = schema.get_meta(connection, "identity") != self._identity.to_json()
+
+    def _quarantine(self, error: Exception) -> None:
+        aside = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+        os.replace(self.path, aside)
+        swap.remove_database(self.path)
+        self._impaired(str(self.path), str(aside), f"the index was damaged ({error}); set aside, rebuilt from Markdown")
+
+    def _impaired(self, wanted: str, used: str, reason: str) -> None:
+        self.impairments += (Degradation(DegradationKind.INDEX_IMPAIRED, wanted, used, reason),)
+
+    def close(self) -> None:
+        """Closes every connection and gives the lock up. Closing twice is fine."""
+        if self._pool is not None:
+            with self._pool.closed():
+                self._close_writer()
+            self._pool = None
+        self._close_writer()
+        self._lock.release()
+
+    def _close_writer(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def writer(self) -> IndexWriter:
+        """The rows of the index, for the writer thread."""
+        return IndexWriter(_opened(self._connection))
+
+    @contextmanager
+    def read(self, deadline: float | None = None) -> Iterator[IndexReader]:
+        """One snapshot of the index, until `time.monotonic()` passes `deadline`."""
+        with reading(_opened(self._pool), deadline) as reader:
+            yield reader
+
+    def size_bytes(self) -> int:
+        """Bytes on disk: the index with its write-ahead log."""
+        files = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    @contextmanager
+    def rebuilding(self) -> Iterator[IndexWriter]:
+        """A writer into an empty file beside the index, swapped in when the block ends without an error.
+
+        Readers see the old index until the swap, which waits for those at work and takes milliseconds.
+        """
+        beside = swap.rebuilding_path(self.path)
+        swap.remove_database(beside)
+        connection = open_writer(beside)
+        try:
+            with transaction(connection):
+                schema.create(connection, self._identity, revision=self.writer.revision())
+            os.chmod(beside, 0o600)
+            yield IndexWriter(connection)
+            _raise_revision_past(connection, self.writer.revision())
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except BaseException:
+            connection.close()
+            swap.remove_database(beside)
+            raise
+        connection.close()
+        self._swap()
+
+    def _swap(self) -> None:
+        with _opened(self._pool).closed():
+            self._close_writer()
+            swap.commit(self.path)
+            self._connection = self._open_or_create()
+
+
+def _raise_revision_past(connection: apsw.Connection, old_revision: int) -> None:
+    writer = IndexWriter(connection)
+    writer.set_revision(max(writer.revision(), old_revision) + 1)
+
+
+def _opened(value: _T | None) -> _T:
+    if value is None:
+        raise IndexUnavailable("the index is not open")
+    return value
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether another program's SQLite database is at `path`. Damage is not foreignness.
+
+    Read from the file's header, without opening the database, which could write beside it.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except OSError:
+        return False
+    mark = int.from_bytes(header[68:72], "big")
+    return header.startswith(b"SQLite format 3\0") and mark != APPLICATION_ID

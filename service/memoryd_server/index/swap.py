@@ -1,0 +1,55 @@
+"""Puts a rebuilt index in the place of the old one, so that a crash at any step leaves one whole index.
+
+The steps: the new file is complete and closed (`.rebuilding`, no WAL of its own) → it is renamed to `.ready`, which says
+so → the old file's `-wal` and `-shm` go, for a leftover WAL would bring the old rows back, silently → `.ready` is renamed
+over the old file. Start-up looks which of these had happened and finishes or undoes the rest.
+"""
+
+import os
+from pathlib import Path
+
+
+def rebuilding_path(path: Path) -> Path:
+    """Where a rebuild writes."""
+    return path.with_name(path.name + ".rebuilding")
+
+
+def ready_path(path: Path) -> Path:
+    """Where a finished rebuild waits for its swap."""
+    return path.with_name(path.name + ".ready")
+
+
+def commit(path: Path) -> None:
+    """Puts the finished rebuild in place. Both files are closed, and nobody opens them meanwhile."""
+    os.replace(rebuilding_path(path), ready_path(path))
+    _sync_directory(path.parent)
+    _finish(path)
+
+
+def recover(path: Path) -> None:
+    """Finishes a swap that had begun and removes what an unfinished rebuild left."""
+    remove_database(rebuilding_path(path))
+    if ready_path(path).exists():
+        _finish(path)
+
+
+def remove_database(path: Path) -> None:
+    """Removes a database file with its journals; absent ones are fine."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _finish(path: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    _sync_directory(path.parent)
+    os.replace(ready_path(path), path)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

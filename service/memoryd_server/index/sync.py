@@ -1,0 +1,134 @@
+"""Brings the index in line with the Markdown files.
+
+A sync has two halves. `plan` compares the files on disk with the rows of the index and touches nothing. `apply` carries
+the plan out, whole files a transaction. A rebuild does the same into an empty file beside the index and swaps it in.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from memoryd_server.index.apply import Application
+from memoryd_server.index.connection import translated
+from memoryd_server.index.plan import SyncPlan, make_plan
+from memoryd_server.index.prepare import FilePreparer
+from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.index.rows import FileRow
+from memoryd_server.index.store import IndexStore
+from memoryd_server.index.writer import IndexWriter
+from memoryd_server.model import Source
+from memoryd_server.sources import Discovery, Roots, discover
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The two clocks that a sync reads: wall time in Unix nanoseconds, and a steady one in seconds."""
+
+    now_ns: Callable[[], int] = time.time_ns
+    monotonic: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class DiskState:
+    """The files on disk, the index's rows of the same moment, and how they differ."""
+
+    discovery: Discovery
+    rows: Mapping[tuple[Source, str], FileRow]
+    plan: SyncPlan
+
+
+class SyncEngine:
+    """Syncs one index with one set of roots.
+
+    `run` belongs to the agent's writer thread; `compare` and `estimate` may run on any thread beside it.
+    """
+
+    def __init__(
+        self,
+        store: IndexStore,
+        roots: Roots,
+        preparer: FilePreparer,
+        *,
+        files_per_transaction: int,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._roots = roots
+        self._preparer = preparer
+        self._files_per_transaction = files_per_transaction
+        self._clock = clock
+
+    def run(self, mode: SyncMode, observer: SyncObserver, should_stop: Callable[[], bool]) -> SyncOutcome:
+        """Makes the index match the files; rebuilds it when asked to, or when it was built with another identity.
+
+        Raises:
+            SyncCancelled: `should_stop` said so at a file boundary.
+            DiskFull: nothing of the transaction at work is kept; what was committed before stays.
+            IndexUnavailable: the index cannot be written.
+        """
+        observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
+        with translated():
+            if mode is SyncMode.FULL or self._store.needs_rebuild:
+                outcome = self._rebuild(observer, should_stop)
+            else:
+                outcome = self._apply(self._store.writer, observer, should_stop)
+            self._store.writer.note_sync(self._clock.now_ns() // 1_000_000)
+            with self._store.read() as reader:
+                return replace(outcome, files=reader.counts().files)
+
+    def _apply(
+        self, writer: IndexWriter, observer: SyncObserver, should_stop: Callable[[], bool]
+    ) -> SyncOutcome:
+        rows = writer.files()
+        application = Application(
+            writer,
+            self._preparer,
+            observer,
+            files_per_transaction=self._files_per_transaction,
+            should_stop=should_stop,
+            monotonic=self._clock.monotonic,
+        )
+        return application.carry_out(make_plan(discover(self._roots), rows), rows)
+
+    def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool]) -> SyncOutcome:
+        with self._store.rebuilding() as writer:
+            outcome = self._apply(writer, _Beside(observer), should_stop)
+            observer.progress(
+                SyncProgress(
+                    SyncPhase.SWAPPING, outcome.indexed_files, outcome.indexed_files, outcome.chunks, outcome.chunks
+                )
+            )
+        revision = self._store.writer.revision()
+        observer.committed(revision)
+        return replace(outcome, revision=revision, changed=True)
+
+    @property
+    def rebuild_due(self) -> bool:
+        """Whether the next run rebuilds, because the index was built with another identity."""
+        return self._store.needs_rebuild
+
+    def compare(self) -> DiskState:
+        """What differs between disk and index now."""
+        discovery = discover(self._roots)
+        with self._store.read() as reader:
+            rows = reader.files()
+        return DiskState(discovery, rows, make_plan(discovery, rows))
+
+    def estimate(self, mode: SyncMode) -> SyncEstimate:
+        """What a run would do, from reading the files it would read. Writes nothing."""
+        state = self.compare()
+        full = mode is SyncMode.FULL or self._store.needs_rebuild
+        files = state.discovery.files if full else state.plan.to_read
+        chunks = sum(self._preparer.count_chunks(file)[0] for file in files)
+        return SyncEstimate(len(files), len(state.plan.removed), chunks, cache_misses=0, estimated_tokens=0)
+
+
+class _Beside:
+    """Passes on what a rebuild tells, but for its commits, which nobody can see before the swap."""
+
+    def __init__(self, observer: SyncObserver) -> None:
+        self.progress = observer.progress
+        self.file_failed = observer.file_failed
+
+    def committed(self, revision: int) -> None:
+        """Keeps silent."""

@@ -1,0 +1,119 @@
+"""Writes rows. Used by one thread, inside the transactions that it opens itself."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+import apsw
+
+from memoryd_server.index import schema
+from memoryd_server.index.connection import transaction
+from memoryd_server.index.plan import stored
+from memoryd_server.index.rows import FileRow, PreparedFile
+from memoryd_server.model import FileStat, Source
+
+_FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
+
+
+class IndexWriter:
+    """The rows of one index file, changed whole files at a time."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def files(self) -> dict[tuple[Source, str], FileRow]:
+        """Every file that the index knows, by source and path."""
+        rows = self._connection.execute(f"SELECT {_FILE_COLUMNS} FROM files")  # noqa: S608 -- a constant
+        return {(row.source, row.path): row for row in map(_file_row, rows)}
+
+    def revision(self) -> int:
+        """The index revision."""
+        return int(schema.get_meta(self._connection, "revision") or 0)
+
+    def set_revision(self, revision: int) -> None:
+        """Sets the revision, so that a rebuilt index continues from the old one."""
+        with transaction(self._connection):
+            schema.set_meta(self._connection, "revision", revision)
+
+    def write(self, files: Sequence[PreparedFile], removed: Iterable[FileRow] = ()) -> int:
+        """Replaces and removes whole files in one transaction; returns the new revision."""
+        with transaction(self._connection):
+            for row in removed:
+                self._remove(row.id)
+            for file in files:
+                self._replace(file)
+            return self._raise_revision()
+
+    def touch(self, rows: Sequence[tuple[FileRow, FileStat]]) -> None:
+        """Notes the new stats of files whose bytes have not changed. The revision stays."""
+        with transaction(self._connection):
+            self._connection.executemany(
+                "UPDATE files SET size_bytes=?, mtime_ns=?, ctime_ns=?, device=?, inode=? WHERE id=?",
+                [(*_stat_values(stat), row.id) for row, stat in rows],
+            )
+
+    def note_sync(self, completed_at_ms: int) -> None:
+        """Remembers when a sync run last completed (Unix time in milliseconds)."""
+        with transaction(self._connection):
+            schema.set_meta(self._connection, "last_sync_ms", completed_at_ms)
+
+    def _raise_revision(self) -> int:
+        revision = self.revision() + 1
+        schema.set_meta(self._connection, "revision", revision)
+        return revision
+
+    def _replace(self, file: PreparedFile) -> None:
+        known = self._connection.execute(
+            "SELECT id FROM files WHERE source = ? AND path = ?", (file.source, file.path)
+        ).fetchone()
+        if known is not None:
+            self._remove(known[0])
+        self._connection.execute(
+            "INSERT INTO files(source, path, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count,"
+            " metadata, error) VALUES(?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                file.source,
+                file.path,
+                file.content_hash,
+                *_stat_values(file.stat),
+                len(file.chunks),
+                json.dumps(file.metadata, ensure_ascii=False) if file.metadata else None,
+                file.error,
+            ),
+        )
+        self._insert_chunks(self._connection.last_insert_rowid(), file)
+
+    def _insert_chunks(self, file_id: int, file: PreparedFile) -> None:
+        first = self._next_chunk_id()
+        self._connection.executemany(
+            "INSERT INTO chunks(id, file_id, start_line, end_line, content_hash, breadcrumb, text)"
+            " VALUES(?,?,?,?,?,?,?)",
+            [
+                (first + i, file_id, c.start_line, c.end_line, c.content_hash, c.breadcrumb, c.text)
+                for i, c in enumerate(file.chunks)
+            ],
+        )
+        self._connection.executemany(
+            "INSERT INTO keyword(rowid, body, context) VALUES(?,?,?)",
+            [(first + i, body, context) for i, (body, context) in enumerate(file.tokens)],
+        )
+
+    def _next_chunk_id(self) -> int:
+        return int(self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks").fetchone()[0])
+
+    def _remove(self, file_id: int) -> None:
+        self._connection.execute(
+            "DELETE FROM keyword WHERE rowid IN (SELECT id FROM chunks WHERE file_id = ?)", (file_id,)
+        )
+        self._connection.execute("DELETE FROM chunks WHERE file_id = ?", (file_id,))
+        self._connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
+
+
+def _file_row(row: tuple[object, ...]) -> FileRow:
+    file_id, path, source, content_hash, size, mtime, ctime, device, inode, count, error = row
+    stat = FileStat(size, mtime, ctime, device, inode)  # type: ignore[arg-type]
+    return FileRow(file_id, path, Source(str(source)), content_hash, stat, count, error)  # type: ignore[arg-type]
+
+
+def _stat_values(stat: FileStat) -> tuple[int, int, int, int, int]:
+    kept = stored(stat)
+    return kept.size_bytes, kept.mtime_ns, kept.ctime_ns, kept.device, kept.inode

@@ -1,0 +1,85 @@
+"""Our errors as gRPC statuses with `google.rpc` details: ErrorInfo always, BadRequest and RetryInfo where they apply."""
+
+from typing import NoReturn
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from memoryd_server.errors import InvalidRequest, MemorydError
+
+DOMAIN = "memoryd"
+DETAILS_KEY = "grpc-status-details-bin"
+REQUEST_ID_KEY = "x-request-id"
+
+_CODES = {
+    "INVALID_REQUEST": grpc.StatusCode.INVALID_ARGUMENT,
+    "CURSOR_MALFORMED": grpc.StatusCode.INVALID_ARGUMENT,
+    "CURSOR_EXPIRED": grpc.StatusCode.OUT_OF_RANGE,
+    "TOKEN_MISSING": grpc.StatusCode.UNAUTHENTICATED,
+    "TOKEN_INVALID": grpc.StatusCode.UNAUTHENTICATED,
+    "AGENT_FORBIDDEN": grpc.StatusCode.PERMISSION_DENIED,
+    "PATH_NOT_ALLOWED": grpc.StatusCode.PERMISSION_DENIED,
+    "AGENT_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "FILE_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "MEMORY_DISABLED": grpc.StatusCode.FAILED_PRECONDITION,
+    "EMBEDDING_NOT_CONFIGURED": grpc.StatusCode.FAILED_PRECONDITION,
+    "WORKSPACE_READ_ONLY": grpc.StatusCode.FAILED_PRECONDITION,
+    "INDEX_TOO_NEW": grpc.StatusCode.FAILED_PRECONDITION,
+    "SYNC_CONFLICT": grpc.StatusCode.ABORTED,
+    "SYNC_CANCELLED": grpc.StatusCode.ABORTED,
+    "EMBEDDING_UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
+    "EMBEDDING_QUOTA_EXCEEDED": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "BACKEND_UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
+    "INDEX_BUSY": grpc.StatusCode.UNAVAILABLE,
+    "INDEX_UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
+    "DISK_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "TOO_MANY_REQUESTS": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "SHUTTING_DOWN": grpc.StatusCode.UNAVAILABLE,
+    "REVISION_NOT_REACHED": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "DEADLINE_TOO_SHORT": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "NOT_IMPLEMENTED": grpc.StatusCode.UNIMPLEMENTED,
+    "INTERNAL": grpc.StatusCode.INTERNAL,
+}
+
+
+def code_of(error: MemorydError) -> grpc.StatusCode:
+    """The status code of an error."""
+    return _CODES[error.reason]
+
+
+def status_of(error: MemorydError) -> status_pb2.Status:
+    """The whole status, as clients decode it from the trailing metadata."""
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+    details = [info]
+    if isinstance(error, InvalidRequest):
+        details.append(_bad_request(error))
+    if error.retry_after_seconds is not None:
+        details.append(_retry_info(error.retry_after_seconds))
+    return status_pb2.Status(code=code_of(error).value[0], message=error.message, details=map(_packed, details))
+
+
+def _bad_request(error: InvalidRequest) -> error_details_pb2.BadRequest:
+    violations = [
+        error_details_pb2.BadRequest.FieldViolation(field=v.field, description=v.description) for v in error.violations
+    ]
+    return error_details_pb2.BadRequest(field_violations=violations)
+
+
+def _retry_info(seconds: float) -> error_details_pb2.RetryInfo:
+    info = error_details_pb2.RetryInfo()
+    info.retry_delay.FromMilliseconds(int(seconds * 1000))
+    return info
+
+
+def _packed(message: object) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed
+
+
+async def abort(context: grpc.aio.ServicerContext, error: MemorydError, request_id: str) -> NoReturn:
+    """Ends the call with the error's status."""
+    trailing = ((DETAILS_KEY, status_of(error).SerializeToString()), (REQUEST_ID_KEY, request_id))
+    await context.abort(code_of(error), error.message, trailing)
+    raise AssertionError("abort returned")

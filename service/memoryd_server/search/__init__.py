@@ -1,0 +1,1 @@
+"""A question into hits: legs, fusion, snippets, citations."""

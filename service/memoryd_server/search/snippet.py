@@ -1,0 +1,92 @@
+"""The part of a chunk that answers a query best, in whole lines where they fit. Pure."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+# A line that is longer than a snippet is looked at in pieces of this share of one, so that the match can be shown.
+_PIECES_A_SNIPPET = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """Text and the line range that it stands in."""
+
+    text: str
+    start_line: int
+    end_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A line, or a piece of a long one, with its line feed where it has one."""
+
+    text: str
+    line: int
+
+
+def best_snippet(
+    text: str, start_line: int, terms: Collection[str], words_of: Callable[[str], Collection[str]], max_chars: int
+) -> Snippet:
+    """The window of at most `max_chars` code points that holds the most distinct terms, of whole lines where they fit.
+
+    Among equals the earliest that begins at a matching line wins, and a window reaches down as far as it may.
+    `words_of` gives the words of a line in the spelling of `terms`.
+    """
+    text = text.replace("\r\n", "\n").rstrip("\r\n")
+    if len(text) <= max_chars:
+        return Snippet(text, start_line, start_line + text.count("\n"))
+    units = list(_units(text, start_line, max_chars))
+    wanted = set(terms)
+    found = [wanted & set(words_of(unit.text)) for unit in units]
+    first, last = _best_window(units, found, max_chars)
+    shown = "".join(unit.text for unit in units[first : last + 1]).rstrip("\n")
+    return Snippet(cut(shown, max_chars), units[first].line, units[last].line)
+
+
+def _units(text: str, start_line: int, max_chars: int) -> Iterator[_Unit]:
+    for line, content in enumerate(text.split("\n"), start_line):
+        rest = content
+        while len(rest) > max_chars:
+            piece = _piece(rest, max(1, max_chars // _PIECES_A_SNIPPET))
+            yield _Unit(piece, line)
+            rest = rest[len(piece) :]
+        yield _Unit(rest + "\n", line)
+
+
+def _piece(text: str, size: int) -> str:
+    space = text.rfind(" ", size // 2, size)
+    return text[: space + 1] if space > 0 else cut(text, size)
+
+
+def _best_window(units: Sequence[_Unit], found: Sequence[set[str]], max_chars: int) -> tuple[int, int]:
+    best, best_value = (0, 0), (-1, False)
+    held: Counter[str] = Counter()
+    last, size = -1, 0
+    for first, unit in enumerate(units):
+        while last + 1 < len(units) and (last < first or size + len(units[last + 1].text) <= max_chars + 1):
+            last += 1
+            size += len(units[last].text)
+            held.update(found[last])
+        value = (len(+held), bool(found[first]))
+        if value > best_value:
+            best, best_value = (first, last), value
+        size -= len(unit.text)
+        held.subtract(found[first])
+    return best
+
+
+def cut(text: str, max_chars: int) -> str:
+    """At most `max_chars` code points of `text`, never ending inside a combining sequence."""
+    if len(text) <= max_chars:
+        return text
+    end = max_chars
+    while end > 0 and _joins_on(text, end):
+        end -= 1
+    return text[: end or max_chars]
+
+
+def _joins_on(text: str, at: int) -> bool:
+    """Whether the character at `at` belongs to the one before it."""
+    return unicodedata.category(text[at]) in ("Mn", "Mc", "Me") or "\u200d" in text[at - 1 : at + 1]

@@ -1,0 +1,30 @@
+"""Settings: the reference's file and ours, the environment and the flags, made into frozen values per agent.
+
+`load` is the way in. Nothing else in memoryd reads the environment.
+"""
+
+from .compaction import CompactionSettings, MemoryFlushSettings
+from .environment import client_address, process_environment
+from .loading import load
+from .memory_block import MemoryBlock, QmdSettings
+from .memory_search import MemorySearchSettings
+from .resolved import AgentSettings, ResolvedSettings
+from .service import LimitsSettings, LogSettings, ServiceSettings, TlsSettings, WatcherSettings
+
+__all__ = [
+    "AgentSettings",
+    "CompactionSettings",
+    "LimitsSettings",
+    "LogSettings",
+    "MemoryBlock",
+    "MemoryFlushSettings",
+    "MemorySearchSettings",
+    "QmdSettings",
+    "ResolvedSettings",
+    "ServiceSettings",
+    "TlsSettings",
+    "WatcherSettings",
+    "client_address",
+    "load",
+    "process_environment",
+]

@@ -1,0 +1,167 @@
+"""From the reference's `agents` block to one `AgentSettings` an agent."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .checking import Checker
+from .compaction import CompactionSettings
+from .memory_block import MemoryBlock
+from .memory_search import MemorySearchSettings
+from .report import Report
+from .resolved import MAIN, AgentSettings
+from .timezone import complaint_about_timezone
+from .tree import merged
+from .words import Path as KeyPath
+from .words import dotted, kind_of
+
+DEFAULTS = ("agents", "defaults")
+LIST = ("agents", "list")
+
+_AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What agents are resolved against. `workspace` is the one that a flag or variable names, empty when none does."""
+
+    state_dir: Path
+    workspace: str
+
+
+def with_agents_by_id(layer: Mapping[str, Any], origin: str, report: Report) -> Mapping[str, Any]:
+    """The layer with `agents.list` keyed by `[<id>]`, so that two files speak of the same agent by its id."""
+    agents = layer.get("agents")
+    if not isinstance(agents, Mapping) or agents.get("list") is None:
+        return layer
+    listed = agents["list"]
+    if not isinstance(listed, list):
+        report.problem(origin, dotted(LIST), f"expected an array, found {kind_of(listed)}")
+        listed = []
+    by_id: dict[str, Any] = {}
+    for number, entry in enumerate(listed):
+        agent_id = _id_of(entry, f"{dotted(LIST)}[{number}]", origin, report)
+        if f"[{agent_id}]" in by_id:
+            report.problem(origin, f"{dotted(LIST)}[{number}].id", f'the id "{agent_id}" is taken by another agent')
+        elif agent_id:
+            by_id[f"[{agent_id}]"] = {key: value for key, value in entry.items() if key != "id"}
+    return {**layer, "agents": {**agents, "list": by_id}}
+
+
+def agent_paths(checker: Checker) -> dict[str, KeyPath]:
+    """The configured ids, in order, and where each agent stands in the tree; `main` alone when none is listed."""
+    return {key[1:-1]: (*LIST, key) for key in checker.tree.at(*LIST) or {}} or {MAIN: (*LIST, f"[{MAIN}]")}
+
+
+def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, AgentSettings], str]:
+    """Every agent by its id, and the id of the default one. What it returns is of use only without problems."""
+    paths = agent_paths(checker)
+    default = _default_agent(checker, paths)
+    memory = checker.block(MemoryBlock, checker.table(("memory",)), ("memory",))
+    compaction = _compaction(checker)
+    timezone = _timezone(checker)
+    base = _memory_search(checker, DEFAULTS)
+    agents = {}
+    for agent_id, path in paths.items():
+        search = _with_index(_resolved_search(base, _memory_search(checker, path), checker), agent_id, around.state_dir)
+        reason = _disabled_reason(checker, path, search)
+        agents[agent_id] = AgentSettings(
+            agent_id=agent_id,
+            workspace=_workspace(checker, path, around, default=agent_id == default),
+            enabled=not reason,
+            disabled_reason=reason,
+            memory_search=search,
+            memory=memory,
+            compaction=compaction,
+            user_timezone=timezone,
+            index_path=Path(search.store.path),
+            default=agent_id == default,
+        )
+    _refuse_shared_indexes(checker, agents)
+    return agents, default
+
+
+def _id_of(entry: object, where: str, origin: str, report: Report) -> str:
+    if not isinstance(entry, Mapping):
+        report.problem(origin, where, f"expected an object, found {kind_of(entry)}")
+        return ""
+    raw = entry.get("id")
+    agent_id = raw.strip().lower() if isinstance(raw, str) else ""
+    if not _AGENT_ID.fullmatch(agent_id):
+        report.problem(origin, f"{where}.id", "expected 1 to 64 letters, digits, - and _, beginning with no - or _")
+        return ""
+    return agent_id
+
+
+def _default_agent(checker: Checker, paths: Mapping[str, KeyPath]) -> str:
+    marks = {agent_id: checker.tree.at(*path, "default") for agent_id, path in paths.items()}
+    for agent_id, mark in marks.items():
+        if mark is not None and not isinstance(mark, bool):
+            checker.problem((*paths[agent_id], "default"), f"expected true or false, found {kind_of(mark)}")
+    marked = [agent_id for agent_id, mark in marks.items() if mark is True]
+    if len(marked) > 1:
+        checker.warn(LIST, f"several agents are the default; {marked[0]} is used")
+    return (marked or list(paths))[0]
+
+
+def _compaction(checker: Checker) -> CompactionSettings:
+    path = (*DEFAULTS, "compaction")
+    raw = checker.table(path)
+    ours = {key: raw[key] for key in ("reserveTokensFloor", "postIndexSync", "memoryFlush") if key in raw}
+    return checker.block(CompactionSettings, ours, path)
+
+
+def _timezone(checker: Checker) -> str | None:
+    path = (*DEFAULTS, "userTimezone")
+    name = checker.text(path)
+    complaint = complaint_about_timezone(name) if name else None
+    if complaint:
+        checker.problem(path, complaint)
+    return name or None
+
+
+def _memory_search(checker: Checker, around: KeyPath) -> dict[str, Any]:
+    path = (*around, "memorySearch")
+    raw = checker.table(path)
+    checker.block(MemorySearchSettings, raw, path)
+    return raw
+
+
+def _resolved_search(base: Mapping[str, Any], own: Mapping[str, Any], checker: Checker) -> MemorySearchSettings:
+    if checker.report.problems:
+        return MemorySearchSettings()
+    extra = [*base.get("extraPaths", ()), *own.get("extraPaths", ())]
+    return MemorySearchSettings.model_validate({**merged(base, own), "extraPaths": extra})
+
+
+def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) -> MemorySearchSettings:
+    template = search.store.path.strip() or str(state_dir / "memory" / "{agentId}.sqlite")
+    store = search.store.model_copy(update={"path": template.replace("{agentId}", agent_id)})
+    return search.model_copy(update={"store": store})
+
+
+def _workspace(checker: Checker, path: KeyPath, around: Surroundings, *, default: bool) -> Path:
+    own, shared = checker.text((*path, "workspace")), checker.text((*DEFAULTS, "workspace"))
+    if not default:
+        return Path(own or around.state_dir / f"workspace-{path[-1][1:-1]}")
+    return Path(around.workspace or own or shared or around.state_dir / "workspace")
+
+
+def _disabled_reason(checker: Checker, path: KeyPath, search: MemorySearchSettings) -> str:
+    if checker.tree.at("plugins", "slots", "memory") == "none":
+        return 'plugins.slots.memory is "none"'
+    if search.enabled:
+        return ""
+    own = checker.tree.at(*path, "memorySearch", "enabled") is False
+    return f"{dotted(path if own else DEFAULTS)}.memorySearch.enabled is false"
+
+
+def _refuse_shared_indexes(checker: Checker, agents: Mapping[str, AgentSettings]) -> None:
+    owners: dict[Path, str] = {}
+    for agent_id, agent in agents.items():
+        owner = owners.setdefault(agent.index_path, agent_id) if agent.enabled else agent_id
+        if owner != agent_id:
+            path = (*LIST, f"[{agent_id}]", "memorySearch", "store", "path")
+            checker.problem(path, f'the index is that of agent "{owner}" too; put {{agentId}} in the path')

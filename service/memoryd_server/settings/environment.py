@@ -1,0 +1,76 @@
+"""The process's environment: the only place that reads it, and what each variable sets."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, get_origin
+
+from .block import Block, keys, nested
+from .report import Report
+from .service import ServiceSettings
+from .words import Path, did_you_mean
+
+PREFIX = "MEMORYD_"
+CONFIG = "MEMORYD_CONFIG"
+STATE_DIR = "MEMORYD_STATE_DIR"
+WORKSPACE = "MEMORYD_WORKSPACE"
+ADDRESS = "MEMORYD_ADDRESS"
+REFERENCE_STATE_DIR = "OPENCLAW_STATE_DIR"
+RUNTIME_DIR = "XDG_RUNTIME_DIR"
+
+_SHORT = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
+
+
+def process_environment() -> Mapping[str, str]:
+    """A copy of the variables of this process."""
+    return dict(os.environ)
+
+
+def client_address(environ: Mapping[str, str]) -> str | None:
+    """The address that clients connect to, from MEMORYD_ADDRESS, or None when it is not set."""
+    return environ.get(ADDRESS, "").strip() or None
+
+
+def variables() -> dict[str, Path]:
+    """Each variable that sets a key of the `memoryd` block, with the key's path in it."""
+    found = {PREFIX + "__".join(part.upper() for part in names): path for names, path, _ in _leaves(ServiceSettings)}
+    return {**found, **_SHORT}
+
+
+def environment_layers(environ: Mapping[str, str], report: Report) -> Iterator[tuple[dict[str, Any], str]]:
+    """One layer a variable that is set, with its origin; a variable that is not ours is a warning. Blank is not set."""
+    known = variables()
+    arrays = {path: is_array for _, path, is_array in _leaves(ServiceSettings)}
+    for name in sorted(n for n in environ if n.startswith(PREFIX) and environ[n].strip()):
+        if name in known:
+            path = known[name]
+            yield service_layer(path, _value(environ[name].strip(), is_array=arrays[path])), f"env {name}"
+        elif name not in {CONFIG, STATE_DIR, WORKSPACE, ADDRESS}:
+            report.warn(f"env {name}", "", f"memoryd has no such variable{did_you_mean(name, known)}")
+
+
+def service_layer(path: Path, value: object) -> dict[str, Any]:
+    """A layer that sets one key of the `memoryd` block."""
+    layer: Any = value
+    for key in reversed(("memoryd", *path)):
+        layer = {key: layer}
+    return dict(layer)
+
+
+def _leaves(block: type[Block], names: Path = (), path: Path = ()) -> Iterator[tuple[Path, Path, bool]]:
+    for name, key, field in keys(block):
+        inner = nested(field.annotation)
+        if inner:
+            yield from _leaves(inner, (*names, name), (*path, key))
+        else:
+            yield (*names, name), (*path, key), get_origin(field.annotation) is tuple
+
+
+def _value(text: str, *, is_array: bool) -> object:
+    if is_array:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        number = json.loads(text)
+    except ValueError:
+        return text
+    return number if isinstance(number, int | float) else text

@@ -1,0 +1,95 @@
+"""Finds the state directory and the two files, and reads them."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import json5
+
+from .paths import absolute
+from .report import Report
+from .words import kind_of
+
+REFERENCE_FILE = "openclaw.json"
+OWN_FILE = "memoryd.json5"
+
+_POSITION = re.compile(r"<string>:(\d+) (.*) at column (\d+)", re.DOTALL)
+_DEEPEST = 100
+
+
+def find_state_dir(explicit: str, home: Path) -> Path:
+    """The directory named, else `~/.openclaw`, else `~/.moltbot` when only that one exists."""
+    if explicit:
+        return absolute(explicit, None, home)
+    current, legacy = home / ".openclaw", home / ".moltbot"
+    return legacy if not _exists(current) and _exists(legacy) else current
+
+
+def read_layer(path: Path, report: Report, *, required: bool) -> Mapping[str, Any]:
+    """The object that a JSON5 file holds. Empty when the file is missing and not required, or has a problem."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        if required:
+            report.problem(path, "", "the file does not exist")
+        return {}
+    except (OSError, ValueError) as error:
+        report.problem(path, "", _why(error))
+        return {}
+    return _parsed(text, path, report)
+
+
+def _parsed(text: str, path: Path, report: Report) -> Mapping[str, Any]:
+    try:
+        value = _load(text)
+    except RecursionError:
+        report.problem(path, "", "nested too deeply")
+    except ValueError as error:
+        report.problem(*_where(path, error))
+    else:
+        if not isinstance(value, dict):
+            report.problem(path, "", f"expected an object, found {kind_of(value)}")
+        elif _deeper_than(value, _DEEPEST):
+            report.problem(path, "", "nested too deeply")
+        else:
+            return value
+    return {}
+
+
+def _load(text: str) -> Any:
+    try:
+        # Twenty times as fast, and most files of the reference are plain JSON.
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return json5.loads(text)
+
+
+def _where(path: Path, error: ValueError) -> tuple[str, str, str]:
+    found = _POSITION.fullmatch(str(error))
+    if found is None:
+        return str(path), "", f"not JSON5: {error}"
+    return f"{path}:{found[1]}:{found[3]}", "", f"not JSON5: {found[2]}"
+
+
+def _why(error: OSError | ValueError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 at byte {error.start}"
+    if isinstance(error, OSError):
+        return f"the file cannot be read: {error.strerror or error}"
+    return f"not a usable file name: {error}"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _deeper_than(value: object, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inside = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deeper_than(item, levels - 1) for item in inside)

@@ -1,0 +1,99 @@
+"""The settings as the rest of memoryd sees them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from memoryd_server.errors import AgentNotFound
+
+from .compaction import CompactionSettings
+from .describing import flattened, masked
+from .memory_block import MemoryBlock
+from .memory_search import MemorySearchSettings
+from .service import ServiceSettings
+from .tree import DEFAULT
+from .words import dotted
+
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """One agent: where its memory is, and how it is indexed and searched. Paths are absolute.
+
+    `disabled_reason` names the key that switches memory off; it is empty when `enabled`.
+    """
+
+    agent_id: str
+    workspace: Path
+    enabled: bool
+    disabled_reason: str
+    memory_search: MemorySearchSettings
+    memory: MemoryBlock
+    compaction: CompactionSettings
+    user_timezone: str | None
+    index_path: Path
+    default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSettings:
+    """Everything that was configured, and who said so.
+
+    `origins` has every key of `describe`: "default", a file's path, "env NAME" or "flag --name".
+    """
+
+    state_dir: Path
+    service: ServiceSettings
+    agents: Mapping[str, AgentSettings]
+    default_agent: str
+    warnings: tuple[str, ...]
+    origins: Mapping[str, str]
+
+    def agent(self, agent_id: str) -> AgentSettings:
+        """The agent of that id, in any case. An empty id means `main` where it is configured, else the default agent.
+
+        Raises:
+            AgentNotFound: none of that id is configured.
+        """
+        wanted = agent_id.strip().lower() or (MAIN if MAIN in self.agents else self.default_agent)
+        if wanted not in self.agents:
+            shown = agent_id[:64]
+            raise AgentNotFound(
+                f"no agent {shown!r} is configured; there are: {', '.join(self.agents)}", metadata={"agent_id": shown}
+            )
+        return self.agents[wanted]
+
+    def describe(self) -> list[dict[str, object]]:
+        """`key`, `value` and `origin` of every effective value, ready for JSON, secrets as `***`."""
+        return [
+            {"key": key, "value": masked(value), "origin": self.origins.get(key, DEFAULT)}
+            for key, value in (
+                (dotted(path), value) for path, value in effective(self.state_dir, self.service, self.agents)
+            )
+        ]
+
+
+def effective(
+    state_dir: Path, service: ServiceSettings, agents: Mapping[str, AgentSettings]
+) -> list[tuple[tuple[str, ...], object]]:
+    """The path and value of every effective setting, in the order to show them."""
+    shared = next(iter(agents.values()))
+    return [
+        (("stateDir",), state_dir),
+        *flattened(service, ("memoryd",)),
+        *flattened(shared.memory, ("memory",)),
+        *flattened(shared.compaction, ("agents", "defaults", "compaction")),
+        (("agents", "defaults", "userTimezone"), shared.user_timezone),
+        *(entry for agent in agents.values() for entry in _of_agent(agent)),
+    ]
+
+
+def _of_agent(agent: AgentSettings) -> list[tuple[tuple[str, ...], object]]:
+    around = ("agents", "list", f"[{agent.agent_id}]")
+    return [
+        ((*around, "default"), agent.default),
+        ((*around, "workspace"), agent.workspace),
+        ((*around, "enabled"), agent.enabled),
+        *flattened(agent.memory_search, (*around, "memorySearch")),
+    ]

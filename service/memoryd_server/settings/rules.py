@@ -1,0 +1,207 @@
+"""What a value must be, and what is made of one that is not: the bounds of the settings.
+
+A rule stands in a field's annotation, `Annotated[int, Whole(1, 20)]`. Validation applies it, the loader asks it which
+values it changed, and docs/configuration.md quotes it, so that the three cannot disagree.
+"""
+
+import json
+import math
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from .words import did_you_mean
+
+# JavaScript's largest safe integer: what the reference can write, and what SQLite and protobuf can hold.
+LARGEST = 2**53 - 1
+CLAMP = object()
+
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNIT_BYTES = {"b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30, "t": 2**40}
+_DURATION = re.compile(r"(?:\d{1,15}(?:\.\d{1,9})?\s*(?:ms|s|m|h|d)?\s*)+", re.ASCII)
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]*)", re.ASCII)
+
+
+class Rule(ABC):
+    """Turns what stands in a file into what is used; a value of the wrong type passes, for pydantic to refuse."""
+
+    @property
+    @abstractmethod
+    def expected(self) -> str:
+        """The allowed values, in words that follow "is not"."""
+
+    @abstractmethod
+    def apply(self, raw: object) -> object:
+        """The value to use for `raw`."""
+
+    def complaint(self, raw: object) -> str | None:
+        """What to warn of when `raw` is not used as it stands, else None."""
+        used = self.apply(raw)
+        return None if used == raw else f"{_shown(raw)} is not {self.expected}; {_shown(used)} is used"
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.apply, handler(source))
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Rule):
+    """A whole number; fractions are floored, what lies outside is clamped, or replaced by `fallback` when given."""
+
+    low: int = 0
+    high: int = LARGEST
+    fallback: object = CLAMP
+
+    @property
+    def expected(self) -> str:
+        """The bounds."""
+        return f"at least {self.low}" if self.high == LARGEST else f"{self.low}..{self.high}"
+
+    def apply(self, raw: object) -> object:
+        """The nearest allowed number, or the fallback."""
+        if not _is_number(raw):
+            return raw
+        floored = math.floor(raw)
+        if self.fallback is not CLAMP and not self.low <= floored <= self.high:
+            return self.fallback
+        return min(max(floored, self.low), self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Real(Rule):
+    """A number; what lies outside is clamped."""
+
+    low: float
+    high: float
+
+    @property
+    def expected(self) -> str:
+        """The bounds."""
+        return f"{self.low:g}..{self.high:g}"
+
+    def apply(self, raw: object) -> object:
+        """The nearest allowed number."""
+        return min(max(raw, self.low), self.high) if _is_number(raw) else raw
+
+
+@dataclass(frozen=True, slots=True)
+class Duration(Rule):
+    """A duration string such as "90s", "5m" or "1h30m", minutes when no unit is given; becomes milliseconds."""
+
+    fallback: str
+
+    @property
+    def expected(self) -> str:
+        """An example."""
+        return 'a duration such as "90s" or "5m"'
+
+    def apply(self, raw: object) -> object:
+        """Milliseconds; those of the fallback for a string that is no duration.
+
+        Raises:
+            ValueError: not a string, so that a bare number is not taken for the wrong unit.
+        """
+        if not isinstance(raw, str):
+            raise ValueError(f"expected {self.expected}")  # noqa: TRY004 -- pydantic collects ValueError only
+        parsed = duration_ms(raw)
+        return duration_ms(self.fallback) if parsed is None else parsed
+
+    def complaint(self, raw: object) -> str | None:
+        """What to warn of when the string is no duration."""
+        if not isinstance(raw, str) or duration_ms(raw) is not None:
+            return None
+        return f"{_shown(raw)} is not {self.expected}; {_shown(self.fallback)} is used"
+
+
+@dataclass(frozen=True, slots=True)
+class Size(Rule):
+    """A number of bytes, or a string such as "2mb" (of 1024); anything else becomes the fallback."""
+
+    fallback: int
+
+    @property
+    def expected(self) -> str:
+        """An example."""
+        return 'a number of bytes or a size such as "2mb"'
+
+    def apply(self, raw: object) -> object:
+        """Bytes."""
+        if isinstance(raw, str):
+            parsed = size_bytes(raw)
+            return self.fallback if parsed is None else parsed
+        return Whole(0, fallback=self.fallback).apply(raw)
+
+    def complaint(self, raw: object) -> str | None:
+        """What to warn of when the string is no size, or the number none of bytes."""
+        if isinstance(raw, str):
+            return None if size_bytes(raw) is not None else f"{_shown(raw)} is not {self.expected}; the default is used"
+        return Whole(0, fallback=self.fallback).complaint(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf(Rule):
+    """One of a few words; any other word becomes the fallback."""
+
+    words: tuple[str, ...]
+    fallback: str
+
+    @property
+    def expected(self) -> str:
+        """The words."""
+        return "one of " + ", ".join(self.words)
+
+    def apply(self, raw: object) -> object:
+        """The word, or the fallback."""
+        return self.fallback if isinstance(raw, str) and raw not in self.words else raw
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Rule):
+    """A word that should be one of those known but is kept when it is not: a newer reference may know more."""
+
+    words: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        """The words."""
+        return "one of " + ", ".join(self.words)
+
+    def apply(self, raw: object) -> object:
+        """The word itself."""
+        return raw
+
+    def complaint(self, raw: object) -> str | None:
+        """What to warn of when the word is not known."""
+        if not isinstance(raw, str) or raw in self.words:
+            return None
+        return f"{_shown(raw)} is not known to this version of memoryd{did_you_mean(raw, self.words)}"
+
+
+def duration_ms(text: str) -> int | None:
+    """Milliseconds of a duration string, or None when it is none."""
+    cleaned = text.strip().lower()
+    if not _DURATION.fullmatch(cleaned):
+        return None
+    parts = _DURATION_PART.findall(cleaned)
+    return min(int(sum(float(number) * _UNIT_MS[unit or "m"] for number, unit in parts)), LARGEST)
+
+
+def size_bytes(text: str) -> int | None:
+    """Bytes of a size string, or None when it is none."""
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None or (found[2] or "b") not in _UNIT_BYTES:
+        return None
+    return min(int(float(found[1]) * _UNIT_BYTES[found[2] or "b"]), LARGEST)
+
+
+def _is_number(raw: object) -> TypeGuard[int | float]:
+    return isinstance(raw, int | float) and not isinstance(raw, bool) and math.isfinite(raw)
+
+
+def _shown(value: object) -> str:
+    text = "the default" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else text[:60] + "…"  # noqa: PLR2004 -- a message, not a protocol

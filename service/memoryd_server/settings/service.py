@@ -1,0 +1,101 @@
+"""`memoryd`: everything that is ours and not the reference's."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from .block import Block
+from .rules import Real, Whole
+
+OptionalPath = Annotated[Path | None, Field(strict=False)]
+
+_TCP = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):([0-9]{1,5})", re.ASCII)
+_LAST_PORT = 65535
+
+
+class TlsSettings(Block):
+    """TLS of the TCP listeners."""
+
+    cert_file: OptionalPath = None
+    """The server's certificate chain, PEM. Path; default unset."""
+    key_file: OptionalPath = None
+    """The certificate's key, PEM. Path; default unset."""
+    client_ca_file: OptionalPath = None
+    """Who signs the certificates that clients must show, PEM. Path; default unset."""
+
+    @model_validator(mode="after")
+    def _certificate_and_key_together(self) -> Self:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("certFile and keyFile are needed together")
+        if self.client_ca_file is not None and self.cert_file is None:
+            raise ValueError("clientCaFile needs certFile and keyFile")
+        return self
+
+
+class LimitsSettings(Block):
+    """What one daemon takes on."""
+
+    max_concurrent_calls: Annotated[int, Whole(1, 65_536)] = 256
+    """Calls under way at once; more are refused. Calls, 1..65536; default 256."""
+    max_file_bytes: Annotated[int, Whole(1, 2**31 - 1)] = 32 * 2**20
+    """The largest file that is indexed or read. Bytes, 1..2147483647; default 33554432."""
+    shutdown_grace_seconds: Annotated[float, Real(0, 600)] = 10.0
+    """Time that running calls have to finish when the daemon stops. Seconds, 0..600; default 10."""
+    default_deadline_seconds: Annotated[float, Real(0.1, 3600)] = 30.0
+    """Time that a call has when the caller sets no deadline. Seconds, 0.1..3600; default 30."""
+
+
+class LogSettings(Block):
+    """The daemon's log."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important event that is written. debug, info, warning, error; default "info"."""
+    format: Literal["json", "console"] = "json"
+    """One JSON object a line, or lines for people. json, console; default "json"."""
+
+
+class WatcherSettings(Block):
+    """How changes of files are noticed."""
+
+    mode: Literal["auto", "polling", "off"] = "auto"
+    """The system's events where there are any, looking again and again, or neither. auto, polling, off; default "auto"."""
+    poll_seconds: Annotated[float, Real(0.1, 3600)] = 2.0
+    """Time between two looks when polling. Seconds, 0.1..3600; default 2."""
+
+
+class ServiceSettings(Block):
+    """The daemon itself. In this block alone stand memoryd's own keys."""
+
+    listen: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Where clients connect. `unix:PATH`, `HOST:PORT` or `[::1]:PORT`; default one, `unix:<runtime dir>/memoryd.sock`."""
+    token_file: OptionalPath = None
+    """The file with the tokens that clients show. Path; default unset."""
+    tls: TlsSettings = TlsSettings()
+    """TLS."""
+    limits: LimitsSettings = LimitsSettings()
+    """Limits."""
+    log: LogSettings = LogSettings()
+    """Log."""
+    reconcile_seconds: Annotated[float, Real(1, 3600)] = 60.0
+    """Time between two comparisons of all files with the index, whatever the watcher saw. Seconds, 1..3600; default 60."""
+    watcher: WatcherSettings = WatcherSettings()
+    """Watcher."""
+    files_per_transaction: Annotated[int, Whole(1, 10_000)] = 100
+    """Whole files that one transaction of a sync writes. Files, 1..10000; default 100."""
+
+    @field_validator("listen")
+    @classmethod
+    def _addresses(cls, listen: tuple[str, ...]) -> tuple[str, ...]:
+        for address in listen:
+            if not _is_address(address):
+                raise ValueError(f"{address!r} is neither unix:PATH nor HOST:PORT nor [::1]:PORT")
+        return listen
+
+
+def _is_address(address: str) -> bool:
+    if address.startswith("unix:"):
+        return len(address) > len("unix:")
+    found = _TCP.fullmatch(address)
+    return found is not None and int(found[1]) <= _LAST_PORT

@@ -1,0 +1,76 @@
+"""What a call raises when memoryd refuses or fails: one exception, with everything that the status says."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from memoryd._status import details_of
+
+_DETAILS = "grpc-status-details-bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing wrong with one field of the request."""
+
+    field: str
+    description: str
+
+
+@dataclass(eq=False)
+class MemorydError(Exception):
+    """A call that did not end with OK.
+
+    `reason` is the name of an `ErrorReason` without its prefix, and empty for a status that gRPC itself made, such as
+    a daemon that does not answer. `violations` holds every bad field of an INVALID_REQUEST. `retry_after_seconds` is
+    set where trying again helps.
+    """
+
+    code: grpc.StatusCode
+    reason: str = ""
+    message: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    violations: tuple[Violation, ...] = ()
+    retry_after_seconds: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.reason or self.code.name}: {self.message}"
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """Raises what gRPC raises inside as a `MemorydError`."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise decode(error) from error
+
+
+def decode(error: grpc.RpcError) -> MemorydError:
+    """Returns the `MemorydError` that a failed call stands for. Details that cannot be read are left out."""
+    call: Any = error
+    failure = MemorydError(call.code(), message=call.details() or "")
+    try:
+        for name, detail in details_of(_raw_details(call)):
+            _add(failure, name, detail)
+    except DecodeError:
+        return MemorydError(failure.code, message=failure.message)
+    return failure
+
+
+def _raw_details(call: Any) -> bytes:
+    return next((value for key, value in call.trailing_metadata() or () if key == _DETAILS), b"")
+
+
+def _add(failure: MemorydError, name: str, detail: Any) -> None:
+    if name == "ErrorInfo":
+        failure.reason = detail.reason
+        failure.metadata = {entry.key: entry.value for entry in detail.metadata}
+    elif name == "BadRequest":
+        failure.violations = tuple(Violation(each.field, each.description) for each in detail.field_violations)
+    elif name == "RetryInfo":
+        failure.retry_after_seconds = detail.retry_delay.seconds + detail.retry_delay.nanos / 1e9

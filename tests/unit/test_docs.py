@@ -1,0 +1,56 @@
+"""The pages that repeat what the code says must say the same."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from memoryd.v1.error_reason_pb2 import ErrorReason
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = [REPOSITORY / "README.md", *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("*.md")]
+PAGES += [*REPOSITORY.glob("docs/decisions/*.md"), *REPOSITORY.glob("clients/*/README.md")]
+
+
+def pages():
+    return [pytest.param(page, id=str(page.relative_to(REPOSITORY))) for page in sorted(set(PAGES))]
+
+
+def text(path):
+    return (REPOSITORY / path).read_text(encoding="utf-8")
+
+
+def test_every_error_reason_has_a_row():
+    rows = re.findall(r"^\| [A-Z_]+ \| ([A-Z_]+) \|", text("docs/errors.md"), re.MULTILINE)
+    names = [name.removeprefix("ERROR_REASON_") for name in ErrorReason.keys()]  # noqa: SIM118 -- not a dict
+    assert sorted(rows) == sorted(set(names) - {"UNSPECIFIED"})
+
+
+def test_a_row_has_the_status_that_the_proto_names():
+    wanted = dict(
+        reversed(pair)
+        for pair in re.findall(
+            r"// \[([A-Z_]+)\](?:[^\n]*\n\s*//)*[^\n]*\n\s*ERROR_REASON_([A-Z_]+) =",
+            text("protos/memoryd/v1/error_reason.proto"),
+        )
+    )
+    rows = re.findall(r"^\| ([A-Z_]+) \| ([A-Z_]+) \|", text("docs/errors.md"), re.MULTILINE)
+    assert {reason: status for status, reason in rows} == wanted
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_link_leads_somewhere(page):
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_make_target_that_is_named_exists(page):
+    targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
+    named = re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(named) - targets == set()
+
+
+def test_every_decision_is_numbered_in_order():
+    numbers = sorted(int(page.name[:4]) for page in REPOSITORY.glob("docs/decisions/*.md"))
+    assert numbers == list(range(1, len(numbers) + 1))

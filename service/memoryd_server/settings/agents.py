@@ -1,26 +1,20 @@
 """From the reference's `agents` block to one `AgentSettings` an agent."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .agent_list import DEFAULTS, LIST, agent_paths
 from .checking import Checker
 from .compaction import CompactionSettings
 from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
-from .report import Report
-from .resolved import MAIN, AgentSettings
+from .resolved import AgentSettings
 from .timezone import complaint_about_timezone
 from .tree import merged
 from .words import Path as KeyPath
 from .words import dotted, kind_of
-
-DEFAULTS = ("agents", "defaults")
-LIST = ("agents", "list")
-
-_AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +25,9 @@ class Surroundings:
     workspace: str
 
 
-def with_agents_by_id(layer: Mapping[str, Any], origin: str, report: Report) -> Mapping[str, Any]:
-    """The layer with `agents.list` keyed by `[<id>]`, so that two files speak of the same agent by its id."""
-    agents = layer.get("agents")
-    if not isinstance(agents, Mapping) or agents.get("list") is None:
-        return layer
-    listed = agents["list"]
-    if not isinstance(listed, list):
-        report.problem(origin, dotted(LIST), f"expected an array, found {kind_of(listed)}")
-        listed = []
-    by_id: dict[str, Any] = {}
-    for number, entry in enumerate(listed):
-        agent_id = _id_of(entry, f"{dotted(LIST)}[{number}]", origin, report)
-        if f"[{agent_id}]" in by_id:
-            report.problem(origin, f"{dotted(LIST)}[{number}].id", f'the id "{agent_id}" is taken by another agent')
-        elif agent_id:
-            by_id[f"[{agent_id}]"] = {key: value for key, value in entry.items() if key != "id"}
-    return {**layer, "agents": {**agents, "list": by_id}}
-
-
-def agent_paths(checker: Checker) -> dict[str, KeyPath]:
-    """The configured ids, in order, and where each agent stands in the tree; `main` alone when none is listed."""
-    return {key[1:-1]: (*LIST, key) for key in checker.tree.at(*LIST) or {}} or {MAIN: (*LIST, f"[{MAIN}]")}
-
-
 def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, AgentSettings], str]:
     """Every agent by its id, and the id of the default one. What it returns is of use only without problems."""
-    paths = agent_paths(checker)
+    paths = agent_paths(checker.tree)
     default = _default_agent(checker, paths)
     memory = checker.block(MemoryBlock, checker.table(("memory",)), ("memory",))
     compaction = _compaction(checker)
@@ -83,18 +53,6 @@ def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, Ag
     return agents, default
 
 
-def _id_of(entry: object, where: str, origin: str, report: Report) -> str:
-    if not isinstance(entry, Mapping):
-        report.problem(origin, where, f"expected an object, found {kind_of(entry)}")
-        return ""
-    raw = entry.get("id")
-    agent_id = raw.strip().lower() if isinstance(raw, str) else ""
-    if not _AGENT_ID.fullmatch(agent_id):
-        report.problem(origin, f"{where}.id", "expected 1 to 64 letters, digits, - and _, beginning with no - or _")
-        return ""
-    return agent_id
-
-
 def _default_agent(checker: Checker, paths: Mapping[str, KeyPath]) -> str:
     marks = {agent_id: checker.tree.at(*path, "default") for agent_id, path in paths.items()}
     for agent_id, mark in marks.items():
@@ -109,7 +67,9 @@ def _default_agent(checker: Checker, paths: Mapping[str, KeyPath]) -> str:
 def _compaction(checker: Checker) -> CompactionSettings:
     path = (*DEFAULTS, "compaction")
     raw = checker.table(path)
-    ours = {key: raw[key] for key in ("reserveTokensFloor", "postIndexSync", "memoryFlush") if key in raw}
+    ours: dict[str, Any] = {
+        key: raw[key] for key in ("reserveTokensFloor", "postIndexSync", "memoryFlush") if key in raw
+    }
     return checker.block(CompactionSettings, ours, path)
 
 

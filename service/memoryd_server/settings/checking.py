@@ -72,7 +72,7 @@ class Checker:
 
     def _known_keys(self, model: type[Block], raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
         fields = {key: field for _, key, field in keys(model)}
-        for key in raw.keys() - fields.keys():
+        for key in sorted(raw.keys() - fields.keys()):
             self.problem((*path, key), f"unknown key{did_you_mean(key, fields)}")
         return {key: self._within(fields[key], raw[key], (*path, key)) for key in fields if key in raw}
 

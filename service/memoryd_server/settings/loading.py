@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from . import environment as env
-from .agents import DEFAULTS, Surroundings, agent_paths, resolve_agents, with_agents_by_id
+from .agent_list import DEFAULTS, agent_paths, with_agents_by_id
+from .agents import Surroundings, resolve_agents
 from .checking import Checker
 from .files import OWN_FILE, REFERENCE_FILE, find_state_dir, read_layer
 from .misspelt import warn_of_misspelt
@@ -50,7 +51,7 @@ def _layers(overrides: Overrides, state_dir: Path, home: Path, report: Report) -
 
 
 def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path) -> ResolvedSettings:
-    for path in (("agents",), DEFAULTS, *(entries := agent_paths(checker).values())):
+    for path in (("agents",), DEFAULTS, *(entries := agent_paths(checker.tree).values())):
         checker.table(path)
     drop_unimplemented(checker.tree, entries, checker.report)
     workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
@@ -79,7 +80,7 @@ def _origins(
             origins[dotted((*around, "workspace"))] = overrides.workspace.origin
         elif not agent.default:
             origins[dotted((*around, "workspace"))] = tree.written((*around, "workspace")) or DEFAULT
-        slot = ("plugins", "slots", "memory") if "slots" in agent.disabled_reason else None
+        slot = ("plugins", "slots", "memory") if agent.disabled_reason.startswith("plugins.") else None
         origins[dotted((*around, "enabled"))] = _origin(tree, slot or (*around, "memorySearch", "enabled"))
     return origins
 

@@ -134,7 +134,7 @@ class SyncSettings(Block):
     on_session_start: bool = True
     """Whether a session's first use starts a sync. true or false; default true."""
     on_search: bool = True
-    """Whether a search that finds the index dirty starts a sync, without waiting for it. true or false; default true."""
+    """Whether a search on a dirty index starts a sync, without waiting for it. true or false; default true."""
     watch: bool = True
     """Whether files are watched. true or false; default true."""
     watch_debounce_ms: Annotated[int, Whole(0)] = 1500

@@ -9,7 +9,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import ClassVar, TypeGuard
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -28,7 +28,12 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]*)", re.ASCII)
 
 
 class Rule(ABC):
-    """Turns what stands in a file into what is used; a value of the wrong type passes, for pydantic to refuse."""
+    """Turns what stands in a file into what is used; a value of the wrong type passes, for pydantic to refuse.
+
+    `written` is the type in a file where it is another than the one in memory.
+    """
+
+    written: ClassVar[str] = ""
 
     @property
     @abstractmethod
@@ -57,9 +62,14 @@ class Whole(Rule):
     fallback: object = CLAMP
 
     @property
-    def expected(self) -> str:
-        """The bounds."""
+    def bounds(self) -> str:
+        """The least and the greatest number."""
         return f"at least {self.low}" if self.high == LARGEST else f"{self.low}..{self.high}"
+
+    @property
+    def expected(self) -> str:
+        """The kind of number and its bounds."""
+        return f"a whole number, {self.bounds}"
 
     def apply(self, raw: object) -> object:
         """The nearest allowed number, or the fallback."""
@@ -79,9 +89,14 @@ class Real(Rule):
     high: float
 
     @property
+    def bounds(self) -> str:
+        """The least and the greatest number."""
+        return f"{self.low:g}..{self.high:g}"
+
+    @property
     def expected(self) -> str:
         """The bounds."""
-        return f"{self.low:g}..{self.high:g}"
+        return f"within {self.bounds}"
 
     def apply(self, raw: object) -> object:
         """The nearest allowed number."""
@@ -92,6 +107,7 @@ class Real(Rule):
 class Duration(Rule):
     """A duration string such as "90s", "5m" or "1h30m", minutes when no unit is given; becomes milliseconds."""
 
+    written: ClassVar[str] = "string"
     fallback: str
 
     @property
@@ -121,6 +137,7 @@ class Duration(Rule):
 class Size(Rule):
     """A number of bytes, or a string such as "2mb" (of 1024); anything else becomes the fallback."""
 
+    written: ClassVar[str] = "integer or string"
     fallback: int
 
     @property

@@ -55,12 +55,17 @@ class LogSettings(Block):
     format: Literal["json", "console"] = "json"
     """One JSON object a line, or lines for people. json, console; default "json"."""
 
+    @field_validator("level", mode="before")
+    @classmethod
+    def _in_any_case(cls, level: object) -> object:
+        return level.lower() if isinstance(level, str) else level
+
 
 class WatcherSettings(Block):
     """How changes of files are noticed."""
 
     mode: Literal["auto", "polling", "off"] = "auto"
-    """The system's events where there are any, looking again and again, or neither. auto, polling, off; default "auto"."""
+    """The system's events where there are any, regular looks, or neither. auto, polling, off; default "auto"."""
     poll_seconds: Annotated[float, Real(0.1, 3600)] = 2.0
     """Time between two looks when polling. Seconds, 0.1..3600; default 2."""
 
@@ -69,7 +74,7 @@ class ServiceSettings(Block):
     """The daemon itself. In this block alone stand memoryd's own keys."""
 
     listen: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Where clients connect. `unix:PATH`, `HOST:PORT` or `[::1]:PORT`; default one, `unix:<runtime dir>/memoryd.sock`."""
+    """Where clients connect. `unix:PATH`, `HOST:PORT` or `[::1]:PORT`; default ["unix:<runtime dir>/memoryd.sock"]."""
     token_file: OptionalPath = None
     """The file with the tokens that clients show. Path; default unset."""
     tls: TlsSettings = TlsSettings()
@@ -79,7 +84,7 @@ class ServiceSettings(Block):
     log: LogSettings = LogSettings()
     """Log."""
     reconcile_seconds: Annotated[float, Real(1, 3600)] = 60.0
-    """Time between two comparisons of all files with the index, whatever the watcher saw. Seconds, 1..3600; default 60."""
+    """Time between two comparisons of all files with the index, watcher or not. Seconds, 1..3600; default 60."""
     watcher: WatcherSettings = WatcherSettings()
     """Watcher."""
     files_per_transaction: Annotated[int, Whole(1, 10_000)] = 100

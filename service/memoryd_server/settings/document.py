@@ -1,0 +1,125 @@
+"""Writes docs/configuration.md from the blocks: `python -m memoryd_server.settings.document`."""
+
+import re
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from .block import Block, keys, nested, rules_of
+from .compaction import CompactionSettings
+from .environment import variables
+from .memory_block import MemoryBlock
+from .memory_search import MemorySearchSettings
+from .service import ServiceSettings
+from .unimplemented import AGENTS, COMPACTION, MEMORY, MEMORY_SEARCH
+from .words import Path as KeyPath
+from .words import dotted
+
+_DOCSTRING = re.compile(r"(?P<meaning>.+[.!?])\s+(?P<bounds>.+); default (?P<default>.+)\.", re.DOTALL)
+_INTRODUCTION = Path(__file__).with_name("introduction.md")
+_TYPES: dict[object, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    Path: "string",
+    SecretStr: "string",
+    dict: "object of strings",
+}
+_BLOCKS: tuple[tuple[str, type[Block]], ...] = (
+    ("memoryd", ServiceSettings),
+    ("agents.defaults.memorySearch", MemorySearchSettings),
+    ("agents.defaults.compaction", CompactionSettings),
+    ("memory", MemoryBlock),
+)
+_UNIMPLEMENTED: tuple[tuple[KeyPath, tuple[KeyPath, ...]], ...] = (
+    (("agents", "defaults", "memorySearch"), tuple(MEMORY_SEARCH)),
+    (("agents",), tuple(AGENTS)),
+    (("agents", "defaults", "compaction"), tuple(COMPACTION)),
+    (("memory",), tuple(MEMORY)),
+)
+
+
+class Described(NamedTuple):
+    """What a field's docstring says, in its three parts."""
+
+    meaning: str
+    bounds: str
+    default: str
+
+
+def described(field: FieldInfo) -> Described:
+    """The parts of the docstring of a field that is not a block.
+
+    Raises:
+        ValueError: the docstring does not end in `<unit, bounds>; default <value>.`
+    """
+    text = " ".join((field.description or "").split())
+    found = _DOCSTRING.fullmatch(text)
+    if found is None:
+        raise ValueError(f"a setting's docstring says neither bounds nor default: {text!r}")
+    return Described(**found.groupdict())
+
+
+def document() -> str:
+    """The whole page."""
+    tables = (line for path, block in _BLOCKS for line in _section(path, block, 2))
+    return "\n".join([_INTRODUCTION.read_text(encoding="utf-8"), *tables, *_variables(), *_unimplemented()])
+
+
+def _section(path: str, block: type[Block], level: int) -> Iterator[str]:
+    fields = [(key, field, nested(field.annotation)) for _, key, field in keys(block)]
+    yield from (f"{'#' * level} `{path}`", "", " ".join((block.__doc__ or "").split()), "")
+    plain = [(key, field) for key, field, inner in fields if inner is None]
+    if plain:
+        yield from ("| Key | Type | Default | Unit, bounds | Meaning |", "|---|---|---|---|---|")
+        yield from (_row(key, field) for key, field in plain)
+        yield ""
+    for key, field, inner in fields:
+        if inner:
+            array = "[]" if get_origin(field.annotation) is tuple else ""
+            yield from _section(f"{path}.{key}{array}", inner, 3)
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    words = described(field)
+    cells = [f"`{key}`", _type_of(field), f"`{words.default}`", words.bounds, words.meaning]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _type_of(field: FieldInfo) -> str:
+    written = next((rule.written for rule in rules_of(field) if rule.written), None)
+    return written or _type(field.annotation)
+
+
+def _type(annotation: object) -> str:
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return "string"
+    if origin in (types.UnionType, Union):
+        return _type(next(part for part in inside if part is not type(None)))
+    if origin is tuple:
+        return f"array of {_type(inside[0])}s"
+    return _TYPES[origin or annotation]
+
+
+def _variables() -> Iterator[str]:
+    yield from ("## Variables of the `memoryd` block", "", "| Variable | Key |", "|---|---|")
+    yield from (f"| `{name}` | `memoryd.{dotted(path)}` |" for name, path in sorted(variables().items()))
+    yield ""
+
+
+def _unimplemented() -> Iterator[str]:
+    yield from ("## Keys of the reference that are ignored with a warning", "")
+    for around, ignored in _UNIMPLEMENTED:
+        yield from (f"- `{dotted((*around, *key))}`" for key in ignored)
+    yield ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())

@@ -34,7 +34,7 @@ from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import SearchAnswer, SearchQuery
 from memoryd_server.sources import WatchedRoot, Watcher, WatcherMode, resolve, stat_file
 from memoryd_server.text import ANALYZER_VERSION, Analyzer
-from memoryd_server.writing import Appended, Appender
+from memoryd_server.writing.append import Appended, Appender
 
 # Sessions whose start has been seen; the oldest are forgotten first, which costs one sync more.
 REMEMBERED_SESSIONS = 10_000
@@ -181,11 +181,15 @@ class AgentMemory:
             lambda: read_range(self.config.roots, path, start_line, line_count, self.config.sync.max_file_bytes),
         )
 
-    async def append(self, text: str, *, path: str, idempotency_key: str, heading: str) -> Appended:
-        """Appends to a memory file, once per key."""
+    async def append(
+        self, text: str, *, path: str, asked_path: str, idempotency_key: str, heading: str
+    ) -> Appended:
+        """Appends to the memory file `path`, once per key; `asked_path` is empty where the caller named none."""
         return await self._on(
             self._threads.slow,
-            lambda: self._appender.append(text, path=path, idempotency_key=idempotency_key, heading=heading),
+            lambda: self._appender.append(
+                text, path=path, idempotency_key=idempotency_key, heading=heading, asked_path=asked_path
+            ),
         )
 
     async def index_append(self, deadline: float) -> int | None:

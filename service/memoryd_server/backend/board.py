@@ -38,6 +38,10 @@ class BoardState:
             return IndexState.EMPTY
         return IndexState.STALE if self.dirty or self.pending_files else IndexState.READY
 
+    def seen(self, *, dirty: bool, files: int) -> "BoardState":
+        """The same moment with what a look at the disk has shown."""
+        return replace(self, dirty=dirty, pending_files=0, files=files)
+
 
 class StateBoard:
     """The current state, and a way to wait for the next."""

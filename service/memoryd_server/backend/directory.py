@@ -45,10 +45,16 @@ class AgentDirectory:
         except MemorydError as error:
             self._unopened[agent_id] = error
 
+    async def interrupt_syncs(self) -> None:
+        """Ends every sync run at its next file boundary, and starts no other."""
+        await asyncio.gather(*(memory.coordinator.stop() for memory in self._open()))
+
+    def _open(self) -> list[AgentMemory]:
+        return [m for agent_id, m in self._memories.items() if agent_id not in self._unopened and m.started]
+
     async def stop(self) -> None:
         """Closes every index that is open."""
-        opened = [m for agent_id, m in self._memories.items() if agent_id not in self._unopened and m.started]
-        await asyncio.gather(*(memory.stop() for memory in opened))
+        await asyncio.gather(*(memory.stop() for memory in self._open()))
 
     def memory(self, agent_id: str) -> AgentMemory:
         """The memory of an agent; an empty id means `main`, or the default agent where there is no `main`.

@@ -16,7 +16,7 @@ from .words import Path, did_you_mean, dotted, kind_of
 
 B = TypeVar("B", bound=Block)
 
-_EXPECTED = {
+_EXPECTED: Mapping[str, str] = {
     "string": "a string",
     "bool": "true or false",
     "int": "a whole number",

@@ -6,16 +6,6 @@ from .block import Block
 from .rules import Size, Whole
 
 _TRANSCRIPT_BYTES = 2 * 2**20
-_SYSTEM_PROMPT = (
-    "This session is close to compaction: what is only in the context will soon be gone. "
-    "Store what should last in the memory files now."
-)
-_PROMPT = (
-    "Write down what should be remembered from this session in memory/YYYY-MM-DD.md, and in no other file. "
-    "Append to it; never overwrite what it holds. "
-    "MEMORY.md and other curated files are read-only for now. "
-    "If there is nothing to store, reply with NO_REPLY."
-)
 
 
 class MemoryFlushSettings(Block):
@@ -28,10 +18,10 @@ class MemoryFlushSettings(Block):
     force_flush_transcript_bytes: Annotated[int, Size(_TRANSCRIPT_BYTES)] = _TRANSCRIPT_BYTES
     """Size of the transcript at which a flush is due whatever the tokens; 0 means never. Bytes, a number or a size such
     as `"2mb"`; default 2097152."""
-    prompt: str = _PROMPT
-    """What the agent is asked; YYYY-MM-DD becomes today's date. Text; default memoryd's own."""
-    system_prompt: str = _SYSTEM_PROMPT
-    """What is added to the agent's system prompt. Text; default memoryd's own."""
+    prompt: str | None = None
+    """What the agent is asked, instead of memoryd's own text; YYYY-MM-DD becomes today's date. Text; default unset."""
+    system_prompt: str | None = None
+    """What is added to the agent's system prompt, instead of memoryd's own text. Text; default unset."""
 
 
 class CompactionSettings(Block):

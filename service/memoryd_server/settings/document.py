@@ -3,7 +3,7 @@
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Union, get_args, get_origin
 
@@ -22,7 +22,7 @@ from .words import dotted
 
 _DOCSTRING = re.compile(r"(?P<meaning>.+[.!?])\s+(?P<bounds>.+); default (?P<default>.+)\.", re.DOTALL)
 _INTRODUCTION = Path(__file__).with_name("introduction.md")
-_TYPES: dict[object, str] = {
+_TYPES: Mapping[object, str] = {
     bool: "boolean",
     int: "integer",
     float: "number",

@@ -18,7 +18,7 @@ ADDRESS = "MEMORYD_ADDRESS"
 REFERENCE_STATE_DIR = "OPENCLAW_STATE_DIR"
 RUNTIME_DIR = "XDG_RUNTIME_DIR"
 
-_SHORT = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
+_SHORT: Mapping[str, Path] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
 
 
 def process_environment() -> Mapping[str, str]:

@@ -1,5 +1,6 @@
 """`memorySearch`: what is indexed for an agent, with which provider, and how it is searched."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
@@ -8,7 +9,7 @@ from .block import Block
 from .query import QuerySettings
 from .rules import Known, Whole
 
-_MODEL_OF = {
+_MODEL_OF: Mapping[str, str] = {
     "openai": "text-embedding-3-small",
     "gemini": "gemini-embedding-001",
     "voyage": "voyage-4-large",

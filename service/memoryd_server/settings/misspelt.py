@@ -14,7 +14,7 @@ _IN_AGENT = ("workspace", "memorySearch", "default")
 _IN_COMPACTION = ("reserveTokensFloor", "postIndexSync", "memoryFlush")
 
 # The reference's own `reserveTokens` is further from `reserveTokensFloor` than this.
-_CLOSE = 0.88
+_CLOSE = 0.85
 
 
 def warn_of_misspelt(layer: Mapping[str, Any], origin: Path, report: Report, *, top: bool) -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeGuard
 
@@ -20,8 +21,11 @@ from .words import did_you_mean
 LARGEST = 2**53 - 1
 CLAMP = object()
 
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_UNIT_BYTES = {"b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30, "t": 2**40}
+_UNIT_MS: Mapping[str, int] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNIT_BYTES: Mapping[str, int] = {
+    **{"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40},
+    **{"kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40},
+}
 _DURATION = re.compile(r"(?:\d{1,15}(?:\.\d{1,9})?\s*(?:ms|s|m|h|d)?\s*)+", re.ASCII)
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]*)", re.ASCII)

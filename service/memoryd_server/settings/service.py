@@ -11,7 +11,7 @@ from .rules import Real, Whole
 
 OptionalPath = Annotated[Path | None, Field(strict=False)]
 
-_TCP = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):([0-9]{1,5})", re.ASCII)
+_TCP = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s:\[\]/]+):([0-9]{1,5})", re.ASCII)
 _LAST_PORT = 65535
 
 

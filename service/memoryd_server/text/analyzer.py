@@ -13,9 +13,9 @@ ANALYZER_VERSION: Final = f"1+unicode{unicodedata.unidata_version}"
 """Differs whenever the same text may give other tokens, so that the keyword leg must be built anew."""
 
 _CONNECTORS = "._/:@#+-"
-_NOT_CONNECTORS = [char for char in map(chr, range(128)) if not (char.isalnum() or char in _CONNECTORS)]
+_SEPARATORS = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code) in _CONNECTORS))
 # Works on UTF-8 bytes: bytes.translate is fast for any script, str.translate is not.
-_TO_SPACES = bytes.maketrans("".join(_NOT_CONNECTORS).encode(), b" " * len(_NOT_CONNECTORS))
+_TO_SPACES = bytes.maketrans(_SEPARATORS, b" " * len(_SEPARATORS))
 _MAX_CACHED_CHARS = 40
 _MAX_CACHED_PIECES = 50_000
 _MAX_CACHED_SHAPES = 50_000

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 # What is not seen and not said: soft hyphens, joiners, direction and variation marks, the Arabic stretcher.
 _INVISIBLE = re.compile(
@@ -11,7 +12,7 @@ _INVISIBLE = re.compile(
 # Scripts that are commonly typed without their accents: Latin, Greek and Cyrillic.
 _ACCENTED = re.compile("[\u0000-\u052f\u1c80-\u1c8f\u1d00-\u1dbf\u1e00-\u1fff\u2c60-\u2c7f\ua640-\ua69f\ua720-\ua7ff]")
 # Letters with a stroke and ligatures, which no normal form takes apart.
-_PLAIN = {
+_PLAIN: Mapping[int, str] = {
     ord("\N{LATIN SMALL LETTER DOTLESS I}"): "i",
     ord("ø"): "o",
     ord("đ"): "d",

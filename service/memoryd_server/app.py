@@ -1,0 +1,146 @@
+"""The composition root: settings into objects into a server, and the order in which they start and stop."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, SyncRun, Threads
+from memoryd_server.errors import SettingsError
+from memoryd_server.index.sync import Clock
+from memoryd_server.observe.log import Log
+from memoryd_server.rpc.health import Readiness
+from memoryd_server.rpc.interceptors import Gate
+from memoryd_server.rpc.listeners import parse
+from memoryd_server.rpc.server import RpcServer
+from memoryd_server.rpc.service import MemoryService, utc_now
+from memoryd_server.rpc.status_conversion import ServiceInfo
+from memoryd_server.settings import ResolvedSettings
+from memoryd_server.wiring import agent_config
+
+QUICK_THREADS = 4
+SLOW_THREADS = 2
+
+
+class Daemon:
+    """memoryd from `start` to `stop`.
+
+    `background` switches what nobody asked for: watching and the first sync. A command that runs without a daemon has
+    no use for it.
+    """
+
+    def __init__(self, settings: ResolvedSettings, log: Log, *, background: bool = True) -> None:
+        self._log = log
+        self._background = background
+        self._grace_seconds = settings.service.limits.shutdown_grace_seconds
+        self._threads = Threads(
+            quick=ThreadPoolExecutor(QUICK_THREADS, thread_name_prefix="quick"),
+            slow=ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="slow"),
+        )
+        _refuse_tls(settings)
+        configs = [agent_config(agent, settings) for agent in settings.agents.values()]
+        self.agents = AgentDirectory(configs, self._make_memory)
+        limits = settings.service.limits
+        service = MemoryService(
+            self.agents,
+            ServiceInfo(time.time_ns(), settings.warnings),
+            ceiling_seconds=limits.default_deadline_seconds,
+            now=utc_now,
+        )
+        self._server = RpcServer(
+            service,
+            Readiness(self.agents),
+            Gate(read_tokens(settings.service.token_file), limits.max_concurrent_calls),
+            [parse(address) for address in settings.service.listen],
+            log,
+        )
+
+    def _make_memory(self, config: AgentConfig) -> AgentMemory:
+        return AgentMemory(config, self._threads, Clock(), self._log_run)
+
+    def _log_run(self, agent_id: str, run: SyncRun) -> None:
+        fields = {"agent": agent_id, "sync_id": run.sync_id, "trigger": run.trigger, "mode": run.mode}
+        elapsed = round(run.elapsed_seconds, 3)
+        if run.outcome is None:
+            cause = run.failure.__cause__ if run.failure is not None else None
+            self._log.warning("end-sync", **fields, elapsed_s=elapsed, error=str(run.failure), exc_info=cause)
+            return
+        done = run.outcome
+        self._log.info(
+            "complete-sync",
+            **fields,
+            elapsed_s=elapsed,
+            revision=done.revision,
+            indexed=done.indexed_files,
+            removed=done.removed_files,
+            failed=done.failed_files,
+        )
+
+    async def start(self) -> list[str]:
+        """Opens the indexes and listens; answers with the addresses that clients dial.
+
+        Raises:
+            MemorydError: an index is held by another process, or an address cannot be used.
+        """
+        await self.agents.start(background=self._background)
+        try:
+            await self._server.start()
+        except BaseException:
+            await self.agents.stop()
+            raise
+        self._log.info("start-daemon", listen=self._server.addresses, agents=list(self.agents.configs()))
+        return self._server.addresses
+
+    async def stop(self) -> None:
+        """Health NOT_SERVING, running syncs to a file boundary, running calls within the grace, then everything closed."""
+        self._log.info("stop-daemon", grace_s=self._grace_seconds)
+        await self._server.close_gate()
+        await self.agents.interrupt_syncs()
+        await self._server.stop(self._grace_seconds)
+        await self.agents.stop()
+        self._threads.quick.shutdown(wait=False, cancel_futures=True)
+        self._threads.slow.shutdown(wait=False, cancel_futures=True)
+
+
+async def run(settings: ResolvedSettings, log: Log, on_ready: Callable[[list[str]], None]) -> None:
+    """Runs the daemon until SIGTERM or SIGINT; a second one ends it at once."""
+    daemon = Daemon(settings, log)
+    on_ready(await daemon.start())
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop_or_die, stop, number)
+    await stop.wait()
+    await daemon.stop()
+
+
+def _stop_or_die(stop: asyncio.Event, number: signal.Signals) -> None:
+    if stop.is_set():
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    stop.set()
+
+
+def read_tokens(file: Path | None) -> tuple[str, ...]:
+    """The tokens of a token file, one a line; blank lines and lines that begin with `#` are passed over.
+
+    Raises:
+        SettingsError: the file cannot be read or holds no token.
+    """
+    if file is None:
+        return ()
+    try:
+        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"cannot read the token file {file}: {error}") from error
+    tokens = tuple(line for line in lines if line and not line.startswith("#"))
+    if not tokens:
+        raise SettingsError(f"the token file {file} holds no token: write one on a line of its own")
+    return tokens
+
+
+def _refuse_tls(settings: ResolvedSettings) -> None:
+    if settings.service.tls.cert_file is not None:
+        raise SettingsError("memoryd.tls is set, and this version does not offer TLS yet; remove it and listen on loopback")

@@ -1,0 +1,45 @@
+"""Pages of lists. A page begins after the item that its token names, so that a changing list loses nobody's place."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from memoryd.v1 import memory_pb2, memory_service_pb2
+from memoryd_server.backend import AgentConfig, AgentDirectory, ListedFile
+from memoryd_server.rpc import conversion, enums
+from memoryd_server.rpc.opaque import make_page_token, read_page_token
+from memoryd_server.rpc.validation import Page
+
+_T = TypeVar("_T")
+
+
+def agents_page(agents: AgentDirectory, page: Page) -> memory_service_pb2.ListAgentsResponse:
+    """A page of the configured agents."""
+    shown, token = _cut(list(agents.configs().values()), page, lambda config: config.agent_id)
+    return memory_service_pb2.ListAgentsResponse(
+        agents=[_agent(agents, config) for config in shown], next_page_token=token
+    )
+
+
+def _agent(agents: AgentDirectory, config: AgentConfig) -> memory_service_pb2.Agent:
+    memory = agents.opened().get(config.agent_id)
+    unavailable = memory_pb2.INDEX_STATE_UNAVAILABLE if config.enabled else memory_pb2.INDEX_STATE_UNSPECIFIED
+    return memory_service_pb2.Agent(
+        agent_id=config.agent_id,
+        workspace=config.roots.workspace,
+        default=config.default,
+        enabled=config.enabled,
+        index_state=unavailable if memory is None else enums.index_state(memory.board.current.state),
+    )
+
+
+def files_page(files: Sequence[ListedFile], page: Page) -> memory_service_pb2.ListFilesResponse:
+    """A page of an agent's files."""
+    shown, token = _cut(files, page, lambda file: file.path)
+    return memory_service_pb2.ListFilesResponse(files=[conversion.file(f) for f in shown], next_page_token=token)
+
+
+def _cut(items: Sequence[_T], page: Page, key: Callable[[_T], str]) -> tuple[Sequence[_T], str]:
+    after = read_page_token(page.token)
+    rest = [item for item in items if key(item) > after] if after else items
+    shown = rest[: page.size]
+    return shown, make_page_token(key(shown[-1])) if len(rest) > page.size else ""

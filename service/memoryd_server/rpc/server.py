@@ -1,0 +1,92 @@
+"""Puts the gRPC server together: service, health, reflection, limits, listeners."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
+from memoryd_server.rpc.health import SERVICE, Readiness
+from memoryd_server.rpc.interceptors import CallInterceptor, Gate
+from memoryd_server.rpc.listeners import Address, Listener
+from memoryd_server.rpc.service import MemoryService
+
+MOST_REQUEST_BYTES = 4 * 1024 * 1024
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MOST_REQUEST_BYTES),
+    # A second daemon on the port must fail loudly instead of sharing it.
+    ("grpc.so_reuseport", 0),
+    # A client may ping every 10 s, also without a call, and is not sent away.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+class RpcServer:
+    """A server from `start` to `stop`. `addresses` are where clients dial once it has started."""
+
+    def __init__(
+        self,
+        service: MemoryService,
+        readiness: Readiness,
+        gate: Gate,
+        listen: Sequence[Address],
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._service = service
+        self._readiness = readiness
+        self._gate = gate
+        self._listeners = [Listener(address) for address in listen]
+        self._log = log
+        self._server: grpc.aio.Server | None = None
+        self.addresses: list[str] = []
+
+    async def start(self) -> None:
+        """Binds every listener and serves once a search has answered.
+
+        Raises:
+            SettingsError: an address is taken or cannot be used.
+        """
+        server = grpc.aio.server(
+            ThreadPoolExecutor(2, thread_name_prefix="grpc-sync"),
+            interceptors=(CallInterceptor(self._gate, self._log),),
+            options=_OPTIONS,
+        )
+        add_MemoryServiceServicer_to_server(self._service, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._readiness.servicer, server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        self._server = server
+        try:
+            self.addresses = [listener.bind(server) for listener in self._listeners]
+            await self._readiness.start()
+            await server.start()
+        except BaseException:
+            await self.stop(0)
+            raise
+
+    async def close_gate(self) -> None:
+        """Says NOT_SERVING and lets no further call in."""
+        await self._readiness.stop()
+        self._gate.stopping = True
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Lets running calls finish within the grace, and closes the listeners."""
+        await self.close_gate()
+        if self._server is not None:
+            await self._server.stop(grace_seconds)
+            self._server = None
+        for listener in self._listeners:
+            listener.close()
+
+    async def wait(self) -> None:
+        """Returns when the server has stopped."""
+        if self._server is not None:
+            await self._server.wait_for_termination()
+
+

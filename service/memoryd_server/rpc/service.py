@@ -1,0 +1,134 @@
+"""The MemoryService: validate, ask the agent's memory, convert. Nothing is decided here."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+
+import grpc
+
+from memoryd.v1 import memory_service_pb2 as pb
+from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
+from memoryd_server.backend import AgentDirectory
+from memoryd_server.errors import NotImplementedYet
+from memoryd_server.flush import decide
+from memoryd_server.rpc import conversion, streams, validation
+from memoryd_server.rpc.lists import agents_page, files_page
+from memoryd_server.rpc.status_conversion import ServiceInfo, status_response
+
+# A reply needs this long to get back; an append stops waiting for the index so much before its deadline.
+REPLY_MARGIN_SECONDS = 0.2
+
+Context = grpc.aio.ServicerContext
+
+
+class MemoryService(MemoryServiceServicer):
+    """Answers every RPC of the contract. `now` is the wall clock, for requests that tell no time."""
+
+    def __init__(
+        self, agents: AgentDirectory, service: ServiceInfo, *, ceiling_seconds: float, now: Callable[[], datetime]
+    ) -> None:
+        self._agents = agents
+        self._service = service
+        self._ceiling_seconds = ceiling_seconds
+        self._now = now
+
+    async def MemorySearch(self, request: pb.MemorySearchRequest, context: Context) -> pb.MemorySearchResponse:
+        """Finds the parts of memory that answer a question."""
+        began = time.monotonic()
+        memory = self._agents.memory(request.agent_id)
+        call = validation.search_call(request, memory.config, self._deadline(context))
+        answer = await memory.search(call.query, session_key=call.session_key, min_revision=call.min_revision)
+        return conversion.search_response(
+            answer, memory.board.current, memory.degradations(), time.monotonic() - began, explain=call.explain
+        )
+
+    async def MemoryGet(self, request: pb.MemoryGetRequest, context: Context) -> pb.MemoryGetResponse:
+        """Reads a line range of a memory file."""
+        memory = self._agents.memory(request.agent_id)
+        call = validation.get_call(request)
+        return conversion.get_response(await memory.read(call.path, call.start_line, call.line_count))
+
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
+        """Tells how an agent's memory is doing."""
+        memory = self._agents.memory(request.agent_id)
+        return status_response(memory, await memory.report(), self._service)
+
+    async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncResponse]:
+        """Starts or joins a sync run and follows it to its end."""
+        memory = self._agents.memory(request.agent_id)
+        async for event in streams.follow_sync(memory, validation.sync_call(request)):
+            yield event
+
+    async def WatchIndex(
+        self, request: pb.WatchIndexRequest, context: Context
+    ) -> AsyncIterator[pb.WatchIndexResponse]:
+        """Follows an agent's index without starting anything."""
+        memory = self._agents.memory(request.agent_id)
+        async for state in streams.follow_index(memory, validation.watch_heartbeat(request)):
+            yield state
+
+    async def FlushDecision(self, request: pb.FlushDecisionRequest, context: Context) -> pb.FlushDecisionResponse:
+        """Decides whether lasting notes should be written now."""
+        config = self._agents.memory(request.agent_id).config
+        inputs = validation.flush_inputs(request, config, self._now())
+        return conversion.flush_response(decide(inputs, config.flush), config.agent_id)
+
+    async def MemoryAppend(self, request: pb.MemoryAppendRequest, context: Context) -> pb.MemoryAppendResponse:
+        """Appends text to a memory file, once per key."""
+        memory = self._agents.memory(request.agent_id)
+        deadline = self._deadline(context) - REPLY_MARGIN_SECONDS
+        call = validation.append_call(request, memory.config, self._now())
+        appended = await memory.append(
+            call.text,
+            path=call.path,
+            asked_path=call.asked_path,
+            idempotency_key=call.idempotency_key,
+            heading=call.heading,
+        )
+        return pb.MemoryAppendResponse(
+            path=appended.path,
+            start_line=appended.start_line,
+            end_line=appended.end_line,
+            index_revision=await memory.index_append(deadline),
+            already_appended=appended.already_appended,
+        )
+
+    async def MemoryForget(self, request: pb.MemoryForgetRequest, context: Context) -> pb.MemoryForgetResponse:
+        """Not part of this version."""
+        self._agents.memory(request.agent_id)
+        raise NotImplementedYet(
+            "forgetting by RPC is not part of this version; delete the Markdown file, and the next sync removes it"
+        )
+
+    async def SessionContext(self, request: pb.SessionContextRequest, context: Context) -> pb.SessionContextResponse:
+        """Not part of this version."""
+        self._agents.memory(request.agent_id)
+        raise NotImplementedYet(
+            "session context is not part of this version; read MEMORY.md and the daily logs with MemoryGet"
+        )
+
+    async def SessionArchive(self, request: pb.SessionArchiveRequest, context: Context) -> pb.SessionArchiveResponse:
+        """Not part of this version."""
+        self._agents.memory(request.agent_id)
+        raise NotImplementedYet("archiving transcripts is not part of this version; store notes with MemoryAppend")
+
+    async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
+        """Lists the configured agents."""
+        return agents_page(self._agents, validation.page(request))
+
+    async def ListFiles(self, request: pb.ListFilesRequest, context: Context) -> pb.ListFilesResponse:
+        """Lists an agent's memory files."""
+        memory = self._agents.memory(request.agent_id)
+        page = validation.page(request)
+        return files_page(await memory.files(), page)
+
+    def _deadline(self, context: Context) -> float:
+        """When the caller stops waiting, in `time.monotonic()` seconds; our ceiling when it does not say."""
+        remaining = context.time_remaining()
+        allowed = self._ceiling_seconds if remaining is None else min(remaining, self._ceiling_seconds)
+        return time.monotonic() + allowed
+
+
+def utc_now() -> datetime:
+    """The wall clock."""
+    return datetime.now(UTC)

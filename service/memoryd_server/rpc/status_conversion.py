@@ -1,0 +1,91 @@
+"""An agent's status as a message."""
+
+from dataclasses import dataclass
+
+from memoryd.v1 import memory_pb2, memory_service_pb2
+from memoryd_server import __version__
+from memoryd_server.backend import AgentMemory, IndexReport
+from memoryd_server.index.schema import SCHEMA_VERSION, TOKENIZER
+from memoryd_server.rpc import enums
+from memoryd_server.rpc.conversion import degradation
+from memoryd_server.rpc.sync_conversion import active_sync, file_failed, watcher
+from memoryd_server.rpc.times import duration, timestamp
+from memoryd_server.text import ANALYZER_VERSION
+
+# A status reply stays small; ListFiles has every failed file.
+MOST_FAILED_FILES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInfo:
+    """The daemon itself. `start_time_ns` is Unix time."""
+
+    start_time_ns: int
+    settings_warnings: tuple[str, ...]
+
+
+def status_response(
+    memory: AgentMemory, report: IndexReport, service: ServiceInfo
+) -> memory_service_pb2.StatusResponse:
+    """How `memory` is doing, by a report of this moment. Holds no secret."""
+    config = memory.config
+    return memory_service_pb2.StatusResponse(
+        service=memory_pb2.ServiceStatus(
+            version=__version__,
+            start_time=timestamp(service.start_time_ns),
+            settings_warnings=service.settings_warnings,
+        ),
+        agent_id=config.agent_id,
+        workspace=config.roots.workspace,
+        configured_backend=enums.backend(config.configured_backend),
+        active_backend=memory_pb2.BACKEND_BUILTIN,
+        degradations=[degradation(d) for d in memory.degradations()],
+        index=_index(memory, report),
+        embedding=memory_pb2.EmbeddingStatus(
+            requested_provider=config.requested_provider, reason=config.no_vector_reason
+        ),
+        vector=memory_pb2.VectorStatus(enabled=config.vector_enabled, engine="none"),
+        fulltext=memory_pb2.FulltextStatus(
+            available=not report.keyword_error, tokenizer=TOKENIZER, error=report.keyword_error
+        ),
+        cache=memory_pb2.CacheStatus(
+            enabled=config.cache_enabled, entries=report.cached_embeddings, max_entries=config.cache_max_entries
+        ),
+        batch=memory_pb2.BatchStatus(enabled=config.batch_enabled),
+        watchers=[watcher(root) for root in memory.watched_roots()],
+        qmd=memory_pb2.QmdStatus(
+            configured=config.configured_backend == "qmd", reason="the qmd backend is not part of this version"
+        ),
+        active_sync=active_sync(memory.coordinator.active),
+        source_issues=report.issues,
+        failed_files=[file_failed(failure) for failure in report.failed_files[:MOST_FAILED_FILES]],
+    )
+
+
+def _index(memory: AgentMemory, report: IndexReport) -> memory_pb2.IndexStatus:
+    state = memory.board.current
+    age = report.oldest_unindexed_age_seconds
+    return memory_pb2.IndexStatus(
+        state=enums.index_state(state.seen(dirty=report.dirty, files=report.counts.files).state),
+        revision=report.counts.revision,
+        schema_version=SCHEMA_VERSION,
+        files=report.counts.files,
+        chunks=report.counts.chunks,
+        size_bytes=report.size_bytes,
+        last_sync_time=None if report.last_sync_ms is None else timestamp(report.last_sync_ms * 1_000_000),
+        sources=[
+            memory_pb2.SourceStatus(
+                source=enums.source(counts.source),
+                files_on_disk=counts.files_on_disk,
+                files_indexed=counts.files_indexed,
+                chunks=counts.chunks,
+                files_failed=counts.files_failed,
+            )
+            for counts in report.sources
+        ],
+        dirty=report.dirty,
+        pending_files=report.pending_files,
+        oldest_unindexed_age=None if age is None else duration(age),
+        analyzer_version=ANALYZER_VERSION,
+        path=str(memory.index_path),
+    )

@@ -1,0 +1,106 @@
+"""Settings into what the stages are made with. With `app.py`, the only place that sees both."""
+
+import time
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from memoryd_server.backend import AgentConfig, SyncConfig
+from memoryd_server.flush import FlushPolicy
+from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.search.query import CitationMode
+from memoryd_server.settings import AgentSettings, ResolvedSettings, ServiceSettings
+from memoryd_server.sources import Roots
+
+KEYWORD_ONLY = ("auto", "none")
+
+
+def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:
+    """What one agent's memory is made with."""
+    search = agent.memory_search
+    zone = agent.user_timezone or host_time_zone()
+    return AgentConfig(
+        agent_id=agent.agent_id,
+        default=agent.default,
+        enabled=agent.enabled,
+        disabled_reason=agent.disabled_reason,
+        roots=Roots(str(agent.workspace), tuple(str(Path(p).expanduser()) for p in search.extra_paths)),
+        index_path=agent.index_path,
+        ledger_path=settings.state_dir / "memory" / f"{agent.agent_id}.appends",
+        cache_enabled=search.cache.enabled,
+        cache_max_entries=search.cache.max_entries,
+        chunk_tokens=search.chunking.tokens,
+        chunk_overlap=search.chunking.overlap,
+        max_results=search.query.max_results,
+        min_score=search.query.min_score,
+        citations=CitationMode(agent.memory.citations),
+        time_zone=zone,
+        flush=_flush_policy(agent, zone),
+        sync=_sync_config(agent, settings.service),
+        configured_backend=agent.memory.backend,
+        requested_provider=search.provider,
+        no_vector_reason=_no_vector_reason(search.provider),
+        vector_enabled=search.store.vector.enabled,
+        batch_enabled=search.remote is not None and search.remote.batch.enabled,
+        impairments=tuple(_impairments(agent)),
+    )
+
+
+def _flush_policy(agent: AgentSettings, zone: str) -> FlushPolicy:
+    flush = agent.compaction.memory_flush
+    return FlushPolicy(
+        enabled=flush.enabled,
+        reserve_tokens_floor=agent.compaction.reserve_tokens_floor,
+        soft_threshold_tokens=flush.soft_threshold_tokens,
+        force_flush_transcript_bytes=flush.force_flush_transcript_bytes,
+        prompt=flush.prompt,
+        system_prompt=flush.system_prompt,
+        time_zone=zone,
+    )
+
+
+def _sync_config(agent: AgentSettings, service: ServiceSettings) -> SyncConfig:
+    sync = agent.memory_search.sync
+    return SyncConfig(
+        on_session_start=sync.on_session_start,
+        on_search=sync.on_search,
+        watch=sync.watch and service.watcher.mode != "off",
+        poll=service.watcher.mode == "polling",
+        poll_seconds=service.watcher.poll_seconds,
+        debounce_seconds=sync.watch_debounce_ms / 1000,
+        interval_seconds=sync.interval_minutes * 60,
+        reconcile_seconds=service.reconcile_seconds,
+        files_per_transaction=service.files_per_transaction,
+        max_file_bytes=service.limits.max_file_bytes,
+    )
+
+
+def _no_vector_reason(provider: str) -> str:
+    if provider in KEYWORD_ONLY:
+        return "no embedding provider is configured"
+    return f"the embedding provider {provider!r} is configured, and this version has no vector leg yet"
+
+
+def _impairments(agent: AgentSettings) -> list[Degradation]:
+    """What the settings ask for and this version does not do."""
+    found: list[Degradation] = []
+    search = agent.memory_search
+    if agent.memory.backend != "builtin":
+        reason = f"the {agent.memory.backend} backend is not part of this version"
+        found.append(Degradation(DegradationKind.BACKEND_FALLBACK, agent.memory.backend, "builtin", reason))
+    if search.provider not in KEYWORD_ONLY:
+        reason = _no_vector_reason(search.provider)
+        found.append(Degradation(DegradationKind.VECTOR_LEG_SKIPPED, search.provider, "keyword leg", reason))
+    if "sessions" in search.sources:
+        reason = "session transcripts are not indexed by this version"
+        found.append(Degradation(DegradationKind.SOURCE_SKIPPED, "sessions", "", reason))
+    return found
+
+
+def host_time_zone() -> str:
+    """The IANA name of the host's zone; UTC when the host does not say."""
+    try:
+        target = str(Path("/etc/localtime").resolve(strict=True))
+        name = target.split("/zoneinfo/", 1)[1].removeprefix("posix/")
+        return str(ZoneInfo(name))
+    except (OSError, IndexError, ValueError, LookupError):
+        return time.tzname[0] if time.tzname[0] in ("UTC", "GMT") else "UTC"

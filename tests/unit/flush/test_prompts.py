@@ -1,0 +1,130 @@
+"""The texts of a flush: safe whatever a custom text leaves out, and dated for the zone that was asked for."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from memoryd_server.flush import SILENT_REPLY, FlushInputs, FlushPolicy, decide
+from memoryd_server.flush.prompts import _SAFETY_HINTS, _SILENT_HINT
+
+NOON = datetime(2026, 2, 8, 12, 0, tzinfo=UTC)
+
+
+def decided(now=NOON, zone="", policy_zone="UTC", prompt=None, system_prompt=None):
+    policy = FlushPolicy(True, 20_000, 4_000, 0, prompt, system_prompt, policy_zone)
+    return decide(FlushInputs(now=now, time_zone=zone), policy)
+
+
+def utc(*fields):
+    return datetime(*fields, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("now", "zone", "day"),
+    [
+        (utc(2026, 2, 8, 23, 59), "UTC", "2026-02-08"),
+        (utc(2026, 2, 9, 0, 0), "UTC", "2026-02-09"),
+        (utc(2026, 2, 8, 23, 30), "Europe/Berlin", "2026-02-09"),
+        (utc(2026, 2, 9, 4, 59), "America/New_York", "2026-02-08"),
+        (utc(2026, 2, 9, 5, 0), "America/New_York", "2026-02-09"),
+        (utc(2026, 2, 8, 10, 0), "Pacific/Kiritimati", "2026-02-09"),
+        (utc(2026, 2, 9, 10, 59), "Pacific/Pago_Pago", "2026-02-08"),
+        (utc(2026, 2, 8, 18, 15), "Asia/Kathmandu", "2026-02-09"),
+        (utc(2026, 2, 8, 18, 14), "Asia/Kathmandu", "2026-02-08"),
+        # Clocks go forward, and back.
+        (utc(2026, 3, 29, 21, 59), "Europe/Berlin", "2026-03-29"),
+        (utc(2026, 3, 29, 22, 0), "Europe/Berlin", "2026-03-30"),
+        (utc(2026, 10, 25, 22, 59), "Europe/Berlin", "2026-10-25"),
+        (utc(2026, 10, 25, 23, 0), "Europe/Berlin", "2026-10-26"),
+        # A leap day, and the turn of the year.
+        (utc(2028, 2, 29, 0, 30), "UTC", "2028-02-29"),
+        (utc(2028, 2, 29, 0, 30), "America/New_York", "2028-02-28"),
+        (utc(2026, 12, 31, 23, 30), "Asia/Tokyo", "2027-01-01"),
+    ],
+)
+def test_the_log_is_that_of_the_day_in_the_zone(now, zone, day):
+    decision = decided(now, zone)
+    assert decision.target_path == f"memory/{day}.md"
+    assert f"memory/{day}.md" in decision.prompts.user
+    assert f"memory/{day}.md" in decision.prompts.system
+
+
+def test_the_day_does_not_depend_on_the_zone_that_the_clock_is_given_in():
+    from_utc = decided(utc(2026, 2, 8, 23, 30), "Europe/Berlin")
+    moved = utc(2026, 2, 8, 23, 30).astimezone(from_utc.inputs.now.tzinfo)
+    assert decided(moved, "Europe/Berlin").target_path == from_utc.target_path
+
+
+def test_without_a_zone_the_one_of_the_settings_counts():
+    assert decided(utc(2026, 2, 8, 23, 30), "", "Europe/Berlin").target_path == "memory/2026-02-09.md"
+
+
+@pytest.mark.parametrize("zone", ["Nope/Zone", "../etc/passwd", "/etc/localtime", "America", "a\0b", "x" * 5000])
+def test_an_unknown_zone_is_refused(zone):
+    with pytest.raises(ValueError, match="unknown time zone"):
+        decided(zone=zone)
+
+
+def test_a_naive_clock_is_refused():
+    with pytest.raises(ValueError, match="no time zone"):
+        decided(datetime(2026, 2, 8))  # noqa: DTZ001 -- the point
+
+
+def test_a_clock_without_a_day_in_the_zone_is_refused():
+    with pytest.raises(ValueError, match="no date"):
+        decided(utc(1, 1, 1), "America/New_York")
+
+
+def check_complete(text):
+    assert "YYYY-MM-DD" not in text
+    assert SILENT_REPLY in text
+    for hint in _SAFETY_HINTS:
+        assert text.count(hint.replace("YYYY-MM-DD", "2026-02-08")) == 1
+
+
+@pytest.mark.parametrize("custom", [None, "", " \n", "Write notes.", "Write to memory/YYYY-MM-DD.md (YYYY-MM-DD)."])
+def test_every_text_has_each_safety_hint_once_and_names_the_silent_reply(custom):
+    prompts = decided(prompt=custom, system_prompt=custom).prompts
+    check_complete(prompts.user)
+    check_complete(prompts.system)
+
+
+def test_a_hint_that_a_custom_text_has_is_not_said_again():
+    custom = "Do it. " + "\n".join(_SAFETY_HINTS).upper().replace("YYYY", "yyyy").replace(" ", "\n")
+    user = decided(prompt=custom).prompts.user
+    assert not any(hint.replace("YYYY-MM-DD", "2026-02-08") in user for hint in _SAFETY_HINTS)
+
+
+def test_the_silent_reply_is_explained_only_where_the_text_does_not_name_it():
+    assert _SILENT_HINT in decided(prompt="Write.").prompts.user
+    assert _SILENT_HINT not in decided(prompt="Write, else NO_REPLY.").prompts.user
+
+
+def test_a_custom_text_stays_as_it_is_before_the_hints():
+    custom = "Keep {braces} and %s, 100 %."
+    prompts = decided(prompt=custom, system_prompt=custom).prompts
+    assert prompts.user.startswith(custom + "\n")
+    assert prompts.system.startswith(custom + "\n")
+
+
+def test_every_date_of_both_texts_is_filled_in():
+    text = "YYYY-MM-DD, memory/YYYY-MM-DD.md, YYYY-MM-DDTHH"
+    prompts = decided(prompt=text, system_prompt=text).prompts
+    for filled in (prompts.user, prompts.system):
+        assert filled.startswith("2026-02-08, memory/2026-02-08.md, 2026-02-08THH")
+
+
+def test_the_user_text_ends_with_the_time_in_the_zone():
+    assert decided(zone="Europe/Berlin").prompts.user.splitlines()[-1] == (
+        "Current time: 2026-02-08 13:00+01:00 (Europe/Berlin)"
+    )
+    assert "Current time:" not in decided().prompts.system
+
+
+def test_a_time_that_the_text_has_is_not_said_again():
+    user = decided(prompt="Current time: noon").prompts.user
+    assert user.count("Current time:") == 1
+
+
+def test_the_silent_reply_is_told():
+    assert decided().prompts.silent_reply == "NO_REPLY"

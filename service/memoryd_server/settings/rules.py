@@ -22,13 +22,11 @@ LARGEST = 2**53 - 1
 CLAMP = object()
 
 _UNIT_MS: Mapping[str, int] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_UNIT_BYTES: Mapping[str, int] = {
-    **{"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40},
-    **{"kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40},
-}
-_DURATION = re.compile(r"(?:\d{1,15}(?:\.\d{1,9})?\s*(?:ms|s|m|h|d)?\s*)+", re.ASCII)
+_UNIT_BYTES: Mapping[str, int] = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_NUMBER = r"\d{1,15}(?:\.\d{1,9})?"
+_DURATION = re.compile(rf"{_NUMBER}|(?:{_NUMBER}\s*(?:ms|s|m|h|d)\s*)+", re.ASCII)
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]*)", re.ASCII)
+_SIZE = re.compile(rf"({_NUMBER})\s*([kmgt]?)b?", re.ASCII)
 
 
 class Rule(ABC):
@@ -214,9 +212,7 @@ def duration_ms(text: str) -> int | None:
 def size_bytes(text: str) -> int | None:
     """Bytes of a size string, or None when it is none."""
     found = _SIZE.fullmatch(text.strip().lower())
-    if found is None or (found[2] or "b") not in _UNIT_BYTES:
-        return None
-    return min(int(float(found[1]) * _UNIT_BYTES[found[2] or "b"]), LARGEST)
+    return min(int(float(found[1]) * _UNIT_BYTES[found[2]]), LARGEST) if found else None
 
 
 def _is_number(raw: object) -> TypeGuard[int | float]:

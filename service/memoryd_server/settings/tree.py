@@ -49,9 +49,9 @@ class Tree:
             here = (*path, key)
             old = into.get(key)
             keep = isinstance(old, dict) and isinstance(value, Mapping) and key not in _WHOLE
-            if not keep:
+            if not keep and key in into:
                 self._forget(here)
-                into.pop(key, None)
+                del into[key]
             if value is None:
                 continue
             self._origins[here] = origin

@@ -1,0 +1,73 @@
+"""docs/configuration.md says what the code does."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from pydantic_core import PydanticUndefined
+
+from memoryd_server.settings.block import Block, keys, nested, rules_of
+from memoryd_server.settings.document import described, document
+from memoryd_server.settings.rules import Real, Whole
+
+ROOT = Path(__file__).parents[3]
+
+# Defaults that are made from something else, or that are too long for a table.
+IN_WORDS = {"listen", "path", "name", "model", "exportDir", "interval", "embedInterval"}
+
+
+def plain_fields(block=Block):
+    for child in block.__subclasses__():
+        yield from (
+            pytest.param(key, field, id=f"{child.__name__}.{key}")
+            for _, key, field in keys(child)
+            if nested(field.annotation) is None
+        )
+        yield from plain_fields(child)
+
+
+FIELDS = list(plain_fields())
+
+
+def test_the_committed_page_is_the_generated_one():
+    assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == document()
+
+
+def test_the_module_prints_the_page(capsys):
+    with pytest.warns(RuntimeWarning, match="found in sys.modules"):
+        runpy.run_module("memoryd_server.settings.document", run_name="__main__")
+    assert capsys.readouterr().out == document()
+
+
+@pytest.mark.parametrize(("key", "field"), FIELDS)
+def test_a_docstring_tells_the_true_default(key, field):
+    if key in IN_WORDS:
+        return
+    said = described(field).default
+    if field.default is PydanticUndefined:
+        assert "required" in said
+    elif field.default is None:
+        assert said in ("unset", "custom-<number>")
+    else:
+        assert json.loads(said) == json.loads(json.dumps(field.default))
+
+
+@pytest.mark.parametrize(("key", "field"), FIELDS)
+def test_a_docstring_tells_the_true_bounds(key, field):
+    said = described(field).bounds
+    for rule in rules_of(field):
+        if isinstance(rule, Whole | Real):
+            assert re.search(rf"(^| ){re.escape(rule.bounds)}$", said)
+
+
+@pytest.mark.parametrize(("key", "field"), FIELDS)
+def test_every_key_stands_in_the_page(key, field):
+    assert f"| `{key}` |" in document()
+
+
+def test_every_block_has_a_docstring_of_its_own():
+    blocks = Block.__subclasses__()
+    assert len(blocks) > 20
+    assert all(block.__doc__ and block.__doc__ != Block.__doc__ for block in blocks)

@@ -94,7 +94,7 @@ class Daemon:
         return self._server.addresses
 
     async def stop(self) -> None:
-        """Health NOT_SERVING, running syncs to a file boundary, running calls within the grace, then everything closed."""
+        """Health NOT_SERVING, syncs to a file boundary, running calls within the grace, then everything closed."""
         self._log.info("stop-daemon", grace_s=self._grace_seconds)
         await self._server.close_gate()
         await self.agents.interrupt_syncs()
@@ -143,4 +143,6 @@ def read_tokens(file: Path | None) -> tuple[str, ...]:
 
 def _refuse_tls(settings: ResolvedSettings) -> None:
     if settings.service.tls.cert_file is not None:
-        raise SettingsError("memoryd.tls is set, and this version does not offer TLS yet; remove it and listen on loopback")
+        raise SettingsError(
+            "memoryd.tls is set, and this version does not offer TLS yet; remove it and listen on loopback"
+        )

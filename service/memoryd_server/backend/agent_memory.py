@@ -65,7 +65,7 @@ class AgentMemory:
         self._threads = threads
         self._clock = clock
         self._analyzer = Analyzer()
-        identity = BuildIdentity(ANALYZER_VERSION, CHUNKER_VERSION, config.chunk_tokens, config.chunk_overlap)
+        identity = BuildIdentity(ANALYZER_VERSION, str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
         self._store = IndexStore(config.index_path, identity)
         self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix=f"writer-{config.agent_id}")
         preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns)
@@ -107,7 +107,12 @@ class AgentMemory:
         await self._note_counts()
         sync = self.config.sync
         self._background = BackgroundSync(
-            sync, self._engine, self.coordinator, self.board, self._make_watcher, self._threads.slow
+            sync,
+            self._engine,
+            self.coordinator,
+            self.board,
+            make_watcher=self._make_watcher,
+            threads=self._threads.slow,
         )
         if background:
             await self._background.start()
@@ -181,9 +186,7 @@ class AgentMemory:
             lambda: read_range(self.config.roots, path, start_line, line_count, self.config.sync.max_file_bytes),
         )
 
-    async def append(
-        self, text: str, *, path: str, asked_path: str, idempotency_key: str, heading: str
-    ) -> Appended:
+    async def append(self, text: str, *, path: str, asked_path: str, idempotency_key: str, heading: str) -> Appended:
         """Appends to the memory file `path`, once per key; `asked_path` is empty where the caller named none."""
         return await self._on(
             self._threads.slow,
@@ -233,7 +236,9 @@ class AgentMemory:
         found = [*self.config.impairments, *self._store.impairments]
         error = self.coordinator.last_error
         if error is not None:
-            found.append(Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message))
+            found.append(
+                Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
+            )
         impaired = [root for root in self.watched_roots() if root.mode is not WatcherMode.NATIVE and root.reason]
         found += [
             Degradation(DegradationKind.WATCHER_IMPAIRED, f"native events for {root.root}", root.mode, root.reason)
@@ -278,7 +283,5 @@ class AgentMemory:
     async def _on_writer_thread(self, work: Callable[[], _T]) -> _T:
         return await self._on(self._writer_thread, work)
 
-    async def _on(
-        self, threads: ThreadPoolExecutor, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
-    ) -> _T:
+    async def _on(self, threads: ThreadPoolExecutor, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await asyncio.get_running_loop().run_in_executor(threads, lambda: work(*args, **kwargs))

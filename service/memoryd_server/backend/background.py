@@ -5,8 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from memoryd_server.backend.board import StateBoard
-from memoryd_server.backend.coordinator import SyncCoordinator
 from memoryd_server.backend.config import SyncConfig
+from memoryd_server.backend.coordinator import SyncCoordinator
 from memoryd_server.backend.sync_run import SyncTrigger
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.sync import SyncEngine
@@ -28,6 +28,7 @@ class BackgroundSync:
         engine: SyncEngine,
         coordinator: SyncCoordinator,
         board: StateBoard,
+        *,
         make_watcher: Callable[[Callable[[], None]], Watcher],
         threads: Executor,
     ) -> None:

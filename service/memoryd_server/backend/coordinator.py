@@ -62,8 +62,8 @@ class SyncCoordinator:
         while self.active is not None:
             if mode is SyncMode.FULL:
                 raise SyncConflict(
-                    f"a sync run ({self.active.sync_id}) is under way; follow it with an INCREMENTAL Sync, or ask for FULL "
-                    "after it has ended",
+                    f"a sync run ({self.active.sync_id}) is under way; follow it with an INCREMENTAL Sync, or "
+                    "ask for FULL after it has ended",
                     retry_after_seconds=1.0,
                 )
             if self._passes < MOST_PASSES:

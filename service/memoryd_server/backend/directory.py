@@ -31,7 +31,7 @@ class AgentDirectory:
             for agent_id, memory in self._memories.items():
                 await self._start(agent_id, memory, background=background)
             if self._unopened and len(self._unopened) == len(self._memories):
-                raise next(iter(self._unopened.values()))
+                raise next(iter(self._unopened.values()))  # noqa: TRY301 -- what was opened is closed below
         except BaseException:
             await self.stop()
             raise

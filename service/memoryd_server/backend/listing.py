@@ -53,9 +53,7 @@ def _on_disk(file: SourceFile, row: FileRow | None) -> ListedFile:
 
 
 def _gone(row: FileRow) -> ListedFile:
-    return ListedFile(
-        row.path, row.source, row.stat.size_bytes, row.stat.mtime_ns, FileState.GONE, "", row.chunk_count
-    )
+    return ListedFile(row.path, row.source, row.stat.size_bytes, row.stat.mtime_ns, FileState.GONE, "", row.chunk_count)
 
 
 def _refused(failure: FileFailure) -> ListedFile:

@@ -1,7 +1,7 @@
 """One sync run as an event log that any number of followers read at their own pace.
 
-Everything here happens on the event loop's thread. A progress event is a whole snapshot and replaces the one before; all
-other events are kept, so that a slow or a late follower misses none of them.
+Everything here happens on the event loop's thread. A progress event is a whole snapshot and replaces the one before;
+all other events are kept, so that a slow or a late follower misses none of them.
 """
 
 import asyncio

@@ -67,7 +67,9 @@ class Application:
     def _stop_if_asked(self) -> None:
         if self._should_stop():
             self._commit()
-            raise SyncCancelled("the sync run was cancelled; what it had indexed stays, and a fresh Sync goes on from there")
+            raise SyncCancelled(
+                "the sync run was cancelled; what it had indexed stays, and a fresh Sync goes on from there"
+            )
 
     def _remove(self, removed: tuple[FileRow, ...]) -> None:
         for start in range(0, len(removed), self._files_per_transaction):

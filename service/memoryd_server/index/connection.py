@@ -7,6 +7,7 @@ threads.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -53,9 +54,15 @@ def open_writer(path: Path) -> apsw.Connection:
     return connection
 
 
+def scalar(connection: apsw.Connection, query: str) -> Any:
+    """The first column of the one row that `query` gives."""
+    row: tuple[Any, ...] = connection.execute(query).fetchone() or (None,)
+    return row[0]
+
+
 def _mark_if_new(connection: apsw.Connection) -> None:
     # Before WAL mode, so that the mark is in the file itself: one that stood in a lost WAL would make the file foreign.
-    if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+    if scalar(connection, "PRAGMA page_count") == 0:
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}").fetchall()
 
 
@@ -110,7 +117,9 @@ def translated() -> Iterator[None]:
 def translate(error: apsw.Error) -> MemorydError:
     """The error of ours that tells a caller what SQLite met."""
     if isinstance(error, apsw.InterruptError):
-        return DeadlineTooShort("the search did not finish before the deadline; allow more time or ask a shorter question")
+        return DeadlineTooShort(
+            "the search did not finish before the deadline; allow more time or ask a shorter question"
+        )
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return IndexBusy(f"the index is locked by another process: {error}", retry_after_seconds=1.0)
     if isinstance(error, apsw.FullError):

@@ -1,4 +1,4 @@
-"""Embeddings by what made them, in a file of their own: neither a rebuild nor a damaged index loses what was paid for."""
+"""Embeddings by what made them, in a file of their own: neither a rebuild nor a damaged index loses paid ones."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from memoryd_server.index.connection import open_writer, transaction, translated
+from memoryd_server.index.connection import open_writer, scalar, transaction, translated
 
 _HASHES_A_QUERY = 400
 
@@ -38,9 +38,7 @@ class EmbeddingCache:
                 " embedding BLOB NOT NULL, used_at_ms INTEGER NOT NULL,"
                 " PRIMARY KEY(provider, model, provider_key, hash)) WITHOUT ROWID"
             )
-            self._connection.execute(
-                "CREATE INDEX IF NOT EXISTS embedding_cache_by_use ON embedding_cache(used_at_ms)"
-            )
+            self._connection.execute("CREATE INDEX IF NOT EXISTS embedding_cache_by_use ON embedding_cache(used_at_ms)")
         path.chmod(0o600)
 
     def get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -65,7 +63,9 @@ class EmbeddingCache:
     def put(self, key: CacheKey, vectors: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
         """Stores vectors by hash, at once and for good, and lets the least recently used go beyond the limit."""
         now = self._now_ms()
-        rows = [(key.provider, key.model, key.provider_key, text, vector, now) for text, vector in dict(vectors).items()]
+        rows = [
+            (key.provider, key.model, key.provider_key, text, vector, now) for text, vector in dict(vectors).items()
+        ]
         with self._lock, translated(), transaction(self._open):
             self._open.executemany("INSERT OR REPLACE INTO embedding_cache VALUES(?,?,?,?,?,?)", rows)
             self._prune()
@@ -85,7 +85,7 @@ class EmbeddingCache:
             return self._count()
 
     def _count(self) -> int:
-        return int(self._open.execute("SELECT count(*) FROM embedding_cache").fetchone()[0])
+        return int(scalar(self._open, "SELECT count(*) FROM embedding_cache"))
 
     @property
     def _open(self) -> apsw.Connection:

@@ -35,9 +35,7 @@ def search(
     return KeywordAnswer(tuple(hits), tuple(term.text for term in chosen))
 
 
-def choose_terms(
-    terms: Sequence[QueryTerm], frequencies: Mapping[str, int], chunk_count: int
-) -> tuple[QueryTerm, ...]:
+def choose_terms(terms: Sequence[QueryTerm], frequencies: Mapping[str, int], chunk_count: int) -> tuple[QueryTerm, ...]:
     """The rarest terms that the index holds, in the query's order; prefixes are always kept.
 
     Terms that stand in more than half of a large index are left out while rarer ones remain.

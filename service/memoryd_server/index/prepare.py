@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from memoryd_server.chunk import chunk_markdown, split_front_matter
+from memoryd_server.chunk import indexable_chunks, split_front_matter
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.plan import settled
 from memoryd_server.index.rows import FileRow, PreparedFile
@@ -70,8 +70,7 @@ class FilePreparer:
         return PreparedFile(file.path, file.source, stat, content_hash, chunks, tokens, matter.metadata)
 
     def _chunks(self, body: str, first_line: int) -> list[Chunk]:
-        chunks = chunk_markdown(body, self._identity.chunk_tokens, self._identity.chunk_overlap, first_line)
-        return [chunk for chunk in chunks if chunk.text.strip()]
+        return indexable_chunks(body, self._identity.chunk_tokens, self._identity.chunk_overlap, first_line)
 
 
 def _decode(data: bytes) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import apsw
 
 from memoryd_server.index import schema
-from memoryd_server.index.connection import snapshot, translated
+from memoryd_server.index.connection import scalar, snapshot, translated
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.rows import ChunkRow, FileRow, IndexCounts, KeywordHit
 from memoryd_server.index.writer import IndexWriter
@@ -28,9 +28,8 @@ class IndexReader:
 
     def counts(self) -> IndexCounts:
         """Revision, files without an error, and chunks."""
-        files, chunks = self._connection.execute(
-            "SELECT count(*), coalesce(sum(chunk_count), 0) FROM files WHERE error IS NULL"
-        ).fetchone()
+        files = scalar(self._connection, "SELECT count(*) FROM files WHERE error IS NULL")
+        chunks = scalar(self._connection, "SELECT coalesce(sum(chunk_count), 0) FROM files")
         return IndexCounts(self.revision(), files, chunks)
 
     def revision(self) -> int:

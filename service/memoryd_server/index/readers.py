@@ -16,9 +16,7 @@ class ReaderPool:
     A reader costs about a millisecond to open and some megabytes of page cache to keep.
     """
 
-    def __init__(
-        self, path: Path, size: int, open_connection: Callable[[Path], apsw.Connection] = open_reader
-    ) -> None:
+    def __init__(self, path: Path, size: int, open_connection: Callable[[Path], apsw.Connection] = open_reader) -> None:
         self._path = path
         self._size = size
         self._open = open_connection

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 
 import apsw
 
+from memoryd_server.index.connection import scalar
+
 SCHEMA_VERSION = 1
 
 TOKENIZER = "ascii tokenchars '_'"
@@ -76,7 +78,7 @@ def set_meta(connection: apsw.Connection, key: str, value: str | int) -> None:
 
 def user_version(connection: apsw.Connection) -> int:
     """The schema version that the file was made with."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+    return int(scalar(connection, "PRAGMA user_version"))
 
 
 def is_empty(connection: apsw.Connection) -> bool:

@@ -1,6 +1,5 @@
 """One agent's index file: opened under a lock, rebuilt beside itself, swapped in whole."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,7 +86,7 @@ class IndexStore:
         except BaseException:
             connection.close()
             raise
-        os.chmod(self.path, 0o600)
+        self.path.chmod(0o600)
         return connection
 
     def _check_version(self, connection: apsw.Connection) -> None:
@@ -101,7 +100,7 @@ class IndexStore:
 
     def _quarantine(self, error: Exception) -> None:
         aside = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-        os.replace(self.path, aside)
+        self.path.replace(aside)
         swap.remove_database(self.path)
         self._impaired(str(self.path), str(aside), f"the index was damaged ({error}); set aside, rebuilt from Markdown")
 
@@ -150,7 +149,7 @@ class IndexStore:
         try:
             with transaction(connection):
                 schema.create(connection, self._identity, revision=self.writer.revision())
-            os.chmod(beside, 0o600)
+            beside.chmod(0o600)
             yield IndexWriter(connection)
             _raise_revision_past(connection, self.writer.revision())
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

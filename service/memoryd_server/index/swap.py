@@ -1,8 +1,8 @@
 """Puts a rebuilt index in the place of the old one, so that a crash at any step leaves one whole index.
 
-The steps: the new file is complete and closed (`.rebuilding`, no WAL of its own) → it is renamed to `.ready`, which says
-so → the old file's `-wal` and `-shm` go, for a leftover WAL would bring the old rows back, silently → `.ready` is renamed
-over the old file. Start-up looks which of these had happened and finishes or undoes the rest.
+The steps: the new file is complete and closed (`.rebuilding`, no WAL of its own) → it is renamed to `.ready`, which
+says so → the old file's `-wal` and `-shm` go, for a leftover WAL would bring the old rows back, silently → `.ready` is
+renamed over the old file. Start-up looks which of these had happened and finishes or undoes the rest.
 """
 
 import os
@@ -21,7 +21,7 @@ def ready_path(path: Path) -> Path:
 
 def commit(path: Path) -> None:
     """Puts the finished rebuild in place. Both files are closed, and nobody opens them meanwhile."""
-    os.replace(rebuilding_path(path), ready_path(path))
+    rebuilding_path(path).replace(ready_path(path))
     _sync_directory(path.parent)
     _finish(path)
 
@@ -43,7 +43,7 @@ def _finish(path: Path) -> None:
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     _sync_directory(path.parent)
-    os.replace(ready_path(path), path)
+    ready_path(path).replace(path)
     _sync_directory(path.parent)
 
 

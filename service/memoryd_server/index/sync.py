@@ -76,9 +76,7 @@ class SyncEngine:
             with self._store.read() as reader:
                 return replace(outcome, files=reader.counts().files)
 
-    def _apply(
-        self, writer: IndexWriter, observer: SyncObserver, should_stop: Callable[[], bool]
-    ) -> SyncOutcome:
+    def _apply(self, writer: IndexWriter, observer: SyncObserver, should_stop: Callable[[], bool]) -> SyncOutcome:
         rows = writer.files()
         application = Application(
             writer,

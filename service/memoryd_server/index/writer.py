@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import apsw
 
 from memoryd_server.index import schema
-from memoryd_server.index.connection import transaction
+from memoryd_server.index.connection import scalar, transaction
 from memoryd_server.index.plan import stored
 from memoryd_server.index.rows import FileRow, PreparedFile
 from memoryd_server.model import FileStat, Source
@@ -98,7 +98,7 @@ class IndexWriter:
         )
 
     def _next_chunk_id(self) -> int:
-        return int(self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks").fetchone()[0])
+        return int(scalar(self._connection, "SELECT coalesce(max(id), 0) + 1 FROM chunks"))
 
     def _remove(self, file_id: int) -> None:
         self._connection.execute(

@@ -11,7 +11,12 @@ from memoryd_server.search.query import Hit, LegReport, SearchAnswer
 
 
 def search_response(
-    answer: SearchAnswer, board: BoardState, degradations: tuple[Degradation, ...], elapsed_seconds: float, *, explain: bool
+    answer: SearchAnswer,
+    board: BoardState,
+    degradations: tuple[Degradation, ...],
+    elapsed_seconds: float,
+    *,
+    explain: bool,
 ) -> memory_service_pb2.MemorySearchResponse:
     """An answer with how it came about. The details of scores and legs are there when `explain` asks for them."""
     info = memory_pb2.SearchInfo(
@@ -97,7 +102,6 @@ def flush_response(value: FlushDecision, agent_id: str) -> memory_service_pb2.Fl
     echo = memory_service_pb2.FlushDecisionRequest(
         agent_id=agent_id,
         total_tokens=inputs.total_tokens,
-        total_tokens_fresh=inputs.total_tokens_fresh,
         incoming_prompt_tokens=inputs.incoming_prompt_tokens,
         last_output_tokens=inputs.last_output_tokens,
         context_window_tokens=inputs.context_window_tokens,
@@ -111,6 +115,8 @@ def flush_response(value: FlushDecision, agent_id: str) -> memory_service_pb2.Fl
         turn_kind=enums.turn_kind(inputs.turn_kind),
         time_zone=inputs.time_zone,
     )
+    if inputs.total_tokens_fresh is not None:
+        echo.total_tokens_fresh = inputs.total_tokens_fresh
     echo.now.FromDatetime(inputs.now)
     return memory_service_pb2.FlushDecisionResponse(
         flush=value.flush,

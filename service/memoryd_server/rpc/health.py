@@ -32,7 +32,9 @@ class Readiness:
     async def check(self) -> None:
         """Searches every open index; one that does not answer makes the daemon NOT_SERVING."""
         errors = [await memory.keyword_error() for memory in self._agents.opened().values()]
-        await self._set(health_pb2.HealthCheckResponse.NOT_SERVING if any(errors) else health_pb2.HealthCheckResponse.SERVING)
+        await self._set(
+            health_pb2.HealthCheckResponse.NOT_SERVING if any(errors) else health_pb2.HealthCheckResponse.SERVING
+        )
 
     async def stop(self) -> None:
         """Says NOT_SERVING, for good."""

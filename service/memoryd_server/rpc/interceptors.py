@@ -11,11 +11,10 @@ import grpc
 import structlog
 
 from memoryd_server.errors import MemorydError, ShuttingDown, TokenInvalid, TokenMissing, TooManyRequests
+from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.status_mapping import REQUEST_ID_KEY, abort, code_of
 
 _MOST_REQUEST_ID_CHARS = 128
-
-Context = grpc.aio.ServicerContext
 
 
 class Gate:
@@ -75,15 +74,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
+    ) -> Any:
         """The handler of a method, wrapped; None for an unknown method, which gRPC answers itself."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return handler
         method = handler_call_details.method
-        codec = {"request_deserializer": handler.request_deserializer, "response_serializer": handler.response_serializer}
+        codec = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
         if handler.unary_unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **codec)
         if handler.unary_stream is not None:
@@ -130,7 +132,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             await abort(context, error, request_id)
         except grpc.aio.AbortError:
             raise
-        except Exception:
+        except Exception:  # noqa: BLE001 -- the edge: a bug becomes a status and a log line
             self._log.exception("fail-call", method=method, request_id=request_id)
             message = f"memoryd met a fault of its own; its log tells more under request id {request_id}"
             await abort(context, MemorydError(message, metadata={"request_id": request_id}), request_id)

@@ -13,6 +13,8 @@ from memoryd_server.errors import SettingsError
 # sockaddr_un holds 108 bytes with the closing NUL.
 MOST_SOCKET_PATH_BYTES = 107
 
+LAST_PORT = 65_535
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -33,7 +35,7 @@ def parse(text: str) -> Address:
     if text.startswith("unix:"):
         return _socket(text)
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 0xFFFF:
+    if not colon or not port.isdigit() or int(port) > LAST_PORT:
         raise SettingsError(f"cannot listen at {text!r}: write unix:PATH or HOST:PORT, for example 127.0.0.1:7627")
     host = host.strip("[]") or "127.0.0.1"
     if not _is_loopback(host):
@@ -81,7 +83,9 @@ class Listener:
         try:
             port = server.add_insecure_port(f"{host}:{self._address.port}")
         except RuntimeError as error:
-            raise SettingsError(f"cannot listen at {self._address.text}: the port is taken or not ours to use") from error
+            raise SettingsError(
+                f"cannot listen at {self._address.text}: the port is taken or not ours to use"
+            ) from error
         return f"{host}:{port}"
 
     def _bind_socket(self, server: grpc.aio.Server, path: Path) -> str:

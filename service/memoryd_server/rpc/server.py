@@ -88,5 +88,3 @@ class RpcServer:
         """Returns when the server has stopped."""
         if self._server is not None:
             await self._server.wait_for_termination()
-
-

@@ -4,21 +4,18 @@ import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 
-import grpc
-
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.backend import AgentDirectory
 from memoryd_server.errors import NotImplementedYet
 from memoryd_server.flush import decide
 from memoryd_server.rpc import conversion, streams, validation
+from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.lists import agents_page, files_page
 from memoryd_server.rpc.status_conversion import ServiceInfo, status_response
 
 # A reply needs this long to get back; an append stops waiting for the index so much before its deadline.
 REPLY_MARGIN_SECONDS = 0.2
-
-Context = grpc.aio.ServicerContext
 
 
 class MemoryService(MemoryServiceServicer):
@@ -59,9 +56,7 @@ class MemoryService(MemoryServiceServicer):
         async for event in streams.follow_sync(memory, validation.sync_call(request)):
             yield event
 
-    async def WatchIndex(
-        self, request: pb.WatchIndexRequest, context: Context
-    ) -> AsyncIterator[pb.WatchIndexResponse]:
+    async def WatchIndex(self, request: pb.WatchIndexRequest, context: Context) -> AsyncIterator[pb.WatchIndexResponse]:
         """Follows an agent's index without starting anything."""
         memory = self._agents.memory(request.agent_id)
         async for state in streams.follow_index(memory, validation.watch_heartbeat(request)):

@@ -1,12 +1,14 @@
-"""Our errors as gRPC statuses with `google.rpc` details: ErrorInfo always, BadRequest and RetryInfo where they apply."""
+"""Our errors as gRPC statuses with `google.rpc` details: ErrorInfo always, BadRequest and RetryInfo where apt."""
 
 from typing import NoReturn
 
 import grpc
 from google.protobuf import any_pb2
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from memoryd_server.errors import InvalidRequest, MemorydError
+from memoryd_server.rpc.grpc_types import Context
 
 DOMAIN = "memoryd"
 DETAILS_KEY = "grpc-status-details-bin"
@@ -72,13 +74,13 @@ def _retry_info(seconds: float) -> error_details_pb2.RetryInfo:
     return info
 
 
-def _packed(message: object) -> any_pb2.Any:
+def _packed(message: Message) -> any_pb2.Any:
     packed = any_pb2.Any()
     packed.Pack(message)
     return packed
 
 
-async def abort(context: grpc.aio.ServicerContext, error: MemorydError, request_id: str) -> NoReturn:
+async def abort(context: Context, error: MemorydError, request_id: str) -> NoReturn:
     """Ends the call with the error's status."""
     trailing = ((DETAILS_KEY, status_of(error).SerializeToString()), (REQUEST_ID_KEY, request_id))
     await context.abort(code_of(error), error.message, trailing)

@@ -42,7 +42,9 @@ async def _run_of(memory: AgentMemory, call: SyncCall) -> tuple[SyncRun, int]:
         sync_id, sequence = read_cursor(call.cursor)
         run = memory.coordinator.find(sync_id)
         if run is None:
-            raise CursorExpired("the run of this cursor is forgotten; start a fresh Sync, which finds most files unchanged")
+            raise CursorExpired(
+                "the run of this cursor is forgotten; start a fresh Sync, which finds most files unchanged"
+            )
         return run, sequence
     if call.dry_run:
         return await memory.estimate(call.mode), 0

@@ -1,7 +1,8 @@
 """Requests into values, or every violation at once. Bounds and defaults are those of the contract's comments."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
@@ -28,31 +29,31 @@ MOST_PATH_BYTES = 4_096
 DEFAULT_PAGE = 100
 MOST_PAGE = 1_000
 
-_SOURCES = {memory_pb2.SOURCE_MEMORY: Source.MEMORY, memory_pb2.SOURCE_SESSIONS: Source.SESSIONS}
-_MODES = dict(enumerate(SearchMode))
-_SYNC_MODES = {
+_SOURCES: Mapping[int, Source] = {memory_pb2.SOURCE_MEMORY: Source.MEMORY, memory_pb2.SOURCE_SESSIONS: Source.SESSIONS}
+_MODES: Mapping[int, SearchMode] = dict(enumerate(SearchMode))
+_SYNC_MODES: Mapping[int, SyncMode] = {
     sync_event_pb2.SYNC_MODE_UNSPECIFIED: SyncMode.INCREMENTAL,
     sync_event_pb2.SYNC_MODE_INCREMENTAL: SyncMode.INCREMENTAL,
     sync_event_pb2.SYNC_MODE_FULL: SyncMode.FULL,
 }
-_TRIGGERS = {
+_TRIGGERS: Mapping[int, SyncTrigger] = {
     sync_event_pb2.SYNC_TRIGGER_UNSPECIFIED: SyncTrigger.MANUAL,
     sync_event_pb2.SYNC_TRIGGER_MANUAL: SyncTrigger.MANUAL,
     sync_event_pb2.SYNC_TRIGGER_SESSION_START: SyncTrigger.SESSION_START,
     sync_event_pb2.SYNC_TRIGGER_POST_COMPACTION: SyncTrigger.POST_COMPACTION,
 }
-_ON_DISCONNECT = {
+_ON_DISCONNECT: Mapping[int, bool] = {
     sync_event_pb2.ON_DISCONNECT_UNSPECIFIED: False,
     sync_event_pb2.ON_DISCONNECT_CONTINUE: False,
     sync_event_pb2.ON_DISCONNECT_CANCEL: True,
 }
-_ACCESS = {
+_ACCESS: Mapping[int, WorkspaceAccess] = {
     memory_service_pb2.WORKSPACE_ACCESS_UNSPECIFIED: WorkspaceAccess.READ_WRITE,
     memory_service_pb2.WORKSPACE_ACCESS_READ_WRITE: WorkspaceAccess.READ_WRITE,
     memory_service_pb2.WORKSPACE_ACCESS_READ_ONLY: WorkspaceAccess.READ_ONLY,
     memory_service_pb2.WORKSPACE_ACCESS_NONE: WorkspaceAccess.NONE,
 }
-_TURNS = {
+_TURNS: Mapping[int, TurnKind] = {
     memory_service_pb2.TURN_KIND_UNSPECIFIED: TurnKind.USER,
     memory_service_pb2.TURN_KIND_USER: TurnKind.USER,
     memory_service_pb2.TURN_KIND_HEARTBEAT: TurnKind.HEARTBEAT,
@@ -130,12 +131,12 @@ def search_call(request: memory_service_pb2.MemorySearchRequest, config: AgentCo
         deadline=deadline,
     )
     call = SearchCall(query, session_key, fields.optional_count("min_revision"), request.explain)
-    fields.now(datetime.min)
+    fields.now(datetime.now(UTC))
     fields.check()
     return call
 
 
-def _citation_modes(config: AgentConfig) -> dict[int, CitationMode]:
+def _citation_modes(config: AgentConfig) -> Mapping[int, CitationMode]:
     return {
         memory_pb2.CITATION_MODE_UNSPECIFIED: config.citations,
         memory_pb2.CITATION_MODE_AUTO: CitationMode.AUTO,
@@ -190,9 +191,7 @@ def watch_heartbeat(request: memory_service_pb2.WatchIndexRequest) -> float:
     return seconds
 
 
-def flush_inputs(
-    request: memory_service_pb2.FlushDecisionRequest, config: AgentConfig, now: datetime
-) -> FlushInputs:
+def flush_inputs(request: memory_service_pb2.FlushDecisionRequest, config: AgentConfig, now: datetime) -> FlushInputs:
     """A checked FlushDecisionRequest; `now` serves when the request tells no time."""
     fields = Fields(request)
     inputs = FlushInputs(
@@ -216,9 +215,7 @@ def flush_inputs(
     return inputs
 
 
-def append_call(
-    request: memory_service_pb2.MemoryAppendRequest, config: AgentConfig, now: datetime
-) -> AppendCall:
+def append_call(request: memory_service_pb2.MemoryAppendRequest, config: AgentConfig, now: datetime) -> AppendCall:
     """A checked MemoryAppendRequest, its path filled in with today's log."""
     fields = Fields(request)
     day = fields.now(now).astimezone(ZoneInfo(fields.time_zone(config.time_zone))).date()

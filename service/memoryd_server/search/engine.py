@@ -1,4 +1,4 @@
-"""A question into hits: runs the legs under the caller's deadline, fuses them, cuts, and shows the part that answers."""
+"""A question into hits: runs the legs under the deadline, fuses them, cuts, and shows the part that answers."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,7 +7,6 @@ from dataclasses import replace
 from memoryd_server.errors import EmbeddingNotConfigured
 from memoryd_server.index import keyword
 from memoryd_server.index.keyword import KeywordAnswer
-from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.rows import ChunkRow, IndexCounts
 from memoryd_server.index.store import IndexStore
 from memoryd_server.model import Degradation, DegradationKind, Source
@@ -26,7 +25,7 @@ FileCheck = Callable[[ChunkRow], tuple[bool, bool]]
 
 
 class SearchEngine:
-    """Searches one index, which holds `sources`. `no_vector_reason` says why the vector leg cannot run, for replies and errors.
+# Whether a chunk's file is still there, and whether it is as it was when it was indexed.
 
     `check` looks at the file of each hit, so that no answer shows what has been deleted.
     """
@@ -62,7 +61,9 @@ class SearchEngine:
         terms = self._analyzer.query_terms(query.text)
         with self._store.read(query.deadline) as reader:
             counts = reader.counts()
-            found = keyword.search(reader, terms, self._filter(query), max(CANDIDATES, query.max_results), counts.chunks)
+            found = keyword.search(
+                reader, terms, self._filter(query), max(CANDIDATES, query.max_results), counts.chunks
+            )
             report = LegReport(SearchMode.KEYWORD, True, len(found.hits), time.monotonic() - began, found.terms)
             candidates = fuse(found.hits)
             kept, dropped = cut(candidates, query.min_score, query.max_results, strict=query.min_score_is_strict)
@@ -124,7 +125,9 @@ class SearchEngine:
 
     def _degradations(self, query: SearchQuery) -> tuple[Degradation, ...]:
         found = [
-            Degradation(DegradationKind.SOURCE_SKIPPED, source, "", f"{source} is not among the agent's indexed sources")
+            Degradation(
+                DegradationKind.SOURCE_SKIPPED, source, "", f"{source} is not among the agent's indexed sources"
+            )
             for source in query.sources
             if source not in self._sources
         ]
@@ -151,5 +154,3 @@ def _explained(
         reason = EmptyReason.NO_MATCH
         words = f"none of {', '.join(found.terms)} stands in the sources that were searched"
     return replace(answer, empty_reason=reason, empty_explanation=words)
-
-

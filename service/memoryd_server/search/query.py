@@ -34,7 +34,7 @@ class EmptyReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A validated question. `min_score` is strict when the caller set it; `deadline` is in `time.monotonic()` seconds."""
+    """A validated question. `min_score` is strict when the caller set it. `deadline` is in `time.monotonic()`."""
 
     text: str
     max_results: int

@@ -25,7 +25,7 @@ FileCheck = Callable[[ChunkRow], tuple[bool, bool]]
 
 
 class SearchEngine:
-# Whether a chunk's file is still there, and whether it is as it was when it was indexed.
+    """Searches one index, which holds `sources`. `no_vector_reason` says why the vector leg cannot run.
 
     `check` looks at the file of each hit, so that no answer shows what has been deleted.
     """

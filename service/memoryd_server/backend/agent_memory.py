@@ -239,7 +239,7 @@ class AgentMemory:
             found.append(
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
-        impaired = [root for root in self.watched_roots() if root.mode is not WatcherMode.NATIVE and root.reason]
+        impaired = [root for root in self.watched_roots() if root.mode in (WatcherMode.POLLING, WatcherMode.DEAD)]
         found += [
             Degradation(DegradationKind.WATCHER_IMPAIRED, f"native events for {root.root}", root.mode, root.reason)
             for root in impaired

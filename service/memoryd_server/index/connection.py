@@ -4,8 +4,10 @@ A busy timeout is set before the first statement. A connection is used by one th
 threads.
 """
 
+import errno
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ BUSY_TIMEOUT_MS = 5_000
 
 # "mmrd": marks a file as memoryd's (PRAGMA application_id), so that no other program's database is ever touched.
 APPLICATION_ID = 0x6D6D7264
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # One execute a pragma: apsw runs only the first statement of a text until its cursor is consumed.
 _WRITER_PRAGMAS = (
@@ -37,11 +41,13 @@ _READER_PRAGMAS = (
 
 
 def open_writer(path: Path) -> apsw.Connection:
-    """Opens `path` for writing, in WAL mode, creating it when it is absent.
+    """Opens `path` for writing, in WAL mode, creating it when it is absent. It and its log are its owner's alone.
 
     Raises:
         apsw.Error: the file cannot be opened, or is no SQLite database.
+        OSError: the file cannot be made, or is another user's.
     """
+    _make_private(path)
     connection = apsw.Connection(str(path))
     try:
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
@@ -58,6 +64,13 @@ def scalar(connection: apsw.Connection, query: str) -> Any:
     """The first column of the one row that `query` gives."""
     row: tuple[Any, ...] = connection.execute(query).fetchone() or (None,)
     return row[0]
+
+
+def _make_private(path: Path) -> None:
+    # Before SQLite opens it: the -wal and -shm files, which hold notes too, get the mode of the file itself.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    path.chmod(0o600)
 
 
 def _mark_if_new(connection: apsw.Connection) -> None:
@@ -87,11 +100,11 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
+        connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 @contextmanager
@@ -107,21 +120,21 @@ def snapshot(connection: apsw.Connection) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turns what SQLite raises into our errors."""
+    """Turns what SQLite raises, and the system where index files are made and swapped, into our errors."""
     try:
         yield
-    except apsw.Error as error:
+    except (apsw.Error, OSError) as error:
         raise translate(error) from error
 
 
-def translate(error: apsw.Error) -> MemorydError:
-    """The error of ours that tells a caller what SQLite met."""
+def translate(error: apsw.Error | OSError) -> MemorydError:
+    """The error of ours that tells a caller what SQLite or the system met."""
     if isinstance(error, apsw.InterruptError):
         return DeadlineTooShort(
             "the search did not finish before the deadline; allow more time or ask a shorter question"
         )
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return IndexBusy(f"the index is locked by another process: {error}", retry_after_seconds=1.0)
-    if isinstance(error, apsw.FullError):
+    if isinstance(error, apsw.FullError) or getattr(error, "errno", None) in _FULL:
         return DiskFull("the disk that holds the index is full; free some space and sync again")
     return IndexUnavailable(f"the index cannot be used: {type(error).__name__}: {error}")

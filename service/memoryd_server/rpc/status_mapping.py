@@ -1,5 +1,6 @@
 """Our errors as gRPC statuses with `google.rpc` details: ErrorInfo always, BadRequest and RetryInfo where apt."""
 
+from collections.abc import Mapping
 from typing import NoReturn
 
 import grpc
@@ -14,7 +15,7 @@ DOMAIN = "memoryd"
 DETAILS_KEY = "grpc-status-details-bin"
 REQUEST_ID_KEY = "x-request-id"
 
-_CODES = {
+_CODES: Mapping[str, grpc.StatusCode] = {
     "INVALID_REQUEST": grpc.StatusCode.INVALID_ARGUMENT,
     "CURSOR_MALFORMED": grpc.StatusCode.INVALID_ARGUMENT,
     "CURSOR_EXPIRED": grpc.StatusCode.OUT_OF_RANGE,

@@ -1,0 +1,83 @@
+"""Options that the verbs share, and the settings that follow from them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from memoryd_server.settings import ResolvedSettings, client_address, load, process_environment
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Where settings come from, and which daemon to call; None where the command line says nothing."""
+
+    config: Path | None
+    state_dir: Path | None
+    workspace: Path | None
+    address: str | None
+    token_file: Path | None
+
+    def settings(self, **more: object) -> ResolvedSettings:
+        """The settings as these options, the environment and the files give them.
+
+        Raises:
+            SettingsError: they cannot be used.
+        """
+        flags = {
+            "config": self.config,
+            "state_dir": self.state_dir,
+            "workspace": self.workspace,
+            "token_file": self.token_file,
+            **more,
+        }
+        given = {name: value for name, value in flags.items() if value not in (None, ())}
+        return load(environ=process_environment(), home=Path.home(), flags=given)
+
+    def daemon_address(self) -> str | None:
+        """The daemon that was named, by option or environment."""
+        return self.address or client_address(process_environment())
+
+
+def settings_options(command: _F) -> _F:
+    """Adds the options that say where the settings are."""
+    for option in (
+        click.option("--token-file", type=_FILE, help="File with the bearer tokens, one a line."),
+        click.option("--workspace", type=_DIRECTORY, help="Workspace of the default agent."),
+        click.option("--state-dir", type=_DIRECTORY, help="Where indexes and the reference's settings are."),
+        click.option("--config", type=_FILE, help="memoryd's own settings file (JSON5)."),
+    ):
+        command = option(command)
+    return command
+
+
+def common_options(command: _F) -> _F:
+    """Adds the options of every verb that calls a daemon; the verb takes them as one `common: Common`."""
+
+    def with_common(
+        *args: Any,
+        config: Path | None,
+        state_dir: Path | None,
+        workspace: Path | None,
+        address: str | None,
+        token_file: Path | None,
+        **kwargs: Any,
+    ) -> Any:
+        return command(*args, common=Common(config, state_dir, workspace, address, token_file), **kwargs)
+
+    with_common.__doc__ = command.__doc__
+    with_common.__name__ = command.__name__
+    with_common.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    address = click.option("--address", help="The daemon to call: unix:PATH or HOST:PORT. Default: the one running.")
+    return settings_options(address(with_common))  # type: ignore[return-value]
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+agent_option = click.option("--agent", default="", help="Agent; the default one when it is not given.")

@@ -1,0 +1,84 @@
+"""`memoryd status`: how each agent's memory is doing."""
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from memoryd import messages
+from memoryd.client import MemorydClient, MemorydError
+from memoryd_server.cli.following import follow_with_bar
+from memoryd_server.cli.index import all_agents
+from memoryd_server.cli.options import Common, agent_option, common_options, json_option
+from memoryd_server.cli.output import FAILURE, as_dict, bytes_text, enum_word, print_json, reported
+from memoryd_server.cli.session import session
+
+
+@click.command()
+@common_options
+@agent_option
+@json_option
+@click.option("--deep", is_flag=True, help="Also call the embedding provider and QMD once.")
+@click.option("--index", "sync_first", is_flag=True, help="Sync first; implies --deep.")
+def status(common: Common, agent: str, as_json: bool, deep: bool, sync_first: bool) -> None:
+    """Tells how the memory is doing; all agents unless one is named. Exits with 1 when a sync or a status failed."""
+    with reported(), session(common) as found:
+        agents = [each for each in all_agents(found.client) if agent in ("", each.agent_id)]
+        if agent and not agents:
+            found.client.status(agent_id=agent)
+        reports = [_report(found.client, each, deep=deep or sync_first, sync_first=sync_first) for each in agents]
+    if as_json:
+        print_json(reports)
+    else:
+        for report in reports:
+            click.echo("\n".join(_lines(report)) + "\n")
+    sys.exit(FAILURE if any("error" in report for report in reports) else 0)
+
+
+def _report(client: MemorydClient, agent: messages.Agent, *, deep: bool, sync_first: bool) -> dict[str, object]:
+    """`agentId` with `status`, or with `error`."""
+    found: dict[str, object] = {"agentId": agent.agent_id, "enabled": agent.enabled}
+    if not agent.enabled:
+        return found
+    try:
+        if sync_first:
+            with client.sync(agent_id=agent.agent_id) as events:
+                follow_with_bar(events, label=f"indexing {agent.agent_id}", transient=True)
+        answer = client.status(agent_id=agent.agent_id, probe=deep)
+    except MemorydError as error:
+        return {**found, "error": str(error)}
+    return {**found, "status": as_dict(answer), "text": list(_status_lines(answer))}
+
+
+def _lines(report: dict[str, object]) -> Iterator[str]:
+    yield f"Agent {report['agentId']}"
+    if not report["enabled"]:
+        yield "  memory is disabled"
+    elif "error" in report:
+        yield f"  {report['error']}"
+    else:
+        yield from (f"  {line}" for line in report.pop("text"))  # type: ignore[attr-defined]
+
+
+def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
+    index = answer.index
+    state = enum_word(messages.IndexState.Name(index.state), "INDEX_STATE_")
+    yield f"Workspace  {answer.workspace}"
+    yield f"Index      {state}, revision {index.revision}, {bytes_text(index.size_bytes)}, {index.path}"
+    for source in index.sources:
+        name = enum_word(messages.Source.Name(source.source), "SOURCE_")
+        yield f"Indexed    {source.files_indexed}/{source.files_on_disk} files · {source.chunks} chunks ({name})"
+    yield f"Dirty      {f'yes, {index.pending_files} files pending' if index.dirty else 'no'}"
+    if index.HasField("oldest_unindexed_age"):
+        yield f"Oldest     waiting for {index.oldest_unindexed_age.ToMilliseconds() / 1000:.0f} s"
+    yield f"Provider   {answer.embedding.provider or 'none'} (requested: {answer.embedding.requested_provider})"
+    yield f"Vector     {answer.vector.engine}"
+    yield f"FTS        {'ready' if answer.fulltext.available else answer.fulltext.error}"
+    yield f"Cache      {answer.cache.entries} of {answer.cache.max_entries} embeddings"
+    for watcher in answer.watchers:
+        mode = enum_word(messages.WatcherMode.Name(watcher.mode), "WATCHER_MODE_")
+        yield f"Watcher    {watcher.root}: {mode}" + (f" ({watcher.reason})" if watcher.reason else "")
+    yield from (f"Degraded   {each.reason}" for each in answer.degradations)
+    yield from (f"Issue      {issue}" for issue in answer.source_issues)
+    yield from (f"Failed     {failed.path}: {failed.error}" for failed in answer.failed_files)
+    yield from (f"Settings   {warning}" for warning in answer.service.settings_warnings)

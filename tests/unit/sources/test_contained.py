@@ -185,9 +185,9 @@ def test_the_descriptor_for_appending_can_be_read(workspace, roots):
         os.close(descriptor)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_forbidden_file_is_the_operating_system_s_error(workspace, roots):
-    (workspace / "MEMORY.md").touch(mode=0o000)
+def test_a_forbidden_file_is_the_operating_system_s_error(workspace, roots, forbid):
+    (workspace / "MEMORY.md").touch()
+    forbid(workspace / "MEMORY.md")
     with pytest.raises(PermissionError):
         read(roots, "MEMORY.md")
 

@@ -161,12 +161,22 @@ def test_a_name_that_no_request_could_give_is_a_failure(workspace, roots):
     assert [failure.path for failure in discovery.failures] == ["memory/..\\..\\x.md"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_forbidden_folder_is_a_failure(workspace, roots):
+def test_a_forbidden_folder_is_a_failure(workspace, roots, forbid):
     write(workspace, "memory/locked/a.md")
-    (workspace / "memory" / "locked").chmod(0)
+    forbid(workspace / "memory" / "locked")
     (failure,) = discover(roots).failures
-    assert (failure.path, "cannot be read" in failure.error) == ("memory/locked", True)
+    (workspace / "memory" / "locked").chmod(0o700)
+    assert failure.path == "memory/locked"
+    assert "cannot be read: Permission denied" in failure.error
+
+
+def test_a_forbidden_extra_path_is_a_failure_and_an_issue(workspace, tmp_path, forbid):
+    write(tmp_path, "locked/extra/a.md")
+    forbid(tmp_path / "locked")
+    discovery = discover(Roots(os.fspath(workspace), ("../locked/extra",)))
+    (tmp_path / "locked").chmod(0o700)
+    assert [failure.path for failure in discovery.failures] == ["../locked/extra"]
+    assert "unreadable" in discovery.issues[0]
 
 
 @pytest.fixture

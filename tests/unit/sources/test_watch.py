@@ -1,71 +1,19 @@
-import errno
 import os
 import shutil
 import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources import Roots, WatchedRoot, Watcher, WatcherMode, discover, read_file
-from memoryd_server.sources.watch_inotify import InotifyReader, InotifyWatch
-
-SOON = 10.0
-# How long silence must last to count as silence; events take about a millisecond.
-QUIET = 0.3
-WAYS = [{"polling": False}, {"polling": True, "poll_seconds": 0.05}]
-
-
-class Changes:
-    """Counts calls and lets a test wait for the next one."""
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._unseen = 0
-        self.total = 0
-
-    def __call__(self) -> None:
-        with self._condition:
-            self._unseen += 1
-            self.total += 1
-            self._condition.notify_all()
-
-    def arrive(self, seconds: float = SOON) -> bool:
-        with self._condition:
-            return self._condition.wait_for(lambda: self._unseen, seconds) > 0
-
-    def settle(self) -> None:
-        while self.arrive(QUIET):
-            with self._condition:
-                self._unseen = 0
-
-
-@contextmanager
-def watching(roots: Roots, **options) -> Iterator[tuple[Watcher, Changes]]:
-    changes = Changes()
-    watcher = Watcher(roots, changes, **options)
-    watcher.start()
-    try:
-        yield watcher, changes
-    finally:
-        watcher.stop()
+from memoryd_server.sources import Roots, WatcherMode, discover, read_file
+from unit.sources.watching import QUIET, SOON, WAYS, modes, watching
 
 
 def check(roots: Roots, act: Callable[[], object], *, noticed: bool, options: dict | None = None) -> None:
     with watching(roots, **(options or {})) as (_, changes):
         act()
         assert changes.arrive(SOON if noticed else QUIET) is noticed
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def modes(watcher: Watcher) -> dict[str, WatcherMode]:
-    return {root.root: root.mode for root in watcher.status()}
 
 
 ACTS: dict[str, Callable[[Path], object]] = {
@@ -113,14 +61,6 @@ def append(path: Path) -> None:
 def replace(path: Path, temporary: Path) -> None:
     temporary.write_text("x, but longer")
     temporary.replace(path)
-
-
-@pytest.fixture
-def filled(workspace) -> Path:
-    for name in ("memory/old.md", "memory/sub/deep/old.md", "other/x.md"):
-        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / name).write_text("o")
-    return workspace
 
 
 @pytest.mark.parametrize("options", WAYS, ids=["native", "polling"])
@@ -229,218 +169,3 @@ def test_a_storm_of_renames_within_and_across_folders_ends_with_every_folder_wat
             (workspace / f"memory/b0/c{number}/x/n.md").touch()
             assert changes.arrive()
             changes.settle()
-
-
-# Repairs
-
-
-def test_a_dead_reader_is_shown_and_repaired(workspace, roots):
-    with watching(roots) as (watcher, changes):
-        watcher._reader._reader.stop()
-        watcher._reader._reader.join()
-        assert modes(watcher) == {".": WatcherMode.DEAD}
-        (workspace / "memory" / "missed.md").touch()
-        watcher.check()
-        assert changes.arrive()
-        assert modes(watcher) == {".": WatcherMode.NATIVE}
-        changes.settle()
-        (workspace / "memory" / "seen.md").touch()
-        assert changes.arrive()
-
-
-def test_a_dead_polling_thread_is_shown_and_repaired(workspace, roots):
-    with watching(roots, polling=True, poll_seconds=0.05) as (watcher, changes):
-        for emitter in watcher._entries[0].watch._observer.emitters:
-            emitter.stop()
-            emitter.join()
-        assert modes(watcher) == {".": WatcherMode.DEAD}
-        watcher.check()
-        assert changes.arrive()
-        assert modes(watcher) == {".": WatcherMode.POLLING}
-        changes.settle()
-        (workspace / "memory" / "seen.md").touch()
-        assert changes.arrive()
-
-
-@pytest.mark.parametrize("options", WAYS, ids=["native", "polling"])
-def test_a_workspace_deleted_and_made_again_is_watched_after_a_check(workspace, roots, options):
-    with watching(roots, **options) as (watcher, changes):
-        shutil.rmtree(workspace)
-        assert changes.arrive()
-        (workspace / "memory").mkdir(parents=True)
-        watcher.check()
-        changes.settle()
-        (workspace / "memory" / "a.md").touch()
-        assert changes.arrive()
-
-
-def test_a_workspace_swapped_for_another_is_watched_after_a_check(workspace, tmp_path, roots):
-    with watching(roots) as (watcher, changes):
-        workspace.rename(tmp_path / "away")
-        (workspace / "memory").mkdir(parents=True)
-        watcher.check()
-        assert changes.arrive()
-        changes.settle()
-        (tmp_path / "away" / "memory" / "a.md").touch()
-        assert not changes.arrive(QUIET)
-        (workspace / "memory" / "a.md").touch()
-        assert changes.arrive()
-
-
-def test_roots_that_appear_later_are_taken_up_by_a_check(tmp_path):
-    roots = Roots(os.fspath(tmp_path / "ws"), ("../team", "../one.md"))
-    with watching(roots) as (watcher, changes):
-        assert set(modes(watcher).values()) == {WatcherMode.OFF}
-        (tmp_path / "one.md").touch()
-        watcher.check()
-        assert modes(watcher)["../one.md"] == WatcherMode.NATIVE
-        changes.settle()
-        (tmp_path / "ws").mkdir()
-        (tmp_path / "team").mkdir()
-        watcher.check()
-        assert changes.arrive()
-        assert modes(watcher)["../team"] == modes(watcher)["."] == WatcherMode.NATIVE
-        changes.settle()
-        (tmp_path / "team" / "a.md").touch()
-        assert changes.arrive()
-
-
-def test_a_check_that_finds_all_well_changes_nothing(workspace, roots):
-    with watching(roots) as (watcher, changes):
-        watches = [entry.watch for entry in watcher._entries]
-        watcher.check()
-        assert [entry.watch for entry in watcher._entries] == watches
-        assert not changes.arrive(QUIET)
-
-
-# Shortages
-
-
-class ShortReader(InotifyReader):
-    """An inotify whose watches run out after `allowance`, as fs.inotify.max_user_watches makes them."""
-
-    def __init__(self, allowance: int) -> None:
-        super().__init__()
-        self.allowance = allowance
-
-    def add(self, path: str, callback: InotifyWatch):
-        if self.allowance <= 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.allowance -= 1
-        return super().add(path, callback)
-
-
-def no_inotify():
-    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-
-@pytest.mark.parametrize(
-    ("open_native", "words"), [(lambda: ShortReader(2), "max_user_watches"), (no_inotify, "max_user_instances")]
-)
-def test_a_root_for_which_inotify_does_not_suffice_is_polled_and_says_why(filled, roots, open_native, words):
-    with watching(roots, open_native=open_native, poll_seconds=0.05) as (watcher, changes):
-        (status,) = watcher.status()
-        assert status.mode is WatcherMode.POLLING
-        assert words in status.reason
-        watcher.check()
-        (filled / "memory/sub/deep/new.md").touch()
-        assert changes.arrive()
-
-
-def test_watches_that_run_out_later_lead_to_polling_at_the_next_check(workspace, roots):
-    with watching(roots, open_native=lambda: ShortReader(3), poll_seconds=0.05) as (watcher, changes):
-        assert modes(watcher) == {".": WatcherMode.NATIVE}
-        (workspace / "memory/a/b/c").mkdir(parents=True)
-        changes.settle()
-        assert modes(watcher) == {".": WatcherMode.DEAD}
-        watcher.check()
-        assert modes(watcher) == {".": WatcherMode.POLLING}
-        changes.settle()
-        (workspace / "memory/a/b/c/n.md").touch()
-        assert changes.arrive()
-
-
-def test_ignored_folders_take_no_watches(workspace, roots):
-    for number in range(50):
-        (workspace / f"memory/node_modules/p{number}").mkdir(parents=True)
-        (workspace / f"src/p{number}").mkdir(parents=True)
-    with watching(roots, open_native=lambda: ShortReader(2)) as (watcher, changes):
-        (workspace / "memory/.venv/lib/site-packages").mkdir(parents=True)
-        changes.settle()
-        assert modes(watcher) == {".": WatcherMode.NATIVE}
-
-
-def test_an_overflowing_queue_is_a_change_and_the_folders_are_watched_afresh(filled, roots):
-    with watching(roots) as (watcher, changes):
-        watch = watcher._entries[0].watch
-        watch._drop(())
-        watch.on_queue_overflow()
-        assert changes.arrive()
-        changes.settle()
-        (filled / "memory/sub/deep/new.md").touch()
-        assert changes.arrive()
-
-
-# Life cycle
-
-
-def test_without_polling_wanted_or_needed_no_reason_is_given(roots):
-    with watching(roots) as (watcher, _):
-        assert watcher.status() == (WatchedRoot(".", WatcherMode.NATIVE, ""),)
-
-
-def test_configured_polling_says_so(roots):
-    with watching(roots, polling=True) as (watcher, _):
-        assert watcher.status() == (WatchedRoot(".", WatcherMode.POLLING, "polling is configured"),)
-
-
-@pytest.mark.parametrize("options", WAYS, ids=["native", "polling"])
-def test_stopping_ends_every_thread_and_descriptor_and_can_be_repeated(workspace, roots, options):
-    threads, descriptors = threading.active_count(), open_descriptors()
-    changes = Changes()
-    watcher = Watcher(roots, changes, **options)
-    watcher.stop()
-    watcher.check()
-    watcher.start()
-    watcher.start()
-    started = time.monotonic()
-    watcher.stop()
-    watcher.stop()
-    assert time.monotonic() - started < 2
-    assert (threading.active_count(), open_descriptors()) == (threads, descriptors)
-    (workspace / "memory" / "a.md").touch()
-    assert not changes.arrive(QUIET)
-    assert watcher.status() == (WatchedRoot(".", WatcherMode.OFF, "the watcher is not running"),)
-
-
-def test_a_stopped_watcher_starts_again(workspace, roots):
-    changes = Changes()
-    watcher = Watcher(roots, changes)
-    for name in ("a.md", "b.md"):
-        watcher.start()
-        (workspace / "memory" / name).touch()
-        assert changes.arrive()
-        changes.settle()
-        watcher.stop()
-
-
-def test_stopping_in_the_middle_of_a_storm_ends(workspace, roots):
-    done = threading.Event()
-
-    def storm() -> None:
-        number = 0
-        while not done.is_set():
-            number += 1
-            (workspace / f"memory/d{number}/e").mkdir(parents=True)
-            (workspace / f"memory/d{number}/e/n.md").touch()
-
-    stormer = threading.Thread(target=storm)
-    stormer.start()
-    try:
-        for _ in range(10):
-            with watching(roots) as (watcher, changes):
-                assert changes.arrive()
-                watcher.check()
-    finally:
-        done.set()
-        stormer.join()

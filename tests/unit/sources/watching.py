@@ -1,0 +1,51 @@
+"""What the tests of the watcher share."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from memoryd_server.sources import Roots, Watcher, WatcherMode
+
+SOON = 10.0
+# How long silence must last to count as silence; events take about a millisecond.
+QUIET = 0.3
+WAYS = [{"polling": False}, {"polling": True, "poll_seconds": 0.05}]
+
+
+class Changes:
+    """Counts calls and lets a test wait for the next one."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._unseen = 0
+        self.total = 0
+
+    def __call__(self) -> None:
+        with self._condition:
+            self._unseen += 1
+            self.total += 1
+            self._condition.notify_all()
+
+    def arrive(self, seconds: float = SOON) -> bool:
+        with self._condition:
+            return self._condition.wait_for(lambda: self._unseen, seconds) > 0
+
+    def settle(self) -> None:
+        while self.arrive(QUIET):
+            with self._condition:
+                self._unseen = 0
+
+
+@contextmanager
+def watching(roots: Roots, **options) -> Iterator[tuple[Watcher, Changes]]:
+    changes = Changes()
+    watcher = Watcher(roots, changes, **options)
+    watcher.start()
+    try:
+        yield watcher, changes
+    finally:
+        watcher.stop()
+
+
+def modes(watcher: Watcher) -> dict[str, WatcherMode]:
+    return {root.root: root.mode for root in watcher.status()}

@@ -130,7 +130,7 @@ class BackgroundSync:
             disk = await self._loop.run_in_executor(self._threads, self._engine.compare)
         except (MemorydError, OSError):
             return True
-        return disk.plan.pending > 0
+        return disk.plan.worth_a_run
 
     def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
         task = self._loop.create_task(coroutine)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memoryd_server.index.plan import stored
+from memoryd_server.index.plan import differs
 from memoryd_server.index.rows import FileRow
 from memoryd_server.index.sync import DiskState
 from memoryd_server.model import FileFailure, Source, SourceFile
@@ -43,7 +43,7 @@ def list_files(disk: DiskState) -> list[ListedFile]:
 def _on_disk(file: SourceFile, row: FileRow | None) -> ListedFile:
     if row is None:
         state, error, chunks = FileState.PENDING, "", 0
-    elif row.stat != stored(file.stat):
+    elif differs(file.stat, row.stat):
         state, error, chunks = FileState.STALE, "", row.chunk_count
     elif row.error is not None:
         state, error, chunks = FileState.FAILED, row.error, 0

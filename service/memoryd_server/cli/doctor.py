@@ -1,7 +1,7 @@
 """`memoryd doctor`: what could keep memoryd from working, and what to do about it."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 import click
@@ -23,7 +23,7 @@ from memoryd_server.observe.doctor import (
     check_workspace,
 )
 
-_MARKS = {Verdict.OK: "ok  ", Verdict.WARNING: "WARN", Verdict.FAILED: "FAIL"}
+_MARKS: Mapping[Verdict, str] = {Verdict.OK: "ok  ", Verdict.WARNING: "WARN", Verdict.FAILED: "FAIL"}
 
 
 @click.command()

@@ -18,7 +18,7 @@ from rich.progress import (
 
 from memoryd import messages
 from memoryd.client import MemorydClient
-from memoryd_server.cli.output import as_dict, print_json_line
+from memoryd_server.cli.output import print_json_line
 
 
 def follow_quietly(client: MemorydClient, agent: str) -> messages.SyncCompleted:
@@ -48,7 +48,7 @@ def follow_as_json(events: Iterable[messages.SyncResponse]) -> messages.SyncComp
     """Follows a run to its end, one line of JSON an event."""
     completed = messages.SyncCompleted()
     for event in events:
-        print_json_line(as_dict(event))
+        print_json_line(messages.to_dict(event))
         if event.WhichOneof("event") == "completed":
             completed = event.completed
     return completed

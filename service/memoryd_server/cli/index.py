@@ -9,7 +9,7 @@ from memoryd import messages
 from memoryd.client import MemorydClient
 from memoryd_server.cli.following import follow_as_json, follow_with_bar
 from memoryd_server.cli.options import Common, agent_option, common_options, json_option
-from memoryd_server.cli.output import FAILURE, as_dict, enum_word, print_json_line, reported
+from memoryd_server.cli.output import FAILURE, enum_word, print_json_line, reported
 from memoryd_server.cli.session import session
 
 
@@ -78,7 +78,7 @@ def watch(common: Common, agent: str, as_json: bool) -> None:
     with reported(), session(common, background=True) as found, found.client.watch(agent_id=agent) as states:
         for state in states:
             if as_json:
-                print_json_line(as_dict(state))
+                print_json_line(messages.to_dict(state))
             elif not state.heartbeat:
                 click.echo(_state_line(state))
 

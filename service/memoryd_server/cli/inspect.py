@@ -8,7 +8,7 @@ from memoryd import messages
 from memoryd.client import MemorydClient
 from memoryd_server.cli.index import all_agents
 from memoryd_server.cli.options import Common, agent_option, common_options, json_option
-from memoryd_server.cli.output import as_dict, bytes_text, enum_word, print_json, reported
+from memoryd_server.cli.output import bytes_text, enum_word, print_json, reported
 from memoryd_server.cli.session import session
 
 
@@ -20,7 +20,7 @@ def agents(common: Common, as_json: bool) -> None:
     with reported(), session(common) as found:
         listed = list(all_agents(found.client))
     if as_json:
-        print_json([as_dict(agent) for agent in listed])
+        print_json([messages.to_dict(agent) for agent in listed])
         return
     for agent in listed:
         state = enum_word(messages.IndexState.Name(agent.index_state), "INDEX_STATE_")
@@ -37,7 +37,7 @@ def files(common: Common, agent: str, as_json: bool) -> None:
     with reported(), session(common) as found:
         listed = list(_all_files(found.client, agent))
     if as_json:
-        print_json([as_dict(file) for file in listed])
+        print_json([messages.to_dict(file) for file in listed])
         return
     for file in listed:
         state = enum_word(messages.FileState.Name(file.state), "FILE_STATE_")

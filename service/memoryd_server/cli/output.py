@@ -4,12 +4,10 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import click
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 
+from memoryd import messages
 from memoryd.client import MemorydError as ClientError
 from memoryd_server.errors import MemorydError
 
@@ -51,12 +49,6 @@ def _complain(message: str, reason: str) -> None:
     click.echo(f"memoryd: {message}" + (f" [{reason}]" if reason else ""), err=True)
 
 
-def as_dict(message: Message) -> dict[str, Any]:
-    """A message as proto3 JSON, every field that has a value or a default."""
-    found: dict[str, Any] = MessageToDict(message, always_print_fields_with_no_presence=True)
-    return found
-
-
 def print_json(value: object) -> None:
     """Prints a value as indented JSON."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
@@ -68,10 +60,10 @@ def print_json_line(value: object) -> None:
     sys.stdout.flush()
 
 
-def show(message: Message, text: Callable[[], Iterator[str]], *, as_json: bool) -> None:
+def show(message: messages.Message, text: Callable[[], Iterator[str]], *, as_json: bool) -> None:
     """Prints a message as JSON, or the lines that `text` makes of it."""
     if as_json:
-        print_json(as_dict(message))
+        print_json(messages.to_dict(message))
         return
     for line in text():
         click.echo(line)

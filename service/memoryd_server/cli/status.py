@@ -10,7 +10,7 @@ from memoryd.client import MemorydClient, MemorydError
 from memoryd_server.cli.following import follow_with_bar
 from memoryd_server.cli.index import all_agents
 from memoryd_server.cli.options import Common, agent_option, common_options, json_option
-from memoryd_server.cli.output import FAILURE, as_dict, bytes_text, enum_word, print_json, reported
+from memoryd_server.cli.output import FAILURE, bytes_text, enum_word, print_json, reported
 from memoryd_server.cli.session import session
 
 
@@ -47,7 +47,7 @@ def _report(client: MemorydClient, agent: messages.Agent, *, deep: bool, sync_fi
         answer = client.status(agent_id=agent.agent_id, probe=deep)
     except MemorydError as error:
         return {**found, "error": str(error)}
-    return {**found, "status": as_dict(answer), "text": list(_status_lines(answer))}
+    return {**found, "status": messages.to_dict(answer), "text": list(_status_lines(answer))}
 
 
 def _lines(report: dict[str, object]) -> Iterator[str]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.index.plan import SyncPlan
-from memoryd_server.index.prepare import FilePreparer, SameBytes
+from memoryd_server.index.plan import SyncPlan, stored
+from memoryd_server.index.prepare import FilePreparer, SameBytes, Vanished
 from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.rows import FileRow, PreparedFile
 from memoryd_server.index.writer import IndexWriter
@@ -74,7 +74,7 @@ class Application:
     def _remove(self, removed: tuple[FileRow, ...]) -> None:
         for start in range(0, len(removed), self._files_per_transaction):
             self._committed(self._writer.write((), removed[start : start + self._files_per_transaction]))
-        self._outcome = replace(self._outcome, removed_files=len(removed))
+        self._outcome = replace(self._outcome, removed_files=self._outcome.removed_files + len(removed))
 
     def _take(self, file: SourceFile, known: FileRow | None) -> None:
         self._progress = replace(self._progress, current_path=file.path)
@@ -82,6 +82,8 @@ class Application:
         prepared = self._preparer.prepare(file, known)
         if isinstance(prepared, SameBytes):
             self._unchanged(known, prepared)
+        elif isinstance(prepared, Vanished):
+            self._vanished(known)
         elif prepared.error is not None:
             self._note_failure(prepared, known)
         else:
@@ -90,15 +92,24 @@ class Application:
         if len(self._prepared) >= self._files_per_transaction or self._prepared_chars > MOST_TEXT_IN_A_TRANSACTION:
             self._commit()
 
-    def _unchanged(self, known: FileRow | None, same: SameBytes) -> None:
+    def _vanished(self, known: FileRow | None) -> None:
         if known is not None:
-            self._touched.append((known, same.stat))
+            self._remove((known,))
+
+    def _unchanged(self, known: FileRow | None, same: SameBytes) -> None:
+        self._touch(known, same.stat)
         self._outcome = replace(self._outcome, unchanged_files=self._outcome.unchanged_files + 1)
 
     def _note_failure(self, prepared: PreparedFile, known: FileRow | None) -> None:
         self._failed(FileFailure(prepared.path, prepared.source, prepared.error or ""))
         if known is None or known.error != prepared.error:
             self._prepared.append(prepared)
+        else:
+            self._touch(known, prepared.stat)
+
+    def _touch(self, known: FileRow | None, stat: FileStat) -> None:
+        if known is not None and known.stat != stored(stat):
+            self._touched.append((known, stat))
 
     def _changed(self, prepared: PreparedFile) -> None:
         self._prepared.append(prepared)

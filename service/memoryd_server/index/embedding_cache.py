@@ -39,7 +39,6 @@ class EmbeddingCache:
                 " PRIMARY KEY(provider, model, provider_key, hash)) WITHOUT ROWID"
             )
             self._connection.execute("CREATE INDEX IF NOT EXISTS embedding_cache_by_use ON embedding_cache(used_at_ms)")
-        path.chmod(0o600)
 
     def get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors held for these texts, by hash; a hit counts as a use."""

@@ -1,7 +1,7 @@
 """The first half of a sync: what differs between the files on disk and the rows of the index. Touches nothing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memoryd_server.index.rows import FileRow
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
@@ -10,17 +10,24 @@ from memoryd_server.sources import Discovery
 # A file changed this shortly before it was read may change again without its stat telling; it is hashed once more.
 RACY_NS = 1_000_000_000
 
+# Stands for the ctime of a file whose stat is no proof that its bytes are those of the index.
+_UNSETTLED = 0
+
+_MOST = (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
     """What a sync has to do.
 
-    `changed` are the files that are new or whose stat differs; reading may show that their bytes do not. `retried` are
-    those that failed before and have not changed since. `removed` are the rows of files that are gone. `failures` are
-    files that discovery could not take.
+    `changed` are the files that are new or whose stat differs; reading may show that their bytes do not. `doubtful` are
+    those that were read so soon after a change that their stat could not tell of another. `retried` are those that
+    failed before and have not changed since. `removed` are the rows of files that are gone. `failures` are files that
+    discovery could not take.
     """
 
     changed: tuple[SourceFile, ...]
+    doubtful: tuple[SourceFile, ...]
     retried: tuple[SourceFile, ...]
     removed: tuple[FileRow, ...]
     unchanged: int
@@ -29,40 +36,60 @@ class SyncPlan:
     @property
     def to_read(self) -> tuple[SourceFile, ...]:
         """The files to read."""
-        return self.changed + self.retried
+        return self.changed + self.doubtful + self.retried
 
     @property
     def pending(self) -> int:
         """How many files differ from the index, as far as stats tell."""
         return len(self.changed) + len(self.removed)
 
+    @property
+    def worth_a_run(self) -> bool:
+        """Whether a sync may find something to do; files that failed before are no ground."""
+        return self.pending > 0 or bool(self.doubtful)
+
 
 def make_plan(discovery: Discovery, rows: Mapping[tuple[Source, str], FileRow]) -> SyncPlan:
     """Compares stats. Costs microseconds a file."""
     changed: list[SourceFile] = []
+    doubtful: list[SourceFile] = []
     retried: list[SourceFile] = []
     for file in discovery.files:
         row = rows.get((file.source, file.path))
-        if row is None or row.stat != stored(file.stat):
+        if row is None or differs(file.stat, row.stat):
             changed.append(file)
         elif row.error is not None:
             retried.append(file)
+        elif row.stat.ctime_ns == _UNSETTLED:
+            doubtful.append(file)
     on_disk = {(file.source, file.path) for file in discovery.files}
     removed = tuple(row for key, row in rows.items() if key not in on_disk)
-    unchanged = len(discovery.files) - len(changed) - len(retried)
-    return SyncPlan(tuple(changed), tuple(retried), removed, unchanged, discovery.failures)
+    unchanged = len(discovery.files) - len(changed) - len(doubtful) - len(retried)
+    return SyncPlan(tuple(changed), tuple(doubtful), tuple(retried), removed, unchanged, discovery.failures)
+
+
+def differs(on_disk: FileStat, row: FileStat) -> bool:
+    """Whether a file's stat tells of another state than the row's; a row without a ctime is compared by the rest."""
+    now = stored(on_disk)
+    return now != row and replace(now, ctime_ns=_UNSETTLED) != row
 
 
 def stored(stat: FileStat) -> FileStat:
-    """The stat as the index keeps it: SQLite's integers are signed, device and inode numbers are not."""
-    return FileStat(stat.size_bytes, stat.mtime_ns, stat.ctime_ns, _signed(stat.device), _signed(stat.inode))
+    """The stat as the index keeps it: SQLite's integers are signed and end, in nanoseconds, in the year 2262."""
+    return FileStat(
+        stat.size_bytes,
+        min(stat.mtime_ns, _MOST),
+        min(stat.ctime_ns, _MOST),
+        _signed(stat.device),
+        _signed(stat.inode),
+    )
 
 
 def settled(stat: FileStat, now_ns: int) -> FileStat:
-    """The stat to store for a file read at `now_ns`; one that can match no file when the file had only just changed."""
+    """The stat to store for a file read at `now_ns`; without the ctime when the file had only just changed."""
     if now_ns - max(stat.mtime_ns, stat.ctime_ns) > RACY_NS:
         return stat
-    return FileStat(stat.size_bytes, stat.mtime_ns, 0, stat.device, stat.inode)
+    return replace(stat, ctime_ns=_UNSETTLED)
 
 
 def _signed(number: int) -> int:

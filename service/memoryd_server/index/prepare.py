@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from memoryd_server.chunk import indexable_chunks, split_front_matter
-from memoryd_server.errors import MemorydError
+from memoryd_server.errors import FileNotFound, MemorydError
 from memoryd_server.index.plan import settled
 from memoryd_server.index.rows import FileRow, PreparedFile
 from memoryd_server.index.schema import BuildIdentity
@@ -20,6 +20,11 @@ class SameBytes:
     """The file's stat had changed and its bytes had not."""
 
     stat: FileStat
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """The file was gone when it was to be read."""
 
 
 class FilePreparer:
@@ -36,13 +41,15 @@ class FilePreparer:
         self._max_file_bytes = max_file_bytes
         self._now_ns = now_ns
 
-    def prepare(self, file: SourceFile, known: FileRow | None) -> PreparedFile | SameBytes:
-        """The rows for `file`, or word that its bytes are those of `known`.
+    def prepare(self, file: SourceFile, known: FileRow | None) -> PreparedFile | SameBytes | Vanished:
+        """The rows for `file`, or word that its bytes are those of `known` or that it is gone.
 
         A file that cannot be read becomes rows without chunks that say why.
         """
         try:
             data, stat = read_file(file, self._max_file_bytes)
+        except FileNotFound:
+            return Vanished()
         except (OSError, MemorydError) as error:
             return PreparedFile(file.path, file.source, file.stat, b"", error=_why(error))
         stat = settled(stat, self._now_ns())

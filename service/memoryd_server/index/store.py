@@ -86,7 +86,6 @@ class IndexStore:
         except BaseException:
             connection.close()
             raise
-        self.path.chmod(0o600)
         return connection
 
     def _check_version(self, connection: apsw.Connection) -> None:
@@ -149,7 +148,6 @@ class IndexStore:
         try:
             with transaction(connection):
                 schema.create(connection, self._identity, revision=self.writer.revision())
-            beside.chmod(0o600)
             yield IndexWriter(connection)
             _raise_revision_past(connection, self.writer.revision())
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
+from google.protobuf.message import Message as Message  # noqa: PLC0414 -- offered on purpose
 
 from memoryd.v1.error_reason_pb2 import *  # noqa: F403 -- a module of names
 from memoryd.v1.memory_pb2 import *  # noqa: F403

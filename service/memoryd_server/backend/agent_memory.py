@@ -23,6 +23,7 @@ from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.errors import MemorydError, RevisionNotReached
 from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.index.plan import stored
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncMode, SyncOutcome
 from memoryd_server.index.rows import ChunkRow, IndexCounts
@@ -102,6 +103,7 @@ class AgentMemory:
         try:
             await self._on_writer_thread(self._open)
         except BaseException:
+            await self._on_writer_thread(self._close)
             self._writer_thread.shutdown(wait=False)
             raise
         await self._note_counts()
@@ -263,11 +265,12 @@ class AgentMemory:
     def _check_file(self, row: ChunkRow) -> tuple[bool, bool]:
         try:
             stat = stat_file(resolve(self.config.roots, row.path))
-        except MemorydError:
+        except (MemorydError, OSError):
             return False, False
         if stat is None:
             return False, False
-        return True, (stat.size_bytes, stat.mtime_ns) == (row.size_bytes, row.mtime_ns)
+        now = stored(stat)
+        return True, (now.size_bytes, now.mtime_ns) == (row.size_bytes, row.mtime_ns)
 
     def _sync_ended(self, run: SyncRun) -> None:
         self._on_sync_end(self.config.agent_id, run)

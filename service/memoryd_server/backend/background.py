@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import SyncConfig
@@ -54,14 +55,15 @@ class BackgroundSync:
 
     async def stop(self) -> None:
         """Stops watching and every timer."""
+        # First, and on a thread: what it has still told arrives here before this goes on, and no event comes after.
+        if self._watcher is not None:
+            await self._loop.run_in_executor(self._threads, self._watcher.stop)
         if self._timer is not None:
             self._timer.cancel()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._watcher is not None:
-            await self._loop.run_in_executor(self._threads, self._watcher.stop)
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched; empty when watching is off."""
@@ -119,11 +121,16 @@ class BackgroundSync:
         """Compares disk and index, so that a dead watcher cannot freeze the index."""
         while True:
             await asyncio.sleep(self._config.reconcile_seconds)
-            if self._watcher is not None:
-                await self._loop.run_in_executor(self._threads, self._watcher.check)
+            await self._repair_watcher()
             if self._coordinator.active is None and await self._differs():
                 self._board.update(dirty=True)
                 await self._sync(SyncTrigger.RECONCILE)
+
+    async def _repair_watcher(self) -> None:
+        # A watcher past repair says so in its status; the comparison that follows finds what it misses.
+        if self._watcher is not None:
+            with suppress(OSError):
+                await self._loop.run_in_executor(self._threads, self._watcher.check)
 
     async def _differs(self) -> bool:
         try:

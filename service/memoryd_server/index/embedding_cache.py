@@ -7,9 +7,17 @@ from pathlib import Path
 
 import apsw
 
+from memoryd_server.index import swap
 from memoryd_server.index.connection import open_writer, scalar, transaction, translated
 
 _HASHES_A_QUERY = 400
+
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS embedding_cache(
+        provider TEXT, model TEXT, provider_key TEXT, hash BLOB, embedding BLOB NOT NULL, used_at_ms INTEGER NOT NULL,
+        PRIMARY KEY(provider, model, provider_key, hash)) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS embedding_cache_by_use ON embedding_cache(used_at_ms)",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,8 @@ class CacheKey:
 class EmbeddingCache:
     """Vectors as little-endian float32 blobs, by maker and SHA-256 of the text; the least recently used go first.
 
-    Thread-safe; one caller at a time is served. `now_ms` is the wall clock in Unix milliseconds.
+    A damaged file is set aside, and what it held is paid for again. Thread-safe; one caller at a time is served.
+    `now_ms` is the wall clock in Unix milliseconds.
     """
 
     def __init__(self, path: Path, max_entries: int, now_ms: Callable[[], int]) -> None:
@@ -32,13 +41,11 @@ class EmbeddingCache:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         with translated():
-            self._connection: apsw.Connection | None = open_writer(path)
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS embedding_cache(provider TEXT, model TEXT, provider_key TEXT, hash BLOB,"
-                " embedding BLOB NOT NULL, used_at_ms INTEGER NOT NULL,"
-                " PRIMARY KEY(provider, model, provider_key, hash)) WITHOUT ROWID"
-            )
-            self._connection.execute("CREATE INDEX IF NOT EXISTS embedding_cache_by_use ON embedding_cache(used_at_ms)")
+            try:
+                self._connection: apsw.Connection | None = _opened(path)
+            except (apsw.NotADBError, apsw.CorruptError):
+                swap.set_aside(path, now_ms() / 1000)
+                self._connection = _opened(path)
 
     def get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors held for these texts, by hash; a hit counts as a use."""
@@ -98,3 +105,14 @@ class EmbeddingCache:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+
+def _opened(path: Path) -> apsw.Connection:
+    connection = open_writer(path)
+    try:
+        for statement in _TABLES:
+            connection.execute(statement)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import apsw
 
+from memoryd_server.errors import IndexUnavailable
 from memoryd_server.index.connection import open_reader
 
 
@@ -23,6 +24,7 @@ class ReaderPool:
         self._permits = threading.Semaphore(size)
         self._idle: list[apsw.Connection] = []
         self._gate = threading.Lock()
+        self._ended = False
 
     @contextmanager
     def connection(self) -> Iterator[apsw.Connection]:
@@ -40,6 +42,8 @@ class ReaderPool:
                 self._give_back(connection, healthy=healthy)
 
     def _take(self) -> apsw.Connection:
+        if self._ended:
+            raise IndexUnavailable("the index is closed")
         try:
             return self._idle.pop()
         except IndexError:
@@ -63,3 +67,8 @@ class ReaderPool:
                 yield
             finally:
                 self._permits.release(self._size)
+
+    def close(self) -> None:
+        """Waits for the readers at work and closes every connection for good; who comes later is refused."""
+        with self.closed():
+            self._ended = True

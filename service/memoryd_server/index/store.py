@@ -72,6 +72,10 @@ class IndexStore:
         if not _is_foreign(self._wanted_path):
             return self._wanted_path
         sibling = self._wanted_path.with_name(f"{self._wanted_path.stem}.memoryd.sqlite")
+        if _is_foreign(sibling):
+            raise IndexUnavailable(
+                f"{self._wanted_path} and {sibling} were made by other programs; configure another path for the index"
+            )
         reason = f"{self._wanted_path} was made by another program and is left untouched"
         self._impaired(str(self._wanted_path), str(sibling), reason)
         return sibling
@@ -98,9 +102,7 @@ class IndexStore:
         self.needs_rebuild = schema.get_meta(connection, "identity") != self._identity.to_json()
 
     def _quarantine(self, error: Exception) -> None:
-        aside = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-        self.path.replace(aside)
-        swap.remove_database(self.path)
+        aside = swap.set_aside(self.path, time.time())
         self._impaired(str(self.path), str(aside), f"the index was damaged ({error}); set aside, rebuilt from Markdown")
 
     def _impaired(self, wanted: str, used: str, reason: str) -> None:
@@ -109,8 +111,7 @@ class IndexStore:
     def close(self) -> None:
         """Closes every connection and gives the lock up. Closing twice is fine."""
         if self._pool is not None:
-            with self._pool.closed():
-                self._close_writer()
+            self._pool.close()
             self._pool = None
         self._close_writer()
         self._lock.release()
@@ -133,8 +134,7 @@ class IndexStore:
 
     def size_bytes(self) -> int:
         """Bytes on disk: the index with its write-ahead log."""
-        files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        return sum(_size_bytes(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))
 
     @contextmanager
     def rebuilding(self) -> Iterator[IndexWriter]:
@@ -143,7 +143,7 @@ class IndexStore:
         Readers see the old index until the swap, which waits for those at work and takes milliseconds.
         """
         beside = swap.rebuilding_path(self.path)
-        swap.remove_database(beside)
+        swap.discard(self.path)
         connection = open_writer(beside)
         try:
             with transaction(connection):
@@ -161,13 +161,23 @@ class IndexStore:
     def _swap(self) -> None:
         with _opened(self._pool).closed():
             self._close_writer()
-            swap.commit(self.path)
-            self._connection = self._open_or_create()
+            try:
+                swap.commit(self.path)
+            finally:
+                self._connection = self._open_or_create()
 
 
 def _raise_revision_past(connection: apsw.Connection, old_revision: int) -> None:
     writer = IndexWriter(connection)
     writer.set_revision(max(writer.revision(), old_revision) + 1)
+
+
+def _size_bytes(path: Path) -> int:
+    """The size of a file that may come and go, as a write-ahead log does."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _opened(value: _T | None) -> _T:

@@ -6,6 +6,7 @@ renamed over the old file. Start-up looks which of these had happened and finish
 """
 
 import os
+import time
 from pathlib import Path
 
 
@@ -31,6 +32,21 @@ def recover(path: Path) -> None:
     remove_database(rebuilding_path(path))
     if ready_path(path).exists():
         _finish(path)
+
+
+def discard(path: Path) -> None:
+    """Removes what a rebuild that failed left, so that no later start-up takes it for newer than the index."""
+    remove_database(rebuilding_path(path))
+    ready_path(path).unlink(missing_ok=True)
+
+
+def set_aside(path: Path, unix_seconds: float) -> Path:
+    """Renames a damaged database to a name that says so and when, removes its journals, and answers with that name."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(unix_seconds))
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    path.replace(aside)
+    remove_database(path)
+    return aside
 
 
 def remove_database(path: Path) -> None:

@@ -27,6 +27,7 @@ def search(
     reader: IndexReader, terms: Sequence[QueryTerm], sources: Sequence[Source], limit: int, chunk_count: int
 ) -> KeywordAnswer:
     """Finds the chunks that hold any of the terms. The user's text is never FTS5 syntax: each term is quoted."""
+    terms = [term for term in terms if not term.prefix or reader.begins_a_term(term.text)]
     frequencies = reader.document_frequencies(term.text for term in terms if not term.prefix)
     chosen = choose_terms(terms, frequencies, chunk_count)
     if not chosen:

@@ -52,6 +52,11 @@ class IndexReader:
         row = self._connection.execute("SELECT doc FROM temp.vocabulary WHERE term = ?", (term,)).fetchone()
         return 0 if row is None else int(row[0])
 
+    def begins_a_term(self, prefix: str) -> bool:
+        """Whether any term of the index begins with `prefix`."""
+        row = self._connection.execute("SELECT term FROM temp.vocabulary WHERE term >= ? LIMIT 1", (prefix,)).fetchone()
+        return row is not None and str(row[0]).startswith(prefix)
+
     def keyword(self, match: str, sources: Sequence[Source], limit: int) -> list[KeywordHit]:
         """The best chunks for an FTS5 expression, best first. An empty `sources` means all."""
         if sources:

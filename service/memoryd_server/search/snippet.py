@@ -40,7 +40,8 @@ def best_snippet(
     units = list(_units(text, start_line, max_chars))
     wanted = set(terms)
     found = [wanted & set(words_of(unit.text)) for unit in units]
-    first, last = _best_window(units, found, max_chars)
+    joined = [_across(units[i], units[i + 1], wanted, words_of) for i in range(len(units) - 1)]
+    first, last = _best_window(units, found, joined, max_chars)
     shown = "".join(unit.text for unit in units[first : last + 1]).rstrip("\n")
     return Snippet(cut(shown, max_chars), units[first].line, units[last].line)
 
@@ -57,10 +58,20 @@ def _units(text: str, start_line: int, max_chars: int) -> Iterator[_Unit]:
 
 def _piece(text: str, size: int) -> str:
     space = text.rfind(" ", size // 2, size)
-    return text[: space + 1] if space > 0 else cut(text, size)
+    return cut(text, space + 1 if space > 0 else size)
 
 
-def _best_window(units: Sequence[_Unit], found: Sequence[set[str]], max_chars: int) -> tuple[int, int]:
+def _across(unit: _Unit, following: _Unit, wanted: set[str], words_of: Callable[[str], Collection[str]]) -> set[str]:
+    """The terms that stand across the cut between two pieces of one line."""
+    if unit.line != following.line:
+        return set()
+    apart = {*words_of(unit.text), *words_of(following.text)}
+    return (wanted & set(words_of(unit.text + following.text))) - apart
+
+
+def _best_window(
+    units: Sequence[_Unit], found: Sequence[set[str]], joined: Sequence[set[str]], max_chars: int
+) -> tuple[int, int]:
     best, best_value = (0, 0), (-1, False)
     held: Counter[str] = Counter()
     last, size = -1, 0
@@ -69,11 +80,14 @@ def _best_window(units: Sequence[_Unit], found: Sequence[set[str]], max_chars: i
             last += 1
             size += len(units[last].text)
             held.update(found[last])
-        value = (len(+held), bool(found[first]))
+            held.update(joined[last - 1] if last > first else ())
+        across = joined[first] if last > first else set()
+        value = (len(+held), bool(found[first] or across))
         if value > best_value:
             best, best_value = (first, last), value
         size -= len(unit.text)
         held.subtract(found[first])
+        held.subtract(across)
     return best
 
 

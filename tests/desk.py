@@ -1,0 +1,134 @@
+"""A workspace with its index on a real disk, for the tests of what stands on them."""
+
+import dataclasses
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from memoryd_server.chunk import CHUNKER_VERSION
+from memoryd_server.index import keyword
+from memoryd_server.index.prepare import FilePreparer
+from memoryd_server.index.progress import SyncMode
+from memoryd_server.index.schema import BuildIdentity
+from memoryd_server.index.store import IndexStore
+from memoryd_server.index.sync import Clock, SyncEngine
+from memoryd_server.sources import Roots
+from memoryd_server.text import ANALYZER_VERSION, Analyzer
+
+IDENTITY = BuildIdentity(ANALYZER_VERSION, CHUNKER_VERSION, 400, 80)
+OTHER_IDENTITY = dataclasses.replace(IDENTITY, chunk_tokens=40)
+ANALYZER = Analyzer()
+MOST_FILE_BYTES = 8 * 1024 * 1024
+
+
+@dataclass
+class Notes:
+    """An observer that remembers. `on_progress` is called with each snapshot."""
+
+    progresses: list = field(default_factory=list)
+    failures: list = field(default_factory=list)
+    revisions: list = field(default_factory=list)
+    on_progress: object = None
+
+    def progress(self, progress):
+        self.progresses.append(progress)
+        if self.on_progress is not None:
+            self.on_progress(progress)
+
+    def file_failed(self, failure):
+        self.failures.append(failure)
+
+    def committed(self, revision):
+        self.revisions.append(revision)
+
+    def errors(self):
+        return {failure.path: failure.error for failure in self.failures}
+
+
+class Desk:
+    """A workspace `workspace` with the index `path`. `now_ns` may be set to another clock."""
+
+    def __init__(self, folder: Path, *, name="main.sqlite", extra_paths=(), max_file_bytes=MOST_FILE_BYTES):
+        self.workspace = folder / "workspace"
+        (self.workspace / "memory").mkdir(parents=True, exist_ok=True)
+        self.roots = Roots(str(self.workspace), extra_paths)
+        self.path = folder / "state" / name
+        self.max_file_bytes = max_file_bytes
+        self.store = IndexStore(self.path, IDENTITY)
+        self.now_ns = time.time_ns
+
+    def open(self, identity=IDENTITY):
+        self.store = IndexStore(self.path, identity)
+        self.store.open()
+        return self
+
+    def close(self):
+        self.store.close()
+
+    def reopen(self, identity=IDENTITY):
+        self.close()
+        return self.open(identity)
+
+    def write(self, path, text):
+        file = self.workspace / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return file
+
+    def engine(self, *, files_per_transaction=100, clock=None):
+        clock = clock or Clock(now_ns=lambda: self.now_ns())
+        preparer = FilePreparer(ANALYZER, self.store._identity, self.max_file_bytes, clock.now_ns)
+        return SyncEngine(self.store, self.roots, preparer, files_per_transaction=files_per_transaction, clock=clock)
+
+    def sync(self, mode=SyncMode.INCREMENTAL, notes=None, should_stop=lambda: False, **options):
+        return self.engine(**options).run(mode, notes or Notes(), should_stop)
+
+    def revision(self):
+        with self.store.read() as reader:
+            return reader.revision()
+
+    def paths(self):
+        """The files indexed without an error."""
+        with self.store.read() as reader:
+            return sorted(row.path for row in reader.files().values() if row.error is None)
+
+    def found(self, query, limit=1000):
+        """The paths that the keyword leg finds, best first."""
+        return [path for path, _, _ in self.hits(query, limit)]
+
+    def hits(self, query, limit=1000):
+        """(path, first line, BM25) of each chunk found, best first."""
+        with self.store.read() as reader:
+            chunks = reader.counts().chunks
+            answer = keyword.search(reader, ANALYZER.query_terms(query), (), limit, chunks)
+            rows = reader.chunks([hit.chunk_id for hit in answer.hits])
+            return [(rows[h.chunk_id].path, rows[h.chunk_id].start_line, h.bm25) for h in answer.hits]
+
+    def rows(self):
+        """Every chunk, as what a from-scratch index must hold too."""
+        with self.store.read() as reader:
+            connection = reader._connection
+            chunks = connection.execute(
+                "SELECT path, source, start_line, end_line, text, content_hash, breadcrumb"
+                " FROM chunks JOIN files ON files.id = file_id"
+            ).fetchall()
+            files = connection.execute("SELECT path, source, hash, chunk_count, metadata, error FROM files").fetchall()
+            return sorted(chunks), sorted(files, key=str)
+
+    def integrity(self):
+        """What SQLite says of the file, and whether each chunk has its keyword row."""
+        with self.store.read() as reader:
+            connection = reader._connection
+            return (
+                connection.execute("PRAGMA integrity_check").fetchall(),
+                connection.execute("SELECT count(*) FROM chunks").fetchall()
+                == connection.execute("SELECT count(*) FROM keyword").fetchall(),
+                connection.execute("SELECT count(*) FROM chunks WHERE file_id NOT IN (SELECT id FROM files)").fetchall(),
+            )
+
+    def beside(self):
+        """The names of what stands in the index's folder."""
+        return sorted(file.name for file in self.path.parent.iterdir())
+
+
+SOUND = ([("ok",)], True, [(0,)])

@@ -12,6 +12,10 @@ from memoryd_server.errors import InvalidRequest, MemorydError
 from memoryd_server.rpc.grpc_types import Context
 
 DOMAIN = "memoryd"
+# A client takes 8 KiB of trailing metadata, and the message is in there twice.
+MOST_MESSAGE_BYTES = 1_500
+MOST_DETAIL_BYTES = 300
+
 DETAILS_KEY = "grpc-status-details-bin"
 REQUEST_ID_KEY = "x-request-id"
 
@@ -53,18 +57,33 @@ def code_of(error: MemorydError) -> grpc.StatusCode:
 
 def status_of(error: MemorydError) -> status_pb2.Status:
     """The whole status, as clients decode it from the trailing metadata."""
-    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+    metadata = {key: _clipped(value, MOST_DETAIL_BYTES) for key, value in error.metadata.items()}
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
     details = [info]
     if isinstance(error, InvalidRequest):
         details.append(_bad_request(error))
     if error.retry_after_seconds is not None:
         details.append(_retry_info(error.retry_after_seconds))
-    return status_pb2.Status(code=code_of(error).value[0], message=error.message, details=map(_packed, details))
+    message = _clipped(error.message, MOST_MESSAGE_BYTES)
+    return status_pb2.Status(code=code_of(error).value[0], message=message, details=map(_packed, details))
+
+
+def _clipped(text: str, most_bytes: int) -> str:
+    """`text` as far as `most_bytes` reach, counted as gRPC sends it: three for each byte that is not plain ASCII."""
+    size = 0
+    for at, character in enumerate(text):
+        size += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode("utf-8", "replace"))
+        if size > most_bytes:
+            return text[:at] + "…"
+    return text
 
 
 def _bad_request(error: InvalidRequest) -> error_details_pb2.BadRequest:
     violations = [
-        error_details_pb2.BadRequest.FieldViolation(field=v.field, description=v.description) for v in error.violations
+        error_details_pb2.BadRequest.FieldViolation(
+            field=v.field, description=_clipped(v.description, MOST_DETAIL_BYTES)
+        )
+        for v in error.violations
     ]
     return error_details_pb2.BadRequest(field_violations=violations)
 
@@ -83,6 +102,7 @@ def _packed(message: Message) -> any_pb2.Any:
 
 async def abort(context: Context, error: MemorydError, request_id: str) -> NoReturn:
     """Ends the call with the error's status."""
-    trailing = ((DETAILS_KEY, status_of(error).SerializeToString()), (REQUEST_ID_KEY, request_id))
-    await context.abort(code_of(error), error.message, trailing)
+    status = status_of(error)
+    trailing = ((DETAILS_KEY, status.SerializeToString()), (REQUEST_ID_KEY, request_id))
+    await context.abort(code_of(error), status.message, trailing)
     raise AssertionError("abort returned")

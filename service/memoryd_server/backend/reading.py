@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from memoryd_server.chunk import split_utf8
-from memoryd_server.sources import Roots, read_file, resolve
+from memoryd_server.errors import PathNotAllowed
+from memoryd_server.sources import FileTooLarge, Roots, read_file, resolve
 
 # What one reply may hold, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024
@@ -26,11 +27,17 @@ def read_range(roots: Roots, path: str, start_line: int, line_count: int, max_fi
     """The lines from `start_line`, at most `line_count` of them and at most 256 KiB.
 
     Raises:
-        PathNotAllowed: the path is outside the roots, leads through a link, or is not a memory file.
+        PathNotAllowed: the path is outside the roots, leads through a link, or is not a memory file; or the file is
+            too large, or not ours to read.
         FileNotFound: the path is allowed, and no file is there.
     """
     location = resolve(roots, path)
-    data, _ = read_file(location, max_file_bytes)
+    try:
+        data, _ = read_file(location, max_file_bytes)
+    except FileTooLarge as error:
+        raise PathNotAllowed(path, f"the file has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)") from error
+    except PermissionError as error:
+        raise PathNotAllowed(path, "the daemon's user may not read the file") from error
     lines = data.decode("utf-8", "replace").split("\n") if data else []
     wanted = lines[start_line - 1 : start_line - 1 + line_count]
     shown, truncated = _within_bytes(wanted)

@@ -59,6 +59,15 @@ class Fields:
             self.violation(field, f"is {value}; it must be at least 1 (leave it unset for {default})")
         return max(1, min(value, most))
 
+    def positive(self, field: str) -> int | None:
+        """An optional number that is at least 1."""
+        if not self.has(field):
+            return None
+        value = int(getattr(self._request, field))
+        if value < 1:
+            self.violation(field, f"is {value}; it must be at least 1 (leave it unset for no limit)")
+        return max(1, value)
+
     def count(self, field: str) -> int:
         """A number that is not negative."""
         value = int(getattr(self._request, field))
@@ -106,13 +115,22 @@ class Fields:
             self.violation("heartbeat_interval", f"is {seconds:g} s; it must lie between {least:g} and {most:g} s")
         return min(max(seconds, least), most)
 
-    def time_zone(self, default: str) -> str:
-        """An IANA time zone; `default` when it is empty."""
+    def moment(self, now: datetime, time_zone: str) -> tuple[datetime, str]:
+        """The caller's clock in UTC and an IANA time zone that has that time; the arguments where they are unset."""
+        told, zone = self.now(now), self._time_zone(time_zone)
+        try:
+            told.astimezone(ZoneInfo(zone))
+        except OverflowError:
+            self.violation("now", f"falls outside the years 1 to 9999 in the time zone {zone}")
+            return now, zone
+        return told, zone
+
+    def _time_zone(self, default: str) -> str:
         name = str(getattr(self._request, "time_zone", "")) or default
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            self.violation("time_zone", f"{name!r} is not an IANA time zone such as Europe/Berlin")
+            self.violation("time_zone", f"{name[:64]!r} is not an IANA time zone such as Europe/Berlin")
             return "UTC"
         return name
 

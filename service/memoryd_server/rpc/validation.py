@@ -29,7 +29,11 @@ MOST_PATH_BYTES = 4_096
 DEFAULT_PAGE = 100
 MOST_PAGE = 1_000
 
-_SOURCES: Mapping[int, Source] = {memory_pb2.SOURCE_MEMORY: Source.MEMORY, memory_pb2.SOURCE_SESSIONS: Source.SESSIONS}
+_SOURCES: Mapping[int, Source | None] = {
+    memory_pb2.SOURCE_UNSPECIFIED: None,
+    memory_pb2.SOURCE_MEMORY: Source.MEMORY,
+    memory_pb2.SOURCE_SESSIONS: Source.SESSIONS,
+}
 _MODES: Mapping[int, SearchMode] = dict(enumerate(SearchMode))
 _SYNC_MODES: Mapping[int, SyncMode] = {
     sync_event_pb2.SYNC_MODE_UNSPECIFIED: SyncMode.INCREMENTAL,
@@ -117,23 +121,28 @@ def search_call(request: memory_service_pb2.MemorySearchRequest, config: AgentCo
     session_key = fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
     citations = fields.choice("citations", _citation_modes(config))
     min_score = fields.share("min_score")
-    budget = fields.clamped("max_total_chars", 0, 2**31 - 1)
     query = SearchQuery(
         text=fields.text("query", most_bytes=MOST_QUERY_BYTES, required=True),
         max_results=fields.clamped("max_results", min(config.max_results, MOST_RESULTS), MOST_RESULTS),
         min_score=config.min_score if min_score is None else min_score,
         min_score_is_strict=min_score is not None,
-        sources=fields.choices("sources", _SOURCES),
+        sources=_sources(fields),
         mode=fields.choice("mode", _MODES),
         max_snippet_chars=fields.clamped("max_snippet_chars", DEFAULT_SNIPPET_CHARS, MOST_SNIPPET_CHARS),
         citations=wants_citations(citations, session_key),
-        max_total_chars=budget or None,
+        max_total_chars=fields.positive("max_total_chars"),
         deadline=deadline,
     )
     call = SearchCall(query, session_key, fields.optional_count("min_revision"), request.explain)
     fields.now(datetime.now(UTC))
     fields.check()
     return call
+
+
+def _sources(fields: Fields) -> tuple[Source, ...]:
+    """The sources asked for; none for all that are configured, which is also what UNSPECIFIED among them means."""
+    asked = fields.choices("sources", _SOURCES)
+    return () if None in asked else tuple(source for source in asked if source is not None)
 
 
 def _citation_modes(config: AgentConfig) -> Mapping[int, CitationMode]:
@@ -164,7 +173,7 @@ def sync_call(request: memory_service_pb2.SyncRequest) -> SyncCall:
         NotImplementedYet: it asks for transcripts.
     """
     fields = Fields(request)
-    sources = fields.choices("sources", _SOURCES)
+    sources = _sources(fields)
     fields.text("reason", most_bytes=256)
     fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
     call = SyncCall(
@@ -194,6 +203,7 @@ def watch_heartbeat(request: memory_service_pb2.WatchIndexRequest) -> float:
 def flush_inputs(request: memory_service_pb2.FlushDecisionRequest, config: AgentConfig, now: datetime) -> FlushInputs:
     """A checked FlushDecisionRequest; `now` serves when the request tells no time."""
     fields = Fields(request)
+    now, time_zone = fields.moment(now, config.time_zone)
     inputs = FlushInputs(
         total_tokens=fields.optional_count("total_tokens"),
         total_tokens_fresh=request.total_tokens_fresh if fields.has("total_tokens_fresh") else None,
@@ -208,8 +218,8 @@ def flush_inputs(request: memory_service_pb2.FlushDecisionRequest, config: Agent
         last_flush_compaction_count=fields.optional_count("last_flush_compaction_count"),
         workspace_access=fields.choice("workspace_access", _ACCESS),
         turn_kind=fields.choice("turn_kind", _TURNS),
-        time_zone=fields.time_zone(config.time_zone),
-        now=fields.now(now),
+        time_zone=time_zone,
+        now=now,
     )
     fields.check()
     return inputs
@@ -218,7 +228,8 @@ def flush_inputs(request: memory_service_pb2.FlushDecisionRequest, config: Agent
 def append_call(request: memory_service_pb2.MemoryAppendRequest, config: AgentConfig, now: datetime) -> AppendCall:
     """A checked MemoryAppendRequest, its path filled in with today's log."""
     fields = Fields(request)
-    day = fields.now(now).astimezone(ZoneInfo(fields.time_zone(config.time_zone))).date()
+    now, time_zone = fields.moment(now, config.time_zone)
+    day = now.astimezone(ZoneInfo(time_zone)).date()
     asked_path = fields.text("path", most_bytes=MOST_PATH_BYTES)
     call = AppendCall(
         text=fields.text("text", most_bytes=MOST_APPEND_BYTES, required=True),

@@ -202,7 +202,12 @@ class AgentMemory:
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
                 run = await self.coordinator.request(SyncTrigger.APPEND)
-                await run.finished.wait()
+                # A follower, so that another one who leaves does not end the run.
+                run.followers += 1
+                try:
+                    await run.finished.wait()
+                finally:
+                    run.followers -= 1
         except TimeoutError:
             return None
         except MemorydError:

@@ -1,6 +1,7 @@
 """What is known of an agent's index without asking the disk, for those who follow it. On the event loop's thread."""
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -17,7 +18,10 @@ class IndexState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoardState:
-    """One moment. `pending_files` is how many files are known to wait; `building` is the first index or a rebuild."""
+    """One moment. `pending_files` is how many files are known to wait; `building` is the first index or a rebuild.
+
+    `closing` is the last state that anybody will see.
+    """
 
     revision: int = 0
     files: int = 0
@@ -26,6 +30,7 @@ class BoardState:
     syncing: bool = False
     building: bool = False
     unavailable: bool = False
+    closing: bool = False
 
     @property
     def state(self) -> IndexState:
@@ -56,9 +61,9 @@ class StateBoard:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def next_change(self) -> None:
-        """Returns at the next update."""
-        await self._changed.wait()
+    def next_change(self) -> Coroutine[None, None, bool]:
+        """Returns at the first update after this call, also when it is awaited later."""
+        return self._changed.wait()
 
     async def reached(self, revision: int) -> None:
         """Returns when the index has reached `revision`."""

@@ -66,7 +66,7 @@ class SyncCoordinator:
                     "ask for FULL after it has ended",
                     retry_after_seconds=1.0,
                 )
-            if self._passes < MOST_PASSES:
+            if self._passes < MOST_PASSES and not self.active.stop_asked:
                 self._asked_again = True
                 return self.active
             await self.active.finished.wait()
@@ -75,7 +75,9 @@ class SyncCoordinator:
     def start(self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL) -> SyncRun:
         """Starts a run; none may be under way."""
         if self._stopping:
-            raise ShuttingDown("the daemon is stopping and starts no sync run; try again when it is back")
+            raise ShuttingDown(
+                "the daemon is stopping and starts no sync run; try again when it is back", retry_after_seconds=5.0
+            )
         run = self.new_run(trigger, mode)
         self.active = run
         self._passes, self._asked_again = 0, False
@@ -101,6 +103,7 @@ class SyncCoordinator:
             self.active.stop_asked = True
         if self._task is not None:
             await asyncio.wait([self._task])
+        self._board.update(closing=True)
 
     async def _carry_out(self, run: SyncRun) -> None:
         try:
@@ -134,7 +137,12 @@ class SyncCoordinator:
     async def _passes_of(self, run: SyncRun) -> SyncOutcome:
         """Runs until nobody has joined since the last pass began, so that each joiner's files are in."""
         outcome = await self._pass(run, run.mode)
-        while self._asked_again and not run.stop_asked:
+        while self._asked_again:
+            if run.stop_asked:
+                raise SyncCancelled(
+                    "the sync run was cancelled before it had looked again; what it had indexed stays, and a fresh Sync "
+                    "goes on from there"
+                )
             outcome = outcome.followed_by(await self._pass(run, SyncMode.INCREMENTAL))
         return outcome
 

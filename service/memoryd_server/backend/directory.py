@@ -64,12 +64,22 @@ class AgentDirectory:
             MemoryDisabled: its memory is switched off.
             MemorydError: why its index could not be opened.
         """
-        config = self.config(agent_id)
-        if not config.enabled:
-            raise MemoryDisabled(f"memory is disabled for agent {config.agent_id!r}: {config.disabled_reason}")
+        config = self.enabled_config(agent_id)
         if config.agent_id in self._unopened:
             raise self._unopened[config.agent_id]
         return self._memories[config.agent_id]
+
+    def enabled_config(self, agent_id: str) -> AgentConfig:
+        """The configuration of an agent whose memory is switched on, for what needs no index.
+
+        Raises:
+            AgentNotFound: no such agent; the message lists those that are.
+            MemoryDisabled: its memory is switched off.
+        """
+        config = self.config(agent_id)
+        if not config.enabled:
+            raise MemoryDisabled(f"memory is disabled for agent {config.agent_id!r}: {config.disabled_reason}")
+        return config
 
     def config(self, agent_id: str) -> AgentConfig:
         """The configuration of an agent, enabled or not."""
@@ -78,7 +88,7 @@ class AgentDirectory:
             return self._configs[wanted]
         except KeyError:
             known = ", ".join(sorted(self._configs))
-            raise AgentNotFound(f"there is no agent {agent_id!r}; configured are: {known}") from None
+            raise AgentNotFound(f"there is no agent {agent_id[:64]!r}; configured are: {known}") from None
 
     def _default(self) -> str:
         if DEFAULT_AGENT in self._configs:

@@ -6,7 +6,7 @@ all other events are kept, so that a slow or a late follower misses none of them
 
 import asyncio
 import bisect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -155,13 +155,15 @@ class SyncRun:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def follow(self, after: int, heartbeat_seconds: float) -> AsyncIterator[SyncEvent]:
+    async def follow(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[SyncEvent, None]:
         """Every kept event later than sequence `after`, the latest snapshots between them, and heartbeats.
+
+        The end of a completed run is told in any case, also to a follower who has seen it before.
 
         Raises:
             MemorydError: what ended the run, when it did not complete.
         """
-        last = after
+        last = min(after, self._sequence if self.outcome is None else self._kept[-1].sequence - 1)
         while True:
             changed = self._changed
             for event in self._later_than(last):
@@ -172,7 +174,8 @@ class SyncRun:
             if changed.is_set():
                 continue
             try:
-                await asyncio.wait_for(changed.wait(), heartbeat_seconds)
+                async with asyncio.timeout(heartbeat_seconds):
+                    await changed.wait()
             except TimeoutError:
                 yield SyncEvent(last, self._now_ns(), Heartbeat(self.elapsed_seconds))
         if self.failure is not None:

@@ -1,18 +1,23 @@
 """What every call goes through: a request id, the token, the limit, the log, and errors as statuses."""
 
+import asyncio
 import hmac
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import grpc
 import structlog
+from grpc_health.v1 import health
 
 from memoryd_server.errors import MemorydError, ShuttingDown, TokenInvalid, TokenMissing, TooManyRequests
 from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.status_mapping import REQUEST_ID_KEY, abort, code_of
+
+# A watch on the daemon's health gets this long to tell that it is stopping.
+LAST_WORD_SECONDS = 0.2
 
 _MOST_REQUEST_ID_CHARS = 128
 
@@ -24,16 +29,37 @@ class Gate:
         self._tokens = tokens
         self._max_concurrent_calls = max_concurrent_calls
         self.calls = 0
-        self.stopping = False
+        self._stopping = asyncio.Event()
 
-    def check(self, context: Context) -> None:
-        """Lets a call in or refuses it.
+    def close(self) -> None:
+        """Lets no further call in but those that ask for the daemon's health."""
+        self._stopping.set()
+
+    async def until_closed(self, watch: Awaitable[None]) -> None:
+        """Carries out what has no end of its own, a watch on the daemon's health, until the gate closes.
+
+        Raises:
+            ShuttingDown: the gate has closed, and the watch has had the time to say so.
+        """
+        work, closed = asyncio.ensure_future(watch), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((work, closed), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((work,), timeout=LAST_WORD_SECONDS)
+            if not work.done():
+                raise _shutting_down()
+            work.result()
+        finally:
+            work.cancel()
+            closed.cancel()
+
+    def check(self, context: Context, *, about_health: bool) -> None:
+        """Lets a call in or refuses it. Calls that ask for the health are let in while the daemon stops.
 
         Raises:
             ShuttingDown, TooManyRequests, TokenMissing, TokenInvalid: why it is refused.
         """
-        if self.stopping:
-            raise ShuttingDown("the daemon is stopping; try again when it is back", retry_after_seconds=5.0)
+        if self._stopping.is_set() and not about_health:
+            raise _shutting_down()
         if self._tokens and not context.peer().startswith("unix:"):
             self.check_token(dict(context.invocation_metadata() or ()).get("authorization"))
 
@@ -97,6 +123,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _unary(self, method: str, inner: Callable[[Any, Context], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, context: Context) -> Any:
             async with self._served(method, context):
+                if _is_about_health(method):
+                    return await inner(request, context)
                 self._gate.enter()
                 try:
                     return await inner(request, context)
@@ -109,12 +137,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             async with self._served(method, context):
                 answer = inner(request, context)
-                if hasattr(answer, "__aiter__"):
-                    async for message in answer:
-                        yield message
+                if isinstance(answer, AsyncGenerator):
+                    async with aclosing(answer):
+                        async for message in answer:
+                            yield message
                 else:
                     # The health service writes to the context instead of yielding.
-                    await answer
+                    await self._gate.until_closed(answer)
 
         return call
 
@@ -124,7 +153,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         began = time.monotonic()
         await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
         try:
-            self._gate.check(context)
+            self._gate.check(context, about_health=_is_about_health(method))
             yield
         except MemorydError as error:
             code = code_of(error).name
@@ -139,6 +168,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         else:
             elapsed_ms = round((time.monotonic() - began) * 1000, 2)
             self._log.debug("serve-call", method=method, request_id=request_id, elapsed_ms=elapsed_ms)
+
+
+def _is_about_health(method: str) -> bool:
+    # A probe must hear NOT_SERVING while the daemon stops, and SERVING while it is merely busy.
+    return method.startswith(f"/{health.SERVICE_NAME}/")
+
+
+def _shutting_down() -> ShuttingDown:
+    return ShuttingDown("the daemon is stopping; try again when it is back", retry_after_seconds=5.0)
 
 
 def _request_id(context: Context) -> str:

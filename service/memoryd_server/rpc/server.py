@@ -73,7 +73,7 @@ class RpcServer:
     async def close_gate(self) -> None:
         """Says NOT_SERVING and lets no further call in."""
         await self._readiness.stop()
-        self._gate.stopping = True
+        self._gate.close()
 
     async def stop(self, grace_seconds: float) -> None:
         """Lets running calls finish within the grace, and closes the listeners."""

@@ -1,21 +1,28 @@
 """The MemoryService: validate, ask the agent's memory, convert. Nothing is decided here."""
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.backend import AgentDirectory
-from memoryd_server.errors import NotImplementedYet
+from memoryd_server.errors import DeadlineTooShort, NotImplementedYet
 from memoryd_server.flush import decide
 from memoryd_server.rpc import conversion, streams, validation
 from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.lists import agents_page, files_page
 from memoryd_server.rpc.status_conversion import ServiceInfo, status_response
 
-# A reply needs this long to get back; an append stops waiting for the index so much before its deadline.
+# What waits for something stops so long before the caller's deadline, or so large a share of short ones, that its own
+# answer arrives instead of the bare DEADLINE_EXCEEDED of the caller's library.
 REPLY_MARGIN_SECONDS = 0.2
+REPLY_MARGIN_SHARE = 0.2
+
+_T = TypeVar("_T")
 
 
 class MemoryService(MemoryServiceServicer):
@@ -43,35 +50,38 @@ class MemoryService(MemoryServiceServicer):
         """Reads a line range of a memory file."""
         memory = self._agents.memory(request.agent_id)
         call = validation.get_call(request)
-        return conversion.get_response(await memory.read(call.path, call.start_line, call.line_count))
+        lines = await self._in_time(memory.read(call.path, call.start_line, call.line_count), context)
+        return conversion.get_response(lines)
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
         """Tells how an agent's memory is doing."""
         memory = self._agents.memory(request.agent_id)
-        return status_response(memory, await memory.report(), self._service)
+        return status_response(memory, await self._in_time(memory.report(), context), self._service)
 
     async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncResponse]:
         """Starts or joins a sync run and follows it to its end."""
         memory = self._agents.memory(request.agent_id)
-        async for event in streams.follow_sync(memory, validation.sync_call(request)):
-            yield event
+        async with aclosing(streams.follow_sync(memory, validation.sync_call(request))) as events:
+            async for event in events:
+                yield event
 
     async def WatchIndex(self, request: pb.WatchIndexRequest, context: Context) -> AsyncIterator[pb.WatchIndexResponse]:
         """Follows an agent's index without starting anything."""
         memory = self._agents.memory(request.agent_id)
-        async for state in streams.follow_index(memory, validation.watch_heartbeat(request)):
-            yield state
+        async with aclosing(streams.follow_index(memory, validation.watch_heartbeat(request))) as states:
+            async for state in states:
+                yield state
 
     async def FlushDecision(self, request: pb.FlushDecisionRequest, context: Context) -> pb.FlushDecisionResponse:
         """Decides whether lasting notes should be written now."""
-        config = self._agents.memory(request.agent_id).config
+        config = self._agents.enabled_config(request.agent_id)
         inputs = validation.flush_inputs(request, config, self._now())
         return conversion.flush_response(decide(inputs, config.flush), config.agent_id)
 
     async def MemoryAppend(self, request: pb.MemoryAppendRequest, context: Context) -> pb.MemoryAppendResponse:
         """Appends text to a memory file, once per key."""
         memory = self._agents.memory(request.agent_id)
-        deadline = self._deadline(context) - REPLY_MARGIN_SECONDS
+        deadline = self._deadline(context)
         call = validation.append_call(request, memory.config, self._now())
         appended = await memory.append(
             call.text,
@@ -115,13 +125,29 @@ class MemoryService(MemoryServiceServicer):
         """Lists an agent's memory files."""
         memory = self._agents.memory(request.agent_id)
         page = validation.page(request)
-        return files_page(await memory.files(), page)
+        return files_page(await self._in_time(memory.files(), context), page)
+
+    async def _in_time(self, work: Awaitable[_T], context: Context) -> _T:
+        """What `work` answers before the caller stops waiting.
+
+        Raises:
+            DeadlineTooShort: it takes longer.
+        """
+        allowed = self._deadline(context) - time.monotonic()
+        try:
+            async with asyncio.timeout(allowed):
+                return await work
+        except TimeoutError as error:
+            raise DeadlineTooShort(
+                f"the answer was not there after {allowed:.2g} s; call again with a longer deadline",
+                retry_after_seconds=1.0,
+            ) from error
 
     def _deadline(self, context: Context) -> float:
-        """When the caller stops waiting, in `time.monotonic()` seconds; our ceiling when it does not say."""
+        """Until when to work, in `time.monotonic()` seconds: shortly before the caller stops waiting, or our ceiling."""
         remaining = context.time_remaining()
         allowed = self._ceiling_seconds if remaining is None else min(remaining, self._ceiling_seconds)
-        return time.monotonic() + allowed
+        return time.monotonic() + allowed - min(REPLY_MARGIN_SECONDS, allowed * REPLY_MARGIN_SHARE)
 
 
 def utc_now() -> datetime:

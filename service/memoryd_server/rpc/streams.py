@@ -2,11 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from memoryd.v1 import memory_service_pb2
 from memoryd_server.backend import AgentMemory, SyncRun
-from memoryd_server.errors import CursorExpired
+from memoryd_server.errors import CursorExpired, ShuttingDown
 from memoryd_server.rpc.opaque import read_cursor
 from memoryd_server.rpc.sync_conversion import sync_response, watch_response
 from memoryd_server.rpc.times import timestamp
@@ -16,7 +17,7 @@ from memoryd_server.rpc.validation import SyncCall
 STATE_INTERVAL_SECONDS = 0.1
 
 
-async def follow_sync(memory: AgentMemory, call: SyncCall) -> AsyncIterator[memory_service_pb2.SyncResponse]:
+async def follow_sync(memory: AgentMemory, call: SyncCall) -> AsyncGenerator[memory_service_pb2.SyncResponse, None]:
     """The events of the run that `call` starts, joins or resumes, to its end.
 
     Raises:
@@ -28,8 +29,9 @@ async def follow_sync(memory: AgentMemory, call: SyncCall) -> AsyncIterator[memo
     run, after = await _run_of(memory, call)
     run.followers += 1
     try:
-        async for event in run.follow(after, call.heartbeat_seconds):
-            yield sync_response(run, event, attached=run is known)
+        async with aclosing(run.follow(after, call.heartbeat_seconds)) as events:
+            async for event in events:
+                yield sync_response(run, event, attached=run is known)
     finally:
         run.followers -= 1
         if call.cancel_on_disconnect and run.followers == 0 and not run.finished.is_set():
@@ -53,10 +55,14 @@ async def _run_of(memory: AgentMemory, call: SyncCall) -> tuple[SyncRun, int]:
 
 async def follow_index(
     memory: AgentMemory, heartbeat_seconds: float
-) -> AsyncIterator[memory_service_pb2.WatchIndexResponse]:
-    """The state of an index at once, then after each change, and heartbeats between; without end."""
+) -> AsyncGenerator[memory_service_pb2.WatchIndexResponse, None]:
+    """The state of an index at once, then after each change, and heartbeats between; without end.
+
+    Raises:
+        ShuttingDown: the daemon stops, and would otherwise wait for its watchers.
+    """
     heartbeat = False
-    while True:
+    while not memory.board.current.closing:
         change = asyncio.ensure_future(memory.board.next_change())
         try:
             yield watch_response(
@@ -71,5 +77,6 @@ async def follow_index(
         finally:
             change.cancel()
         heartbeat = not done
-        if done:
+        if done and not memory.board.current.closing:
             await asyncio.sleep(STATE_INTERVAL_SECONDS)
+    raise ShuttingDown("the daemon is stopping; watch again when it is back", retry_after_seconds=5.0)

@@ -3,6 +3,7 @@
 import fcntl
 import ipaddress
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,15 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _remove_stale(path: Path) -> None:
+    """Removes the socket that a daemon left behind when it was killed, and nothing else."""
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise FileExistsError("something that is no socket stands there; remove it, or choose another --listen")
+    path.unlink()
+
+
 class Listener:
     """One address that a server is bound to, until `close`."""
 
@@ -92,7 +102,7 @@ class Listener:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._take_lock(path)
-            path.unlink(missing_ok=True)
+            _remove_stale(path)
             mask = os.umask(0o177)
             try:
                 server.add_insecure_port(f"unix:{path}")

@@ -1,0 +1,415 @@
+"""Walks the contract's table of errors: each condition gives its code, its reason, and details that programs read."""
+
+import asyncio
+import os
+import socket
+import stat
+
+import grpc
+import pytest
+
+from memoryd.v1 import memory_pb2, sync_event_pb2
+from memoryd.v1 import memory_service_pb2 as pb
+from memoryd_server.rpc.opaque import make_cursor
+from memoryd_server.rpc.status_mapping import _CODES
+from rpc.wire import TIMEOUT, check_refused, eventually, kinds_of, refused
+
+VECTOR = memory_pb2.SEARCH_MODE_VECTOR
+FULL = sync_event_pb2.SYNC_MODE_FULL
+POST_COMPACTION = sync_event_pb2.SYNC_TRIGGER_POST_COMPACTION
+SETTINGS = {
+    "agents": {
+        "list": [
+            {"id": "main", "default": True},
+            {"id": "off", "memorySearch": {"enabled": False}},
+        ]
+    }
+}
+# The requests that name an agent, each otherwise valid.
+AGENT_CALLS = {
+    "MemorySearch": pb.MemorySearchRequest(query="x"),
+    "MemoryGet": pb.MemoryGetRequest(path="MEMORY.md"),
+    "Status": pb.StatusRequest(),
+    "Sync": pb.SyncRequest(),
+    "WatchIndex": pb.WatchIndexRequest(),
+    "FlushDecision": pb.FlushDecisionRequest(),
+    "MemoryAppend": pb.MemoryAppendRequest(text="x"),
+    "MemoryForget": pb.MemoryForgetRequest(path="MEMORY.md"),
+    "SessionContext": pb.SessionContextRequest(),
+    "SessionArchive": pb.SessionArchiveRequest(transcript="x.jsonl"),
+    "ListFiles": pb.ListFilesRequest(),
+}
+
+
+def call(running, method, request, **options):
+    return getattr(running.stub, method)(request, timeout=TIMEOUT, **options)
+
+
+def for_agent(method, agent_id):
+    request = type(AGENT_CALLS[method])()
+    request.CopyFrom(AGENT_CALLS[method])
+    request.agent_id = agent_id
+    return request
+
+
+@pytest.mark.parametrize("method", AGENT_CALLS)
+async def test_an_unknown_agent_is_not_found_and_the_known_are_listed(serve, method):
+    running = await serve(SETTINGS)
+    found = await check_refused(call(running, method, for_agent(method, "mian")), "NOT_FOUND", "AGENT_NOT_FOUND")
+    assert "'mian'" in found.message
+    assert "main, off" in found.message
+
+
+@pytest.mark.parametrize("method", AGENT_CALLS)
+async def test_a_disabled_agent_answers_nothing(serve, method):
+    running = await serve(SETTINGS)
+    await check_refused(
+        call(running, method, for_agent(method, "off")), "FAILED_PRECONDITION", "MEMORY_DISABLED", mentions="enabled"
+    )
+
+
+async def test_the_memory_slot_none_disables_every_agent(serve):
+    running = await serve({"plugins": {"slots": {"memory": "none"}}})
+    await check_refused(running.search("x"), "FAILED_PRECONDITION", "MEMORY_DISABLED", mentions="plugins.slots.memory")
+    agents = (await running.stub.ListAgents(pb.ListAgentsRequest())).agents
+    assert [(agent.agent_id, agent.enabled) for agent in agents] == [("main", False)]
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("MemoryForget", pb.MemoryForgetRequest(path="MEMORY.md")),
+        ("SessionContext", pb.SessionContextRequest()),
+        ("SessionArchive", pb.SessionArchiveRequest(transcript="x.jsonl")),
+        ("Sync", pb.SyncRequest(trigger=POST_COMPACTION, transcript="x.jsonl")),
+        ("Sync", pb.SyncRequest(sources=[memory_pb2.SOURCE_SESSIONS])),
+    ],
+)
+async def test_what_this_version_lacks_is_unimplemented_and_says_what_to_do(serve, method, request_):
+    await check_refused(
+        call(await serve(), method, request_), "UNIMPLEMENTED", "NOT_IMPLEMENTED", mentions="this version"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "code", "reason"),
+    [
+        ("MemoryGet", pb.MemoryGetRequest(path="memory/absent.md"), "NOT_FOUND", "FILE_NOT_FOUND"),
+        ("MemoryGet", pb.MemoryGetRequest(path="memory/no/such/folder.md"), "NOT_FOUND", "FILE_NOT_FOUND"),
+        ("MemoryGet", pb.MemoryGetRequest(path="memory/" + "n" * 300 + ".md"), "NOT_FOUND", "FILE_NOT_FOUND"),
+        (
+            "MemorySearch",
+            pb.MemorySearchRequest(query="x", mode=VECTOR),
+            "FAILED_PRECONDITION",
+            "EMBEDDING_NOT_CONFIGURED",
+        ),
+        ("Sync", pb.SyncRequest(cursor="not a cursor"), "INVALID_ARGUMENT", "CURSOR_MALFORMED"),
+        ("Sync", pb.SyncRequest(cursor="abc"), "INVALID_ARGUMENT", "CURSOR_MALFORMED"),
+        ("Sync", pb.SyncRequest(cursor="é"), "INVALID_ARGUMENT", "CURSOR_MALFORMED"),
+        ("Sync", pb.SyncRequest(cursor=make_cursor("0" * 32, 3)), "OUT_OF_RANGE", "CURSOR_EXPIRED"),
+    ],
+)
+async def test_a_condition_gives_its_code_and_reason(serve, method, request_, code, reason):
+    await check_refused(call(await serve(), method, request_), code, reason)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "violations"),
+    [
+        ("MemorySearch", pb.MemorySearchRequest(), {"query"}),
+        ("MemorySearch", pb.MemorySearchRequest(query=" \n\t\u3000"), {"query"}),
+        ("MemorySearch", pb.MemorySearchRequest(query="é" * 2_049), {"query"}),
+        (
+            "MemorySearch",
+            pb.MemorySearchRequest(
+                query="",
+                max_results=0,
+                min_score=1.5,
+                sources=[77],
+                mode=9,
+                max_snippet_chars=0,
+                session_key="k" * 1_025,
+                citations=8,
+                min_revision=-1,
+                max_total_chars=0,
+                now={"seconds": 300_000_000_000},
+            ),
+            {
+                "query",
+                "max_results",
+                "min_score",
+                "sources",
+                "mode",
+                "max_snippet_chars",
+                "session_key",
+                "citations",
+                "min_revision",
+                "max_total_chars",
+                "now",
+            },
+        ),
+        ("MemorySearch", pb.MemorySearchRequest(query="x", min_score=float("nan")), {"min_score"}),
+        (
+            "MemorySearch",
+            pb.MemorySearchRequest(query="x", min_score=-0.01, max_results=-5),
+            {"min_score", "max_results"},
+        ),
+        (
+            "Sync",
+            pb.SyncRequest(
+                mode=7,
+                trigger=sync_event_pb2.SYNC_TRIGGER_WATCH,
+                on_disconnect=5,
+                heartbeat_interval={"seconds": 61},
+                reason="r" * 257,
+                cursor="c" * 257,
+                session_key="s" * 1_025,
+                transcript="x.jsonl",
+                sources=[9],
+            ),
+            {
+                "mode",
+                "trigger",
+                "on_disconnect",
+                "heartbeat_interval",
+                "reason",
+                "cursor",
+                "session_key",
+                "transcript",
+                "sources",
+            },
+        ),
+        ("Sync", pb.SyncRequest(heartbeat_interval={"nanos": 999_999_999}), {"heartbeat_interval"}),
+        ("WatchIndex", pb.WatchIndexRequest(heartbeat_interval={}), {"heartbeat_interval"}),
+        (
+            "MemoryAppend",
+            pb.MemoryAppendRequest(
+                text=" ",
+                idempotency_key="k" * 129,
+                heading="two\nlines",
+                time_zone="Mars/Olympus",
+                now={"seconds": -100_000_000_000},
+                path="memory/" + "x" * 4_096,
+            ),
+            {"text", "idempotency_key", "heading", "time_zone", "now", "path"},
+        ),
+        ("MemoryAppend", pb.MemoryAppendRequest(text="nul\0"), {"text"}),
+        ("MemoryAppend", pb.MemoryAppendRequest(text="é" * (128 * 1024 + 1)), {"text"}),
+        ("MemoryAppend", pb.MemoryAppendRequest(text="x", idempotency_key="é"), {"idempotency_key"}),
+        ("MemoryAppend", pb.MemoryAppendRequest(text="x", idempotency_key="a\tb"), {"idempotency_key"}),
+        ("MemoryAppend", pb.MemoryAppendRequest(text="x", heading="h" * 201), {"heading"}),
+        ("ListFiles", pb.ListFilesRequest(page_size=-1, page_token="x" * 8_193), {"page_size", "page_token"}),
+        ("ListFiles", pb.ListFilesRequest(page_token="not one"), {"page_token"}),
+        ("ListAgents", pb.ListAgentsRequest(page_size=-1), {"page_size"}),
+        ("ListAgents", pb.ListAgentsRequest(page_token="é"), {"page_token"}),
+    ],
+)
+async def test_bad_fields_are_all_named_at_once(serve, method, request_, violations):
+    found = await check_refused(
+        call(await serve(), method, request_), "INVALID_ARGUMENT", "INVALID_REQUEST", violations=violations
+    )
+    assert all(found.violations.values())
+    assert all(field in found.message for field in violations)
+
+
+PATHS = {
+    "climbs": "../outside.md",
+    "climbs from inside": "memory/../../outside.md",
+    "a dot": "./MEMORY.md",
+    "doubled slash": "memory//note.md",
+    "nul": "memory/note.md\0.md",
+    "absolute outside": "/etc/passwd.md",
+    "no markdown": "memory/secret.txt",
+    "beside memory": "notes.md",
+    "not markdown by case": "memory/note.MD",
+    "the folder": "memory",
+    "a folder named like a file": "memory/folder.md",
+    "link to a file": "memory/link.md",
+    "link to a file inside": "memory/inner.md",
+    "broken link": "memory/broken.md",
+    "link in the middle": "memory/linked/note.md",
+    "link in the middle, absent": "memory/linked/absent.md",
+    "below a file": "memory/note.md/deeper.md",
+    "pipe": "memory/pipe.md",
+    "socket": "memory/socket.md",
+    "device": "memory/device.md",
+}
+
+
+@pytest.fixture
+def treacherous(home):
+    """A workspace with everything that must not be opened."""
+    outside = home.root / "outside"
+    outside.mkdir()
+    (outside / "note.md").write_text("SECRET")
+    (home.root / "outside.md").write_text("SECRET")
+    home.write(note="fine")
+    home.put("memory/secret.txt", "SECRET")
+    home.put("notes.md", "SECRET")
+    folder = home.workspace / "memory"
+    (folder / "folder.md").mkdir()
+    (folder / "link.md").symlink_to(outside / "note.md")
+    (folder / "inner.md").symlink_to(folder / "note.md")
+    (folder / "broken.md").symlink_to(outside / "nothing.md")
+    (folder / "linked").symlink_to(outside, target_is_directory=True)
+    os.mkfifo(folder / "pipe.md")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(folder / "socket.md"))
+    try:
+        os.mknod(folder / "device.md", stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    except PermissionError:
+        (folder / "device.md").symlink_to("/dev/zero")
+    return home
+
+
+@pytest.mark.parametrize("name", PATHS)
+async def test_a_path_that_is_no_memory_file_is_refused_whether_it_exists_or_not(serve, treacherous, name):
+    running = await serve()
+    found = await check_refused(running.get(PATHS[name]), "PERMISSION_DENIED", "PATH_NOT_ALLOWED")
+    assert "SECRET" not in found.message
+    assert found.metadata["path"] in PATHS[name]
+
+
+@pytest.mark.parametrize("name", PATHS)
+async def test_nothing_is_appended_to_a_path_that_is_no_memory_file(serve, treacherous, name):
+    running = await serve()
+    await check_refused(running.append("SPOILT", path=PATHS[name]), "PERMISSION_DENIED", "PATH_NOT_ALLOWED")
+    spoilt = [path for path in treacherous.root.rglob("*") if path.is_file() and b"SPOILT" in path.read_bytes()]
+    assert [path for path in spoilt if path.is_relative_to(treacherous.workspace.parent / "outside")] == []
+    assert [path for path in spoilt if path.is_relative_to(treacherous.workspace)] == []
+
+
+async def test_a_memory_folder_that_is_a_link_is_refused_and_not_indexed(serve, home):
+    outside = home.root / "outside"
+    outside.mkdir()
+    (outside / "note.md").write_text("SECRET zebra")
+    (home.workspace / "memory").rmdir()
+    (home.workspace / "memory").symlink_to(outside, target_is_directory=True)
+    (home.workspace / "MEMORY.md").symlink_to(outside / "note.md")
+    running = await serve()
+    for path in ("memory/note.md", "memory/absent.md", "MEMORY.md"):
+        await check_refused(running.get(path), "PERMISSION_DENIED", "PATH_NOT_ALLOWED")
+        await check_refused(running.append("x", path=path), "PERMISSION_DENIED", "PATH_NOT_ALLOWED")
+    await running.sync()
+    assert not (await running.search("zebra")).results
+    assert (outside / "note.md").read_text() == "SECRET zebra"
+
+
+async def test_a_full_sync_during_a_run_is_aborted_with_a_hint_when_to_retry(serve, home):
+    home.many(3_000)
+    running = await serve()
+    stream = aiter(running.stub.Sync(pb.SyncRequest()))
+    await anext(stream)
+    await check_refused(call(running, "Sync", pb.SyncRequest(mode=FULL)), "ABORTED", "SYNC_CONFLICT", retry=True)
+    assert kinds_of([event async for event in stream])[-1] == "completed"
+
+
+@pytest.mark.parametrize(("ceiling", "options"), [(30, {"timeout": 0.5}), (0.3, {}), (0.3, {"timeout": TIMEOUT})])
+async def test_a_revision_that_is_not_reached_in_time_is_told_by_memoryd_itself(serve, ceiling, options):
+    running = await serve({"memoryd": {"limits": {"defaultDeadlineSeconds": ceiling}}})
+    request = pb.MemorySearchRequest(query="x", min_revision=900)
+    found = await check_refused(
+        running.stub.MemorySearch(request, **options), "DEADLINE_EXCEEDED", "REVISION_NOT_REACHED", mentions="900"
+    )
+    assert found.metadata == {"index_revision": "0"}
+
+
+def calls(running):
+    return running.daemon._server._gate.calls
+
+
+async def test_a_call_too_many_is_refused_and_the_next_one_is_not(serve):
+    running = await serve({"memoryd": {"limits": {"maxConcurrentCalls": 1}}})
+    holder = running.stub.MemorySearch(pb.MemorySearchRequest(query="x", min_revision=9), timeout=1)
+    await eventually(lambda: calls(running) == 1)
+    await check_refused(running.search("x"), "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS", retry=True)
+    await refused(holder)
+    await running.search("x")
+
+
+@pytest.mark.parametrize(
+    ("method", "slow", "request_"),
+    [
+        ("Status", "report", pb.StatusRequest()),
+        ("ListFiles", "files", pb.ListFilesRequest()),
+        ("MemoryGet", "read", pb.MemoryGetRequest(path="MEMORY.md")),
+    ],
+)
+async def test_work_that_takes_longer_than_a_call_may_is_told_by_memoryd_itself(
+    serve, monkeypatch, method, slow, request_
+):
+    running = await serve({"memoryd": {"limits": {"defaultDeadlineSeconds": 0.2}}})
+
+    async def never(*_):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(running.memory(), slow, never)
+    await check_refused(call(running, method, request_), "DEADLINE_EXCEEDED", "DEADLINE_TOO_SHORT", retry=True)
+
+
+async def test_a_bug_is_internal_and_tells_the_caller_its_request_id_only(serve, monkeypatch):
+    running = await serve()
+
+    def broken(*_, **__):
+        raise RuntimeError("a secret detail in /some/where")
+
+    monkeypatch.setattr(running.memory(), "report", broken)
+    request = running.stub.Status(pb.StatusRequest(), metadata=(("x-request-id", "my-id"),))
+    found = await check_refused(request, "INTERNAL", "INTERNAL", mentions="my-id")
+    assert found.metadata == {"request_id": "my-id"}
+    assert "secret" not in found.message
+    (logged,) = running.logged("fail-call")
+    assert logged["request_id"] == "my-id"
+    assert "a secret detail" in logged["exception"]
+
+
+async def test_a_bug_in_a_stream_is_internal_too(serve, monkeypatch):
+    running = await serve()
+    monkeypatch.setattr(running.memory().coordinator, "request", None)
+    await check_refused(running.stub.Sync(pb.SyncRequest()), "INTERNAL", "INTERNAL")
+
+
+async def test_a_bug_in_a_sync_run_ends_its_stream_and_is_logged(serve, home, monkeypatch):
+    home.write(note="text")
+    running = await serve()
+    monkeypatch.setattr(running.memory()._engine._preparer, "prepare", lambda *_: 1 / 0)
+    await check_refused(running.stub.Sync(pb.SyncRequest()), "UNAVAILABLE", "INDEX_UNAVAILABLE")
+    (logged,) = running.logged("end-sync")
+    assert "ZeroDivisionError" in logged["exception"]
+
+
+async def test_a_call_while_the_daemon_stops_is_told_to_come_back(serve):
+    running = await serve()
+    await running.search("x")
+    await running.daemon._server.close_gate()
+    await check_refused(running.search("x"), "UNAVAILABLE", "SHUTTING_DOWN", retry=True)
+    await check_refused(running.stub.WatchIndex(pb.WatchIndexRequest()), "UNAVAILABLE", "SHUTTING_DOWN", retry=True)
+
+
+HUGE = "ü" * 60_000
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "reason"),
+    [
+        ("Status", pb.StatusRequest(agent_id=HUGE), "AGENT_NOT_FOUND"),
+        ("MemoryGet", pb.MemoryGetRequest(path="memory/" + "ü/" * 1_300 + "x.md"), "FILE_NOT_FOUND"),
+        ("MemoryGet", pb.MemoryGetRequest(path=HUGE + ".md"), "INVALID_REQUEST"),
+        ("MemoryGet", pb.MemoryGetRequest(path="ü" * 2_000 + ".md"), "PATH_NOT_ALLOWED"),
+        ("FlushDecision", pb.FlushDecisionRequest(time_zone=HUGE), "INVALID_REQUEST"),
+        ("MemoryAppend", pb.MemoryAppendRequest(text="x", path="memory/" + "ü" * 2_000 + ".md"), "FILE_NOT_FOUND"),
+        ("Sync", pb.SyncRequest(cursor="ü" * 128), "CURSOR_MALFORMED"),
+    ],
+)
+async def test_an_error_about_a_huge_value_still_fits_the_wire(serve, method, request_, reason):
+    found = await refused(call(await serve(), method, request_))
+    assert found.reason == reason
+    assert len(found.message.encode()) < 2_000
+
+
+def test_every_reason_of_the_contract_has_a_code():
+    from memoryd.v1 import error_reason_pb2  # noqa: PLC0415 -- only this test needs the enum
+
+    names = {name.removeprefix("ERROR_REASON_") for name in error_reason_pb2.ErrorReason.keys()}  # noqa: SIM118 -- no dict
+    assert set(_CODES) == names - {"UNSPECIFIED"}
+    assert set(_CODES.values()) <= set(grpc.StatusCode)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from memoryd_server.errors import EmbeddingNotConfigured
 from memoryd_server.index import keyword
 from memoryd_server.index.keyword import KeywordAnswer
+from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.rows import ChunkRow, IndexCounts
 from memoryd_server.index.store import IndexStore
 from memoryd_server.model import Degradation, DegradationKind, Source
@@ -66,9 +67,9 @@ class SearchEngine:
             )
             report = LegReport(SearchMode.KEYWORD, True, len(found.hits), time.monotonic() - began, found.terms)
             candidates = fuse(found.hits)
-            kept, dropped = cut(candidates, query.min_score, query.max_results, strict=query.min_score_is_strict)
-            rows = reader.chunks([c.chunk_id for c in kept])
-        hits, stale, gone = self._show(kept, rows, query, terms)
+            ranked, dropped = cut(candidates, query.min_score, len(candidates), strict=query.min_score_is_strict)
+            present, stale, gone = self._present(ranked, reader, query.max_results)
+        hits = [self._hit(candidate, row, query, terms) for candidate, row in present]
         answer = SearchAnswer(
             hits=within_budget(hits, query.max_total_chars),
             served_mode=SearchMode.KEYWORD,
@@ -82,21 +83,27 @@ class SearchEngine:
         )
         return answer if answer.hits else _explained(answer, counts, found, query, gone=gone)
 
-    def _show(
-        self, kept: Sequence[Candidate], rows: dict[int, ChunkRow], query: SearchQuery, terms: Sequence[QueryTerm]
-    ) -> tuple[list[Hit], bool, int]:
-        """The hits whose files are still there, whether any file has changed, and how many hits are gone."""
-        hits: list[Hit] = []
+    def _present(
+        self, ranked: Sequence[Candidate], reader: IndexReader, most: int
+    ) -> tuple[list[tuple[Candidate, ChunkRow]], bool, int]:
+        """The best `most` whose files are still there, whether any file has changed, and how many are gone.
+
+        Looks further only when a file is gone, so that it takes nobody's place.
+        """
+        present: list[tuple[Candidate, ChunkRow]] = []
         stale, gone = False, 0
-        for candidate in kept:
-            row = rows[candidate.chunk_id]
-            there, unchanged = self._check(row)
-            stale = stale or not unchanged
-            if there:
-                hits.append(self._hit(candidate, row, query, terms))
-            else:
-                gone += 1
-        return hits, stale, gone
+        for start in range(0, len(ranked), most):
+            batch = ranked[start : start + most]
+            rows = reader.chunks([candidate.chunk_id for candidate in batch])
+            for candidate in batch:
+                there, unchanged = self._check(rows[candidate.chunk_id])
+                stale = stale or not unchanged
+                gone += not there
+                if there:
+                    present.append((candidate, rows[candidate.chunk_id]))
+            if len(present) >= most:
+                break
+        return present[:most], stale, gone
 
     def _hit(self, candidate: Candidate, row: ChunkRow, query: SearchQuery, terms: Sequence[QueryTerm]) -> Hit:
         words = [term.text for term in terms]

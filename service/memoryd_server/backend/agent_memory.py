@@ -246,7 +246,8 @@ class AgentMemory:
             found.append(
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
-        impaired = [root for root in self.watched_roots() if root.mode in (WatcherMode.POLLING, WatcherMode.DEAD)]
+        unwanted = (WatcherMode.DEAD,) if self.config.sync.poll else (WatcherMode.POLLING, WatcherMode.DEAD)
+        impaired = [root for root in self.watched_roots() if root.mode in unwanted]
         found += [
             Degradation(DegradationKind.WATCHER_IMPAIRED, f"native events for {root.root}", root.mode, root.reason)
             for root in impaired
@@ -255,6 +256,11 @@ class AgentMemory:
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched."""
+        if not self.config.sync.watch:
+            roots = self.config.roots
+            reason = "watching is switched off in the settings"
+            folders = (roots.base(), *roots.extras())
+            return tuple(WatchedRoot(roots.display(folder), WatcherMode.OFF, reason) for folder in folders)
         return () if self._background is None else self._background.watched_roots()
 
     @property

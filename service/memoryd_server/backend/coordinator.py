@@ -140,8 +140,8 @@ class SyncCoordinator:
         while self._asked_again:
             if run.stop_asked:
                 raise SyncCancelled(
-                    "the sync run was cancelled before it had looked again; what it had indexed stays, and a fresh Sync "
-                    "goes on from there"
+                    "the sync run was cancelled before it had looked again; what it had indexed stays, and a fresh "
+                    "Sync goes on from there"
                 )
             outcome = outcome.followed_by(await self._pass(run, SyncMode.INCREMENTAL))
         return outcome

@@ -35,7 +35,9 @@ def read_range(roots: Roots, path: str, start_line: int, line_count: int, max_fi
     try:
         data, _ = read_file(location, max_file_bytes)
     except FileTooLarge as error:
-        raise PathNotAllowed(path, f"the file has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)") from error
+        raise PathNotAllowed(
+            path, f"the file has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)"
+        ) from error
     except PermissionError as error:
         raise PathNotAllowed(path, "the daemon's user may not read the file") from error
     lines = data.decode("utf-8", "replace").split("\n") if data else []

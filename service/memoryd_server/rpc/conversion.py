@@ -22,7 +22,7 @@ def search_response(
     info = memory_pb2.SearchInfo(
         backend=memory_pb2.BACKEND_BUILTIN,
         served_mode=enums.search_mode(answer.served_mode),
-        degradations=[degradation(d) for d in (*answer.degradations, *degradations)],
+        degradations=[degradation(d) for d in (*_beyond(degradations, answer.degradations), *degradations)],
         index_revision=answer.revision,
         index_state=enums.index_state(board.state),
         stale=answer.stale or board.dirty or board.pending_files > 0,
@@ -34,6 +34,12 @@ def search_response(
         legs=[_leg(leg) for leg in answer.legs] if explain else [],
     )
     return memory_service_pb2.MemorySearchResponse(results=[_result(hit, explain) for hit in answer.hits], info=info)
+
+
+def _beyond(standing: tuple[Degradation, ...], answers: tuple[Degradation, ...]) -> list[Degradation]:
+    """The degradations of an answer that the standing ones do not tell already."""
+    told = {d.kind for d in standing}
+    return [d for d in answers if d.kind not in told]
 
 
 def _result(hit: Hit, explain: bool) -> memory_pb2.SearchResult:

@@ -144,7 +144,7 @@ class MemoryService(MemoryServiceServicer):
             ) from error
 
     def _deadline(self, context: Context) -> float:
-        """Until when to work, in `time.monotonic()` seconds: shortly before the caller stops waiting, or our ceiling."""
+        """Until when to work, in `time.monotonic()` seconds: short of the caller's deadline and of our ceiling."""
         remaining = context.time_remaining()
         allowed = self._ceiling_seconds if remaining is None else min(remaining, self._ceiling_seconds)
         return time.monotonic() + allowed - min(REPLY_MARGIN_SECONDS, allowed * REPLY_MARGIN_SHARE)

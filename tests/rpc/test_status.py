@@ -1,0 +1,181 @@
+"""Status tells from the disk how an agent's memory is, and tells no secret."""
+
+import pytest
+
+from memoryd.v1 import memory_pb2
+from memoryd.v1 import memory_service_pb2 as pb
+from rpc.wire import kinds
+
+SECRET = "sk-do-not-tell-anybody"
+
+
+async def test_dirty_is_what_the_disk_says_and_not_what_an_event_told(serve, home):
+    home.write(a="one", b="two")
+    running = await serve()
+    index = (await running.status()).index
+    assert (index.dirty, index.pending_files, index.files) == (True, 2, 0)
+    assert index.state == memory_pb2.INDEX_STATE_EMPTY
+    assert not index.HasField("last_sync_time")
+    await running.sync()
+    index = (await running.status()).index
+    assert (index.dirty, index.pending_files, index.files, index.chunks) == (False, 0, 2, 2)
+    assert index.state == memory_pb2.INDEX_STATE_READY
+    assert index.HasField("last_sync_time")
+    assert not index.HasField("oldest_unindexed_age")
+    home.write(c="three")
+    index = (await running.status()).index
+    assert (index.dirty, index.pending_files) == (True, 1)
+    assert index.state == memory_pb2.INDEX_STATE_STALE
+    assert 0 <= index.oldest_unindexed_age.ToMilliseconds() < 10_000
+    (home.workspace / "memory" / "a.md").unlink()
+    assert (await running.status()).index.pending_files == 2
+
+
+async def test_the_oldest_waiting_file_tells_the_age(serve, home):
+    import os  # noqa: PLC0415 -- only this test sets a clock back
+    import time  # noqa: PLC0415
+
+    running = await serve()
+    home.write(new="new")
+    old = home.put("memory/old.md", "old")
+    os.utime(old, (time.time() - 3_600,) * 2)
+    # The change time cannot be set back, and it is what counts: the file was not here an hour ago.
+    assert (await running.status()).index.oldest_unindexed_age.ToMilliseconds() < 60_000
+
+
+async def test_a_status_holds_what_the_contract_names(serve, home):
+    home.write(a="one")
+    running = await serve()
+    await running.sync()
+    status = await running.status()
+    assert status.service.version
+    assert status.service.start_time.seconds > 0
+    assert (status.agent_id, status.workspace) == ("main", str(home.workspace))
+    assert status.configured_backend == status.active_backend == memory_pb2.BACKEND_BUILTIN
+    assert not status.degradations
+    assert status.index.revision == 1
+    assert status.index.schema_version > 0
+    assert status.index.size_bytes > 0
+    assert status.index.analyzer_version
+    assert status.index.path == str(home.state_dir / "memory" / "main.sqlite")
+    (source,) = status.index.sources
+    assert (source.source, source.files_on_disk, source.files_indexed, source.chunks, source.files_failed) == (
+        memory_pb2.SOURCE_MEMORY,
+        1,
+        1,
+        1,
+        0,
+    )
+    assert (status.embedding.requested_provider, status.embedding.provider) == ("auto", "")
+    assert status.embedding.reason
+    assert status.vector.engine == "none"
+    assert status.fulltext.available
+    assert status.fulltext.tokenizer
+    assert (status.cache.enabled, status.cache.entries, status.cache.max_entries) == (True, 0, 50_000)
+    assert not status.qmd.configured
+    assert not status.qmd.available
+    assert not status.HasField("active_sync")
+
+
+async def test_failed_files_are_repeated_until_they_are_mended(serve, home):
+    home.write(good="fine", **{f"big{n:02}": "x" * 200 for n in range(25)})
+    running = await serve({"memoryd": {"limits": {"maxFileBytes": 100}}})
+    completed = await running.synced()
+    assert (completed.indexed_files, completed.failed_files) == (1, 25)
+    for _ in range(2):
+        status = await running.status()
+        assert len(status.failed_files) == 20
+        assert all("bytes" in failure.error for failure in status.failed_files)
+        assert (status.index.sources[0].files_failed, status.index.sources[0].files_indexed) == (25, 1)
+        await running.sync()
+    home.write(**{f"big{n:02}": "small" for n in range(25)})
+    await running.sync()
+    status = await running.status()
+    assert not status.failed_files
+    assert status.index.sources[0].files_failed == 0
+
+
+async def test_problems_with_the_sources_are_told(serve, home):
+    running = await serve({"agents": {"defaults": {"memorySearch": {"extraPaths": ["nowhere"]}}}})
+    issues = (await running.status()).source_issues
+    assert any("nowhere" in issue for issue in issues)
+    assert any("no memory files" in issue for issue in issues)
+
+
+async def test_a_workspace_that_does_not_exist_is_an_issue_and_no_error(serve, home):
+    running = await serve(workspace=str(home.root / "absent"))
+    assert any("absent" in issue for issue in (await running.status()).source_issues)
+    assert (await running.synced()).failed_files == 0
+
+
+async def test_no_secret_is_told_by_any_reply(serve, home):
+    home.write(a="zebra")
+    remote = {"apiKey": SECRET, "baseUrl": "https://example.invalid/v1", "headers": {"X-Key": SECRET}}
+    running = await serve({"agents": {"defaults": {"memorySearch": {"provider": "openai", "remote": remote}}}})
+    replies = [
+        *await running.sync(),
+        await running.status(),
+        await running.status(probe=True),
+        await running.search("zebra", explain=True),
+        await running.files(),
+        await running.stub.ListAgents(pb.ListAgentsRequest()),
+        await running.stub.FlushDecision(pb.FlushDecisionRequest()),
+    ]
+    assert not [reply for reply in replies if SECRET.encode() in reply.SerializeToString()]
+    assert SECRET not in running.log.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("settings", "degraded"),
+    [
+        ({}, []),
+        ({"agents": {"defaults": {"memorySearch": {"provider": "none"}}}}, []),
+        ({"agents": {"defaults": {"memorySearch": {"provider": "openai"}}}}, ["VECTOR_LEG_SKIPPED"]),
+        ({"memory": {"backend": "qmd"}}, ["BACKEND_FALLBACK"]),
+        (
+            {
+                "agents": {
+                    "defaults": {
+                        "memorySearch": {
+                            "sources": ["memory", "sessions"],
+                            "experimental": {"sessionMemory": True},
+                        }
+                    }
+                }
+            },
+            ["SOURCE_SKIPPED"],
+        ),
+    ],
+)
+async def test_what_was_configured_and_is_not_done_is_a_degradation(serve, settings, degraded):
+    running = await serve(settings)
+    status = await running.status()
+    assert kinds(status.degradations) == degraded
+    assert all(d.reason and d.wanted for d in status.degradations)
+    assert status.active_backend == memory_pb2.BACKEND_BUILTIN
+    assert status.qmd.configured is ("BACKEND_FALLBACK" in degraded)
+    assert kinds((await running.search("x")).info.degradations) == degraded
+
+
+async def test_watchers_are_told_by_root(serve, home):
+    native = await serve(background=True)
+    (watcher,) = (await native.status()).watchers
+    assert (watcher.root, watcher.mode, watcher.reason) == (".", memory_pb2.WATCHER_MODE_NATIVE, "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode"),
+    [
+        ({"memoryd": {"watcher": {"mode": "polling"}}}, memory_pb2.WATCHER_MODE_POLLING),
+        ({"memoryd": {"watcher": {"mode": "off"}}}, memory_pb2.WATCHER_MODE_OFF),
+        (
+            {"agents": {"defaults": {"memorySearch": {"sync": {"watch": False}}}}},
+            memory_pb2.WATCHER_MODE_OFF,
+        ),
+    ],
+)
+async def test_a_root_that_is_not_watched_natively_says_so(serve, home, settings, mode):
+    running = await serve(settings, background=True)
+    watchers = (await running.status()).watchers
+    assert [watcher.mode for watcher in watchers] == [mode]
+    assert all(watcher.reason for watcher in watchers)

@@ -20,5 +20,4 @@ async def serve(home):
 
     yield serve
     for running in started:
-        await running.channel.close()
-        await running.daemon.stop()
+        await running.stop()

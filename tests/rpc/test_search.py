@@ -31,7 +31,7 @@ async def indexed(serve, home):
 
 
 @pytest.mark.parametrize(
-    "query", ["crane", "pear tree", "lighthouse keeper", "walrus", "narwhal", "会议", "number 137"]
+    "query", ["crane", "pear tree", "lighthouse keeper", "walrus", "narwhal", "会议", "keeper 137"]
 )
 async def test_every_range_can_be_read_and_holds_its_snippet(indexed, query):
     answer = await indexed.search(query, citations=memory_pb2.CITATION_MODE_OFF)
@@ -86,7 +86,7 @@ ON, OFF, AUTO, UNSET = (
         ("on", OFF, DIRECT, False),
     ],
 )
-async def test_a_citation_stands_where_it_is_wanted(serve, home, setting, asked, session_key, cited):
+async def test_a_citation_stands_where_it_is_wanted(serve, home, *, setting, asked, session_key, cited):
     home.write(**FILES)
     running = await serve({"memory": {"citations": setting}} if setting else None)
     await running.sync()
@@ -304,7 +304,7 @@ async def test_no_text_is_an_error(indexed):
 
 
 async def test_a_reply_of_fifty_long_snippets_fits_the_wire(serve, home):
-    home.write(**{f"note{n}": ("𝔷𝔢𝔟𝔯𝔞 zebra " * 400 + "\n") for n in range(60)})
+    home.write(**{f"note{n}": ("🦓🐘 zebra " * 400 + "\n") for n in range(60)})
     running = await serve({"agents": {"defaults": {"memorySearch": {"chunking": {"tokens": 4_000, "overlap": 0}}}}})
     await running.sync()
     answer = await running.search("zebra", max_results=50, max_snippet_chars=4_000)

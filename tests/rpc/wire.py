@@ -85,6 +85,14 @@ class Running:
 
     def __post_init__(self):
         self.stub = stubs.MemoryServiceStub(self.channel)
+        self.stopped = False
+
+    async def stop(self):
+        """Stops the daemon, also when a test has done so already."""
+        if not self.stopped:
+            self.stopped = True
+            await self.daemon.stop()
+        await self.channel.close()
 
     def memory(self, agent_id="main"):
         return self.daemon.agents.memory(agent_id)

@@ -438,7 +438,7 @@ async def test_a_stop_ends_a_run_at_a_file_and_says_so(serve, home, hold):
     held = hold(running, at=5)
     stream = follow(running)
     await held.until_reached()
-    stopping = asyncio.create_task(running.stop())
+    stopping = asyncio.create_task(running.stop_daemon())
     run = running.memory().coordinator.active
     await eventually(lambda: run.stop_asked)
     held.release()

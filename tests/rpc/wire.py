@@ -87,12 +87,16 @@ class Running:
         self.stub = stubs.MemoryServiceStub(self.channel)
         self.stopped = False
 
-    async def stop(self):
-        """Stops the daemon, also when a test has done so already."""
+    async def stop_daemon(self):
+        """Stops the daemon and leaves the channel open; once."""
         if not self.stopped:
             self.stopped = True
             await self.daemon.stop()
+
+    async def stop(self):
+        """Stops the daemon, also when a test has done so already."""
         await self.channel.close()
+        await self.stop_daemon()
 
     def memory(self, agent_id="main"):
         return self.daemon.agents.memory(agent_id)

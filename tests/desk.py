@@ -76,7 +76,7 @@ class Desk:
         return file
 
     def engine(self, *, files_per_transaction=100, clock=None):
-        clock = clock or Clock(now_ns=lambda: self.now_ns())
+        clock = clock or Clock(now_ns=self.now_ns)
         preparer = FilePreparer(ANALYZER, self.store._identity, self.max_file_bytes, clock.now_ns)
         return SyncEngine(self.store, self.roots, preparer, files_per_transaction=files_per_transaction, clock=clock)
 
@@ -100,7 +100,9 @@ class Desk:
         """(path, first line, BM25) of each chunk found, best first."""
         with self.store.read() as reader:
             chunks = reader.counts().chunks
-            answer = keyword.search(reader, ANALYZER.query_terms(query), (), limit, chunks)
+            answer = keyword.search(
+                reader, ANALYZER.query_terms(query), (), enough=limit, limit=limit, chunk_count=chunks
+            )
             rows = reader.chunks([hit.chunk_id for hit in answer.hits])
             return [(rows[h.chunk_id].path, rows[h.chunk_id].start_line, h.bm25) for h in answer.hits]
 
@@ -123,7 +125,9 @@ class Desk:
                 connection.execute("PRAGMA integrity_check").fetchall(),
                 connection.execute("SELECT count(*) FROM chunks").fetchall()
                 == connection.execute("SELECT count(*) FROM keyword").fetchall(),
-                connection.execute("SELECT count(*) FROM chunks WHERE file_id NOT IN (SELECT id FROM files)").fetchall(),
+                connection.execute(
+                    "SELECT count(*) FROM chunks WHERE file_id NOT IN (SELECT id FROM files)"
+                ).fetchall(),
             )
 
     def beside(self):

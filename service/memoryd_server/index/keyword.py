@@ -12,7 +12,6 @@ from memoryd_server.text import QueryTerm
 MOST_TERMS = 8
 MOST_TERMS_IN_A_LARGE_INDEX = 6
 LARGE_INDEX_CHUNKS = 50_000
-COMMON_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,30 +23,40 @@ class KeywordAnswer:
 
 
 def search(
-    reader: IndexReader, terms: Sequence[QueryTerm], sources: Sequence[Source], limit: int, chunk_count: int
+    reader: IndexReader,
+    terms: Sequence[QueryTerm],
+    sources: Sequence[Source],
+    *,
+    enough: int,
+    limit: int,
+    chunk_count: int,
 ) -> KeywordAnswer:
-    """Finds the chunks that hold any of the terms. The user's text is never FTS5 syntax: each term is quoted."""
+    """At most `limit` chunks that hold any of the terms. The user's text is never FTS5 syntax: each term is quoted.
+
+    Terms of more than half the chunks are searched only when the others find fewer than `enough`: SQLite gives such a
+    term an inverse document frequency of 1e-6, so it ranks nothing, and it costs the most.
+    """
     terms = [term for term in terms if not term.prefix or reader.begins_a_term(term.text)]
     frequencies = reader.document_frequencies(term.text for term in terms if not term.prefix)
     chosen = choose_terms(terms, frequencies, chunk_count)
-    if not chosen:
-        return KeywordAnswer((), ())
-    hits = reader.keyword(" OR ".join(map(expression, chosen)), sources, limit)
+    telling = [term for term in chosen if 2 * frequencies.get(term.text, 0) < chunk_count]
+    hits = _hits(reader, telling, sources, limit)
+    if len(hits) < enough and len(telling) < len(chosen):
+        hits = _hits(reader, chosen, sources, limit)
     return KeywordAnswer(tuple(hits), tuple(term.text for term in chosen))
 
 
-def choose_terms(terms: Sequence[QueryTerm], frequencies: Mapping[str, int], chunk_count: int) -> tuple[QueryTerm, ...]:
-    """The rarest terms that the index holds, in the query's order; prefixes are always kept.
+def _hits(
+    reader: IndexReader, terms: Sequence[QueryTerm], sources: Sequence[Source], limit: int
+) -> Sequence[KeywordHit]:
+    return reader.keyword(" OR ".join(map(expression, terms)), sources, limit) if terms else ()
 
-    Terms that stand in more than half of a large index are left out while rarer ones remain.
-    """
+
+def choose_terms(terms: Sequence[QueryTerm], frequencies: Mapping[str, int], chunk_count: int) -> tuple[QueryTerm, ...]:
+    """The rarest terms that the index holds, in the query's order; prefixes are always kept."""
     present = [term for term in terms if term.prefix or frequencies.get(term.text, 0) > 0]
-    large = chunk_count > LARGE_INDEX_CHUNKS
-    if large:
-        rare = [t for t in present if frequencies.get(t.text, 0) <= COMMON_SHARE * chunk_count]
-        present = rare or present
     ranked = sorted(present, key=lambda term: frequencies.get(term.text, 0))
-    kept = set(ranked[: MOST_TERMS_IN_A_LARGE_INDEX if large else MOST_TERMS])
+    kept = set(ranked[: MOST_TERMS_IN_A_LARGE_INDEX if chunk_count > LARGE_INDEX_CHUNKS else MOST_TERMS])
     return tuple(term for term in present if term in kept)
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import apsw
 
@@ -20,17 +21,32 @@ _BM25 = "bm25(keyword, 1.0, 0.5)"
 _STEPS_BETWEEN_LOOKS = 2_000
 
 
+@dataclass(slots=True)
+class LastCounts:
+    """The counts taken last; true as long as their revision is the index's, for counting walks every file's row."""
+
+    counts: IndexCounts | None = None
+
+
 class IndexReader:
     """One snapshot of one index, for one thread, until its block ends."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, last: LastCounts) -> None:
         self._connection = connection
+        self._last = last
 
     def counts(self) -> IndexCounts:
         """Revision, files without an error, and chunks."""
+        revision = self.revision()
+        known = self._last.counts
+        if known is None or known.revision != revision:
+            known = self._last.counts = self._count(revision)
+        return known
+
+    def _count(self, revision: int) -> IndexCounts:
         files = scalar(self._connection, "SELECT count(*) FROM files WHERE error IS NULL")
         chunks = scalar(self._connection, "SELECT coalesce(sum(chunk_count), 0) FROM files")
-        return IndexCounts(self.revision(), files, chunks)
+        return IndexCounts(revision, files, chunks)
 
     def revision(self) -> int:
         """The index revision."""
@@ -82,7 +98,7 @@ class IndexReader:
 
 
 @contextmanager
-def reading(pool: ReaderPool, deadline: float | None = None) -> Iterator[IndexReader]:
+def reading(pool: ReaderPool, last: LastCounts, deadline: float | None = None) -> Iterator[IndexReader]:
     """A snapshot from the pool. SQLite is stopped when `time.monotonic()` passes `deadline`.
 
     Raises:
@@ -94,7 +110,7 @@ def reading(pool: ReaderPool, deadline: float | None = None) -> Iterator[IndexRe
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
         try:
             with snapshot(connection):
-                yield IndexReader(connection)
+                yield IndexReader(connection, last)
         finally:
             if deadline is not None:
                 connection.set_progress_handler(None)

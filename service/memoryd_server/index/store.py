@@ -12,7 +12,7 @@ from memoryd_server.errors import IndexTooNew, IndexUnavailable
 from memoryd_server.index import schema, swap
 from memoryd_server.index.connection import APPLICATION_ID, open_reader, open_writer, transaction, translated
 from memoryd_server.index.lock import IndexLock
-from memoryd_server.index.reader import IndexReader, reading
+from memoryd_server.index.reader import IndexReader, LastCounts, reading
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.schema import BuildIdentity
 from memoryd_server.index.writer import IndexWriter
@@ -37,6 +37,7 @@ class IndexStore:
         self._lock = IndexLock(path.with_name(path.name + ".lock"))
         self._connection: apsw.Connection | None = None
         self._pool: ReaderPool | None = None
+        self._last_counts = LastCounts()
         self.path = path
         self.needs_rebuild = False
         self.impairments: tuple[Degradation, ...] = ()
@@ -129,7 +130,7 @@ class IndexStore:
     @contextmanager
     def read(self, deadline: float | None = None) -> Iterator[IndexReader]:
         """One snapshot of the index, until `time.monotonic()` passes `deadline`."""
-        with reading(_opened(self._pool), deadline) as reader:
+        with reading(_opened(self._pool), self._last_counts, deadline) as reader:
             yield reader
 
     def size_bytes(self) -> int:

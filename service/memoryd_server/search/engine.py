@@ -63,7 +63,12 @@ class SearchEngine:
         with self._store.read(query.deadline) as reader:
             counts = reader.counts()
             found = keyword.search(
-                reader, terms, self._filter(query), max(CANDIDATES, query.max_results), counts.chunks
+                reader,
+                terms,
+                self._filter(query),
+                enough=query.max_results,
+                limit=max(CANDIDATES, query.max_results),
+                chunk_count=counts.chunks,
             )
             report = LegReport(SearchMode.KEYWORD, True, len(found.hits), time.monotonic() - began, found.terms)
             candidates = fuse(found.hits)

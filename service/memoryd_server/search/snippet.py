@@ -1,7 +1,8 @@
 """The part of a chunk that answers a query best, in whole lines where they fit. Pure."""
 
+import bisect
+import itertools
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -72,23 +73,25 @@ def _across(unit: _Unit, following: _Unit, wanted: set[str], words_of: Callable[
 def _best_window(
     units: Sequence[_Unit], found: Sequence[set[str]], joined: Sequence[set[str]], max_chars: int
 ) -> tuple[int, int]:
-    best, best_value = (0, 0), (-1, False)
-    held: Counter[str] = Counter()
-    last, size = -1, 0
-    for first, unit in enumerate(units):
-        while last + 1 < len(units) and (last < first or size + len(units[last + 1].text) <= max_chars + 1):
-            last += 1
-            size += len(units[last].text)
-            held.update(found[last])
-            held.update(joined[last - 1] if last > first else ())
-        across = joined[first] if last > first else set()
-        value = (len(+held), bool(found[first] or across))
+    """The first and last unit of the window with the most distinct terms; a window begins at a match, or at the top."""
+    ends = list(itertools.accumulate(len(unit.text) for unit in units))
+    matching = [at for at, terms in enumerate(found) if terms]
+    crossing = [at for at, terms in enumerate(joined) if terms]
+    best, best_value = (0, _reach(ends, 0, max_chars)), 0
+    for first in sorted({*matching, *crossing}):
+        last = _reach(ends, first, max_chars)
+        held = [found[at] for at in matching if first <= at <= last]
+        held += [joined[at] for at in crossing if first <= at < last]
+        value = len(set().union(*held))
         if value > best_value:
             best, best_value = (first, last), value
-        size -= len(unit.text)
-        held.subtract(found[first])
-        held.subtract(across)
     return best
+
+
+def _reach(ends: Sequence[int], first: int, max_chars: int) -> int:
+    """The last unit of the window that begins at `first`; the line feed at its end is not shown and not counted."""
+    begin = ends[first - 1] if first else 0
+    return max(first, bisect.bisect_right(ends, begin + max_chars + 1) - 1)
 
 
 def cut(text: str, max_chars: int) -> str:

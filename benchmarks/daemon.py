@@ -1,0 +1,58 @@
+"""A real daemon in a process of its own, and what it costs."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from memoryd.client import MemorydClient, connect
+
+
+class DaemonProcess:
+    """`memoryd serve` on a workspace, from `start` to `stop`."""
+
+    def __init__(self, workspace: Path, state_dir: Path, **environment: str) -> None:
+        self.address = f"unix:{state_dir}/m.sock"
+        self._command = [
+            sys.executable, "-m", "memoryd_server", "serve",
+            "--workspace", str(workspace), "--state-dir", str(state_dir), "--listen", self.address,
+        ]  # fmt: skip
+        self._environment = {**os.environ, **environment}
+        self._process: subprocess.Popen[str] | None = None
+        self.start_seconds = 0.0
+
+    def start(self) -> MemorydClient:
+        """Starts it and waits until it says that it listens."""
+        began = time.perf_counter()
+        self._process = subprocess.Popen(
+            self._command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        line = self._process.stdout.readline()
+        if not line.startswith("listening on"):
+            raise RuntimeError(f"the daemon did not start: {line!r}")
+        self.start_seconds = time.perf_counter() - began
+        return connect(self.address)
+
+    @property
+    def _of_system(self) -> psutil.Process:
+        return psutil.Process(self._process.pid)
+
+    def cpu_seconds(self) -> float:
+        """User and system time since its start."""
+        times = self._of_system.cpu_times()
+        return times.user + times.system
+
+    def peak_rss_mib(self) -> float:
+        """The most memory that it ever held."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text("ascii")
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+
+    def stop(self) -> None:
+        """Ends it by its id."""
+        self._process.terminate()
+        self._process.wait(20)
+        self._process.stdout.close()

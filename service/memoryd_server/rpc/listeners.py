@@ -80,6 +80,7 @@ class Listener:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._lock: int | None = None
+        self._bound = False
 
     def bind(self, server: grpc.aio.Server) -> str:
         """Binds `server` and answers with the address that clients dial.
@@ -106,6 +107,7 @@ class Listener:
             mask = os.umask(0o177)
             try:
                 server.add_insecure_port(f"unix:{path}")
+                self._bound = True
             finally:
                 os.umask(mask)
             path.chmod(0o600)
@@ -128,8 +130,9 @@ class Listener:
 
     def close(self) -> None:
         """Removes the socket and gives its lock up."""
+        if self._bound and self._address.socket_path is not None:
+            self._address.socket_path.unlink(missing_ok=True)
+            self._bound = False
         if self._lock is not None:
-            if self._address.socket_path is not None:
-                self._address.socket_path.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None

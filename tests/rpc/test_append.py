@@ -1,9 +1,10 @@
 """MemoryAppend writes each entry once, whole, into the right file, and says where and since which revision."""
 
 import asyncio
-import datetime
+import datetime as dt
 import os
 import subprocess
+from contextlib import contextmanager
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -91,9 +92,9 @@ async def test_the_log_is_that_of_the_caller_s_day(serve, setting, time_zone, no
 
 async def test_without_a_clock_the_daemon_s_day_counts(serve):
     running = await serve()
-    days = {datetime.datetime.now(ZoneInfo("UTC")).date()}
+    days = {dt.datetime.now(ZoneInfo("UTC")).date()}
     path = (await running.append("text", time_zone="UTC")).path
-    days.add(datetime.datetime.now(ZoneInfo("UTC")).date())
+    days.add(dt.datetime.now(ZoneInfo("UTC")).date())
     assert path in {f"memory/{day}.md" for day in days}
 
 
@@ -125,7 +126,7 @@ async def test_a_time_without_a_date_is_named(serve, now, time_zone):
         ("old\n\n", {"heading": "Title"}, "old\n\n## Title\n\ntext\n", (3, 5)),
     ],
 )
-async def test_the_entry_stands_below_what_was_there(serve, home, before, request_, after, lines):
+async def test_the_entry_stands_below_what_was_there(serve, home, *, before, request_, after, lines):
     if before is not None:
         home.put("MEMORY.md", before)
     running = await serve()
@@ -167,17 +168,32 @@ async def test_a_workspace_that_does_not_exist_is_not_made(serve, home):
     assert not (home.root / "absent").exists()
 
 
+@contextmanager
+def mounted(folder, size):
+    """An empty file system of its own over `folder`, gone afterwards."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting needs root's privileges")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
 @pytest.fixture
 def read_only(home):
     """The workspace mounted read-only, with one file in it."""
-    home.put("memory/old.md", "old\n")
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(home.workspace)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting needs root's privileges")
-    home.put("memory/old.md", "old\n")
-    subprocess.run(["mount", "-o", "remount,ro", str(home.workspace)], check=True)
-    yield home
-    subprocess.run(["umount", "-l", str(home.workspace)], check=True)
+    with mounted(home.workspace, "1m"):
+        home.put("memory/old.md", "old\n")
+        subprocess.run(["mount", "-o", "remount,ro", str(home.workspace)], check=True)
+        yield home
+
+
+@pytest.fixture
+def tiny(home):
+    """The workspace on a file system that is soon full."""
+    with mounted(home.workspace, "64k"):
+        yield home
 
 
 @pytest.mark.parametrize("path", ["memory/old.md", "memory/new.md", "memory/new/folder.md", ""])
@@ -191,16 +207,10 @@ async def test_a_read_only_workspace_is_named(serve, read_only, path):
     assert (await running.get("memory/old.md")).text == "old\n"
 
 
-async def test_a_full_disk_is_named_and_leaves_nothing_behind(serve, home):
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(home.workspace)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting needs root's privileges")
-    try:
-        running = await serve()
-        await running.append("kept", path="memory/log.md")
-        full = running.append("x" * 200_000, path="memory/log.md", idempotency_key="k")
-        await check_refused(full, "RESOURCE_EXHAUSTED", "DISK_FULL")
-        assert (home.workspace / "memory" / "log.md").read_text() == "kept\n"
-        await running.append("kept too", path="memory/log.md")
-    finally:
-        subprocess.run(["umount", "-l", str(home.workspace)], check=True)
+async def test_a_full_disk_is_named_and_leaves_nothing_behind(serve, tiny):
+    running = await serve()
+    await running.append("kept", path="memory/log.md")
+    full = running.append("x" * 200_000, path="memory/log.md", idempotency_key="k")
+    await check_refused(full, "RESOURCE_EXHAUSTED", "DISK_FULL")
+    assert (tiny.workspace / "memory" / "log.md").read_text() == "kept\n"
+    await running.append("kept too", path="memory/log.md")

@@ -1,6 +1,6 @@
 """FlushDecision over the wire: what is unset is not zero, every input comes back, and bad ones are all named."""
 
-import datetime
+import datetime as dt
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -159,9 +159,9 @@ async def test_the_log_is_that_of_the_caller_s_day(serve, time_zone, seconds, da
 
 async def test_without_a_clock_the_daemon_s_day_counts(serve):
     running = await serve({"agents": {"defaults": {"userTimezone": "Asia/Tokyo"}}})
-    today = {datetime.datetime.now(ZoneInfo("Asia/Tokyo")).date() for _ in range(1)}
+    today = {dt.datetime.now(ZoneInfo("Asia/Tokyo")).date()}
     reply = await running.stub.FlushDecision(pb.FlushDecisionRequest())
-    today.add(datetime.datetime.now(ZoneInfo("Asia/Tokyo")).date())
+    today.add(dt.datetime.now(ZoneInfo("Asia/Tokyo")).date())
     assert reply.target_path in {f"memory/{day}.md" for day in today}
 
 

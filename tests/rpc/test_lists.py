@@ -1,0 +1,143 @@
+"""ListAgents and ListFiles page through what there is; agents see their own and nothing else."""
+
+import os
+
+import pytest
+
+from memoryd.v1 import memory_pb2
+from memoryd.v1 import memory_service_pb2 as pb
+from rpc.wire import check_refused, paths, refused
+
+STATES = {
+    "INDEXED": pb.FILE_STATE_INDEXED,
+    "PENDING": pb.FILE_STATE_PENDING,
+    "STALE": pb.FILE_STATE_STALE,
+    "FAILED": pb.FILE_STATE_FAILED,
+    "GONE": pb.FILE_STATE_GONE,
+}
+
+
+async def pages(call, field, **request):
+    """Every item of every page, and how many there were on each."""
+    items, sizes, token = [], [], ""
+    while not sizes or token:
+        reply = await call(page_token=token, **request)
+        found = list(getattr(reply, field))
+        items, token = items + found, reply.next_page_token
+        sizes.append(len(found))
+    return items, sizes
+
+
+@pytest.mark.parametrize(
+    ("size", "sizes"), [(0, [100, 100, 50]), (100, [100, 100, 50]), (125, [125, 125]), (10**9, [250]), (250, [250])]
+)
+async def test_pages_hold_every_file_once_in_order(serve, home, size, sizes):
+    home.write(**{f"n{number:03}": "text" for number in range(250)})
+    running = await serve()
+    files, seen = await pages(running.files, "files", page_size=size)
+    assert seen == sizes
+    assert [file.path for file in files] == [f"memory/n{number:03}.md" for number in range(250)]
+
+
+async def test_more_than_a_thousand_a_page_count_as_a_thousand(serve, home):
+    home.write(**{f"n{number:04}": "" for number in range(1_001)})
+    running = await serve()
+    assert (await pages(running.files, "files", page_size=5_000))[1] == [1_000, 1]
+
+
+async def test_a_page_goes_on_after_its_place_when_files_come_and_go(serve, home):
+    home.write(a="", c="", e="")
+    running = await serve()
+    token = (await running.files(page_size=2)).next_page_token
+    (home.workspace / "memory" / "c.md").unlink()
+    home.write(b="", d="")
+    assert [file.path for file in (await running.files(page_token=token)).files] == ["memory/d.md", "memory/e.md"]
+
+
+async def test_each_file_says_whether_it_can_be_found_and_why_not(serve, home):
+    home.write(indexed="one", stale="two", gone="three", failed="x" * 200)
+    running = await serve({"memoryd": {"limits": {"maxFileBytes": 100}}})
+    await running.sync()
+    home.write(stale="two, changed", pending="new")
+    (home.workspace / "memory" / "gone.md").unlink()
+    files = {file.path.removeprefix("memory/").removesuffix(".md"): file for file in (await running.files()).files}
+    assert {name: file.state for name, file in files.items()} == {name.lower(): state for name, state in STATES.items()}
+    assert all(file.source == memory_pb2.SOURCE_MEMORY and file.modified_time.seconds for file in files.values())
+    assert "bytes" in files["failed"].error
+    assert not any(file.error for name, file in files.items() if name != "failed")
+    assert (files["indexed"].size_bytes, files["indexed"].chunks) == (3, 1)
+    assert (files["gone"].size_bytes, files["pending"].chunks, files["failed"].chunks) == (5, 0, 0)
+
+
+async def test_a_name_that_is_not_utf8_breaks_no_list(serve, home):
+    home.write(good="zebra")
+    with open(os.fsencode(home.workspace / "memory") + b"/caf\xe9.md", "wb") as file:  # noqa: PTH123, ASYNC230 -- bytes
+        file.write(b"zebra")
+    running = await serve()
+    completed = await running.synced()
+    assert completed.indexed_files == 1
+    states = [file.state for file in (await running.files()).files]
+    assert sorted(states) == [pb.FILE_STATE_INDEXED, pb.FILE_STATE_FAILED]
+    assert (await running.status()).failed_files
+    assert paths(await running.search("zebra")) == ["memory/good.md"]
+
+
+async def test_pages_hold_every_agent_once_in_order(serve, home):
+    listed = [{"id": f"agent{n:03}", "workspace": str(home.root / f"w{n}")} for n in range(25)]
+    listed[3]["default"] = True
+    listed[4]["memorySearch"] = {"enabled": False}
+    running = await serve({"agents": {"list": listed}})
+
+    async def call(**request):
+        return await running.stub.ListAgents(pb.ListAgentsRequest(**request))
+
+    agents, sizes = await pages(call, "agents", page_size=10)
+    assert sizes == [10, 10, 5]
+    assert [agent.agent_id for agent in agents] == [entry["id"] for entry in listed]
+    assert [agent.agent_id for agent in agents if agent.default] == ["agent003"]
+    assert [agent.agent_id for agent in agents if not agent.enabled] == ["agent004"]
+    assert agents[0].index_state == memory_pb2.INDEX_STATE_EMPTY
+    assert agents[4].index_state == memory_pb2.INDEX_STATE_UNSPECIFIED
+    # No agent is named `main`, so the default one answers for it.
+    assert (await running.status()).agent_id == "agent003"
+
+
+@pytest.fixture
+async def two(serve, home):
+    other = home.root / "other"
+    (other / "memory").mkdir(parents=True)
+    (other / "memory" / "theirs.md").write_text("lion secret")
+    home.write(mine="zebra")
+    running = await serve({"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(other)}]}})
+    for agent_id in ("main", "other"):
+        await running.sync(agent_id=agent_id)
+    return running
+
+
+async def test_agents_find_and_list_their_own_files_only(two):
+    assert paths(await two.search("zebra lion")) == ["memory/mine.md"]
+    assert paths(await two.search("zebra lion", agent_id="other")) == ["memory/theirs.md"]
+    assert paths(await two.search("zebra lion", agent_id=" OTHER ")) == ["memory/theirs.md"]
+    assert [file.path for file in (await two.files()).files] == ["memory/mine.md"]
+    assert [file.path for file in (await two.files(agent_id="other")).files] == ["memory/theirs.md"]
+    assert (await two.status()).workspace != (await two.status(agent_id="other")).workspace
+    assert (await two.status(agent_id="other")).index.files == 1
+
+
+async def test_agents_read_and_write_their_own_files_only(two, home):
+    found = await refused(two.get("memory/theirs.md"))
+    assert (found.code, "lion" in found.message) == ("NOT_FOUND", False)
+    for path in ("../other/memory/theirs.md", str(home.root / "other" / "memory" / "theirs.md")):
+        await check_refused(two.get(path), "PERMISSION_DENIED", "PATH_NOT_ALLOWED")
+        await check_refused(two.append("x", path=path), "PERMISSION_DENIED", "PATH_NOT_ALLOWED")
+    await two.append("walrus", path="memory/new.md", idempotency_key="k")
+    reply = await two.append("lioness", path="memory/new.md", idempotency_key="k", agent_id="other")
+    assert not reply.already_appended
+    assert not (await two.search("walrus", agent_id="other")).results
+    assert not (await two.search("lioness")).results
+
+
+async def test_a_cursor_is_its_agent_s_own(two):
+    cursor = (await two.sync())[0].cursor
+    stream = two.stub.Sync(pb.SyncRequest(agent_id="other", cursor=cursor))
+    await check_refused(stream, "OUT_OF_RANGE", "CURSOR_EXPIRED")

@@ -21,15 +21,17 @@ class ReaderPool:
         self._path = path
         self._size = size
         self._open = open_connection
-        self._permits = threading.Semaphore(size)
         self._idle: list[apsw.Connection] = []
-        self._gate = threading.Lock()
+        self._changed = threading.Condition()
+        self._at_work = 0
+        self._closing = False
         self._ended = False
+        self._gate = threading.Lock()
 
     @contextmanager
     def connection(self) -> Iterator[apsw.Connection]:
         """A connection for this thread alone until the block ends."""
-        with self._permits:
+        with self._permit():
             connection = self._take()
             healthy = False
             try:
@@ -40,6 +42,19 @@ class ReaderPool:
                 raise
             finally:
                 self._give_back(connection, healthy=healthy)
+
+    @contextmanager
+    def _permit(self) -> Iterator[None]:
+        # Not a semaphore: whoever closes the gate must come before the readers that arrive after, or never come at all.
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closing and self._at_work < self._size)
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._at_work -= 1
+                self._changed.notify_all()
 
     def _take(self) -> apsw.Connection:
         if self._ended:
@@ -59,14 +74,17 @@ class ReaderPool:
     def closed(self) -> Iterator[None]:
         """Waits for the readers at work, closes every connection, and lets none open until the block ends."""
         with self._gate:
-            for _ in range(self._size):
-                self._permits.acquire()
             try:
+                with self._changed:
+                    self._closing = True
+                    self._changed.wait_for(lambda: self._at_work == 0)
                 while self._idle:
                     self._idle.pop().close()
                 yield
             finally:
-                self._permits.release(self._size)
+                with self._changed:
+                    self._closing = False
+                    self._changed.notify_all()
 
     def close(self) -> None:
         """Waits for the readers at work and closes every connection for good; who comes later is refused."""

@@ -163,9 +163,16 @@ class IndexStore:
         with _opened(self._pool).closed():
             self._close_writer()
             try:
-                swap.commit(self.path)
+                self._commit_swap()
             finally:
                 self._connection = self._open_or_create()
+
+    def _commit_swap(self) -> None:
+        try:
+            swap.commit(self.path)
+        except BaseException:
+            swap.discard(self.path)
+            raise
 
 
 def _raise_revision_past(connection: apsw.Connection, old_revision: int) -> None:

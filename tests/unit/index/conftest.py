@@ -1,4 +1,5 @@
 import pytest
+
 from desk import Desk
 
 

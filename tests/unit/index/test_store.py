@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from desk import IDENTITY, OTHER_IDENTITY, SOUND, Desk
 
+from desk import IDENTITY, OTHER_IDENTITY, SOUND, Desk
 from memoryd_server.errors import IndexBusy, IndexTooNew, IndexUnavailable
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.schema import SCHEMA_VERSION

@@ -1,0 +1,141 @@
+"""What was paid for is kept, by whom it was made and through rebuilds; the least recently used go first."""
+
+import itertools
+import os
+import struct
+
+import pytest
+
+from memoryd_server.index.embedding_cache import CacheKey, EmbeddingCache
+from memoryd_server.index.progress import SyncMode
+
+KEY = CacheKey("openai", "small", "https://api")
+
+
+def vector(number):
+    return struct.pack("<3f", number, 0.0, 1.0)
+
+
+def digest(number):
+    return number.to_bytes(32, "big")
+
+
+def vectors(*numbers):
+    return {digest(n): vector(n) for n in numbers}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "main.embeddings.sqlite"
+
+
+@pytest.fixture
+def make(path):
+    made, clock = [], itertools.count(1)
+
+    def open_cache(max_entries=100):
+        made.append(EmbeddingCache(path, max_entries, lambda: next(clock)))
+        return made[-1]
+
+    yield open_cache
+    for cache in made:
+        cache.close()
+
+
+def held(cache, *numbers, key=KEY):
+    return sorted(int.from_bytes(h, "big") for h in cache.get(key, [digest(n) for n in numbers]))
+
+
+def test_a_vector_comes_back_as_it_was(make):
+    cache = make()
+    cache.put(KEY, vectors(1, 2))
+    assert cache.get(KEY, [digest(1), digest(3)]) == vectors(1)
+
+
+def test_no_vector_is_given_to_another_model(make):
+    cache = make()
+    cache.put(KEY, vectors(1))
+    others = [
+        CacheKey("gemini", "small", "https://api"),
+        CacheKey("openai", "large", "https://api"),
+        CacheKey("openai", "small", "x"),
+    ]
+    assert [held(cache, 1, key=key) for key in [KEY, *others]] == [[1], [], [], []]
+
+
+def test_the_least_recently_used_go_first(make):
+    cache = make(max_entries=3)
+    for number in (1, 2, 3):
+        cache.put(KEY, vectors(number))
+    assert held(cache, 1) == [1]
+    cache.put(KEY, vectors(4))
+    assert cache.count() == 3
+    assert held(cache, 1, 2, 3, 4) == [1, 3, 4]
+
+
+def test_more_than_the_limit_at_once_keeps_the_limit(make):
+    cache = make(max_entries=5)
+    cache.put(KEY, vectors(*range(50)))
+    assert cache.count() == 5
+
+
+def test_a_thousand_hashes_are_looked_up_at_once(make):
+    cache = make(max_entries=5000)
+    cache.put(KEY, vectors(*range(1000)))
+    assert len(cache.get(KEY, [digest(n) for n in range(1200)])) == 1000
+    assert cache.get(KEY, []) == {}
+
+
+def test_a_vector_put_again_replaces_the_old_one(make):
+    cache = make()
+    cache.put(KEY, vectors(1))
+    cache.put(KEY, [(digest(1), vector(9))])
+    assert cache.get(KEY, [digest(1)]) == {digest(1): vector(9)}
+    assert cache.count() == 1
+
+
+def test_vectors_outlive_the_process(make):
+    cache = make()
+    cache.put(KEY, vectors(1))
+    cache.close()
+    cache.close()
+    assert held(make(), 1) == [1]
+
+
+def test_a_lower_limit_takes_hold_at_the_next_put(make):
+    cache = make()
+    cache.put(KEY, vectors(*range(10)))
+    cache.close()
+    smaller = make(max_entries=2)
+    smaller.put(KEY, vectors(99))
+    assert smaller.count() == 2
+    assert held(smaller, 99) == [99]
+
+
+def test_neither_a_rebuild_nor_damage_of_the_index_loses_a_vector(opened):
+    path = opened.path.with_name("main.embeddings.sqlite")
+    cache = EmbeddingCache(path, 10, lambda: 1)
+    cache.put(KEY, vectors(1))
+    opened.write("memory/a.md", "text")
+    opened.sync(SyncMode.FULL)
+    opened.close()
+    opened.path.write_bytes(os.urandom(8192))
+    opened.open().sync()
+    assert held(cache, 1) == [1]
+    cache.close()
+
+
+def test_the_file_is_its_owners_alone(make, path):
+    cache = make()
+    cache.put(KEY, vectors(1))
+    modes = {oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir() if file.name.startswith(path.name)}
+    assert modes == {"0o600"}
+
+
+def test_a_damaged_cache_is_set_aside_and_begun_anew(make, path):
+    path.write_bytes(os.urandom(8192))
+    cache = make()
+    assert cache.count() == 0
+    cache.put(KEY, vectors(1))
+    assert held(cache, 1) == [1]
+    assert [file.name for file in path.parent.iterdir() if ".damaged-" in file.name]

@@ -386,6 +386,43 @@ async def test_a_call_while_the_daemon_stops_is_told_to_come_back(serve):
     await check_refused(running.stub.WatchIndex(pb.WatchIndexRequest()), "UNAVAILABLE", "SHUTTING_DOWN", retry=True)
 
 
+def newer(file):
+    """Makes an index look as if a later version had written it."""
+    data = bytearray(file.read_bytes())
+    # The user version stands at byte 60 of an SQLite file.
+    data[60:64] = (9_999).to_bytes(4, "big")
+    file.write_bytes(data)
+
+
+def blocked(file):
+    """Puts a folder where the index should be."""
+    for piece in file.parent.glob(f"{file.name}*"):
+        piece.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "reason"),
+    [(newer, "FAILED_PRECONDITION", "INDEX_TOO_NEW"), (blocked, "UNAVAILABLE", "INDEX_UNAVAILABLE")],
+)
+async def test_an_index_that_cannot_be_opened_leaves_the_other_agents_alone(serve, home, spoil, code, reason):
+    (home.root / "other" / "memory").mkdir(parents=True)
+    settings = {"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(home.root / "other")}]}}
+    first = await serve(settings)
+    await first.sync(agent_id="other")
+    await first.stop()
+    spoil(home.state_dir / "memory" / "other.sqlite")
+    running = await serve(settings)
+    for method in ("MemorySearch", "Status", "Sync", "ListFiles"):
+        await check_refused(call(running, method, for_agent(method, "other")), code, reason)
+        answer = call(running, method, for_agent(method, "main"))
+        assert await answer if method != "Sync" else [event async for event in answer]
+    # A decision needs no index.
+    assert (await call(running, "FlushDecision", for_agent("FlushDecision", "other"))).target_path
+    agents = (await running.stub.ListAgents(pb.ListAgentsRequest())).agents
+    assert agents[1].index_state == memory_pb2.INDEX_STATE_UNAVAILABLE
+
+
 HUGE = "ü" * 60_000
 
 

@@ -372,3 +372,21 @@ async def test_a_client_may_ping_every_ten_seconds_and_less(serve):
         stub = stubs.MemoryServiceStub(channel)
         states = aiter(stub.WatchIndex(pb.WatchIndexRequest(heartbeat_interval={"seconds": 1}), timeout=TIMEOUT))
         assert [(await anext(states)).heartbeat for _ in range(2)] == [False, True]
+
+
+async def test_streams_that_are_left_leave_nothing_behind(serve, home):
+    home.write(a="one")
+    running = await serve()
+    await running.sync()
+    before = len(asyncio.all_tasks())
+    for _ in range(5):
+        watches = [running.stub.WatchIndex(pb.WatchIndexRequest()) for _ in range(40)]
+        syncs = [running.stub.Sync(pb.SyncRequest()) for _ in range(10)]
+        for stream in (*watches, *syncs):
+            await stream.read()
+        for stream in (*watches, *syncs):
+            stream.cancel()
+    memory = running.memory()
+    await eventually(lambda: len(asyncio.all_tasks()) <= before + 2)
+    runs = [memory.coordinator.active, *memory.coordinator._past]
+    assert all(run.followers == 0 for run in runs if run is not None)

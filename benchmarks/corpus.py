@@ -23,7 +23,11 @@ def vocabulary(size: int, random_: random.Random) -> list[str]:
     words: dict[str, None] = {}
     while len(words) < size:
         syllables = random_.choice((1, 2, 2, 3))
-        words["".join(random_.choice(_ONSETS) + random_.choice(_VOWELS) + random_.choice(_CODAS) for _ in range(syllables))] = None
+        words[
+            "".join(
+                random_.choice(_ONSETS) + random_.choice(_VOWELS) + random_.choice(_CODAS) for _ in range(syllables)
+            )
+        ] = None
     return list(words)
 
 

@@ -94,7 +94,7 @@ def one_run(directory: Path, files: int, seed: int) -> dict[str, float]:
     prose: Prose = write(workspace, files, 1_500, seed)
     # A search that meets a dirty index would start a sync at once; the watcher alone is what is measured.
     state.mkdir()
-    (state / "memoryd.json5").write_text('{agents: {defaults: {memorySearch: {sync: {onSearch: false}}}}}', "utf-8")
+    (state / "memoryd.json5").write_text("{agents: {defaults: {memorySearch: {sync: {onSearch: false}}}}}", "utf-8")
     daemon = DaemonProcess(workspace, state)
     client = daemon.start()
     probe = HealthProbe(daemon.address)

@@ -5,7 +5,6 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, SyncRun, Threads
 from memoryd_server.errors import SettingsError
@@ -18,6 +17,7 @@ from memoryd_server.rpc.server import RpcServer
 from memoryd_server.rpc.service import MemoryService, utc_now
 from memoryd_server.rpc.status_conversion import ServiceInfo
 from memoryd_server.settings import ResolvedSettings
+from memoryd_server.tokens import read_tokens
 from memoryd_server.wiring import agent_config
 
 QUICK_THREADS = 4
@@ -121,24 +121,6 @@ def _stop_or_die(stop: asyncio.Event, number: signal.Signals) -> None:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     stop.set()
-
-
-def read_tokens(file: Path | None) -> tuple[str, ...]:
-    """The tokens of a token file, one a line; blank lines and lines that begin with `#` are passed over.
-
-    Raises:
-        SettingsError: the file cannot be read or holds no token.
-    """
-    if file is None:
-        return ()
-    try:
-        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
-    except (OSError, UnicodeError) as error:
-        raise SettingsError(f"cannot read the token file {file}: {error}") from error
-    tokens = tuple(line for line in lines if line and not line.startswith("#"))
-    if not tokens:
-        raise SettingsError(f"the token file {file} holds no token: write one on a line of its own")
-    return tokens
 
 
 def _refuse_tls(settings: ResolvedSettings) -> None:

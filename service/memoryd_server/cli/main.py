@@ -1,18 +1,42 @@
-"""The `memoryd` command and its verbs."""
+"""The `memoryd` command. A verb's module is imported when the verb is used, so that each starts quickly."""
+
+import importlib
+from collections.abc import Mapping
 
 import click
 
 from memoryd_server import __version__
-from memoryd_server.cli.doctor import doctor
-from memoryd_server.cli.index import index, watch
-from memoryd_server.cli.inspect import agents, config, files
-from memoryd_server.cli.search import get, search
-from memoryd_server.cli.serve import serve
-from memoryd_server.cli.status import status
-from memoryd_server.cli.write import append, flush
+
+_MODULES: Mapping[str, str] = {
+    "serve": "serve",
+    "status": "status",
+    "index": "index",
+    "search": "search",
+    "get": "search",
+    "append": "write",
+    "flush": "write",
+    "watch": "index",
+    "agents": "inspect",
+    "files": "inspect",
+    "doctor": "doctor",
+    "config": "inspect",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Verbs(click.Group):
+    """The verbs, in the order in which help shows them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _MODULES:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"memoryd_server.cli.{_MODULES[cmd_name]}"), cmd_name)
+        return command
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="memoryd")
 def main() -> None:
     """Gives AI agents a memory that lasts: plain Markdown, indexed, searched and read over gRPC.
@@ -20,9 +44,6 @@ def main() -> None:
     Every verb but `serve` calls the daemon that runs, and does the work itself where none does.
     """
 
-
-for _verb in (serve, status, index, search, get, append, flush, watch, agents, files, doctor, config):
-    main.add_command(_verb)
 
 if __name__ == "__main__":
     main()

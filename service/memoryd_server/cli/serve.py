@@ -34,7 +34,5 @@ def serve(
             note_endpoint(settings.state_dir, addresses)
             click.echo(f"listening on {', '.join(addresses)}")
 
-        try:
-            asyncio.run(app.run(settings, log, ready))
-        finally:
-            forget_endpoint(settings.state_dir)
+        asyncio.run(app.run(settings, log, ready))
+        forget_endpoint(settings.state_dir)

@@ -1,0 +1,200 @@
+"""The `memoryd` command as people and scripts use it: with a daemon and without one."""
+
+import json
+import os
+import re
+import uuid
+
+import pytest
+
+from serving import memoryd, serving
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    root = tmp_path_factory.mktemp("workspace")
+    (root / "memory").mkdir()
+    (root / "MEMORY.md").write_text("# Lasting\n\nThe harbour master is called Ilse.\n", "utf-8")
+    (root / "memory" / "2026-01-02.md").write_text("# Log\n\nThe ferry was late.\n\n会议在周五\n", "utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def served(workspace, tmp_path_factory, home):
+    state = tmp_path_factory.mktemp("state")
+    with serving(workspace, state, home=home) as daemon:
+        daemon.memoryd("index")
+        yield daemon
+
+
+@pytest.fixture(params=["with a daemon", "without a daemon"])
+def run(request, served, workspace, tmp_path_factory, home):
+    """Runs a verb: through the daemon that runs, or all by itself."""
+    if request.param == "with a daemon":
+        return served.memoryd
+    state = tmp_path_factory.mktemp("lone")
+
+    def alone(*arguments, **options):
+        return memoryd(*arguments, "--state-dir", state, "--workspace", workspace, home=home, **options)
+
+    return alone
+
+
+def check(done, *, code=0, out="", err=""):
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert re.search(out, done.stdout, re.DOTALL | re.MULTILINE), done.stdout
+    assert re.search(err, done.stderr, re.DOTALL), done.stderr
+    return done
+
+
+def test_a_search_prints_score_place_and_text(run):
+    check(run("search", "harbour", "master"), out=r"^1\.000 MEMORY\.md:1-\d+\n.*Ilse")
+
+
+def test_a_search_in_json_is_the_contracts_reply(run):
+    answer = json.loads(check(run("search", "--json", "--max-results", "1", "会议")).stdout)
+    assert [result["path"] for result in answer["results"]] == ["memory/2026-01-02.md"]
+    assert answer["info"]["servedMode"] == "SEARCH_MODE_KEYWORD"
+
+
+def test_a_search_without_a_match_says_why_and_succeeds(run):
+    check(run("search", "xylophone"), out="No matches: no word of the query")
+
+
+def test_a_search_for_nothing_is_a_usage_error(run):
+    check(run("search"), code=2, err="say what to search for")
+
+
+def test_min_score_out_of_range_is_told_with_the_field(run):
+    check(run("search", "ferry", "--min-score", "7"), code=2, err=r"min_score: .*between 0 and 1.*INVALID_REQUEST")
+
+
+def test_get_prints_the_lines_and_how_to_go_on(run):
+    done = check(run("get", "MEMORY.md", "--line-count", "1"), err=r"lines 1-1 of \d; go on with --start-line 2")
+    assert done.stdout == "# Lasting\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "reason"),
+    [("memory/none.md", 3, "FILE_NOT_FOUND"), ("../../etc/passwd", 4, "PATH_NOT_ALLOWED")],
+)
+def test_get_tells_a_missing_file_from_a_forbidden_one(run, path, code, reason):
+    check(run("get", path), code=code, err=reason)
+
+
+def test_an_unknown_agent_is_not_found_and_the_known_ones_are_named(run):
+    check(run("search", "--agent", "nobody", "ferry"), code=3, err="configured are: main")
+    check(run("status", "--agent", "nobody"), code=3, err="configured are: main")
+
+
+def test_index_says_what_it_did(run):
+    check(run("index"), out=r"Memory index updated \(main\): \d+ indexed, \d+ unchanged, 0 removed, 0 failed")
+    check(run("index", "--force"), out=r"\(main\): [23] indexed, 0 unchanged")
+    check(run("index", "--dry-run"), out="main: 0 files to read")
+
+
+def test_index_in_json_is_one_event_a_line(run):
+    events = [json.loads(line) for line in check(run("index", "--json")).stdout.splitlines()]
+    assert "started" in events[0]
+    assert "completed" in events[-1]
+
+
+def test_index_fails_when_a_file_does(run, workspace):
+    name = bytes(workspace / "memory") + b"/\xff.md"
+    os.close(os.open(name, os.O_CREAT))
+    try:
+        check(run("index"), code=1, out="1 failed", err="UTF-8")
+        check(run("files"), out="failed")
+    finally:
+        os.unlink(name)  # noqa: PTH108 -- no Path can hold the name
+
+
+def test_status_tells_how_the_memory_is_doing(run):
+    run("index")
+    check(run("status"), out=r"Agent main\n(.*\n)*  Indexed    [23]/[23] files")
+    report = json.loads(check(run("status", "--json", "--deep", "--index")).stdout)
+    assert report[0]["status"]["index"]["state"] == "INDEX_STATE_READY"
+
+
+def test_files_and_agents_are_listed(run):
+    run("index")
+    check(run("files"), out=r"indexed .* MEMORY\.md")
+    check(run("agents"), out=r"main \(default\): (ready|stale)")
+    assert json.loads(run("files", "--json").stdout)[0]["path"] == "MEMORY.md"
+    assert json.loads(run("agents", "--json").stdout)[0]["agentId"] == "main"
+
+
+def test_an_append_with_a_key_is_done_once(run, workspace):
+    path = f"memory/append-{uuid.uuid4()}.md"
+    arguments = ("append", "--path", path, "--key", path, "-")
+    check(run(*arguments, stdin="from standard input\n"), out=f"^Appended: {path}:1-1")
+    check(run(*arguments, stdin="from standard input\n"), out=f"^Already appended: {path}:1-1")
+    assert (workspace / path).read_text("utf-8") == "from standard input\n"
+    (workspace / path).unlink()
+
+
+def test_flush_decides(run):
+    check(run("flush", "--total-tokens", "180000"), out="Flush now: token threshold")
+    check(run("flush", "--total-tokens", "1000"), out="No flush: below threshold")
+    assert json.loads(run("flush", "--json", "--total-tokens", "180000").stdout)["flush"] is True
+
+
+def test_doctor_finds_nothing_wrong(run):
+    done = check(run("doctor"), out="ok   SQLite: .*FTS5 answers")
+    assert "FAIL" not in done.stdout
+    assert {"name", "verdict", "detail", "advice"} == set(json.loads(run("doctor", "--json").stdout)[0])
+
+
+def test_config_tells_values_and_where_they_came_from(run, workspace):
+    check(run("config"), out=r"memoryd\.reconcileSeconds +60\.0 +\(default\)")
+    described = json.loads(run("config", "--json").stdout)
+    assert {"key", "value", "origin"} == set(described["settings"][0])
+
+
+def test_doctor_and_every_verb_explain_settings_that_cannot_be_used(tmp_path, home):
+    (tmp_path / "memoryd.json5").write_text("{memoryd: {reconcilSeconds: 5}}", "utf-8")
+    check(memoryd("doctor", "--state-dir", tmp_path, home=home), code=1, out="FAIL settings: .*reconcileSeconds")
+    check(memoryd("status", "--state-dir", tmp_path, home=home), code=2, err="reconcileSeconds")
+
+
+def test_a_daemon_that_was_named_and_does_not_answer_is_no_reason_to_work_without_it(tmp_path, home):
+    done = memoryd("search", "ferry", "--address", f"unix:{tmp_path}/none.sock", home=home)
+    check(done, code=5)
+
+
+def test_help_names_every_verb(home):
+    out = check(memoryd("--help", home=home)).stdout
+    for verb in ("serve", "status", "index", "search", "get", "append", "flush", "watch", "agents", "files", "config"):
+        assert re.search(rf"^  {verb} ", out, re.MULTILINE), verb
+        check(memoryd(verb, "--help", home=home), out="Options:")
+
+
+def test_a_second_daemon_on_the_same_socket_is_refused(served, workspace, tmp_path, home):
+    done = memoryd("serve", "--workspace", workspace, "--state-dir", tmp_path, "--listen", served.address, home=home)
+    check(done, code=2, err="another memoryd listens at")
+
+
+def test_a_second_daemon_on_the_same_index_is_refused(served, workspace, tmp_path, home):
+    done = memoryd(
+        "serve", "--workspace", workspace, "--state-dir", served.state, "--listen", f"unix:{tmp_path}/s", home=home
+    )
+    check(done, code=5, err=rf"held by another memoryd \(process {served.process.pid}\)")
+    check(served.memoryd("agents"), out="main")
+
+
+def test_a_daemon_beyond_loopback_is_refused(workspace, tmp_path, home):
+    done = memoryd("serve", "--workspace", workspace, "--state-dir", tmp_path, "--listen", "0.0.0.0:0", home=home)
+    check(done, code=2, err="beyond loopback")
+
+
+def test_a_daemon_on_loopback_answers_and_leaves_no_trace(workspace, tmp_path, home):
+    with serving(workspace, tmp_path, home=home, listen="127.0.0.1:0") as daemon:
+        check(memoryd("agents", "--address", daemon.address, home=home), out="main")
+        check(daemon.memoryd("agents"), out="main")
+    assert daemon.process.returncode == 0
+    assert not (tmp_path / "memoryd.endpoint.json").exists()

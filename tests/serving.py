@@ -1,0 +1,87 @@
+"""A daemon as its users start it: the `memoryd` command in a process of its own."""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "memoryd_server")
+READY_SECONDS = 30
+# What could point a test at the settings or the daemon of whoever runs it.
+PRIVATE = ("MEMORYD_", "OPENCLAW_", "XDG_RUNTIME_DIR")
+
+
+def environment(home):
+    """The environment of a user who has nothing but a home."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PRIVATE)}
+    return {**kept, "HOME": str(home), "NO_COLOR": "1"}
+
+
+@dataclass
+class Served:
+    """A daemon that listens, and where."""
+
+    address: str
+    workspace: Path
+    state: Path
+    home: Path
+    process: subprocess.Popen
+
+    def memoryd(self, *arguments, **options):
+        """Runs a verb against this daemon."""
+        return memoryd(*arguments, "--state-dir", self.state, home=self.home, **options)
+
+
+def memoryd(*arguments, home, stdin=None):
+    """Runs the command to its end."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        env=environment(home),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def start(workspace, state, *arguments, home, listen=None):
+    """Starts `memoryd serve` and waits until it says that it listens."""
+    listen = listen or f"unix:{state}/m.sock"
+    command = [*COMMAND, "serve", "--workspace", workspace, "--state-dir", state, "--listen", listen, *arguments]
+    log = Path(home) / "daemon.log"
+    with log.open("ab") as errors:
+        process = subprocess.Popen(
+            [str(part) for part in command], env=environment(home), stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        line = process.stdout.readline() if selector.select(READY_SECONDS) else ""
+    if not line.startswith("listening on "):
+        end(process)
+        raise AssertionError(f"the daemon did not start: {line!r} {log.read_text('utf-8')[-2000:]}")
+    address = line.removeprefix("listening on ").strip()
+    return Served(address, Path(workspace), Path(state), Path(home), process)
+
+
+def end(process, number=signal.SIGTERM):
+    """Ends a daemon by its id and returns its exit code."""
+    if process.poll() is None:
+        process.send_signal(number)
+    code = process.wait(30)
+    process.stdout.close()
+    return code
+
+
+@contextmanager
+def serving(workspace, state, *arguments, home, listen=None):
+    """A daemon until the block ends."""
+    served = start(workspace, state, *arguments, home=home, listen=listen)
+    try:
+        yield served
+    finally:
+        end(served.process)

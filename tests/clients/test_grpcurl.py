@@ -105,7 +105,7 @@ def test_what_is_not_there_yet_says_so(grpcurl, method):
 @pytest.mark.parametrize(
     ("method", "data", "expected"),
     [
-        ("MemorySearch", {"query": " "}, ["InvalidArgument", "query: must not be blank", "fieldViolations"]),
+        ("MemorySearch", {"query": " "}, ["InvalidArgument", "query: must not be blank", "field_violations"]),
         ("MemoryGet", {"path": "../../etc/passwd"}, ["PermissionDenied", "PATH_NOT_ALLOWED"]),
         ("MemoryGet", {"path": "memory/none.md"}, ["NotFound", "FILE_NOT_FOUND"]),
         ("Status", {"agent_id": "nobody"}, ["NotFound", "configured are: main"]),

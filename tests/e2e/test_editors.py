@@ -1,0 +1,182 @@
+"""However an editor saves, the final content is found, and nothing else."""
+
+import os
+import shutil
+import threading
+import time
+
+import pytest
+
+from e2e.town import client, eventually, last_event, paths
+
+
+@pytest.fixture
+def served(town):
+    town.write("memory/a.md", "the first heron\n")
+    served = town.start()
+    with client(served) as connection:
+        eventually(lambda: paths(connection, "heron") == ["memory/a.md"])
+    return served
+
+
+def check_found(served, found, *, gone=()):
+    """Each query of `found` gives its paths in the end, without a sync being asked for, and those of `gone` nothing."""
+    with client(served) as connection:
+        for query, expected in found.items():
+            eventually(lambda q=query, e=expected: sorted(paths(connection, q)) == e)
+        for query in gone:
+            eventually(lambda q=query: paths(connection, q) == [])
+        files = [file.path for file in connection.list_files().files]
+    assert [path for path in files if not path.endswith(".md") or "/." in path] == []
+    return files
+
+
+def save_beside_and_replace(file, text):
+    spare = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    spare.write_text(text)
+    spare.replace(file)
+
+
+def save_like_sed(file, text):
+    spare = file.with_name("sedAbC123")
+    spare.write_text(text)
+    spare.rename(file)
+
+
+def save_like_vim(file, text):
+    swap = file.with_name(f".{file.name}.swp")
+    swap.write_bytes(b"b0VIM 8.2" + text.encode())
+    file.with_name("4913").touch()
+    file.with_name("4913").unlink()
+    file.rename(file.with_name(f"{file.name}~"))
+    file.write_text(text)
+    file.with_name(f"{file.name}~").unlink()
+    swap.unlink()
+
+
+def save_like_emacs(file, text):
+    file.with_name(f"#{file.name}#").write_text(text)
+    file.with_name(f".#{file.name}").symlink_to("user@host.1:1")
+    shutil.copy(file, file.with_name(f"{file.name}~"))
+    file.write_text(text)
+    file.with_name(f".#{file.name}").unlink()
+    file.with_name(f"#{file.name}#").unlink()
+
+
+def save_in_place(file, text):
+    with file.open("r+") as stream:
+        stream.truncate()
+        for letter in text:
+            stream.write(letter)
+            stream.flush()
+
+
+@pytest.mark.parametrize(
+    "save",
+    [save_beside_and_replace, save_like_sed, save_like_vim, save_like_emacs, save_in_place],
+    ids=lambda s: s.__name__,
+)
+def test_the_final_content_of_a_save_is_found(town, served, save):
+    file = town.memory / "a.md"
+    save(file, "a second kestrel\n")
+    check_found(served, {"kestrel": ["memory/a.md"]}, gone=["heron"])
+    save(file, "a third osprey\n")
+    assert check_found(served, {"osprey": ["memory/a.md"]}, gone=["kestrel"]) == ["memory/a.md"]
+
+
+def test_files_renamed_in_out_and_within_are_followed(town, served, tmp_path):
+    town.write("memory/in.tmp", "kestrel").rename(town.memory / "in.md")
+    (town.memory / "a.md").rename(town.memory / "within.md")
+    check_found(served, {"kestrel": ["memory/in.md"], "heron": ["memory/within.md"]})
+    (town.memory / "within.md").rename(tmp_path / "out.md")
+    (town.memory / "in.md").rename(town.memory / "in.txt")
+    assert check_found(served, {}, gone=["kestrel", "heron"]) == []
+
+
+def test_folders_moved_in_within_and_out_are_followed(town, served, tmp_path):
+    outside = tmp_path / "project"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "deep" / "k.md").write_text("kestrel")
+    outside.rename(town.memory / "project")
+    check_found(served, {"kestrel": ["memory/project/deep/k.md"]})
+    (town.memory / "project").rename(town.memory / "renamed")
+    check_found(served, {"kestrel": ["memory/renamed/deep/k.md"]})
+    town.write("memory/renamed/deep/new.md", "osprey")
+    check_found(served, {"osprey": ["memory/renamed/deep/new.md"]})
+    (town.memory / "renamed").rename(tmp_path / "gone")
+    check_found(served, {}, gone=["kestrel", "osprey"])
+
+
+def test_a_folder_replaced_by_another_is_watched_again(town, served):
+    for word in ("kestrel", "osprey"):
+        shutil.rmtree(town.memory)
+        town.write("memory/new/b.md", word)
+        check_found(served, {word: ["memory/new/b.md"]}, gone=["heron"])
+
+
+def test_reading_the_files_starts_no_sync(town, served):
+    with client(served) as connection:
+        last_event(connection)
+        eventually(lambda: not connection.status().active_sync.sync_id)
+        before = len(town.events("complete-sync"))
+        for _ in range(20):
+            (town.memory / "a.md").read_text()
+            list(town.memory.iterdir())
+        town.write("memory/ignored.tmp", "x")
+        town.write("memory/last.md", "kestrel")
+        eventually(lambda: paths(connection, "kestrel"))
+    assert len(town.events("complete-sync")) == before + 1
+
+
+def test_a_change_is_found_without_a_watcher_within_the_reconcile_interval(town):
+    town.configure(watch=False, reconcile_seconds=1)
+    town.write("memory/a.md", "heron")
+    served = town.start()
+    with client(served) as connection:
+        eventually(lambda: paths(connection, "heron"))
+        town.write("memory/b.md", "kestrel")
+        eventually(lambda: len(town.events("complete-sync")) > 1)
+        assert paths(connection, "kestrel") == ["memory/b.md"]
+
+
+def test_a_file_that_never_rests_does_not_keep_a_sync_from_ending(town):
+    for number in range(300):
+        town.write(f"memory/{number}.md", f"note {number}")
+    served = town.start()
+    stop = threading.Event()
+
+    def append():
+        while not stop.wait(0.02):
+            with (town.memory / "busy.md").open("a") as file:
+                file.write("one more heron\n")
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    try:
+        with client(served) as connection:
+            for _ in range(3):
+                began = time.monotonic()
+                assert last_event(connection).failed_files == 0
+                assert time.monotonic() - began < 10
+                assert paths(connection, "heron") == ["memory/busy.md"]
+            passes = len(town.events("complete-sync"))
+            # Under a steady stream the debounce is cut short: the index follows all the same.
+            eventually(lambda: len(town.events("complete-sync")) > passes + 1)
+    finally:
+        stop.set()
+        writer.join()
+
+
+@pytest.mark.slow
+def test_a_storm_of_ten_thousand_files_in_new_folders_is_found_in_few_passes(town, served):
+    before = len(town.events("complete-sync"))
+    for number in range(10_000):
+        town.write(f"memory/storm/{number % 200}/{number % 7}/note-{number}.md", f"kestrel number{number}x\n")
+    with client(served) as connection:
+        eventually(
+            lambda: connection.status(timeout=30).index.pending_files == 0 and paths(connection, "number9999x"), 100
+        )
+        for number in (0, 1, 777, 5000, 9999):
+            assert len(paths(connection, f"number{number}x")) == 1, number
+        eventually(lambda: not connection.status(timeout=30).index.dirty)
+    assert len(town.events("complete-sync")) - before < 30

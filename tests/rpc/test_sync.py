@@ -375,7 +375,7 @@ async def test_a_run_goes_on_when_its_follower_leaves(serve, home, hold):
     assert ended["indexed"] == 20
 
 
-async def test_a_run_that_is_being_stopped_takes_no_joiner_with_it(serve, home, hold):
+async def test_a_run_that_is_being_stopped_takes_no_joiner_with_it(serve, home, hold, monkeypatch):
     home.many(20)
     running = await serve()
     held = hold(running, at=5)
@@ -385,8 +385,16 @@ async def test_a_run_that_is_being_stopped_takes_no_joiner_with_it(serve, home, 
     leaver.cancel()
     run = running.memory().coordinator.active
     await eventually(lambda: run.stop_asked)
+    coordinator, asked = running.memory().coordinator, asyncio.Event()
+    request = coordinator.request
+
+    async def noted(*args):
+        asked.set()
+        return await request(*args)
+
+    monkeypatch.setattr(coordinator, "request", noted)
     late = follow(running)
-    await asyncio.sleep(0)
+    await asked.wait()
     held.release()
     events = await rest(late)
     check_stream(events)

@@ -1,0 +1,82 @@
+import asyncio
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from memoryd_server.backend.board import StateBoard
+from memoryd_server.backend.coordinator import SyncCoordinator
+from memoryd_server.errors import SyncCancelled
+from memoryd_server.index.progress import SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.index.sync import Clock
+
+
+class FakeEngine:
+    """Runs as long as the test wants: each pass waits for `go`, unless the test lets all of them pass.
+
+    `fails` is raised by the next pass; `scripts` are called with the observer, one a pass.
+    """
+
+    rebuild_due = False
+
+    def __init__(self):
+        self.modes = []
+        self.began = threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+        self.free = False
+        self.fails = None
+        self.scripts = []
+
+    def run(self, mode, observer, should_stop):
+        self.modes.append(mode)
+        number = len(self.modes)
+        self.began.release()
+        observer.progress(SyncProgress(phase=SyncPhase.INDEXING, completed_files=number, total_files=10))
+        while not self.free and not self.go.acquire(timeout=0.01):
+            if should_stop():
+                raise SyncCancelled("stopped")
+        if self.scripts:
+            self.scripts.pop(0)(observer)
+        if self.fails is not None:
+            failure, self.fails = self.fails, None
+            raise failure
+        observer.committed(number)
+        return SyncOutcome(revision=number, files=3, indexed_files=1, changed=True)
+
+
+class Bench:
+    """A coordinator over a fake engine."""
+
+    def __init__(self):
+        self.engine = FakeEngine()
+        self.board = StateBoard()
+        self.ended = []
+        self.writer_thread = ThreadPoolExecutor(1)
+        ids = itertools.count(1)
+        self.coordinator = SyncCoordinator(
+            self.engine,
+            self.board,
+            self.writer_thread,
+            clock=Clock(),
+            new_id=lambda: f"run-{next(ids)}",
+            on_end=self.ended.append,
+        )
+
+    async def pass_begun(self):
+        """Waits until a pass has begun."""
+        assert await asyncio.get_running_loop().run_in_executor(None, self.engine.began.acquire, True, 10)
+        # What it told before is delivered in order, so one turn of the loop is enough.
+        await asyncio.sleep(0)
+
+    def let_a_pass_end(self):
+        self.engine.go.release()
+
+
+@pytest.fixture
+async def bench():
+    bench = Bench()
+    yield bench
+    bench.engine.free = True
+    await bench.coordinator.stop()
+    bench.writer_thread.shutdown()

@@ -1,0 +1,180 @@
+"""Events become passes: one for a burst, some for a stream, and one even when no event comes."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+
+from memoryd_server.backend.background import MOST_DEBOUNCES, BackgroundSync
+from memoryd_server.backend.config import SyncConfig
+from memoryd_server.backend.sync_run import SyncTrigger
+from memoryd_server.errors import IndexUnavailable
+
+DEBOUNCE = 0.05
+
+
+def config(**changes):
+    given = {
+        "on_session_start": False,
+        "on_search": False,
+        "watch": True,
+        "poll": False,
+        "poll_seconds": 1.0,
+        "debounce_seconds": DEBOUNCE,
+        "interval_seconds": 0.0,
+        "reconcile_seconds": 3600.0,
+        "files_per_transaction": 100,
+        "max_file_bytes": 1_000_000,
+    }
+    return SyncConfig(**{**given, **changes})
+
+
+class FakeWatcher:
+    def __init__(self, on_change):
+        self.on_change = on_change
+        self.checks, self.stopped, self.broken = 0, False, False
+
+    def start(self):
+        pass
+
+    def stop(self):
+        self.stopped = True
+
+    def check(self):
+        self.checks += 1
+        if self.broken:
+            raise OSError("beyond repair")
+
+    def status(self):
+        return ()
+
+
+@pytest.fixture
+async def watch(bench):
+    """Starts background syncs whose first one has ended; `compare` says what a look at the disk finds."""
+    bench.engine.free = True
+    started = []
+    threads = ThreadPoolExecutor(2)
+
+    async def watch(*, differs=lambda: False, **changes):
+        bench.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(worth_a_run=differs()))
+        watchers = []
+
+        def make(on_change):
+            watchers.append(FakeWatcher(on_change))
+            return watchers[-1]
+
+        background = BackgroundSync(
+            config(**changes), bench.engine, bench.coordinator, bench.board, make_watcher=make, threads=threads
+        )
+        await background.start()
+        started.append(background)
+        await passes(bench, 1)
+        return background, watchers[0] if watchers else None
+
+    yield watch
+    for background in started:
+        await background.stop()
+    threads.shutdown()
+
+
+async def passes(bench, count):
+    async with asyncio.timeout(10):
+        while len(bench.ended) < count:
+            await bench.board.next_change()
+            await asyncio.sleep(0)
+
+
+def triggers(bench):
+    return [run.trigger for run in bench.ended]
+
+
+async def test_the_first_sync_needs_no_event(bench, watch):
+    await watch()
+    assert triggers(bench) == [SyncTrigger.STARTUP]
+
+
+async def test_a_burst_of_events_from_other_threads_is_one_pass(bench, watch):
+    _, watcher = await watch()
+    loop = asyncio.get_running_loop()
+    await asyncio.gather(*(loop.run_in_executor(None, watcher.on_change) for _ in range(500)))
+    await passes(bench, 2)
+    await asyncio.sleep(3 * DEBOUNCE)
+    assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
+
+
+async def test_a_steady_stream_of_events_is_synced_all_the_same(bench, watch):
+    _, watcher = await watch()
+    began = asyncio.get_running_loop().time()
+    while len(bench.ended) < 3:
+        watcher.on_change()
+        await asyncio.sleep(DEBOUNCE / 5)
+        assert asyncio.get_running_loop().time() - began < 20 * MOST_DEBOUNCES * DEBOUNCE
+    assert triggers(bench)[1:3] == [SyncTrigger.WATCH] * 2
+
+
+async def test_an_event_during_a_run_is_followed_by_another(bench, watch):
+    _, watcher = await watch()
+    bench.engine.free = False
+    run = await bench.coordinator.request(SyncTrigger.MANUAL)
+    bench.engine.began = type(bench.engine.began)(0)
+    await asyncio.sleep(0.02)
+    watcher.on_change()
+    await asyncio.sleep(2 * DEBOUNCE)
+    assert not run.finished.is_set()
+    bench.engine.free = True
+    await passes(bench, 3)
+    assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.MANUAL, SyncTrigger.WATCH]
+
+
+async def test_a_reconcile_pass_syncs_what_no_event_told_of(bench, watch):
+    found = iter([False, True, *[False] * 1000])
+    await watch(differs=lambda: next(found), watch=False, reconcile_seconds=0.02)
+    await passes(bench, 2)
+    await asyncio.sleep(0.1)
+    assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.RECONCILE]
+
+
+async def test_a_watcher_beyond_repair_does_not_end_the_reconciling(bench, watch):
+    found = iter([False, False, True, *[False] * 1000])
+    _, watcher = await watch(differs=lambda: next(found), reconcile_seconds=0.02)
+    watcher.broken = True
+    await passes(bench, 2)
+    assert watcher.checks >= 2
+    assert triggers(bench)[-1] is SyncTrigger.RECONCILE
+
+
+async def test_an_index_that_cannot_be_compared_is_synced(bench, watch):
+    def fails():
+        raise IndexUnavailable("damaged")
+
+    await watch(differs=fails, watch=False, reconcile_seconds=0.02)
+    await passes(bench, 3)
+    assert triggers(bench)[1:3] == [SyncTrigger.RECONCILE] * 2
+
+
+async def test_an_interval_syncs_without_a_look(bench, watch):
+    await watch(watch=False, interval_seconds=0.02)
+    await passes(bench, 3)
+    assert triggers(bench)[1:3] == [SyncTrigger.INTERVAL] * 2
+
+
+async def test_a_sync_asked_for_soon_is_not_started_twice(bench, watch):
+    background, _ = await watch()
+    for _ in range(5):
+        background.sync_soon(SyncTrigger.SEARCH)
+    await passes(bench, 2)
+    await asyncio.sleep(0.02)
+    assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.SEARCH]
+
+
+async def test_nothing_starts_after_the_stop(bench, watch):
+    background, watcher = await watch(reconcile_seconds=0.02, differs=lambda: False)
+    watcher.on_change()
+    await background.stop()
+    assert watcher.stopped
+    before = len(bench.ended)
+    watcher.on_change()
+    await asyncio.sleep(0.02)
+    assert len(bench.ended) == before

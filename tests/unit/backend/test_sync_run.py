@@ -1,0 +1,169 @@
+"""Followers of a run miss no kept event, see the latest snapshot, and hear how it ended, whenever they come."""
+
+import asyncio
+import contextlib
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memoryd_server.backend.sync_run import Completed, Heartbeat, Progressed, Started, SyncRun, SyncTrigger
+from memoryd_server.errors import DiskFull
+from memoryd_server.index.progress import SyncMode, SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.model import FileFailure, Source
+
+LONG = 60.0
+
+
+def new_run():
+    steps = itertools.count(1)
+    return SyncRun("id", SyncMode.INCREMENTAL, SyncTrigger.MANUAL, now_ns=lambda: next(steps), monotonic=lambda: 0.0)
+
+
+def failure(number):
+    return FileFailure(f"memory/{number}.md", Source.MEMORY, "no")
+
+
+def snapshot(number):
+    return SyncProgress(phase=SyncPhase.INDEXING, completed_files=number, total_files=100)
+
+
+async def all_events(run, after=0, heartbeat=LONG):
+    return [event async for event in run.follow(after, heartbeat)]
+
+
+def kinds(events):
+    return [type(event.body).__name__ for event in events]
+
+
+async def test_a_late_follower_sees_every_kept_event_and_the_last_snapshot():
+    run = new_run()
+    run.started(7)
+    for number in range(50):
+        run.progressed(snapshot(number))
+        run.file_failed(failure(number))
+    run.progressed(snapshot(99))
+    run.completed(SyncOutcome(8))
+    events = await all_events(run)
+    assert kinds(events) == ["Started", *["FileFailure"] * 50, "Progressed", "Completed"]
+    assert events[-2].body.progress.completed_files == 99
+    assert isinstance(events[0].body, Started)
+    assert isinstance(events[-1].body, Completed)
+
+
+async def test_sequences_rise_and_a_cursor_gives_what_came_after():
+    run = new_run()
+    run.started(0)
+    for number in range(5):
+        run.file_failed(failure(number))
+    run.completed(SyncOutcome(1))
+    events = await all_events(run)
+    sequences = [event.sequence for event in events]
+    assert sequences == sorted(set(sequences))
+    for place, event in enumerate(events[:-1]):
+        assert await all_events(run, after=event.sequence) == events[place + 1 :]
+    assert await all_events(run, after=events[-1].sequence) == events[-1:], "the end is told in any case"
+
+
+async def test_a_slow_follower_misses_snapshots_and_nothing_else():
+    run = new_run()
+    run.started(0)
+    seen = []
+    follower = run.follow(0, LONG)
+    seen.append(await anext(follower))
+    for number in range(1000):
+        run.progressed(snapshot(number))
+        if number % 100 == 0:
+            run.file_failed(failure(number))
+    run.completed(SyncOutcome(1))
+    seen += [event async for event in follower]
+    assert kinds(seen).count("FileFailure") == 10
+    assert kinds(seen).count("Progressed") == 1
+    assert kinds(seen)[-1] == "Completed"
+
+
+async def test_a_follower_that_keeps_up_sees_each_snapshot():
+    run = new_run()
+    run.started(0)
+    follower = run.follow(0, LONG)
+    assert isinstance((await anext(follower)).body, Started)
+    for number in range(5):
+        waiting = asyncio.ensure_future(anext(follower))
+        await asyncio.sleep(0)
+        run.progressed(snapshot(number))
+        assert (await waiting).body.progress.completed_files == number
+    run.completed(SyncOutcome(1))
+    assert kinds([event async for event in follower]) == ["Completed"]
+
+
+async def test_a_failure_is_raised_after_the_events():
+    run = new_run()
+    run.started(0)
+    run.file_failed(failure(1))
+    run.failed(DiskFull("full"))
+    follower = run.follow(0, LONG)
+    seen = [await anext(follower) for _ in range(2)]
+    with pytest.raises(DiskFull, match="full"):
+        await anext(follower)
+    assert kinds(seen) == ["Started", "FileFailure"]
+    assert run.outcome is None
+
+
+async def test_every_follower_hears_of_the_failure():
+    run = new_run()
+    run.started(0)
+    followers = [asyncio.ensure_future(all_events(run)) for _ in range(5)]
+    await asyncio.sleep(0)
+    run.failed(DiskFull("full"))
+    assert all(isinstance(e, DiskFull) for e in await asyncio.gather(*followers, return_exceptions=True))
+
+
+async def test_a_quiet_run_beats_and_the_beats_move_no_cursor():
+    run = new_run()
+    run.started(0)
+    follower = run.follow(0, 0.001)
+    first = await anext(follower)
+    beats = [await anext(follower) for _ in range(3)]
+    assert {type(beat.body) for beat in beats} == {Heartbeat}
+    assert {beat.sequence for beat in beats} == {first.sequence}
+    run.completed(SyncOutcome(1))
+    assert kinds([event async for event in follower])[-1] == "Completed"
+
+
+async def test_a_follower_that_leaves_stops_nobody():
+    run = new_run()
+    run.started(0)
+    leaving, staying = run.follow(0, LONG), run.follow(0, LONG)
+    await anext(leaving)
+    await anext(staying)
+    waiting = asyncio.ensure_future(anext(leaving))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+    run.completed(SyncOutcome(1))
+    assert kinds([event async for event in staying]) == ["Completed"]
+
+
+@given(st.lists(st.sampled_from("pfy"), max_size=60), st.integers(0, 1))
+def test_whatever_happens_between_no_kept_event_is_missed_doubled_or_out_of_order(steps, after):
+    async def scenario():
+        run = new_run()
+        run.started(0)
+        seen = asyncio.ensure_future(all_events(run, after))
+        for number, step in enumerate(steps):
+            if step == "p":
+                run.progressed(snapshot(number))
+            elif step == "f":
+                run.file_failed(failure(number))
+            else:
+                await asyncio.sleep(0)
+        run.completed(SyncOutcome(1))
+        events = await seen
+        kept = [e for e in events if not isinstance(e.body, Progressed)]
+        assert kept == [e for e in run._kept if e.sequence > after]
+        sequences = [event.sequence for event in events]
+        assert sequences == sorted(set(sequences))
+
+    asyncio.run(scenario())

@@ -107,11 +107,11 @@ class Daemon:
 async def run(settings: ResolvedSettings, log: Log, on_ready: Callable[[list[str]], None]) -> None:
     """Runs the daemon until SIGTERM or SIGINT; a second one ends it at once."""
     daemon = Daemon(settings, log)
-    on_ready(await daemon.start())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_or_die, stop, number)
+    on_ready(await daemon.start())
     await stop.wait()
     await daemon.stop()
 

@@ -117,8 +117,10 @@ class SyncEngine:
         state = self.compare()
         full = mode is SyncMode.FULL or self._store.needs_rebuild
         files = state.discovery.files if full else state.plan.to_read
-        chunks = sum(self._preparer.count_chunks(file)[0] for file in files)
-        return SyncEstimate(len(files), len(state.plan.removed), chunks, cache_misses=0, estimated_tokens=0)
+        known = {} if full else state.rows
+        counts = [self._preparer.count_chunks(file, known.get((file.source, file.path))) for file in files]
+        chunks = [count for count in counts if count is not None]
+        return SyncEstimate(len(chunks), len(state.plan.removed), sum(chunks), cache_misses=0, estimated_tokens=0)
 
 
 class _Beside:

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 def agents_page(agents: AgentDirectory, page: Page) -> memory_service_pb2.ListAgentsResponse:
     """A page of the configured agents."""
-    shown, token = _cut(list(agents.configs().values()), page, lambda config: config.agent_id)
+    shown, token = _cut("agents", list(agents.configs().values()), page, lambda config: config.agent_id)
     return memory_service_pb2.ListAgentsResponse(
         agents=[_agent(agents, config) for config in shown], next_page_token=token
     )
@@ -34,12 +34,12 @@ def _agent(agents: AgentDirectory, config: AgentConfig) -> memory_service_pb2.Ag
 
 def files_page(files: Sequence[ListedFile], page: Page) -> memory_service_pb2.ListFilesResponse:
     """A page of an agent's files."""
-    shown, token = _cut(files, page, lambda file: file.path)
+    shown, token = _cut("files", files, page, lambda file: file.path)
     return memory_service_pb2.ListFilesResponse(files=[conversion.file(f) for f in shown], next_page_token=token)
 
 
-def _cut(items: Sequence[_T], page: Page, key: Callable[[_T], str]) -> tuple[Sequence[_T], str]:
-    after = read_page_token(page.token)
+def _cut(kind: str, items: Sequence[_T], page: Page, key: Callable[[_T], str]) -> tuple[Sequence[_T], str]:
+    after = read_page_token(kind, page.token)
     rest = [item for item in items if key(item) > after] if after else items
     shown = rest[: page.size]
-    return shown, make_page_token(key(shown[-1])) if len(rest) > page.size else ""
+    return shown, make_page_token(kind, key(shown[-1])) if len(rest) > page.size else ""

@@ -26,13 +26,13 @@ def read_cursor(cursor: str) -> tuple[str, int]:
     raise CursorMalformed(f"cursor {cursor!r} is not a cursor of Sync; leave it empty to start anew")
 
 
-def make_page_token(last: str) -> str:
-    """What follows the item named `last`."""
-    return _pack(f"p:{last}")
+def make_page_token(kind: str, last: str) -> str:
+    """What follows the item named `last` in the list of that kind, for example `files`."""
+    return _pack(f"{kind}:{last}")
 
 
-def read_page_token(token: str) -> str:
-    """The item after which a page begins; empty for the first page.
+def read_page_token(kind: str, token: str) -> str:
+    """The item after which a page of that kind of list begins; empty for the first page.
 
     Raises:
         InvalidRequest: it was not made here.
@@ -43,9 +43,9 @@ def read_page_token(token: str) -> str:
         text = _unpack(token)
     except ValueError:
         text = ""
-    if not text.startswith("p:"):
+    if not text.startswith(f"{kind}:"):
         raise InvalidRequest([FieldViolation("page_token", "is not a next_page_token of this list")])
-    return text[2:]
+    return text.removeprefix(f"{kind}:")
 
 
 def _pack(text: str) -> str:

@@ -38,7 +38,7 @@ class LimitsSettings(Block):
     """What one daemon takes on."""
 
     max_concurrent_calls: Annotated[int, Whole(1, 65_536)] = 256
-    """Calls under way at once; more are refused. Calls, 1..65536; default 256."""
+    """Calls under way at once, streams aside; more are refused. Calls, 1..65536; default 256."""
     max_file_bytes: Annotated[int, Whole(1, 2**31 - 1)] = 32 * 2**20
     """The largest file that is indexed or read. Bytes, 1..2147483647; default 33554432."""
     shutdown_grace_seconds: Annotated[float, Real(0, 600)] = 10.0

@@ -1,5 +1,6 @@
 """`kill -9` at any moment loses nothing, doubles nothing and leaves nothing lying about."""
 
+import contextlib
 import random
 import signal
 import time
@@ -79,7 +80,8 @@ def test_a_rebuild_killed_at_any_moment_leaves_the_old_index_answering(town):
                 end(served.process, signal.SIGKILL)
             assert errors == []
             assert 0 not in answers
-            with pytest.raises(MemorydError):
+            # A rebuild that was quicker than the kill has ended by itself.
+            with contextlib.suppress(MemorydError):
                 list(stream)
     served = town.start()
     with client(served) as connection:

@@ -59,7 +59,7 @@ class FilePreparer:
         return self._rows(file, data, stat, content_hash)
 
     def count_chunks(self, file: SourceFile, known: FileRow | None) -> int | None:
-        """How many chunks the file would make; None when its bytes are those of `known`. An unreadable one makes none."""
+        """How many chunks the file would make; None when its bytes are those of `known`. An unreadable file makes 0."""
         try:
             data, _ = read_file(file, self._max_file_bytes)
         except (OSError, MemorydError):

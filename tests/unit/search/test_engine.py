@@ -1,0 +1,160 @@
+"""An answer shows what is there, says what it is less than asked for, and says why it is empty."""
+
+import time
+
+import pytest
+
+from desk import ANALYZER, Desk
+from memoryd_server.errors import DeadlineTooShort, EmbeddingNotConfigured
+from memoryd_server.model import DegradationKind, Source
+from memoryd_server.search.engine import SearchEngine
+from memoryd_server.search.query import EmptyReason, SearchMode, SearchQuery
+
+ALL_THERE = (True, True)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = Desk(tmp_path).open()
+    yield desk
+    desk.close()
+
+
+def ask(desk, text, check=lambda _: ALL_THERE, **changes):
+    engine = SearchEngine(desk.store, ANALYZER, check, sources=[Source.MEMORY], no_vector_reason="no provider")
+    given = {
+        "max_results": 6,
+        "min_score": 0.35,
+        "min_score_is_strict": False,
+        "sources": (Source.MEMORY,),
+        "mode": SearchMode.UNSPECIFIED,
+        "max_snippet_chars": 700,
+        "citations": False,
+        "max_total_chars": None,
+        "deadline": time.monotonic() + 30,
+    }
+    return engine.search(SearchQuery(text=text, **{**given, **changes}))
+
+
+def shelf(desk, texts):
+    for path, text in texts.items():
+        desk.write(f"memory/{path}.md", text)
+    desk.sync()
+    return desk
+
+
+def birds(desk, count=10):
+    return shelf(desk, {f"{n}": f"heron {'filler ' * 5 * n}" for n in range(1, count + 1)})
+
+
+def shown(answer):
+    return [hit.path for hit in answer.hits]
+
+
+def test_hits_stand_in_the_order_of_their_ranks(desk):
+    answer = ask(shelf(birds(desk), {"other": "kestrel " * 50}), "heron")
+    assert shown(answer) == [f"memory/{n}.md" for n in range(1, 7)]
+    assert [hit.keyword_rank for hit in answer.hits] == [1, 2, 3, 4, 5, 6]
+    scores = [hit.score for hit in answer.hits]
+    assert scores == sorted(set(scores), reverse=True)
+    assert answer.revision == desk.revision()
+    assert (answer.indexed_files, answer.keyword_candidates) == (11, 10)
+
+
+def test_a_single_exact_word_is_found_at_the_default_bar(desk):
+    answer = ask(shelf(desk, {"a": "the ticket is ABC9931", "b": "something else"}), "ABC9931")
+    assert shown(answer) == ["memory/a.md"]
+    assert answer.hits[0].score == 1.0
+
+
+def check_empty(answer, reason, words):
+    assert answer.hits == ()
+    assert answer.empty_reason is reason
+    assert words in answer.empty_explanation
+
+
+def test_an_empty_index_says_so(desk):
+    check_empty(ask(desk, "heron"), EmptyReason.EMPTY_INDEX, "Sync")
+
+
+def test_words_that_stand_nowhere_say_so(desk):
+    check_empty(ask(birds(desk), "unheard"), EmptyReason.NO_MATCH, "no word of the query")
+
+
+def test_hits_below_a_strict_bar_are_counted(desk):
+    birds(desk)
+    answer = ask(desk, "heron", min_score=1.0, min_score_is_strict=True)
+    assert len(answer.hits) == 1
+    assert answer.dropped_by_min_score == 9
+
+
+def test_files_that_are_gone_are_not_shown_and_take_no_others_place(desk):
+    gone = {f"memory/{n}.md" for n in range(1, 6)}
+    answer = ask(birds(desk), "heron", lambda row: (row.path not in gone, row.path not in gone))
+    assert shown(answer) == [f"memory/{n}.md" for n in range(6, 11)]
+    assert answer.stale
+
+
+def test_an_answer_whose_files_are_all_gone_says_so(desk):
+    check_empty(ask(birds(desk), "heron", lambda _: (False, False)), EmptyReason.FILES_GONE, "10 hits")
+
+
+def test_a_hit_whose_file_has_changed_makes_the_answer_stale(desk):
+    answer = ask(birds(desk), "heron", lambda _: (True, False))
+    assert answer.stale
+    assert len(answer.hits) == 6
+
+
+def test_the_vector_leg_alone_is_refused_with_the_reason(desk):
+    with pytest.raises(EmbeddingNotConfigured, match="no provider"):
+        ask(desk, "heron", mode=SearchMode.VECTOR)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({}, []),
+        ({"mode": SearchMode.KEYWORD}, []),
+        ({"mode": SearchMode.HYBRID}, [DegradationKind.VECTOR_LEG_SKIPPED]),
+        ({"sources": (Source.MEMORY, Source.SESSIONS)}, [DegradationKind.SOURCE_SKIPPED]),
+        ({"sources": (Source.SESSIONS,)}, [DegradationKind.SOURCE_SKIPPED]),
+    ],
+)
+def test_what_was_asked_for_and_not_done_is_named(desk, changes, kinds):
+    answer = ask(birds(desk), "heron", **changes)
+    assert [d.kind for d in answer.degradations] == kinds
+    assert answer.served_mode is SearchMode.KEYWORD
+    assert [leg.ran for leg in answer.legs] == [True, False]
+
+
+def test_a_source_that_is_not_indexed_gives_nothing(desk):
+    assert shown(ask(birds(desk), "heron", sources=(Source.SESSIONS,))) == []
+
+
+def test_a_citation_names_the_chunk_and_follows_the_snippet(desk):
+    (hit,) = ask(shelf(desk, {"a": "one\ntwo\nheron"}), "heron", citations=True).hits
+    assert hit.snippet == "one\ntwo\nheron\n\nSource: memory/a.md#L1-L3"
+
+
+def test_the_lines_of_a_hit_are_those_of_the_file(desk):
+    text = "---\ntitle: t\n---\n" + "".join(f"line {n}\n" for n in range(500)) + "the heron\n"
+    (hit,) = ask(shelf(desk, {"a": text}), "heron", max_snippet_chars=80).hits
+    lines = text.split("\n")
+    assert hit.snippet == "\n".join(lines[hit.snippet_start_line - 1 : hit.snippet_end_line])
+    assert hit.start_line <= hit.snippet_start_line <= hit.snippet_end_line <= hit.end_line
+    assert lines.index("the heron") + 1 in range(hit.snippet_start_line, hit.snippet_end_line + 1)
+
+
+def test_a_budget_holds_over_all_snippets(desk):
+    answer = ask(birds(desk), "heron", max_total_chars=100)
+    assert sum(len(hit.snippet) for hit in answer.hits) <= 100
+    assert len(answer.hits) < 6
+
+
+def test_a_deadline_that_has_passed_ends_a_long_search(desk):
+    desk.write("memory/a.md", "\n\n".join(f"heron kestrel{n} stork{n % 7}" for n in range(60_000)))
+    desk.sync()
+    query = " ".join(["heron", *[f"stork{n}" for n in range(7)]])
+    with pytest.raises(DeadlineTooShort):
+        ask(desk, query, deadline=time.monotonic() - 1)
+    assert len(ask(desk, query).hits) == 6

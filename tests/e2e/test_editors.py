@@ -142,6 +142,7 @@ def test_a_change_is_found_without_a_watcher_within_the_reconcile_interval(town)
 def test_a_file_that_never_rests_does_not_keep_a_sync_from_ending(town):
     for number in range(300):
         town.write(f"memory/{number}.md", f"note {number}")
+    town.write("memory/busy.md", "the first heron\n")
     served = town.start()
     stop = threading.Event()
 

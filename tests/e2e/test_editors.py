@@ -8,6 +8,7 @@ import time
 import pytest
 
 from e2e.town import client, eventually, last_event, paths
+from memoryd.messages import FILE_STATE_GONE
 
 
 @pytest.fixture
@@ -26,6 +27,8 @@ def check_found(served, found, *, gone=()):
             eventually(lambda q=query, e=expected: sorted(paths(connection, q)) == e)
         for query in gone:
             eventually(lambda q=query: paths(connection, q) == [])
+        # A search hides what is gone at once; the index lets go of it with the next sync.
+        eventually(lambda: FILE_STATE_GONE not in [file.state for file in connection.list_files().files])
         files = [file.path for file in connection.list_files().files]
     assert [path for path in files if not path.endswith(".md") or "/." in path] == []
     return files

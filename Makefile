@@ -89,7 +89,7 @@ endif
 
 .PHONY: bench
 bench: setup ## Runs the benchmarks; results are JSON under benchmarks/results
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/keyword_path.py
 
 ## The contract
 

@@ -16,6 +16,9 @@ from memoryd_server.sources import WatchedRoot, Watcher
 # Under a steady stream of events a sync starts after this many debounces all the same.
 MOST_DEBOUNCES = 5
 
+# Searches start no other sync for so long after one has failed, on a full disk for example.
+RETRY_SECONDS = 10.0
+
 
 class BackgroundSync:
     """Keeps one agent's index fresh until it is stopped.
@@ -70,8 +73,8 @@ class BackgroundSync:
         return () if self._watcher is None else self._watcher.status()
 
     def sync_soon(self, trigger: SyncTrigger) -> None:
-        """Starts a sync unless one is under way, and does not wait for it."""
-        if self._coordinator.active is None:
+        """Starts a sync unless one is under way or has just failed, and does not wait for it."""
+        if self._coordinator.active is None and self._coordinator.seconds_since_failure() > RETRY_SECONDS:
             self._spawn(self._sync(trigger))
 
     def note_change(self) -> None:

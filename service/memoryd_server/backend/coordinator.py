@@ -1,6 +1,7 @@
 """Starts, joins and remembers an agent's sync runs. At most one runs at a time, on the agent's writer thread."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -50,6 +51,7 @@ class SyncCoordinator:
         self._passes = 0
         self._asked_again = False
         self.active: SyncRun | None = None
+        self._failed_at: float | None = None
         self.last_error: MemorydError | None = None
 
     async def request(self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL) -> SyncRun:
@@ -91,6 +93,10 @@ class SyncCoordinator:
         """A run that nothing carries out yet."""
         return SyncRun(self._new_id(), mode, trigger, now_ns=self._clock.now_ns, monotonic=self._clock.monotonic)
 
+    def seconds_since_failure(self) -> float:
+        """Time since the last run failed, if none has completed since; else infinite."""
+        return math.inf if self._failed_at is None else self._clock.monotonic() - self._failed_at
+
     def find(self, sync_id: str) -> SyncRun | None:
         """The run of this id, as long as it is remembered."""
         runs = [self.active, *self._past]
@@ -109,6 +115,7 @@ class SyncCoordinator:
         try:
             outcome = await self._passes_of(run)
             self.last_error = None
+            self._failed_at = None
             self._board.update(pending_files=0, revision=outcome.revision, files=outcome.files)
             self._ended(run)
             run.completed(outcome)
@@ -124,6 +131,7 @@ class SyncCoordinator:
         self._on_end(run)
 
     def _failed(self, run: SyncRun, error: MemorydError) -> None:
+        self._failed_at = self._clock.monotonic()
         self._board.update(dirty=True)
         self._ended(run)
         run.failed(error)

@@ -56,11 +56,12 @@ class Application:
         self._progress = replace(self._progress, total_files=len(plan.to_read))
         for failure in plan.failures:
             self._failed(failure)
-        self._remove(plan.removed)
         for file in plan.to_read:
             self._stop_if_asked()
             self._take(file, rows.get((file.source, file.path)))
         self._commit()
+        # Last, so that the notes of a folder that was moved are never all missing.
+        self._remove(plan.removed)
         self._tell(force=True)
         return self._outcome
 

@@ -8,7 +8,6 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import FileFailure, Source, SourceFile
@@ -31,7 +30,7 @@ def discover(roots: Roots) -> Discovery:
     What vanishes while it looks is left out without a word.
     """
     scan = _Scan()
-    if Path(roots.base()).is_dir():
+    if os.path.isdir(roots.base()):  # noqa: PTH112 -- Path.is_dir raises where a parent cannot be entered
         _scan_workspace(roots, scan)
     else:
         scan.issues.append(f"workspace {roots.base()} does not exist or is not a folder")

@@ -7,7 +7,7 @@ import apsw
 
 from memoryd_server.index.connection import scalar
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 TOKENIZER = "ascii tokenchars '_'"
 
@@ -26,6 +26,7 @@ _TABLES = (
         inode INTEGER NOT NULL,
         chunk_count INTEGER NOT NULL,
         metadata TEXT,
+        language TEXT NOT NULL DEFAULT '',
         error TEXT,
         UNIQUE(source, path))""",
     """CREATE TABLE chunks(
@@ -37,6 +38,7 @@ _TABLES = (
         breadcrumb TEXT NOT NULL,
         text TEXT NOT NULL)""",
     "CREATE INDEX chunks_by_file ON chunks(file_id)",
+    "CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
     f"""CREATE VIRTUAL TABLE keyword USING fts5(
         body, context, content='', contentless_delete=1, detail=full, tokenize="{TOKENIZER}")""",
 )

@@ -84,6 +84,8 @@ class IndexStore:
     def _open_or_create(self) -> apsw.Connection:
         connection = open_writer(self.path)
         try:
+            if schema.user_version(connection) < schema.SCHEMA_VERSION and not schema.is_empty(connection):
+                connection = self._begun_anew(connection)
             if schema.is_empty(connection):
                 with transaction(connection):
                     schema.create(connection, self._identity, revision=0)
@@ -92,6 +94,12 @@ class IndexStore:
             connection.close()
             raise
         return connection
+
+    def _begun_anew(self, connection: apsw.Connection) -> apsw.Connection:
+        """An empty file in the place of one of an older schema: the index is derived, and the next sync fills it."""
+        connection.close()
+        swap.remove_database(self.path)
+        return open_writer(self.path)
 
     def _check_version(self, connection: apsw.Connection) -> None:
         version = schema.user_version(connection)

@@ -104,6 +104,9 @@ class IndexWriter:
         self._connection.execute(
             "DELETE FROM keyword WHERE rowid IN (SELECT id FROM chunks WHERE file_id = ?)", (file_id,)
         )
+        self._connection.execute(
+            "DELETE FROM vectors WHERE chunk_id IN (SELECT id FROM chunks WHERE file_id = ?)", (file_id,)
+        )
         self._connection.execute("DELETE FROM chunks WHERE file_id = ?", (file_id,))
         self._connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
 

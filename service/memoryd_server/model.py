@@ -77,6 +77,7 @@ class DegradationKind(StrEnum):
     SOURCE_SKIPPED = "SOURCE_SKIPPED"
     DEADLINE_CUT = "DEADLINE_CUT"
     WATCHER_IMPAIRED = "WATCHER_IMPAIRED"
+    VECTORS_PENDING = "VECTORS_PENDING"
 
 
 @dataclass(frozen=True, slots=True)

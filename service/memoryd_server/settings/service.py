@@ -70,6 +70,15 @@ class WatcherSettings(Block):
     """Time between two looks when polling. Seconds, 0.1..3600; default 2."""
 
 
+class LocalModelSettings(Block):
+    """The model that runs on this machine, shared by all agents that use it."""
+
+    threads: Annotated[int, Whole(0, 256)] = 0
+    """Threads of the model; 0 means as many as there are cores. Threads, 0..256; default 0."""
+    idle_seconds: Annotated[float, Real(1, 86_400)] = 600.0
+    """Time without use after which the model is unloaded. Seconds, 1..86400; default 600."""
+
+
 class ServiceSettings(Block):
     """The daemon itself. In this block alone stand memoryd's own keys."""
 
@@ -87,6 +96,20 @@ class ServiceSettings(Block):
     """Time between two comparisons of all files with the index, watcher or not. Seconds, 1..3600; default 60."""
     watcher: WatcherSettings = WatcherSettings()
     """Watcher."""
+    decay_floor: Annotated[float, Real(0, 1)] = 0.5
+    """The least share of its score that temporal decay leaves a hit; 0 is the reference's behaviour. Share, 0..1;
+    default 0.5."""
+    abstain_below: Annotated[float, Real(0, 1)] = 0.0
+    """Coverage of the question below which a search returns nothing and says so; 0 means never. Share, 0..1;
+    default 0."""
+    confirm_above_tokens: Annotated[int, Whole(0)] = 2_000_000
+    """Tokens to embed with a remote provider above which a sync waits for `Sync(FULL)`; 0 means never. Tokens, at least
+    0; default 2000000."""
+    vector_memory_bytes: Annotated[int, Whole(0)] = 512 * 2**20
+    """Memory for the vectors of all agents in use; beyond it they are read from disk. Bytes, at least 0; default
+    536870912."""
+    local: LocalModelSettings = LocalModelSettings()
+    """The local model."""
     files_per_transaction: Annotated[int, Whole(1, 10_000)] = 100
     """Whole files that one transaction of a sync writes. Files, 1..10000; default 100."""
 

@@ -66,6 +66,7 @@ class DegradationKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEGRADATION_KIND_SOURCE_SKIPPED: _ClassVar[DegradationKind]
     DEGRADATION_KIND_DEADLINE_CUT: _ClassVar[DegradationKind]
     DEGRADATION_KIND_WATCHER_IMPAIRED: _ClassVar[DegradationKind]
+    DEGRADATION_KIND_VECTORS_PENDING: _ClassVar[DegradationKind]
 
 class WatcherMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -112,6 +113,7 @@ DEGRADATION_KIND_INDEX_IMPAIRED: DegradationKind
 DEGRADATION_KIND_SOURCE_SKIPPED: DegradationKind
 DEGRADATION_KIND_DEADLINE_CUT: DegradationKind
 DEGRADATION_KIND_WATCHER_IMPAIRED: DegradationKind
+DEGRADATION_KIND_VECTORS_PENDING: DegradationKind
 WATCHER_MODE_UNSPECIFIED: WatcherMode
 WATCHER_MODE_NATIVE: WatcherMode
 WATCHER_MODE_POLLING: WatcherMode

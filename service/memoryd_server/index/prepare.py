@@ -58,15 +58,15 @@ class FilePreparer:
             return SameBytes(stat)
         return self._rows(file, data, stat, content_hash)
 
-    def count_chunks(self, file: SourceFile, known: FileRow | None) -> int | None:
-        """How many chunks the file would make; None when its bytes are those of `known`. An unreadable file makes 0."""
+    def chunks_of(self, file: SourceFile, known: FileRow | None) -> list[Chunk] | None:
+        """The chunks that the file would make; None when its bytes are those of `known`. An unreadable one makes none."""
         try:
             data, _ = read_file(file, self._max_file_bytes)
         except (OSError, MemorydError):
-            return 0
+            return []
         if known is not None and known.error is None and known.content_hash == hashlib.sha256(data).digest():
             return None
-        return len(self._chunks(split_front_matter(_decode(data)).body, 1))
+        return self._chunks(split_front_matter(_decode(data)).body, 1)
 
     def _rows(self, file: SourceFile, data: bytes, stat: FileStat, content_hash: bytes) -> PreparedFile:
         matter = split_front_matter(_decode(data))

@@ -39,7 +39,10 @@ class SyncProgress:
 
 @dataclass(frozen=True, slots=True)
 class SyncOutcome:
-    """What a run did. `files` is how many the index holds now. Outcomes of passes of one run add up."""
+    """What a run did. `files` is how many the index holds now. Outcomes of passes of one run add up.
+
+    `embedding_reason` says why `pending_embeddings` chunks have no vector; empty when they all have, or want none.
+    """
 
     revision: int
     files: int = 0
@@ -49,6 +52,8 @@ class SyncOutcome:
     failed_files: int = 0
     chunks: int = 0
     cached_chunks: int = 0
+    pending_embeddings: int = 0
+    embedding_reason: str = ""
     changed: bool = False
 
     def followed_by(self, later: "SyncOutcome") -> "SyncOutcome":
@@ -62,6 +67,8 @@ class SyncOutcome:
             failed_files=later.failed_files,
             chunks=self.chunks + later.chunks,
             cached_chunks=self.cached_chunks + later.cached_chunks,
+            pending_embeddings=later.pending_embeddings,
+            embedding_reason=later.embedding_reason,
             changed=self.changed or later.changed,
         )
 

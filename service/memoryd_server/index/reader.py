@@ -11,6 +11,7 @@ from memoryd_server.index import schema
 from memoryd_server.index.connection import scalar, snapshot, translated
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.rows import ChunkRow, FileRow, IndexCounts, KeywordHit
+from memoryd_server.index.vector_rows import VectorRows
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Source
 
@@ -59,6 +60,11 @@ class IndexReader:
     def files(self) -> dict[tuple[Source, str], FileRow]:
         """Every file that the index knows, by source and path."""
         return IndexWriter(self._connection).files()
+
+    @property
+    def vectors(self) -> VectorRows:
+        """The vectors of the same snapshot, to read."""
+        return VectorRows(self._connection, None)
 
     def document_frequencies(self, terms: Iterable[str]) -> Mapping[str, int]:
         """In how many chunks each term stands; absent terms count 0."""

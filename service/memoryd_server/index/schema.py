@@ -78,6 +78,13 @@ def set_meta(connection: apsw.Connection, key: str, value: str | int) -> None:
     connection.execute("INSERT OR REPLACE INTO meta(key, value) VALUES(?, ?)", (key, value))
 
 
+def raise_revision(connection: apsw.Connection) -> int:
+    """Raises the index revision by one, within the caller's transaction; returns it."""
+    revision = int(get_meta(connection, "revision") or 0) + 1
+    set_meta(connection, "revision", revision)
+    return revision
+
+
 def user_version(connection: apsw.Connection) -> int:
     """The schema version that the file was made with."""
     return int(scalar(connection, "PRAGMA user_version"))

@@ -15,6 +15,7 @@ from memoryd_server.index.lock import IndexLock
 from memoryd_server.index.reader import IndexReader, LastCounts, reading
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.schema import BuildIdentity
+from memoryd_server.index.vector_rows import VectorChanges
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Degradation, DegradationKind
 
@@ -28,16 +29,17 @@ _T = TypeVar("_T")
 class IndexStore:
     """The index at `path`, held by this process from `open` to `close`.
 
-    `open`, `writer` and the rebuild belong to the agent's one writer thread; `read` may be used from any thread.
+    `changes` hears of every vector and chunk that comes or goes. `open`, `writer` and the rebuild belong to the agent's one writer thread; `read` may be used from any thread.
     """
 
-    def __init__(self, path: Path, identity: BuildIdentity) -> None:
+    def __init__(self, path: Path, identity: BuildIdentity, changes: VectorChanges | None = None) -> None:
         self._wanted_path = path
         self._identity = identity
         self._lock = IndexLock(path.with_name(path.name + ".lock"))
         self._connection: apsw.Connection | None = None
         self._pool: ReaderPool | None = None
         self._last_counts = LastCounts()
+        self._changes = changes
         self.path = path
         self.needs_rebuild = False
         self.impairments: tuple[Degradation, ...] = ()
@@ -133,7 +135,7 @@ class IndexStore:
     @property
     def writer(self) -> IndexWriter:
         """The rows of the index, for the writer thread."""
-        return IndexWriter(_opened(self._connection))
+        return IndexWriter(_opened(self._connection), self._changes)
 
     @contextmanager
     def read(self, deadline: float | None = None) -> Iterator[IndexReader]:
@@ -174,6 +176,8 @@ class IndexStore:
                 self._commit_swap()
             finally:
                 self._connection = self._open_or_create()
+                if self._changes is not None:
+                    self._changes.reset()
 
     def _commit_swap(self) -> None:
         try:

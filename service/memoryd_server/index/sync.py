@@ -5,18 +5,19 @@ the plan out, whole files a transaction. A rebuild does the same into an empty f
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memoryd_server.index.apply import Application
 from memoryd_server.index.connection import translated
+from memoryd_server.index.embedding import Embedder, Price
 from memoryd_server.index.plan import SyncPlan, make_plan
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.rows import FileRow
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.writer import IndexWriter
-from memoryd_server.model import Source
+from memoryd_server.model import Chunk, Source
 from memoryd_server.sources import Discovery, Roots, discover
 
 
@@ -51,7 +52,9 @@ class SyncEngine:
         *,
         files_per_transaction: int,
         clock: Clock,
+        embedder: Embedder | None = None,
     ) -> None:
+        self._embedder = embedder
         self._store = store
         self._roots = roots
         self._preparer = preparer
@@ -69,9 +72,10 @@ class SyncEngine:
         observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
         with translated():
             if mode is SyncMode.FULL or self._store.needs_rebuild:
-                outcome = self._rebuild(observer, should_stop)
+                outcome = self._rebuild(observer, should_stop, confirmed=mode is SyncMode.FULL)
             else:
                 outcome = self._apply(self._store.writer, observer, should_stop)
+                outcome = self._embed(self._store.writer, observer, outcome, should_stop, confirmed=False)
             self._store.writer.note_sync(self._clock.now_ns() // 1_000_000)
             with self._store.read() as reader:
                 return replace(outcome, files=reader.counts().files)
@@ -88,9 +92,10 @@ class SyncEngine:
         )
         return application.carry_out(make_plan(discover(self._roots), rows), rows)
 
-    def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool]) -> SyncOutcome:
+    def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool], *, confirmed: bool) -> SyncOutcome:
         with self._store.rebuilding() as writer:
             outcome = self._apply(writer, _Beside(observer), should_stop)
+            outcome = self._embed(writer, _Beside(observer), outcome, should_stop, confirmed=confirmed)
             observer.progress(
                 SyncProgress(
                     SyncPhase.SWAPPING, outcome.indexed_files, outcome.indexed_files, outcome.chunks, outcome.chunks
@@ -99,6 +104,27 @@ class SyncEngine:
         revision = self._store.writer.revision()
         observer.committed(revision)
         return replace(outcome, revision=revision, changed=True)
+
+    def _embed(
+        self,
+        writer: IndexWriter,
+        observer: SyncObserver,
+        outcome: SyncOutcome,
+        should_stop: Callable[[], bool],
+        *,
+        confirmed: bool,
+    ) -> SyncOutcome:
+        if self._embedder is None:
+            return outcome
+        done = self._embedder.run(writer, observer, outcome, confirmed=confirmed, should_stop=should_stop)
+        return replace(
+            outcome,
+            revision=writer.revision(),
+            cached_chunks=done.cached,
+            pending_embeddings=done.pending,
+            embedding_reason=done.reason,
+            changed=outcome.changed or done.embedded + done.cached > 0,
+        )
 
     @property
     def rebuild_due(self) -> bool:
@@ -118,9 +144,20 @@ class SyncEngine:
         full = mode is SyncMode.FULL or self._store.needs_rebuild
         files = state.discovery.files if full else state.plan.to_read
         known = {} if full else state.rows
-        counts = [self._preparer.count_chunks(file, known.get((file.source, file.path))) for file in files]
-        chunks = [count for count in counts if count is not None]
-        return SyncEstimate(len(chunks), len(state.plan.removed), sum(chunks), cache_misses=0, estimated_tokens=0)
+        read = (self._preparer.chunks_of(file, known.get((file.source, file.path))) for file in files)
+        made = [chunks for chunks in read if chunks is not None]
+        price = self._price(made, in_index=not full)
+        count = sum(map(len, made))
+        return SyncEstimate(len(made), len(state.plan.removed), count, price.chunks, price.tokens)
+
+    def _price(self, made: Sequence[Sequence[Chunk]], *, in_index: bool) -> Price:
+        if self._embedder is None:
+            return Price()
+        price = sum((self._embedder.price(chunks) for chunks in made if chunks), Price())
+        if in_index:
+            with self._store.read() as reader:
+                price += self._embedder.price_of_index(reader.vectors)
+        return price
 
 
 class _Beside:

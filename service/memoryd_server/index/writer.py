@@ -9,16 +9,27 @@ from memoryd_server.index import schema
 from memoryd_server.index.connection import scalar, transaction
 from memoryd_server.index.plan import stored
 from memoryd_server.index.rows import FileRow, PreparedFile
+from memoryd_server.index.vector_rows import VectorChanges, VectorRows
 from memoryd_server.model import FileStat, Source
 
 _FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
 
 
 class IndexWriter:
-    """The rows of one index file, changed whole files at a time."""
+    """The rows of one index file, changed whole files at a time.
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    `changes` hears of the chunks that go; it is None for a file that nobody reads yet.
+    """
+
+    def __init__(self, connection: apsw.Connection, changes: VectorChanges | None = None) -> None:
         self._connection = connection
+        self._changes = changes
+        self._gone: list[int] = []
+
+    @property
+    def vectors(self) -> VectorRows:
+        """The vectors of the same file."""
+        return VectorRows(self._connection, self._changes)
 
     def files(self) -> dict[tuple[Source, str], FileRow]:
         """Every file that the index knows, by source and path."""
@@ -36,12 +47,16 @@ class IndexWriter:
 
     def write(self, files: Sequence[PreparedFile], removed: Iterable[FileRow] = ()) -> int:
         """Replaces and removes whole files in one transaction; returns the new revision."""
+        self._gone = []
         with transaction(self._connection):
             for row in removed:
                 self._remove(row.id)
             for file in files:
                 self._replace(file)
-            return self._raise_revision()
+            revision = schema.raise_revision(self._connection)
+        if self._changes is not None and self._gone:
+            self._changes.apply({}, self._gone)
+        return revision
 
     def touch(self, rows: Sequence[tuple[FileRow, FileStat]]) -> None:
         """Notes the new stats of files whose bytes have not changed. The revision stays."""
@@ -55,11 +70,6 @@ class IndexWriter:
         """Remembers when a sync run last completed (Unix time in milliseconds)."""
         with transaction(self._connection):
             schema.set_meta(self._connection, "last_sync_ms", completed_at_ms)
-
-    def _raise_revision(self) -> int:
-        revision = self.revision() + 1
-        schema.set_meta(self._connection, "revision", revision)
-        return revision
 
     def _replace(self, file: PreparedFile) -> None:
         known = self._connection.execute(
@@ -104,6 +114,10 @@ class IndexWriter:
         self._connection.execute(
             "DELETE FROM keyword WHERE rowid IN (SELECT id FROM chunks WHERE file_id = ?)", (file_id,)
         )
+        if self._changes is not None:
+            self._gone += [
+                row[0] for row in self._connection.execute("SELECT id FROM chunks WHERE file_id=?", (file_id,))
+            ]
         self._connection.execute(
             "DELETE FROM vectors WHERE chunk_id IN (SELECT id FROM chunks WHERE file_id = ?)", (file_id,)
         )

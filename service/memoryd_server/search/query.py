@@ -1,6 +1,7 @@
 """A question and its answer, as values."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from memoryd_server.model import Degradation, Source
@@ -30,11 +31,12 @@ class EmptyReason(StrEnum):
     NO_MATCH = "NO_MATCH"
     FILTERED_BY_SCORE = "FILTERED_BY_SCORE"
     FILES_GONE = "FILES_GONE"
+    ABSTAINED = "ABSTAINED"
 
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A validated question. `min_score` is strict when the caller set it. `deadline` is in `time.monotonic()`."""
+    """A validated question. `min_score` is strict when the caller set it. `deadline` is in `time.monotonic()`, `now` is aware."""
 
     text: str
     max_results: int
@@ -46,6 +48,7 @@ class SearchQuery:
     citations: bool
     max_total_chars: int | None
     deadline: float
+    now: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,10 @@ class Hit:
     mtime_ns: int
     text_score: float | None = None
     keyword_rank: int | None = None
+    vector_score: float | None = None
+    vector_rank: int | None = None
+    coverage: float | None = None
+    decay: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,8 @@ class SearchAnswer:
     keyword_candidates: int
     dropped_by_min_score: int
     stale: bool
+    vector_candidates: int = 0
+    coverage: float | None = None
     degradations: tuple[Degradation, ...] = ()
     legs: tuple[LegReport, ...] = field(default_factory=tuple)
     empty_reason: EmptyReason | None = None

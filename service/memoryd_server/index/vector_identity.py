@@ -1,0 +1,55 @@
+"""What the vectors of an index were built with. No query ever compares vectors of two identities."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
+
+from memoryd_server.embed import EmbeddingSpec
+from memoryd_server.index.embedding_cache import CacheKey
+
+
+@dataclass(frozen=True, slots=True)
+class VectorIdentity:
+    """Provider, model, endpoint and prefixes; `dimensions` is 0 while the first vector has not told them."""
+
+    provider: str
+    model: str
+    endpoint: str
+    dimensions: int
+    query_prefix: str
+    document_prefix: str
+
+    @classmethod
+    def of(cls, spec: EmbeddingSpec) -> Self:
+        """The identity of what a provider makes."""
+        return cls(
+            spec.provider, spec.model, spec.endpoint, spec.dimensions or 0, spec.query_prefix, spec.document_prefix
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self | None:
+        """What `to_json` wrote; None for anything else."""
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError):
+            return None
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def differences(self, other: Self) -> tuple[tuple[str, str, str], ...]:
+        """(field, this value, the other's) of each field that differs; unknown dimensions differ from none."""
+        mine, theirs = asdict(self), asdict(other)
+        unknown = 0 in (self.dimensions, other.dimensions)
+        return tuple(
+            (name, str(mine[name]), str(theirs[name]))
+            for name in mine
+            if mine[name] != theirs[name] and not (name == "dimensions" and unknown)
+        )
+
+    def cache_key(self) -> CacheKey:
+        """Under which the cache keeps vectors of this identity. The query's prefix does not change a document's vector."""
+        around = json.dumps([self.endpoint, self.document_prefix, self.dimensions])
+        return CacheKey(self.provider, self.model, hashlib.sha256(around.encode()).hexdigest())

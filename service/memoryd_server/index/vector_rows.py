@@ -1,0 +1,80 @@
+"""Vectors beside the chunks that they belong to."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import apsw
+
+from memoryd_server.index import schema
+from memoryd_server.index.connection import scalar, transaction
+
+
+@dataclass(frozen=True, slots=True)
+class UnembeddedChunk:
+    """A chunk that wants a vector."""
+
+    chunk_id: int
+    content_hash: bytes
+    text: str
+
+
+class VectorChanges(Protocol):
+    """Whoever keeps vectors in memory; told after each commit, on the writer thread."""
+
+    def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
+        """These vectors are new, and these chunks are gone."""
+
+    def reset(self) -> None:
+        """Nothing that was known holds any more."""
+
+
+class VectorRows:
+    """The vectors of one index file. `put` and `begin` belong to the writer thread.
+
+    `changes` is None for a file that nobody reads yet, and for one that is only read.
+    """
+
+    def __init__(self, connection: apsw.Connection, changes: VectorChanges | None) -> None:
+        self._connection = connection
+        self._changes = changes
+
+    def identity(self) -> str:
+        """What the vectors were built with, as it was given to `begin`; empty when there never were any."""
+        return str(schema.get_meta(self._connection, "vector_identity") or "")
+
+    def begin(self, identity: str) -> None:
+        """Forgets every vector and notes what the next ones are built with."""
+        with transaction(self._connection):
+            self._connection.execute("DELETE FROM vectors")
+            schema.set_meta(self._connection, "vector_identity", identity)
+        if self._changes is not None:
+            self._changes.reset()
+
+    def put(self, vectors: Mapping[int, bytes]) -> int:
+        """Stores vectors by chunk id in one transaction; returns the new revision."""
+        with transaction(self._connection):
+            self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES(?,?)", list(vectors.items()))
+            revision = schema.raise_revision(self._connection)
+        if self._changes is not None:
+            self._changes.apply(vectors, ())
+        return revision
+
+    def count_chunks(self) -> int:
+        """Chunks, with a vector or without."""
+        return int(scalar(self._connection, "SELECT count(*) FROM chunks"))
+
+    def count_missing(self) -> int:
+        """Chunks without a vector."""
+        return int(
+            scalar(self._connection, "SELECT count(*) FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)")
+        )
+
+    def chunks(self, after: int, limit: int, *, everything: bool) -> list[UnembeddedChunk]:
+        """The next chunks by id that have no vector, or, for another identity, the next chunks whatever they have."""
+        which = "" if everything else " AND id NOT IN (SELECT chunk_id FROM vectors)"
+        rows = self._connection.execute(
+            f"SELECT id, content_hash, text FROM chunks WHERE id > ?{which} ORDER BY id LIMIT ?",  # noqa: S608 -- constants
+            (after, limit),
+        )
+        return [UnembeddedChunk(*row) for row in rows]

@@ -7,6 +7,7 @@ import click
 
 from memoryd_server import __version__
 
+# Verb: module, and the command's name in it where the verb's own would hide a builtin.
 _MODULES: Mapping[str, str] = {
     "serve": "serve",
     "status": "status",
@@ -20,6 +21,7 @@ _MODULES: Mapping[str, str] = {
     "files": "inspect",
     "doctor": "doctor",
     "config": "inspect",
+    "eval": "evaluate:evaluate",
 }
 
 
@@ -32,7 +34,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _MODULES:
             return None
-        command: click.Command = getattr(importlib.import_module(f"memoryd_server.cli.{_MODULES[cmd_name]}"), cmd_name)
+        module, _, name = _MODULES[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"memoryd_server.cli.{module}"), name or cmd_name)
         return command
 
 
@@ -41,7 +44,7 @@ class _Verbs(click.Group):
 def main() -> None:
     """Gives AI agents a memory that lasts: plain Markdown, indexed, searched and read over gRPC.
 
-    Every verb but `serve` calls the daemon that runs, and does the work itself where none does.
+    Every verb but `serve` and `eval` calls the daemon that runs, and does the work itself where none does.
     """
 
 

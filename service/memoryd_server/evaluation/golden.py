@@ -1,0 +1,169 @@
+"""Reads golden sets: questions, and the lines that answer them.
+
+A set is a folder with `queries.jsonl` and the workspaces that its rows name, or a folder of such folders. A row is
+
+    {"id": "…", "workspace": "…", "query": "…", "gold": [["memory/a.md", 5, 7]], "kind": "…", "lang": "…"}
+
+with `dataset` (the folder's name when absent) and `ref_date` (the day on which the question is asked) as it likes.
+Lines count from 1, both ends inclusive. `gold` is empty, or `kind` is `adversarial`, where nothing answers.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from memoryd_server.errors import MemorydError
+from memoryd_server.evaluation.metrics import Gold, Span
+
+_QUERIES = "queries.jsonl"
+_WORDS = ("id", "workspace", "query", "kind", "lang")
+_UNANSWERABLE = "adversarial"
+
+
+class GoldenSetError(MemorydError):
+    """A golden set cannot be used. The message names the file, the line and what is wrong."""
+
+    reason = "INVALID_REQUEST"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One question. `gold` is empty for what nothing answers; `asked_at` is None where the row names no day."""
+
+    query_id: str
+    workspace: Path
+    text: str
+    gold: tuple[Gold, ...]
+    kind: str
+    lang: str
+    dataset: str
+    asked_at: datetime | None
+
+
+def read_golden_set(data: Path) -> tuple[Query, ...]:
+    """Every question of the set, in the order of the files' names and rows.
+
+    Raises:
+        GoldenSetError: nothing is there, or a row is ill-formed.
+    """
+    files = [data / _QUERIES] if (data / _QUERIES).is_file() else sorted(data.glob(f"*/{_QUERIES}"))
+    if not files:
+        raise GoldenSetError(f"{data}: neither it nor a folder in it holds {_QUERIES}")
+    found = tuple(query for file in files for query in _Reader(file).read())
+    if not found:
+        raise GoldenSetError(f"{data}: no question in {', '.join(map(str, files))}")
+    return found
+
+
+class _Reader:
+    """Reads one file of questions, and each file that its gold names once."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._ids: set[str] = set()
+        self._lines: dict[Path, list[str]] = {}
+
+    def read(self) -> Iterator[Query]:
+        try:
+            text = self._file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise GoldenSetError(f"{self._file}: {error}") from error
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                try:
+                    yield self._query(_row(line))
+                except _IllFormed as error:
+                    raise GoldenSetError(f"{self._file}:{number}: {error}") from error
+
+    def _query(self, row: Mapping[str, Any]) -> Query:
+        query_id, workspace_name, text, kind, lang = (_word(row, name) for name in _WORDS)
+        if query_id in self._ids:
+            raise _IllFormed(f"id {query_id!r} stands in an earlier row too")
+        self._ids.add(query_id)
+        workspace = self._file.parent / workspace_name
+        if not workspace.is_dir():
+            raise _IllFormed(f"workspace {workspace_name!r} is not a folder beside the file")
+        spans = _spans(row)
+        dataset = _word(row, "dataset") if "dataset" in row else self._file.resolve().parent.name
+        gold = () if kind == _UNANSWERABLE else tuple(self._gold(workspace, span) for span in spans)
+        return Query(query_id, workspace.resolve(), text, gold, kind, lang, dataset, _asked_at(row))
+
+    def _gold(self, workspace: Path, span: Span) -> Gold:
+        file = workspace / span.path
+        if file not in self._lines:
+            try:
+                self._lines[file] = file.read_text("utf-8").split("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise _IllFormed(f"gold file {span.path!r} cannot be read: {error}") from error
+        lines = self._lines[file]
+        if span.end_line > len(lines):
+            raise _IllFormed(f"gold ends at line {span.end_line} of {span.path!r}, which has {len(lines)}")
+        text = _spoken if file.suffix == ".jsonl" else str
+        return Gold(span, "\n".join(map(text, lines[span.start_line - 1 : span.end_line])))
+
+
+class _IllFormed(Exception):
+    """What is wrong with a row."""
+
+
+def _row(line: str) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise _IllFormed(f"not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise _IllFormed("a row is a JSON object")
+    return row
+
+
+def _word(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise _IllFormed(f"{name!r} must be a string that is not blank, not {json.dumps(value, ensure_ascii=False)}")
+    return value
+
+
+def _spans(row: Mapping[str, Any]) -> list[Span]:
+    gold = row.get("gold")
+    if not isinstance(gold, list):
+        raise _IllFormed("'gold' must be a list of [path, first line, last line]")
+    return [_span(each) for each in gold]
+
+
+def _span(value: object) -> Span:
+    match value:
+        case [str(path), int(start), int(end)] if 1 <= start <= end:
+            return Span(path, start, end)
+    raise _IllFormed(f"'gold' holds {json.dumps(value)}: each must be [path, first line, last line], lines from 1")
+
+
+def _asked_at(row: Mapping[str, Any]) -> datetime | None:
+    """Noon of the day in UTC, which is that day almost everywhere."""
+    value = row.get("ref_date")
+    if value is None:
+        return None
+    try:
+        return datetime.strptime(str(value), "%Y-%m-%d").replace(hour=12, tzinfo=UTC)
+    except ValueError as error:
+        raise _IllFormed(f"'ref_date' must be a day as in 2026-02-03, not {json.dumps(value)}") from error
+
+
+def _spoken(line: str) -> str:
+    """What a transcript's row says; the row itself where it has another form."""
+    match _json(line):
+        case {"message": {"content": str(text)}}:
+            return text
+        case {"message": {"content": [*parts]}}:
+            texts = [part.get("text") for part in parts if isinstance(part, dict)]
+            return " ".join(text for text in texts if isinstance(text, str))
+    return line
+
+
+def _json(line: str) -> object:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

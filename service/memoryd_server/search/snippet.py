@@ -1,13 +1,30 @@
-"""The part of a chunk that answers a query best, in whole lines where they fit. Pure."""
+"""The part of a chunk that answers a query best, in whole lines where they fit. Pure.
+
+The value of a window (retrieval study, keyword leg, section 5): the weight of the distinct terms in it, the weight of its
+best line, some for its length, and some for each matching line that it does not end at, since the answer often follows
+the line that repeats the question. Weights are inverse document frequencies, taken relative to the best line's.
+"""
 
 import bisect
 import itertools
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from types import MappingProxyType
 
 # A line that is longer than a snippet is looked at in pieces of this share of one, so that the match can be shown.
 _PIECES_A_SNIPPET = 4
+# A line above a piece's length may be shown in part where at least this share of a snippet is left for it.
+_ROOM_FOR_A_PART = 0.125
+# The longest word that is looked for across the cut between two pieces, each side.
+_LONGEST_ACROSS = 40
+# What a full window, and a line that follows a matching one, are worth against a line as good as the best.
+_LENGTH = 0.1
+_FOLLOWED = 0.125
+
+_EQUAL: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,40 +38,86 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A line, or a piece of a long one, with its line feed where it has one."""
+    """A line, or a piece of one, with its line feed where it has one. A long line may be shown in part."""
 
     text: str
     line: int
+    long: bool
 
 
 def best_snippet(
-    text: str, start_line: int, terms: Collection[str], words_of: Callable[[str], Collection[str]], max_chars: int
+    text: str,
+    start_line: int,
+    terms: Collection[str],
+    words_of: Callable[[str], Collection[str]],
+    max_chars: int,
+    *,
+    weights: Mapping[str, float] = _EQUAL,
 ) -> Snippet:
-    """The window of at most `max_chars` code points that holds the most distinct terms, of whole lines where they fit.
+    """The window of at most `max_chars` code points that tells most about `terms`, of whole lines where they fit.
 
-    Among equals the earliest that begins at a matching line wins, and a window reaches down as far as it may.
-    `words_of` gives the words of a line in the spelling of `terms`.
+    `weights` gives each term's inverse document frequency, 1.0 where it has none. Among equals the earliest that begins
+    at a matching line wins; a window reaches down as far as it may, then up. `words_of` gives the words of a line in
+    the spelling of `terms`. A prefix is no word: it matches nothing here.
     """
     text = text.replace("\r\n", "\n").rstrip("\r\n")
     if len(text) <= max_chars:
         return Snippet(text, start_line, start_line + text.count("\n"))
     units = list(_units(text, start_line, max_chars))
-    wanted = set(terms)
-    found = [wanted & set(words_of(unit.text)) for unit in units]
-    joined = [_across(units[i], units[i + 1], wanted, words_of) for i in range(len(units) - 1)]
-    first, last = _best_window(units, found, joined, max_chars)
-    shown = "".join(unit.text for unit in units[first : last + 1]).rstrip("\n")
-    return Snippet(cut(shown, max_chars), units[first].line, units[last].line)
+    bits = {term: 1 << at for at, term in enumerate(terms)}
+    found = [_mask(bits, words_of(unit.text)) for unit in units]
+    joined = [_mask(bits, words_of(_across(*pair))) if pair[1].long else 0 for pair in itertools.pairwise(units)]
+    room = _Room(units, max_chars)
+    first, last = _best_window(found, joined, room, _Weigher([weights.get(term, 1.0) for term in bits]))
+    first = room.highest(first, last)
+    return _filled(units, first, last, max_chars)
+
+
+class _Weigher:
+    """The weight of a set of terms, given as bits."""
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        self._weights = weights
+        self._known = {0: 0.0}
+
+    def __call__(self, mask: int) -> float:
+        """The sum of the terms' weights."""
+        known = self._known.get(mask)
+        if known is None:
+            known = self._known[mask] = sum(weight for at, weight in enumerate(self._weights) if mask >> at & 1)
+        return known
+
+
+class _Room:
+    """What fits into a window."""
+
+    def __init__(self, units: Sequence[_Unit], max_chars: int) -> None:
+        self._ends = [0, *itertools.accumulate(len(unit.text) for unit in units)]
+        # The line feed at a window's end is not shown and not counted.
+        self._most = max_chars + 1
+
+    def lowest(self, first: int) -> int:
+        """The last unit of the window that begins at `first`."""
+        return max(first, bisect.bisect_right(self._ends, self._ends[first] + self._most) - 2)
+
+    def highest(self, first: int, last: int) -> int:
+        """The first unit of the window that ends at `last`; `first` or above it."""
+        return min(first, bisect.bisect_left(self._ends, self._ends[last + 1] - self._most))
+
+    def share(self, first: int, last: int) -> float:
+        """How full a window is, 0..1."""
+        return (self._ends[last + 1] - self._ends[first]) / self._most
 
 
 def _units(text: str, start_line: int, max_chars: int) -> Iterator[_Unit]:
+    size = max(1, max_chars // _PIECES_A_SNIPPET)
     for line, content in enumerate(text.split("\n"), start_line):
-        rest = content
-        while len(rest) > max_chars:
-            piece = _piece(rest, max(1, max_chars // _PIECES_A_SNIPPET))
-            yield _Unit(piece, line)
+        rest, long = content, len(content) > size
+        while len(content) > max_chars and len(rest) > size:
+            piece = _piece(rest, size)
+            yield _Unit(piece, line, long)
             rest = rest[len(piece) :]
-        yield _Unit(rest + "\n", line)
+        yield _Unit(rest + "\n", line, long)
 
 
 def _piece(text: str, size: int) -> str:
@@ -62,36 +125,65 @@ def _piece(text: str, size: int) -> str:
     return cut(text, space + 1 if space > 0 else size)
 
 
-def _across(unit: _Unit, following: _Unit, wanted: set[str], words_of: Callable[[str], Collection[str]]) -> set[str]:
-    """The terms that stand across the cut between two pieces of one line."""
-    if unit.line != following.line:
-        return set()
-    apart = {*words_of(unit.text), *words_of(following.text)}
-    return (wanted & set(words_of(unit.text + following.text))) - apart
+def _mask(bits: Mapping[str, int], words: Collection[str]) -> int:
+    mask = 0
+    for word in words:
+        if word in bits:
+            mask |= bits[word]
+    return mask
 
 
-def _best_window(
-    units: Sequence[_Unit], found: Sequence[set[str]], joined: Sequence[set[str]], max_chars: int
-) -> tuple[int, int]:
-    """The first and last unit of the window with the most distinct terms; a window begins at a match, or at the top."""
-    ends = list(itertools.accumulate(len(unit.text) for unit in units))
-    matching = [at for at, terms in enumerate(found) if terms]
-    crossing = [at for at, terms in enumerate(joined) if terms]
-    best, best_value = (0, _reach(ends, 0, max_chars)), 0
-    for first in sorted({*matching, *crossing}):
-        last = _reach(ends, first, max_chars)
-        held = [found[at] for at in matching if first <= at <= last]
-        held += [joined[at] for at in crossing if first <= at < last]
-        value = len(set().union(*held))
+def _across(unit: _Unit, following: _Unit) -> str:
+    """What stands across the cut between two pieces of one line; empty where a space does."""
+    head, tail = unit.text[-_LONGEST_ACROSS:], following.text[:_LONGEST_ACROSS]
+    if unit.line != following.line or head[-1:].isspace() or tail[:1].isspace():
+        return ""
+    return head.split()[-1] + tail.split()[0]
+
+
+def _best_window(found: Sequence[int], joined: Sequence[int], room: _Room, weigh: _Weigher) -> tuple[int, int]:
+    """The first and last unit of the best window; it begins at a match, or at the top where there is none.
+
+    All that a window is worth grows as it reaches down, so that only the longest from each beginning is looked at.
+    """
+    lines = [weigh(mask) for mask in found]
+    best_line = max(lines) or max(map(weigh, joined), default=0.0) or 1.0
+    followed = [0.0, *itertools.accumulate(lines)]
+    best, best_value = (0, room.lowest(0)), 0.0
+    starts = [at for at, mask in enumerate(found) if mask or (at < len(joined) and joined[at])]
+    for first in starts:
+        last = room.lowest(first)
+        mask = reduce(or_, found[first : last + 1], 0) | reduce(or_, joined[first:last], 0)
+        telling = weigh(mask) + max(lines[first : last + 1]) + _FOLLOWED * (followed[last] - followed[first])
+        value = telling / best_line + _LENGTH * room.share(first, last)
         if value > best_value:
             best, best_value = (first, last), value
     return best
 
 
-def _reach(ends: Sequence[int], first: int, max_chars: int) -> int:
-    """The last unit of the window that begins at `first`; the line feed at its end is not shown and not counted."""
-    begin = ends[first - 1] if first else 0
-    return max(first, bisect.bisect_right(ends, begin + max_chars + 1) - 1)
+def _filled(units: Sequence[_Unit], first: int, last: int, max_chars: int) -> Snippet:
+    """The window, and the part that fits of a long line below it, or else above."""
+    shown = "".join(unit.text for unit in units[first : last + 1])
+    room = max_chars - len(shown)
+    if room >= _ROOM_FOR_A_PART * max_chars:
+        if last + 1 < len(units) and units[last + 1].long:
+            last += 1
+            shown += _piece(units[last].text, room)
+        elif first and units[first - 1].long:
+            first -= 1
+            shown = _end(units[first].text, room) + shown
+    return Snippet(cut(shown.rstrip("\n"), max_chars), units[first].line, units[last].line)
+
+
+def _end(text: str, size: int) -> str:
+    """The last words of a text, at most `size` code points."""
+    at = len(text) - size
+    space = text.find(" ", at, at + size // 2)
+    if space > 0:
+        return text[space + 1 :]
+    while at < len(text) and _joins_on(text, at):
+        at += 1
+    return text[at:]
 
 
 def cut(text: str, max_chars: int) -> str:

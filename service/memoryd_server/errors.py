@@ -11,6 +11,8 @@
     ├── FileNotFound              an allowed path without a file
     ├── MemoryDisabled            the agent's memory is switched off
     ├── EmbeddingNotConfigured    vector search asked for, no provider
+    ├── EmbeddingUnavailable      the provider of embeddings does not answer
+    ├── EmbeddingQuotaExceeded    its quota is used up
     ├── WorkspaceReadOnly         the workspace cannot be written
     ├── SyncConflict              a FULL sync during a run
     ├── SyncCancelled             the run was cancelled before its end
@@ -128,6 +130,18 @@ class EmbeddingNotConfigured(MemorydError):
     """The vector leg was asked for, and there is no provider."""
 
     reason = "EMBEDDING_NOT_CONFIGURED"
+
+
+class EmbeddingUnavailable(MemorydError):
+    """The provider of embeddings does not answer, or refuses us. `retry_after_seconds` where it said how long."""
+
+    reason = "EMBEDDING_UNAVAILABLE"
+
+
+class EmbeddingQuotaExceeded(MemorydError):
+    """The quota at the provider of embeddings is used up. Trying again soon does not help."""
+
+    reason = "EMBEDDING_QUOTA_EXCEEDED"
 
 
 class WorkspaceReadOnly(MemorydError):

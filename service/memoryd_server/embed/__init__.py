@@ -1,37 +1,19 @@
-"""Text into vectors."""
+"""Text into vectors: one provider a file, behind one Protocol. The only folder whose modules start processes."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from memoryd_server.embed.provider import EmbeddingFailure, EmbeddingProvider, ProviderState, ProviderStatus
+from memoryd_server.embed.spec import EmbeddingSpec, spec_for
+from memoryd_server.embed.vectors import BadVector, Vector, from_blob, to_blob, unit
 
-import numpy as np
-from numpy.typing import NDArray
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingSpec:
-    provider: str
-    model: str
-    endpoint: str
-    dimensions: int | None
-    max_input_tokens: int
-    query_prefix: str = ""
-    document_prefix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingFailure:
-    reason: str
-
-
-class EmbeddingProvider(Protocol):
-    @property
-    def spec(self) -> EmbeddingSpec: ...
-    def embed_query(self, text: str, deadline: float) -> NDArray[np.float32]: ...
-    def embed_documents(
-        self, texts: Sequence[str], should_stop: Callable[[], bool]
-    ) -> list[NDArray[np.float32] | EmbeddingFailure]: ...
-
-
-def to_blob(vector: NDArray[np.float32]) -> bytes:
-    return vector.astype("<f4").tobytes()
+__all__ = [
+    "BadVector",
+    "EmbeddingFailure",
+    "EmbeddingProvider",
+    "EmbeddingSpec",
+    "ProviderState",
+    "ProviderStatus",
+    "Vector",
+    "from_blob",
+    "spec_for",
+    "to_blob",
+    "unit",
+]

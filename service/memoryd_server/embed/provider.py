@@ -1,0 +1,78 @@
+"""What every maker of embeddings offers. Calls block and may come from any thread."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from memoryd_server.embed.spec import EmbeddingSpec
+from memoryd_server.embed.vectors import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingFailure:
+    """Why a text got no vector. `transient` when the text is not at fault: a later call may embed it."""
+
+    reason: str
+    transient: bool = False
+
+
+class ProviderState(StrEnum):
+    """Whether a provider can be expected to answer."""
+
+    READY = "ready"
+    STARTING = "starting"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderStatus:
+    """How a provider fares; `reason` is empty when it is ready.
+
+    `calls`, `tokens` and `retries` count since the provider was made. Tokens are the provider's own count where it
+    gives one, else a fourth of the bytes.
+    """
+
+    state: ProviderState
+    reason: str = ""
+    calls: int = 0
+    tokens: int = 0
+    retries: int = 0
+
+
+class EmbeddingProvider(Protocol):
+    """Makes vectors of texts: finite, of length one, all of the same dimensions. Adds the prefixes of its spec."""
+
+    @property
+    def spec(self) -> EmbeddingSpec:
+        """What the vectors are made with. Dimensions may become known later; nothing else ever changes."""
+        ...
+
+    def embed_query(self, text: str, deadline: float) -> Vector:
+        """The vector of a question, before `deadline` in `time.monotonic()`.
+
+        Raises:
+            EmbeddingUnavailable: the provider does not answer in time, or not with a usable vector.
+            EmbeddingQuotaExceeded: its quota is used up.
+        """
+        ...
+
+    def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[Vector | EmbeddingFailure]:
+        """A vector or a failure for each text, in order. May retry and wait; asks `should_stop` meanwhile.
+
+        Nothing made is thrown away: once stopped, or when the provider fails after its first vectors, the rest are
+        transient failures.
+
+        Raises:
+            EmbeddingUnavailable: the provider failed before it made a vector.
+            EmbeddingQuotaExceeded: its quota is used up, before it made a vector.
+        """
+        ...
+
+    def status(self) -> ProviderStatus:
+        """How it fares, at once: nothing is asked of the provider."""
+        ...
+
+    def close(self) -> None:
+        """Ends what it holds; calls under way fail. Closing twice is fine."""
+        ...

@@ -1,12 +1,13 @@
 """The part of a chunk that answers a query best, in whole lines where they fit. Pure.
 
-The value of a window (retrieval study, keyword leg, section 5): the weight of the distinct terms in it, the weight of its
-best line, some for its length, and some for each matching line that it does not end at, since the answer often follows
-the line that repeats the question. Weights are inverse document frequencies, taken relative to the best line's.
+The value of a window (retrieval study, keyword leg, section 5): the weight of the distinct terms in it, the weight of
+its best line, some for its length, and some for each matching line that it does not end at, since the answer often
+follows the line that repeats the question. Weights are inverse document frequencies, taken relative to the best line's.
 """
 
 import bisect
 import itertools
+import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,14 @@ _LONGEST_ACROSS = 40
 # What a full window, and a line that follows a matching one, are worth against a line as good as the best.
 _LENGTH = 0.1
 _FOLLOWED = 0.125
+
+# Characters that continue the one before although they are no marks: joiners, Thai and Lao AM, skin tones, tags.
+_JOINING = re.compile("[\u200c\u200d\u0e33\u0eb3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
+_FLAG = re.compile("[\U0001f1e6-\U0001f1ff]")
+_JAMO = re.compile("[\u1100-\u11ff]")
+_LATER_JAMO = re.compile("[\u1160-\u11ff]")
+_VIRAMA = 9
+_FIRST_THAT_JOINS = "\u0300"
 
 _EQUAL: Mapping[str, float] = MappingProxyType({})
 
@@ -53,38 +62,51 @@ def best_snippet(
     max_chars: int,
     *,
     weights: Mapping[str, float] = _EQUAL,
+    prefixes: Collection[str] = (),
 ) -> Snippet:
     """The window of at most `max_chars` code points that tells most about `terms`, of whole lines where they fit.
 
-    `weights` gives each term's inverse document frequency, 1.0 where it has none. Among equals the earliest that begins
-    at a matching line wins; a window reaches down as far as it may, then up. `words_of` gives the words of a line in
-    the spelling of `terms`. A prefix is no word: it matches nothing here.
+    `weights` gives each term's inverse document frequency, 1.0 where it has none. `words_of` gives the words of a line
+    in the spelling of `terms`; those of the terms that are in `prefixes` match any word that they begin. Among equals
+    the earliest that begins at a matching line wins; a window reaches down as far as it may, then up.
     """
     text = text.replace("\r\n", "\n").rstrip("\r\n")
     if len(text) <= max_chars:
         return Snippet(text, start_line, start_line + text.count("\n"))
     units = list(_units(text, start_line, max_chars))
-    bits = {term: 1 << at for at, term in enumerate(terms)}
-    found = [_mask(bits, words_of(unit.text)) for unit in units]
-    joined = [_mask(bits, words_of(_across(*pair))) if pair[1].long else 0 for pair in itertools.pairwise(units)]
+    wanted = _Terms(terms, prefixes, weights)
+    found = [wanted.among(words_of(unit.text)) for unit in units]
+    joined = [wanted.among(words_of(_across(*pair))) if pair[1].long else 0 for pair in itertools.pairwise(units)]
     room = _Room(units, max_chars)
-    first, last = _best_window(found, joined, room, _Weigher([weights.get(term, 1.0) for term in bits]))
+    first, last = _best_window(found, joined, room, wanted.weight)
     first = room.highest(first, last)
     return _filled(units, first, last, max_chars)
 
 
-class _Weigher:
-    """The weight of a set of terms, given as bits."""
+class _Terms:
+    """What is looked for. Sets of terms are given as bits."""
 
-    def __init__(self, weights: Sequence[float]) -> None:
-        self._weights = weights
+    def __init__(self, terms: Collection[str], prefixes: Collection[str], weights: Mapping[str, float]) -> None:
+        self._bits = {term: 1 << at for at, term in enumerate(dict.fromkeys(terms))}
+        self._prefixes = [(term, bit) for term, bit in self._bits.items() if term in prefixes]
+        self._weights = [(bit, weights.get(term, 1.0)) for term, bit in self._bits.items()]
         self._known = {0: 0.0}
 
-    def __call__(self, mask: int) -> float:
+    def among(self, words: Collection[str]) -> int:
+        """The terms that stand among these words."""
+        found = 0
+        for word in words:
+            found |= self._bits.get(word, 0)
+        for prefix, bit in self._prefixes:
+            if any(word.startswith(prefix) for word in words):
+                found |= bit
+        return found
+
+    def weight(self, terms: int) -> float:
         """The sum of the terms' weights."""
-        known = self._known.get(mask)
+        known = self._known.get(terms)
         if known is None:
-            known = self._known[mask] = sum(weight for at, weight in enumerate(self._weights) if mask >> at & 1)
+            known = self._known[terms] = sum(weight for bit, weight in self._weights if terms & bit)
         return known
 
 
@@ -125,14 +147,6 @@ def _piece(text: str, size: int) -> str:
     return cut(text, space + 1 if space > 0 else size)
 
 
-def _mask(bits: Mapping[str, int], words: Collection[str]) -> int:
-    mask = 0
-    for word in words:
-        if word in bits:
-            mask |= bits[word]
-    return mask
-
-
 def _across(unit: _Unit, following: _Unit) -> str:
     """What stands across the cut between two pieces of one line; empty where a space does."""
     head, tail = unit.text[-_LONGEST_ACROSS:], following.text[:_LONGEST_ACROSS]
@@ -141,7 +155,9 @@ def _across(unit: _Unit, following: _Unit) -> str:
     return head.split()[-1] + tail.split()[0]
 
 
-def _best_window(found: Sequence[int], joined: Sequence[int], room: _Room, weigh: _Weigher) -> tuple[int, int]:
+def _best_window(
+    found: Sequence[int], joined: Sequence[int], room: _Room, weigh: Callable[[int], float]
+) -> tuple[int, int]:
     """The first and last unit of the best window; it begins at a match, or at the top where there is none.
 
     All that a window is worth grows as it reaches down, so that only the longest from each beginning is looked at.
@@ -172,7 +188,8 @@ def _filled(units: Sequence[_Unit], first: int, last: int, max_chars: int) -> Sn
         elif first and units[first - 1].long:
             first -= 1
             shown = _end(units[first].text, room) + shown
-    return Snippet(cut(shown.rstrip("\n"), max_chars), units[first].line, units[last].line)
+    shown = cut(shown.rstrip(), max_chars)
+    return Snippet(shown, units[first].line, units[first].line + shown.count("\n"))
 
 
 def _end(text: str, size: int) -> str:
@@ -197,5 +214,14 @@ def cut(text: str, max_chars: int) -> str:
 
 
 def _joins_on(text: str, at: int) -> bool:
-    """Whether the character at `at` belongs to the one before it."""
-    return unicodedata.category(text[at]) in ("Mn", "Mc", "Me") or "\u200d" in text[at - 1 : at + 1]
+    """Whether the character at `at` belongs to the one before it. Near enough to Unicode's extended clusters."""
+    char, before = text[at], text[at - 1]
+    if char < _FIRST_THAT_JOINS:
+        return False
+    if unicodedata.category(char) in ("Mn", "Mc", "Me") or _JOINING.match(char) or before == "\u200d":
+        return True
+    if _FLAG.match(char):
+        # Flags are pairs of letters: an odd number before this one leaves the last without its partner.
+        return sum(1 for _ in itertools.takewhile(_FLAG.match, reversed(text[:at]))) % 2 == 1
+    # Old Korean is written in jamo; a virama joins the next consonant to its own.
+    return bool(_JAMO.match(before) and _LATER_JAMO.match(char)) or unicodedata.combining(before) == _VIRAMA

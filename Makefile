@@ -91,6 +91,15 @@ endif
 bench: setup ## Runs the benchmarks; results are JSON under benchmarks/results
 	$(BIN)/python benchmarks/keyword_path.py
 
+# The agent's own settings do not count: an empty state directory gives the defaults. EVAL_FLAGS can name a --config.
+EVAL_BY := dataset,dataset/lang,dataset/kind
+
+.PHONY: eval
+eval: setup ## Measures search on the golden sets in DATA, into benchmarks/results/eval.json; EVAL_FLAGS adds flags
+	@test -n "$(DATA)" || { echo "Say where the golden sets are: make eval DATA=../shared/eval/data"; exit 2; }
+	@mkdir -p .memoryd/eval
+	$(BIN)/memoryd eval --data "$(DATA)" --state-dir .memoryd/eval --by $(EVAL_BY) --out benchmarks/results/eval.json $(EVAL_FLAGS)
+
 ## The contract
 
 define GENERATE

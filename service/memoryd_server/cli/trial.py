@@ -48,7 +48,7 @@ def run_trial(
     for workspace, asked in _by_workspace(queries).items():
         with _memory_of(workspace, _searched_so(settings, keyword=keyword), keep) as client:
             _sync(client)
-            if reason := _not_covered(client, workspace, asked):
+            if reason := _not_covered(client, asked):
                 left_out.append(reason)
                 on_done(len(asked))
                 continue
@@ -121,12 +121,13 @@ def _sync(client: MemorydClient) -> None:
                 raise GoldenSetError(f"{event.file_failed.path} cannot be indexed: {event.file_failed.error}")
 
 
-def _not_covered(client: MemorydClient, workspace: Path, queries: Sequence[Query]) -> str:
+def _not_covered(client: MemorydClient, queries: Sequence[Query]) -> str:
     """Why none of the questions can be answered: no file of their gold is memory. Empty when any is."""
     wanted = {gold.span.path for query in queries for gold in query.gold}
     if not wanted or wanted & set(_files(client)):
         return ""
-    return f"{len(queries)} questions on {workspace}: none of the files that answer them is memory of the agent"
+    where = f"{queries[0].dataset}/{queries[0].workspace.name}"
+    return f"{len(queries)} questions on {where}: none of the files that answer them is memory of the agent"
 
 
 def _files(client: MemorydClient) -> Iterator[str]:

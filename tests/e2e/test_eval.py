@@ -1,0 +1,122 @@
+"""`memoryd eval` as people and scripts use it."""
+
+import json
+import re
+
+import pytest
+
+from serving import memoryd
+
+NOTES = {
+    "dry": {
+        "MEMORY.md": "# Lasting\n\nThe harbour master is called Ilse.\n",
+        "memory/2026-01-02.md": "# Log\n\nThe ferry was late.\n",
+    },
+    "wet": {"memory/2026-01-03.md": "# Log\n\n会议在周五\n"},
+}
+
+
+def row(number, workspace, query, path, line=3, **more):
+    gold = [[path, line, line]]
+    return {
+        "id": str(number),
+        "workspace": workspace,
+        "query": query,
+        "gold": gold,
+        "kind": "fact",
+        "lang": "en",
+    } | more
+
+
+ROWS = [
+    row(1, "dry", "harbour master", "MEMORY.md"),
+    row(2, "dry", "xylophone", "MEMORY.md", kind="paraphrase"),
+    row(3, "wet", "会议", "memory/2026-01-03.md", lang="zh", ref_date="2026-01-04"),
+    row(4, "dry", "who plays the xylophone?", "MEMORY.md", kind="adversarial"),
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    data, state = tmp_path / "shore", tmp_path / "state"
+    for workspace, files in NOTES.items():
+        for path, text in files.items():
+            file = data / workspace / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8")
+
+    def evaluate(*arguments, rows=ROWS):
+        lines = [each if isinstance(each, str) else json.dumps(each) for each in rows]
+        (data / "queries.jsonl").write_text("\n".join(lines), "utf-8")
+        return memoryd("eval", "--data", data, "--state-dir", state, *arguments, home=tmp_path)
+
+    return evaluate
+
+
+def check(done, *, code=0, out="", err=""):
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert re.search(out, done.stdout, re.DOTALL | re.MULTILINE), done.stdout
+    assert re.search(err, done.stderr, re.DOTALL), done.stderr
+    return done
+
+
+def test_a_table_shows_each_group_and_the_whole(run, tmp_path):
+    figures = r"( +[01]\.\d{3}){5}"
+    check(run("--keyword"), out=rf"^kind .*^fact +2{figures}.*^lang .*^en +2{figures}.*^all +3{figures} +1 +1\.000")
+    assert not list((tmp_path / "state").rglob("*.sqlite*"))
+
+
+def test_json_says_what_was_measured_and_of_what(run, tmp_path):
+    out = tmp_path / "new" / "eval.json"
+    found = json.loads(check(run("--json", "--by", "dataset/lang", "--out", out)).stdout)
+    assert found == json.loads(out.read_text("utf-8"))
+    assert (found["agent"], found["mode"], found["left_out"]) == ("main", "as configured", [])
+    assert list(found["by"]) == ["dataset/lang"]
+    assert found["by"]["dataset/lang"]["shore/zh"]["recall@6"] == 1
+    assert found["overall"]["recall@6"] == 0.6667
+    assert found["overall"]["answered_with_nothing"] == 1
+
+
+@pytest.mark.parametrize(("least", "code", "err"), [("0.6", 0, ""), ("0.7", 1, r"recall@6 is 0\.6667, below 0\.7")])
+def test_a_recall_below_the_least_fails(run, least, code, err):
+    check(run("--min-recall", least), code=code, out="^all", err=err)
+
+
+def test_a_limit_takes_so_many_of_each_dataset(run):
+    found = json.loads(check(run("--json", "--limit", "1")).stdout)
+    assert found["overall"]["queries"] == 1
+
+
+def test_an_ill_formed_row_is_told_with_file_and_line(run):
+    bad = {key: value for key, value in ROWS[1].items() if key != "query"}
+    check(run(rows=[ROWS[0], bad]), code=2, err=r"shore/queries\.jsonl:2: 'query' must be")
+
+
+def test_questions_on_files_that_are_no_memory_are_left_out_and_said(run, tmp_path):
+    (tmp_path / "shore" / "other").mkdir()
+    (tmp_path / "shore" / "other" / "notes.txt").write_text("one\ntwo\nthree\n")
+    other = row(9, "other", "two?", "notes.txt")
+    done = check(run("--json", rows=[*ROWS, other]), err="left out: 1 questions on shore/other")
+    assert json.loads(done.stdout)["overall"]["queries"] == 3
+    check(run(rows=[other]), code=2, err="no question could be asked")
+
+
+def test_an_index_that_is_kept_is_used_again(run, tmp_path):
+    keep = tmp_path / "kept"
+    first = check(run("--keep", keep))
+    indexes = sorted(keep.glob("*/memory/index.sqlite"))
+    assert [index.parts[-3].split("-")[0] for index in indexes] == ["dry", "wet"]
+    assert check(run("--keep", keep)).stdout == first.stdout
+    assert sorted(keep.glob("*/memory/index.sqlite")) == indexes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "err"),
+    [
+        (["--by", "size"], 2, "--by: size: the labels are dataset, kind, lang"),
+        (["--agent", "nobody"], 3, "no agent 'nobody'"),
+        (["--limit", "0"], 2, "--limit"),
+    ],
+)
+def test_what_cannot_be_done_is_said(run, arguments, code, err):
+    check(run(*arguments), code=code, err=err)

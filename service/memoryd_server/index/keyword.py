@@ -1,25 +1,42 @@
 """The keyword leg: plain words into a bounded OR query, ranked by BM25."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from memoryd_server.index.bm25 import frequency_of, idf
 from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.rows import KeywordHit
+from memoryd_server.index.vocabulary import Vocabulary, expression
 from memoryd_server.model import Source
-from memoryd_server.text import QueryTerm
+from memoryd_server.text import QueryTerm, TermKind
 
 # Bounds that cost no recall and keep a long question fast; measured in the design of the keyword leg.
-MOST_TERMS = 8
-MOST_TERMS_IN_A_LARGE_INDEX = 6
+MOST_WORDS = 8
+MOST_WORDS_IN_A_LARGE_INDEX = 6
 LARGE_INDEX_CHUNKS = 50_000
+
+# More words than that are searched as long as they are rare: together in at most so many chunks.
+MOST_CHUNKS_OF_MORE_WORDS = 4_000
+MOST_TERMS = 40
+
+# A word that the index does not hold is looked for within its names, when it is long enough to tell one.
+SHORTEST_PIECE = 4
+MOST_NAMES_OF_A_PIECE = 30
 
 
 @dataclass(frozen=True, slots=True)
 class KeywordAnswer:
-    """Candidates, best first, and the terms that were searched."""
+    """Candidates, best first, and what was searched.
+
+    `terms` are the words of the question that the index holds, less those that its bounds left out; `searched` those
+    that ranked the hits, with the names found for words that are cut short. `idf` weighs every word of the question: one
+    that the index does not hold weighs the most.
+    """
 
     hits: tuple[KeywordHit, ...]
     terms: tuple[str, ...]
+    searched: tuple[QueryTerm, ...] = ()
+    idf: Mapping[str, float] = field(default_factory=dict)
 
 
 def search(
@@ -33,34 +50,78 @@ def search(
 ) -> KeywordAnswer:
     """At most `limit` chunks that hold any of the terms. The user's text is never FTS5 syntax: each term is quoted.
 
-    Terms of more than half the chunks are searched only when the others find fewer than `enough`: SQLite gives such a
+    Terms of half the chunks or more are searched only when the others find fewer than `enough`: SQLite gives such a
     term an inverse document frequency of 1e-6, so it ranks nothing, and it costs the most.
     """
-    terms = [term for term in terms if not term.prefix or reader.begins_a_term(term.text)]
-    frequencies = reader.document_frequencies(term.text for term in terms if not term.prefix)
+    vocabulary = reader.vocabulary
+    terms = _worth_asking(terms, vocabulary)
+    frequencies = {term: frequency_of(term, vocabulary) for term in terms}
     chosen = choose_terms(terms, frequencies, chunk_count)
-    telling = [term for term in chosen if 2 * frequencies.get(term.text, 0) < chunk_count]
+    telling = [term for term in chosen if 2 * frequencies[term] < chunk_count]
+    telling += _names_of_pieces(terms, frequencies, vocabulary)
     hits = _hits(reader, telling, sources, limit)
-    if len(hits) < enough and len(telling) < len(chosen):
-        hits = _hits(reader, chosen, sources, limit)
-    return KeywordAnswer(tuple(hits), tuple(term.text for term in chosen))
+    if len(hits) < enough and not set(chosen) <= set(telling):
+        telling = list(dict.fromkeys((*chosen, *telling)))
+        hits = _hits(reader, telling, sources, limit)
+    weights = {term.text: idf(frequency, chunk_count) for term, frequency in frequencies.items()}
+    return KeywordAnswer(tuple(hits), tuple(term.text for term in chosen), tuple(telling), weights)
+
+
+def _worth_asking(terms: Sequence[QueryTerm], vocabulary: Vocabulary) -> list[QueryTerm]:
+    """All but the guesses that the index does not know."""
+    known = set(vocabulary.known([term.text for term in terms if term.kind is TermKind.GUESS]))
+    return [term for term in terms if term.kind is not TermKind.GUESS or term.text in known]
+
+
+def choose_terms(
+    terms: Sequence[QueryTerm], frequencies: Mapping[QueryTerm, int], chunk_count: int
+) -> tuple[QueryTerm, ...]:
+    """The terms of the rarest words that the index holds, in the query's order.
+
+    The stems of one word count as one, and names, which are few and rare, as none.
+    """
+    words: dict[str, list[QueryTerm]] = {}
+    for term in terms:
+        if frequencies.get(term, 0) > 0:
+            words.setdefault(term.original or term.text, []).append(term)
+    ranked = sorted(words.values(), key=lambda group: sum(frequencies[term] for term in group))
+    kept = _within_bounds(ranked, frequencies, chunk_count)
+    return tuple(term for term in terms if term in kept)
+
+
+def _within_bounds(
+    ranked: Sequence[Sequence[QueryTerm]], frequencies: Mapping[QueryTerm, int], chunk_count: int
+) -> set[QueryTerm]:
+    most = MOST_WORDS_IN_A_LARGE_INDEX if chunk_count > LARGE_INDEX_CHUNKS else MOST_WORDS
+    kept: set[QueryTerm] = set()
+    words = chunks = 0
+    for group in ranked:
+        words += group[0].kind in {TermKind.WORD, TermKind.GRAM}
+        chunks += sum(frequencies[term] for term in group)
+        if (words > most and chunks > MOST_CHUNKS_OF_MORE_WORDS) or len(kept) + len(group) > MOST_TERMS:
+            break
+        kept.update(group)
+    return kept
+
+
+def _names_of_pieces(
+    terms: Sequence[QueryTerm], frequencies: Mapping[QueryTerm, int], vocabulary: Vocabulary
+) -> list[QueryTerm]:
+    """Names that hold a word of the question which the index does not know: perhaps a symbol of which an end is cut."""
+    held = {term.original for term, frequency in frequencies.items() if frequency > 0}
+    pieces = dict.fromkeys(
+        term.original
+        for term in terms
+        if term.original not in held and len(term.original) >= SHORTEST_PIECE and term.kind is not TermKind.GRAM
+    )
+    found = [name for piece in pieces for name in vocabulary.names_with(piece.strip("_"), MOST_NAMES_OF_A_PIECE)]
+    names = list(dict.fromkeys(found))[:MOST_NAMES_OF_A_PIECE]
+    return [QueryTerm(name, kind=TermKind.GUESS, original=name) for name in names]
 
 
 def _hits(
     reader: IndexReader, terms: Sequence[QueryTerm], sources: Sequence[Source], limit: int
 ) -> Sequence[KeywordHit]:
-    return reader.keyword(" OR ".join(map(expression, terms)), sources, limit) if terms else ()
-
-
-def choose_terms(terms: Sequence[QueryTerm], frequencies: Mapping[str, int], chunk_count: int) -> tuple[QueryTerm, ...]:
-    """The rarest terms that the index holds, in the query's order; prefixes are always kept."""
-    present = [term for term in terms if term.prefix or frequencies.get(term.text, 0) > 0]
-    ranked = sorted(present, key=lambda term: frequencies.get(term.text, 0))
-    kept = set(ranked[: MOST_TERMS_IN_A_LARGE_INDEX if chunk_count > LARGE_INDEX_CHUNKS else MOST_TERMS])
-    return tuple(term for term in present if term in kept)
-
-
-def expression(term: QueryTerm) -> str:
-    """The term as an FTS5 string, quotes doubled."""
-    quoted = '"' + term.text.replace('"', '""') + '"'
-    return quoted + "*" if term.prefix else quoted
+    if not terms:
+        return ()
+    return reader.keyword(" OR ".join(expression(term.text, prefix=term.prefix) for term in terms), sources, limit)

@@ -3,13 +3,13 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from memoryd_server.chunk import indexable_chunks, split_front_matter
 from memoryd_server.errors import FileNotFound, MemorydError
 from memoryd_server.index.plan import settled
 from memoryd_server.index.rows import FileRow, PreparedFile
 from memoryd_server.index.schema import BuildIdentity
+from memoryd_server.index.words import file_name, keyword_tokens, language_of
 from memoryd_server.model import Chunk, FileStat, SourceFile
 from memoryd_server.sources import read_file
 from memoryd_server.text import Analyzer
@@ -36,7 +36,7 @@ class FilePreparer:
     def __init__(
         self, analyzer: Analyzer, identity: BuildIdentity, max_file_bytes: int, now_ns: Callable[[], int]
     ) -> None:
-        self._analyzer = analyzer
+        self.analyzer = analyzer
         self._identity = identity
         self._max_file_bytes = max_file_bytes
         self._now_ns = now_ns
@@ -71,11 +71,10 @@ class FilePreparer:
     def _rows(self, file: SourceFile, data: bytes, stat: FileStat, content_hash: bytes) -> PreparedFile:
         matter = split_front_matter(_decode(data))
         chunks = self._chunks(matter.body, matter.first_line)
-        name = PurePosixPath(file.path).stem
-        tokens = [
-            (self._analyzer.index_tokens(c.text), self._analyzer.index_tokens(f"{name} {c.breadcrumb}")) for c in chunks
-        ]
-        return PreparedFile(file.path, file.source, stat, content_hash, chunks, tokens, matter.metadata)
+        name = file_name(file.path, matter.metadata)
+        language = language_of(self.analyzer, [chunk.text for chunk in chunks])
+        tokens = [keyword_tokens(self.analyzer, c.text, c.breadcrumb, name, language) for c in chunks]
+        return PreparedFile(file.path, file.source, stat, content_hash, chunks, tokens, matter.metadata, language)
 
     def _chunks(self, body: str, first_line: int) -> list[Chunk]:
         return indexable_chunks(body, self._identity.chunk_tokens, self._identity.chunk_overlap, first_line)

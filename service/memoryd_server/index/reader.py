@@ -1,9 +1,9 @@
 """Reads the index, within one snapshot: what a search and a status report see does not change under them."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import apsw
 
@@ -12,8 +12,13 @@ from memoryd_server.index.connection import scalar, snapshot, translated
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.rows import ChunkRow, FileRow, IndexCounts, KeywordHit
 from memoryd_server.index.vector_rows import VectorRows
+from memoryd_server.index.vocabulary import Vocabulary, VocabularyMemo
+from memoryd_server.index.words import ChunkWords, chunk_words
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Source
+
+# A language of fewer chunks is not asked for: its stems would cost every question time.
+LEAST_SHARE_OF_CHUNKS = 0.02
 
 # The date and heading column counts half; measured in the design of the keyword leg.
 _BM25 = "bm25(keyword, 1.0, 0.5)"
@@ -24,9 +29,10 @@ _STEPS_BETWEEN_LOOKS = 2_000
 
 @dataclass(slots=True)
 class LastCounts:
-    """The counts taken last; true as long as their revision is the index's, for counting walks every file's row."""
+    """The counts taken last, and what was learnt of the vocabulary; true as long as their revision is the index's."""
 
     counts: IndexCounts | None = None
+    vocabulary: VocabularyMemo = field(default_factory=VocabularyMemo)
 
 
 class IndexReader:
@@ -45,9 +51,21 @@ class IndexReader:
         return known
 
     def _count(self, revision: int) -> IndexCounts:
-        files = scalar(self._connection, "SELECT count(*) FROM files WHERE error IS NULL")
-        chunks = scalar(self._connection, "SELECT coalesce(sum(chunk_count), 0) FROM files")
-        return IndexCounts(revision, files, chunks)
+        rows = self._connection.execute(
+            "SELECT language, count(*), sum(chunk_count) FROM files WHERE error IS NULL GROUP BY language ORDER BY 3 DESC"
+        ).fetchall()
+        chunks = sum(row[2] for row in rows)
+        languages = tuple(language for language, _, count in rows if count and count >= LEAST_SHARE_OF_CHUNKS * chunks)
+        return IndexCounts(revision, sum(row[1] for row in rows), chunks, languages)
+
+    def languages(self) -> tuple[str, ...]:
+        """The languages of at least 2 % of the chunks, for `Analyzer.query_terms`."""
+        return self.counts().languages
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The words of the keyword leg in the same snapshot."""
+        return Vocabulary(self._connection, self._last.vocabulary, self.revision())
 
     def revision(self) -> int:
         """The index revision."""
@@ -65,19 +83,6 @@ class IndexReader:
     def vectors(self) -> VectorRows:
         """The vectors of the same snapshot, to read."""
         return VectorRows(self._connection, None)
-
-    def document_frequencies(self, terms: Iterable[str]) -> Mapping[str, int]:
-        """In how many chunks each term stands; absent terms count 0."""
-        return {term: self._document_frequency(term) for term in terms}
-
-    def _document_frequency(self, term: str) -> int:
-        row = self._connection.execute("SELECT doc FROM temp.vocabulary WHERE term = ?", (term,)).fetchone()
-        return 0 if row is None else int(row[0])
-
-    def begins_a_term(self, prefix: str) -> bool:
-        """Whether any term of the index begins with `prefix`."""
-        row = self._connection.execute("SELECT term FROM temp.vocabulary WHERE term >= ? LIMIT 1", (prefix,)).fetchone()
-        return row is not None and str(row[0]).startswith(prefix)
 
     def keyword(self, match: str, sources: Sequence[Source], limit: int) -> list[KeywordHit]:
         """The best chunks for an FTS5 expression, best first. An empty `sources` means all."""
@@ -101,6 +106,10 @@ class IndexReader:
             tuple(ids),
         )
         return {row[0]: ChunkRow(row[0], row[1], Source(row[2]), *row[3:]) for row in rows}
+
+    def chunk_words(self, ids: Sequence[int]) -> list[ChunkWords]:
+        """What the keyword leg was given of these chunks; unknown ids are left out."""
+        return chunk_words(self._connection, ids)
 
 
 @contextmanager

@@ -44,18 +44,22 @@ class KeywordHit:
 
 @dataclass(frozen=True, slots=True)
 class IndexCounts:
-    """How much an index holds, and at which revision."""
+    """How much an index holds, and at which revision.
+
+    `languages` are those of at least 2 % of the chunks, most first, as the analyzer names them.
+    """
 
     revision: int
     files: int
     chunks: int
+    languages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedFile:
     """A file read, chunked and analyzed, ready to be written.
 
-    `tokens` holds one (body, context) pair a chunk, in the analyzer's spelling.
+    `tokens` holds one (body, context) pair a chunk, in the analyzer's spelling. `language` is what it was analyzed as.
     """
 
     path: str
@@ -65,4 +69,5 @@ class PreparedFile:
     chunks: Sequence[Chunk] = ()
     tokens: Sequence[tuple[str, str]] = ()
     metadata: Mapping[str, str | list[str]] = field(default_factory=dict)
+    language: str = ""
     error: str | None = None

@@ -79,7 +79,7 @@ class IndexWriter:
             self._remove(known[0])
         self._connection.execute(
             "INSERT INTO files(source, path, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count,"
-            " metadata, error) VALUES(?,?,?,?,?,?,?,?,?,?,?)",
+            " metadata, language, error) VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 file.source,
                 file.path,
@@ -87,6 +87,7 @@ class IndexWriter:
                 *_stat_values(file.stat),
                 len(file.chunks),
                 json.dumps(file.metadata, ensure_ascii=False) if file.metadata else None,
+                file.language,
                 file.error,
             ),
         )

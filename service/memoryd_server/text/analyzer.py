@@ -1,15 +1,17 @@
 """The one analyzer of what is indexed and of what is asked."""
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from memoryd_server.text.folding import compatible
+from memoryd_server.text.folding import accented, compatible
+from memoryd_server.text.languages import detect
 from memoryd_server.text.runs import Run, ShapeTable, cut
-from memoryd_server.text.stop_words import STOP_WORDS
-from memoryd_server.text.terms import QueryTerm, index_tokens, query_terms
+from memoryd_server.text.stemming import DEFAULT, STEMMER_VERSION, Stemmers
+from memoryd_server.text.stop_words import stop_words
+from memoryd_server.text.terms import QueryTerm, TermKind, index_tokens, query_terms
 
-ANALYZER_VERSION: Final = f"1+unicode{unicodedata.unidata_version}"
+ANALYZER_VERSION: Final = f"2+unicode{unicodedata.unidata_version}+{STEMMER_VERSION}"
 """Differs whenever the same text may give other tokens, so that the keyword leg must be built anew."""
 
 _CONNECTORS = "._/:@#+-"
@@ -19,6 +21,14 @@ _TO_SPACES = bytes.maketrans(_SEPARATORS, b" " * len(_SEPARATORS))
 _MAX_CACHED_CHARS = 40
 _MAX_CACHED_PIECES = 50_000
 _MAX_CACHED_SHAPES = 50_000
+_MAX_CACHED_LANGUAGES = 4
+
+# A language shows in a sample from the beginning, where headings stand, and from the middle, where sentences do.
+_SAMPLE_CHARS = 500
+
+# So many words of a question are tried together as names of two to five words.
+_MOST_WORDS_JOINED = 24
+_MOST_WORDS_IN_A_NAME = 5
 
 
 class Analyzer:
@@ -29,36 +39,64 @@ class Analyzer:
 
     def __init__(self) -> None:
         self._shapes = ShapeTable()
-        self._pieces = _PieceCache(self._shapes)
+        self._stemmers = Stemmers()
+        self._pieces: dict[str, _PieceCache] = {}
 
-    def index_tokens(self, text: str) -> str:
-        """Returns the tokens of `text` in order, separated by spaces.
+    def index_tokens(self, text: str, language: str = DEFAULT) -> str:
+        """Returns the tokens of `text` in order, separated by spaces; `language` is what `language_of` found.
 
         They are folded and hold no white space, control character or ASCII punctuation but "_", as an FTS5 table with
         `tokenize="ascii tokenchars '_'"` wants them. Any text is accepted.
         """
-        return " ".join(filter(None, map(self._pieces.__getitem__, _pieces(text))))
+        return " ".join(filter(None, map(self._cache(language).__getitem__, _pieces(text))))
 
-    def query_terms(self, query: str) -> tuple[QueryTerm, ...]:
+    def query_terms(self, query: str, languages: Collection[str] = ()) -> tuple[QueryTerm, ...]:
         """Returns the distinct terms of `query` in order, without stop words unless there is nothing else.
 
-        Empty when the query holds no word, for example only punctuation.
+        `languages` are those of the texts to search; the default one is always among them. Words side by side come last
+        as guesses at a name. Empty when the query holds no word, for example only punctuation.
         """
-        runs = (run for piece in _pieces(query) for run in _runs(piece, self._shapes))
-        terms = dict.fromkeys(term for run in runs for term in query_terms(run))
-        return tuple(term for term in terms if term.text not in STOP_WORDS) or tuple(terms)
+        pieces = _pieces(query)
+        spoken = tuple(dict.fromkeys((DEFAULT, *languages)))
+        runs = [run for piece in pieces for run in _runs(piece, self._shapes)]
+        terms = [term for run in runs for term in query_terms(run, self._stemmers, spoken)]
+        dropped = stop_words(map(accented, pieces), languages)
+        telling = [term for term in terms if term.original not in dropped]
+        if not any(term.kind is not TermKind.WHOLE for term in telling):
+            telling = terms
+        return tuple(dict.fromkeys((*telling, *_guesses(terms, dropped))))
+
+    def language_of(self, text: str) -> str:
+        """Returns the language of Latin script that `text` is written in, empty for English and where none is told.
+
+        Looks at a sample of some two hundred words.
+        """
+        middle = max(_SAMPLE_CHARS, (len(text) - _SAMPLE_CHARS) // 2)
+        return detect(f"{text[:_SAMPLE_CHARS]} {text[middle : middle + _SAMPLE_CHARS]}")
+
+    def _cache(self, language: str) -> "_PieceCache":
+        cache = self._pieces.get(language)
+        if cache is None:
+            if len(self._pieces) >= _MAX_CACHED_LANGUAGES:
+                self._pieces = {}
+            cache = self._pieces[language] = _PieceCache(self._shapes, self._stemmers, language)
+        return cache
 
 
 class _PieceCache(dict[str, str]):
-    """The tokens of pieces between white space, by the piece as it stands in the text."""
+    """The tokens of pieces between white space in texts of one language, by the piece as it stands in the text."""
 
-    def __init__(self, shapes: ShapeTable) -> None:
+    def __init__(self, shapes: ShapeTable, stemmers: Stemmers, language: str) -> None:
         super().__init__()
         self._shapes = shapes
+        self._stemmers = stemmers
+        self._language = language
 
     def __missing__(self, piece: str) -> str:
-        tokens = _plain_word(piece) or " ".join(
-            token for run in _runs(piece, self._shapes) for token in index_tokens(run)
+        tokens = self._plain_word(piece) or " ".join(
+            token
+            for run in _runs(piece, self._shapes)
+            for token in index_tokens(run, self._stemmers, self._language)
         )
         if len(piece) <= _MAX_CACHED_CHARS:
             if len(self) >= _MAX_CACHED_PIECES:
@@ -66,20 +104,30 @@ class _PieceCache(dict[str, str]):
             self[piece] = tokens
         return tokens
 
+    def _plain_word(self, piece: str) -> str:
+        """Returns the token of an English word, perhaps at a sentence's end; empty when it takes more to find out."""
+        word = piece.rstrip(_CONNECTORS)
+        plain = self._language == DEFAULT and word.isascii() and word.isalpha()
+        if plain and (word.islower() or word.istitle() or word.isupper()):
+            return self._stemmers.stem_plain(word.lower())
+        return ""
+
 
 def _pieces(text: str) -> list[str]:
     return text.encode("utf-8", "replace").translate(_TO_SPACES).decode("utf-8").split()
-
-
-def _plain_word(piece: str) -> str:
-    """Returns the token of an English word, perhaps at a sentence's end; empty when it takes more to find out."""
-    word = piece.rstrip(_CONNECTORS)
-    if word.isascii() and word.isalpha() and (word.islower() or word.istitle() or word.isupper()):
-        return word.lower()
-    return ""
 
 
 def _runs(piece: str, shapes: ShapeTable) -> Iterator[Run]:
     if len(shapes) > _MAX_CACHED_SHAPES:
         shapes.clear()
     return iter(cut(compatible(piece), shapes))
+
+
+def _guesses(terms: Sequence[QueryTerm], dropped: Collection[str]) -> Iterator[QueryTerm]:
+    """Words side by side as names: `vector search` may mean `vector_search`."""
+    words = list(dict.fromkeys(term.original for term in terms if term.kind is TermKind.WORD))[:_MOST_WORDS_JOINED]
+    for start in range(len(words)):
+        for end in range(start + 2, min(start + _MOST_WORDS_IN_A_NAME, len(words)) + 1):
+            if not all(word in dropped for word in words[start:end]):
+                name = "_".join(words[start:end])
+                yield QueryTerm(name, kind=TermKind.GUESS, original=name)

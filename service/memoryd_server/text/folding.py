@@ -11,6 +11,8 @@ _INVISIBLE = re.compile(
 )
 # Scripts that are commonly typed without their accents: Latin, Greek and Cyrillic.
 _ACCENTED = re.compile("[\u0000-\u052f\u1c80-\u1c8f\u1d00-\u1dbf\u1e00-\u1fff\u2c60-\u2c7f\ua640-\ua69f\ua720-\ua7ff]")
+# The grave and the acute accent.
+_STRESS = re.compile("[\u0300\u0301]")
 # Letters with a stroke and ligatures, which no normal form takes apart.
 _PLAIN: Mapping[int, str] = {
     ord("\N{LATIN SMALL LETTER DOTLESS I}"): "i",
@@ -31,6 +33,17 @@ def compatible(piece: str) -> str:
     if piece.isascii():
         return piece
     return unicodedata.normalize("NFKC", _INVISIBLE.sub("", piece))
+
+
+def accented(word: str) -> str:
+    """Returns `word` without case, its accents kept."""
+    folded = word.casefold()
+    return folded if folded.isascii() else unicodedata.normalize("NFC", folded)
+
+
+def without_stress(word: str) -> str:
+    """Returns a Cyrillic `word` without case and stress marks; its letters, of which "й" is one, stay."""
+    return unicodedata.normalize("NFC", _STRESS.sub("", unicodedata.normalize("NFD", word.casefold())))
 
 
 def fold(word: str) -> str:

@@ -1,4 +1,4 @@
-"""The forms of a word: whole, in parts, and without a Korean particle.
+"""The forms of a word: whole and in parts.
 
 `foo-bar`, `foo.bar`, `foo_bar` and `fooBar` all give `foo`, `bar` and `foo_bar`, so that each finds the others and the
 exact name ranks first. `fooBar` gives `foobar` as well, since names such as GitHub are often written without humps.
@@ -6,7 +6,7 @@ exact name ranks first. `fooBar` gives `foobar` as well, since names such as Git
 
 import re
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from memoryd_server.text.folding import fold
 from memoryd_server.text.runs import Run
@@ -16,28 +16,31 @@ MAX_PARTS: Final = 12
 _SEGMENT = re.compile("[ludm]+")
 # Before the capital of "fooBar" and of "s3Bucket", and before the last capital of "HTMLParser"; not within "4F2A".
 _HUMP = re.compile("(?<=[lm])(?=u)|(?<=d)(?=ul)|(?<=u)(?=ull)")
-_HANGUL = re.compile("[\uac00-\ud7a3]")
-# Longest first.
-_PARTICLES = (
-    *("에서는", "으로는", "에게서", "이라는"),
-    *("에서", "으로", "에게", "한테", "까지", "부터", "처럼", "보다", "이나", "라는", "하고", "에는"),
-    *("은", "는", "이", "가", "을", "를", "에", "의", "와", "과", "도", "로", "만"),
-)
-_MIN_STEM = 2
 
 
-def word_forms(run: Run) -> list[str]:
-    """Returns the tokens of a word in the order of its parts, the whole last."""
+class WordForms(NamedTuple):
+    """What a run of words consists of, in the text's order.
+
+    `parts` and `solid` (`fooBar` as one word) stand as they were written and are still to be stemmed. `wholes` are
+    finished tokens: the parts joined, and the name with its sign.
+    """
+
+    parts: list[str]
+    solid: list[str]
+    wholes: list[str]
+
+
+def word_forms(run: Run) -> WordForms:
+    """Returns the words and names in `run`."""
     parts: list[str] = []
     solid: list[str] = []
     for segment in _SEGMENT.finditer(run.shape):
         word = run.text[segment.start() : segment.end()]
         humps = _humps(word, segment[0])
-        parts += map(fold, humps)
+        parts += humps
         if len(humps) > 1:
-            solid.append(fold(word))
-    forms = parts + solid + _whole(parts, sigil=run.sigil)
-    return forms if run.text.isascii() else forms + _stems(forms)
+            solid.append(word)
+    return WordForms(parts, solid, _whole(list(map(fold, parts)), sigil=run.sigil))
 
 
 def _humps(word: str, shape: str) -> list[str]:
@@ -53,17 +56,3 @@ def _whole(parts: list[str], *, sigil: bool) -> list[str]:
         return []
     whole = "_".join(parts)
     return [whole] * (len(parts) > 1) + ["_" + whole] * sigil
-
-
-def _stems(forms: list[str]) -> list[str]:
-    stems = (_stem(form) for form in forms if _HANGUL.match(form[-1]))
-    return [stem for stem in stems if stem]
-
-
-def _stem(word: str) -> str:
-    """Returns `word` without its particle, empty when it has none or too little would be left."""
-    for particle in _PARTICLES:
-        if word.endswith(particle):
-            stem = word.removesuffix(particle)
-            return stem if len(stem) >= _MIN_STEM else ""
-    return ""

@@ -1,31 +1,44 @@
-"""Words that say nothing about what is looked for. They are indexed all the same, and left out of queries only."""
+"""Leaves out of a question what says nothing about what is looked for."""
 
-from typing import Final
+import re
+from collections.abc import Collection, Iterable, Mapping
 
-_ARTICLES_CONJUNCTIONS_PREPOSITIONS = """
-a an the and or but nor if then than so as at by for from in into of off on onto out over to up with about after again
-before between during through under until while because
-"""
-_PRONOUNS = """
-i me my mine we us our ours you your yours he him his she her hers it its they them their theirs this that these those
-there here who whom whose which what when where why how
-"""
-_AUXILIARIES = """
-am is are was were be been being do does did done doing have has had having can could will would shall should may might
-must
-"""
-_REST_OF_CONTRACTIONS = """
-s t d m ll re ve don doesn didn isn aren wasn weren won couldn shouldn wouldn hasn haven hadn
-"""
-_FILLERS = "not no any some all each also just only very too please tell"
+from memoryd_server.text.folding import fold
+from memoryd_server.text.function_words import ENGLISH, LATIN, SPACED, UNSPACED
+from memoryd_server.text.languages import votes
+from memoryd_server.text.stemming import DEFAULT
 
-STOP_WORDS: Final = frozenset(
-    {
-        *_ARTICLES_CONJUNCTIONS_PREPOSITIONS.split(),
-        *_PRONOUNS.split(),
-        *_AUXILIARIES.split(),
-        *_REST_OF_CONTRACTIONS.split(),
-        *_FILLERS.split(),
-    }
-)
-"""English function words, folded."""
+# So many function words show the language of a question that the index holds nothing of.
+_FEWEST_IN_A_QUESTION = 2
+
+
+def _folded(words: str) -> frozenset[str]:
+    return frozenset(map(fold, words.split()))
+
+
+STOP_WORDS = _folded(ENGLISH).union(*map(_folded, SPACED.values()))
+"""Function words that are left out of every question, folded: the English ones, and those of other scripts."""
+
+_OF_LATIN_LANGUAGES: Mapping[str, frozenset[str]] = {language: _folded(words) for language, words in LATIN.items()}
+_UNSPACED = re.compile("|".join(sorted(" ".join(UNSPACED.values()).split(), key=len, reverse=True)))
+
+
+def stop_words(words: Iterable[str], languages: Collection[str]) -> frozenset[str]:
+    """The stop words for a question of these words, as they were written but for case, over texts in `languages`.
+
+    "die" says nothing in a German question and much in an English one, so those of another language of Latin script
+    count only where it has the most function words in the question.
+    """
+    counted = votes(words)
+    most = max(counted.values(), default=0)
+    spoken = [
+        language
+        for language, count in counted.items()
+        if language != DEFAULT and count == most and (language in languages or count >= _FEWEST_IN_A_QUESTION)
+    ]
+    return STOP_WORDS.union(*(_OF_LATIN_LANGUAGES[language] for language in spoken))
+
+
+def stop_spans(text: str) -> list[tuple[int, int]]:
+    """Where in a run of unspaced script something stands that says nothing."""
+    return [match.span() for match in _UNSPACED.finditer(text)]

@@ -4,49 +4,91 @@ Each term of a run is among the run's tokens, or begins one of them where `prefi
 any of its own words.
 """
 
+import itertools
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 
+from memoryd_server.text.folding import fold
 from memoryd_server.text.identifiers import word_forms
 from memoryd_server.text.runs import Run, Script
+from memoryd_server.text.stemming import Stemmers
+from memoryd_server.text.stop_words import stop_spans
 
+_CJK_GRAM = 2
 _SEA_GRAM = 3
 _CLUSTER = re.compile("sm*")
 
 
+class TermKind(Enum):
+    """What a term stands for. Only words and grams are what the question cannot do without."""
+
+    WORD = "WORD"
+    GRAM = "GRAM"
+    """Two or three characters of a script that puts no spaces between words."""
+    WHOLE = "WHOLE"
+    """A name in one piece, beside its parts: it may be missing where they are found."""
+    GUESS = "GUESS"
+    """Words side by side tried as one name; worth asking for only if the index knows it."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
-    """A token to look for; with `prefix`, any token that begins with it."""
+    """A token to look for; with `prefix`, any token that begins with it.
+
+    Terms of one `original`, the word as it was written but for case and accents, are its stems in several languages:
+    alternatives, of which a text needs one.
+    """
 
     text: str
     prefix: bool = False
+    kind: TermKind = field(default=TermKind.WORD, compare=False)
+    original: str = field(default="", compare=False)
 
 
-def index_tokens(run: Run) -> list[str]:
-    """Returns the tokens that a text with this run is indexed under."""
+def index_tokens(run: Run, stemmers: Stemmers, language: str) -> list[str]:
+    """Returns the tokens that a text in `language` with this run is indexed under."""
     if run.script is Script.CJK:
         # The last slice is the last character alone, so that every single character begins some token.
-        return [run.text[i : i + 2] for i in range(len(run.text))]
+        return [run.text[i : i + _CJK_GRAM] for i in range(len(run.text))]
     if run.script is Script.SEA:
         clusters = _clusters(run)
         return ["".join(clusters[i : i + _SEA_GRAM]) for i in range(len(clusters))]
-    return word_forms(run)
+    forms = word_forms(run)
+    stems = [stem for word in forms.parts + forms.solid for stem in stemmers.forms(word, language)]
+    return stems + forms.wholes
 
 
-def query_terms(run: Run) -> list[QueryTerm]:
-    """Returns the terms that this run asks for."""
+def query_terms(run: Run, stemmers: Stemmers, languages: Sequence[str]) -> list[QueryTerm]:
+    """Returns the terms that this run asks for in texts of these languages."""
     if run.script is Script.CJK:
-        return _gram_terms(list(run.text), 2)
+        return _gram_terms(list(run.text), _CJK_GRAM)
     if run.script is Script.SEA:
         return _gram_terms(_clusters(run), _SEA_GRAM)
-    return [QueryTerm(form) for form in word_forms(run)]
+    forms = word_forms(run)
+    words = [(word, TermKind.WORD) for word in forms.parts] + [(word, TermKind.WHOLE) for word in forms.solid]
+    stems = [
+        QueryTerm(stem, kind=kind, original=fold(word))
+        for word, kind in words
+        for language in languages
+        for stem in stemmers.forms(word, language)
+    ]
+    return stems + [QueryTerm(whole, kind=TermKind.WHOLE, original=whole) for whole in forms.wholes]
 
 
 def _clusters(run: Run) -> list[str]:
     return [run.text[match.start() : match.end()] for match in _CLUSTER.finditer(run.shape)]
 
 
-def _gram_terms(units: list[str], size: int) -> list[QueryTerm]:
+def _gram_terms(units: Sequence[str], size: int) -> list[QueryTerm]:
+    """The grams of a run, without those that lie within something that says nothing, unless there are no others."""
     if len(units) < size:
-        return [QueryTerm("".join(units), prefix=True)]
-    return [QueryTerm("".join(units[i : i + size])) for i in range(len(units) - size + 1)]
+        text = "".join(units)
+        return [QueryTerm(text, prefix=True, kind=TermKind.GRAM, original=text)]
+    starts = list(itertools.accumulate(map(len, units), initial=0))
+    silent_until = {at: end for start, end in stop_spans("".join(units)) for at in range(start, end)}
+    grams = range(len(units) - size + 1)
+    telling = [i for i in grams if starts[i + size] > silent_until.get(starts[i], 0)]
+    texts = ["".join(units[i : i + size]) for i in telling or grams]
+    return [QueryTerm(text, kind=TermKind.GRAM, original=text) for text in texts]

@@ -1,0 +1,147 @@
+"""The words that the index holds: how many chunks each stands in, and which names hold a given piece."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import apsw
+
+from memoryd_server.index.connection import scalar
+
+# A list of names that took a second to read is read anew no sooner than so many seconds after.
+_SECONDS_OF_USE_A_SECOND_OF_READING = 20.0
+
+_MOST_FREQUENCIES_KEPT = 20_000
+_MOST_NAMES_LOOKED_AT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordTotals:
+    """How many chunks the keyword leg holds, and how many tokens they have together."""
+
+    chunks: int
+    tokens: int
+
+
+@dataclass(slots=True)
+class KnownWords:
+    """What was looked up at one revision. Document frequencies of prefixes are kept under their text and a "*"."""
+
+    revision: int
+    frequencies: dict[str, int] = field(default_factory=dict)
+    totals: KeywordTotals | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NameList:
+    """The names in the index, one a line. `good_until` is when, by the monotonic clock, it may be replaced."""
+
+    revision: int
+    lines: str
+    good_until: float
+
+
+@dataclass(slots=True)
+class VocabularyMemo:
+    """What all readers of one index remember together. Each replaces what it finds out of date."""
+
+    words: KnownWords | None = None
+    names: NameList | None = None
+
+
+class Vocabulary:
+    """The words of one snapshot, of `revision`."""
+
+    def __init__(self, connection: apsw.Connection, memo: VocabularyMemo, revision: int) -> None:
+        self._connection = connection
+        self._memo = memo
+        self._revision = revision
+        known = memo.words
+        if known is None or known.revision != revision or len(known.frequencies) > _MOST_FREQUENCIES_KEPT:
+            known = memo.words = KnownWords(revision)
+        self._known = known
+
+    def frequency(self, term: str) -> int:
+        """In how many chunks `term` stands."""
+        known = self._known.frequencies.get(term)
+        if known is None:
+            row = self._connection.execute("SELECT doc FROM temp.vocabulary WHERE term = ?", (term,)).fetchone()
+            known = self._known.frequencies[term] = 0 if row is None else int(row[0])
+        return known
+
+    def prefix_frequency(self, prefix: str) -> int:
+        """In how many chunks a term stands that begins with `prefix`."""
+        key = f"{prefix}*"
+        known = self._known.frequencies.get(key)
+        if known is None:
+            count = "SELECT count(*) FROM keyword WHERE keyword MATCH ?"
+            row = self._connection.execute(count, (expression(prefix, prefix=True),)).fetchone()
+            known = self._known.frequencies[key] = int(row[0])
+        return known
+
+    def known(self, terms: Sequence[str]) -> tuple[str, ...]:
+        """Those of `terms` that the index holds. Quick where it holds none of them, which is the rule for guesses."""
+        if not terms:
+            return ()
+        match = " OR ".join(map(expression, terms))
+        row = self._connection.execute("SELECT 1 FROM keyword WHERE keyword MATCH ? LIMIT 1", (match,)).fetchone()
+        return () if row is None else tuple(term for term in terms if self.frequency(term))
+
+    def totals(self) -> KeywordTotals:
+        """What BM25 knows of the whole index."""
+        if self._known.totals is None:
+            self._known.totals = _totals(bytes(scalar(self._connection, "SELECT block FROM keyword_data WHERE id = 1")))
+        return self._known.totals
+
+    def names_with(self, piece: str, limit: int) -> list[str]:
+        """At most `limit` names (terms with "_" or a digit in them) that hold `piece`, those with the least else first.
+
+        Costs milliseconds where names must be read first: after a change, and then not at once in a large index, so
+        that a name may be missed for some seconds.
+        """
+        lines = self._names().lines
+        found: list[str] = []
+        at = lines.find(piece)
+        while at >= 0 and len(found) < _MOST_NAMES_LOOKED_AT:
+            start, end = lines.rfind("\n", 0, at) + 1, lines.find("\n", at)
+            found.append(lines[start:end])
+            at = lines.find(piece, end)
+        return sorted(found, key=len)[:limit]
+
+    def _names(self) -> NameList:
+        names, now = self._memo.names, time.monotonic()
+        if names is None or (names.revision != self._revision and now >= names.good_until):
+            names = self._memo.names = self._read_names(now)
+        return names
+
+    def _read_names(self, began: float) -> NameList:
+        rows = self._connection.execute("SELECT term FROM temp.vocabulary WHERE term GLOB '*[_0-9]*'")
+        lines = "\n".join(term for (term,) in rows) + "\n"
+        now = time.monotonic()
+        return NameList(self._revision, lines, now + _SECONDS_OF_USE_A_SECOND_OF_READING * (now - began))
+
+
+def expression(term: str, *, prefix: bool = False) -> str:
+    """The term as an FTS5 string, quotes doubled: never FTS5 syntax."""
+    quoted = '"' + term.replace('"', '""') + '"'
+    return quoted + "*" if prefix else quoted
+
+
+def _totals(block: bytes) -> KeywordTotals:
+    """FTS5's record of averages: the number of rows, then the number of tokens in each column."""
+    chunks, *tokens = _varints(block)
+    return KeywordTotals(chunks, sum(tokens))
+
+
+def _varints(block: bytes) -> Iterable[int]:
+    """SQLite's numbers of one to nine bytes: seven bits a byte, and all eight of a ninth."""
+    value = length = 0
+    for byte in block:
+        length += 1
+        if length == 9:
+            value = value << 8 | byte
+        else:
+            value = value << 7 | byte & 0x7F
+        if length == 9 or byte < 0x80:
+            yield value
+            value = length = 0

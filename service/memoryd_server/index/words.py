@@ -1,0 +1,57 @@
+"""What the keyword leg holds of a chunk: the tokens of its text, and those of what stands around it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import apsw
+
+from memoryd_server.text import Analyzer
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkWords:
+    """A stored chunk with all that its tokens are made of."""
+
+    id: int
+    text: str
+    breadcrumb: str
+    name: str
+    language: str
+
+    def tokens(self, analyzer: Analyzer) -> tuple[str, str]:
+        """The tokens of the two columns, body and context."""
+        return keyword_tokens(analyzer, self.text, self.breadcrumb, self.name, self.language)
+
+
+def chunk_words(connection: apsw.Connection, ids: Sequence[int]) -> list[ChunkWords]:
+    """Reads the chunks of these ids; unknown ids are left out."""
+    rows = connection.execute(
+        "SELECT chunks.id, text, breadcrumb, path, metadata, language FROM chunks JOIN files ON files.id = file_id"  # noqa: S608 -- marks
+        f" WHERE chunks.id IN ({','.join('?' * len(ids))})",
+        tuple(ids),
+    )
+    return [
+        ChunkWords(chunk_id, text, breadcrumb, file_name(path, json.loads(metadata or "{}")), language)
+        for chunk_id, text, breadcrumb, path, metadata, language in rows
+    ]
+
+
+def keyword_tokens(analyzer: Analyzer, text: str, breadcrumb: str, name: str, language: str) -> tuple[str, str]:
+    """Returns the tokens of the two columns, body and context; `name` is what `file_name` says of the chunk's file."""
+    return analyzer.index_tokens(text, language), analyzer.index_tokens(f"{name} {breadcrumb}", language)
+
+
+def file_name(path: str, metadata: Mapping[str, object]) -> str:
+    """Returns what a file is called: its name without folder and ending, and the title in its front matter."""
+    stem, title = PurePosixPath(path).stem, metadata.get("title")
+    return f"{stem} {title}" if isinstance(title, str) else stem
+
+
+def language_of(analyzer: Analyzer, texts: Sequence[str]) -> str:
+    """Returns the language of a file that has these chunks. Told from the chunks, so that it can be told again later."""
+    if not texts:
+        return ""
+    return analyzer.language_of(texts[0] if len(texts) == 1 else f"{texts[0]}\n{texts[len(texts) // 2]}")
+

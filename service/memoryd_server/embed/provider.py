@@ -45,7 +45,7 @@ class EmbeddingProvider(Protocol):
 
     @property
     def spec(self) -> EmbeddingSpec:
-        """What the vectors are made with. Dimensions may become known later; nothing else ever changes."""
+        """What the vectors are made with. Fixed, but that a model's file may tell the dimensions once it is there."""
         ...
 
     def embed_query(self, text: str, deadline: float) -> Vector:

@@ -50,7 +50,7 @@ _FAMILIES = (
     _Family(r"\be5-.*instruct", 512, f"Instruct: {_SEARCH_TASK}\nQuery: "),
     _Family(r"\be5-", 512, "query: ", "passage: "),
     _Family(r"\bbge-(?:m3|multilingual)", 8192),
-    _Family(r"\bbge-.*zh", 512, "为这个句子生成表示以用于检索相关文章："),
+    _Family(r"\bbge-.*zh", 512, "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 -- the model's own words
     _Family(r"\bbge-(?:small|base|large)", 512, _SENTENCE),
     _Family(r"qwen3-embedding", 8192, f"Instruct: {_SEARCH_TASK}\nQuery:"),
     _Family(r"mxbai-embed", 512, _SENTENCE),

@@ -1,37 +1,97 @@
-"""Legs merged into one ranking. Pure.
+"""Legs merged into one ranking, and the cut. Pure.
 
-The score is the weighted mean of the legs that ran (retrieval study, step 2): the keyword leg gives BM25 divided by the
-best BM25 of the query, so that its order is kept and its scale is 0..1.
+The score is the weighted mean of the legs that ran (retrieval study, step 2): cosine similarity from the vector leg,
+and BM25 as a share of the best from the keyword leg, so that its order is kept and its scale is 0..1. A leg that ran
+and did not return a chunk still has an opinion of it: its true cosine or BM25, where the caller knows it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
 
 from memoryd_server.index.rows import KeywordHit
+
+_NONE: Mapping[int, float] = MappingProxyType({})
+
+
+class VectorHit(Protocol):
+    """A chunk that the vector leg found; `cosine` is -1..1."""
+
+    @property
+    def chunk_id(self) -> int:
+        """The chunk."""
+
+    @property
+    def cosine(self) -> float:
+        """Cosine similarity with the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk before the cut, with what each leg gave it. `keyword_rank` counts from 1."""
+    """A chunk before the cut, with what each leg gave it. Ranks count from 1.
+
+    `text_score` is BM25's share of the best, 0..1, `vector_score` the cosine, -1..1. A score is None when its leg did
+    not run or does not know the chunk, a rank when its leg did not return it.
+    """
 
     chunk_id: int
     score: float
-    text_score: float | None
-    keyword_rank: int | None
+    text_score: float | None = None
+    vector_score: float | None = None
+    keyword_rank: int | None = None
+    vector_rank: int | None = None
 
 
-def fuse(keyword: Sequence[KeywordHit]) -> list[Candidate]:
-    """Candidates, best first. Equal scores keep the leg's order."""
-    best = min((hit.bm25 for hit in keyword), default=0.0)
-    return [
-        Candidate(hit.chunk_id, text_score(hit.bm25, best), text_score(hit.bm25, best), rank)
-        for rank, hit in enumerate(keyword, 1)
-    ]
+def fuse(
+    keyword: Sequence[KeywordHit] | None,
+    vector: Sequence[VectorHit] | None = None,
+    *,
+    vector_weight: float = 0.7,
+    text_weight: float = 0.3,
+    true_cosine: Mapping[int, float] = _NONE,
+    true_bm25: Mapping[int, float] = _NONE,
+) -> list[Candidate]:
+    """Candidates of both legs, best first; both legs come best first. None is a leg that did not run.
+
+    A vector leg that found nothing had no vectors to compare and counts as not run; a keyword leg that found nothing
+    says 0 of every chunk. `true_cosine` and `true_bm25` tell what a leg thinks of chunks that only the other found;
+    what they do not hold counts 0. BM25 is SQLite's: negative, smaller is better. Weights are taken relative to the sum
+    of those of the legs that ran; where that is 0 they count alike. Equal scores keep the keyword leg's order, then the
+    vector leg's.
+    """
+    words = {hit.chunk_id: (rank, hit.bm25) for rank, hit in enumerate(keyword or (), 1)}
+    meanings = {hit.chunk_id: (rank, hit.cosine) for rank, hit in enumerate(vector or (), 1)}
+    best = min((bm25 for _, bm25 in words.values()), default=0.0)
+    share = _vector_share(vector_weight, text_weight, words_ran=keyword is not None, meanings_ran=bool(vector))
+    found = []
+    for chunk_id in words | meanings:
+        keyword_rank, bm25 = words.get(chunk_id, (None, true_bm25.get(chunk_id)))
+        vector_rank, cosine = meanings.get(chunk_id, (None, true_cosine.get(chunk_id)))
+        text = None
+        if bm25 is not None:
+            text = 0.0 if keyword_rank is None and best >= 0 else text_score(bm25, best)
+        score = unit(share * unit(cosine or 0.0) + (1 - share) * (text or 0.0))
+        found.append(Candidate(chunk_id, score, text, cosine, keyword_rank, vector_rank))
+    return sorted(found, key=lambda candidate: -candidate.score)
+
+
+def _vector_share(vector_weight: float, text_weight: float, *, words_ran: bool, meanings_ran: bool) -> float:
+    """The vector leg's share of the score."""
+    if not (words_ran and meanings_ran):
+        return 1.0 if meanings_ran else 0.0
+    total = vector_weight + text_weight
+    return vector_weight / total if total > 0 else 0.5
 
 
 def text_score(bm25: float, best: float) -> float:
     """BM25 as a share of the query's best, 0..1. SQLite's BM25 is negative, and the smallest is the best."""
-    return 1.0 if best >= 0 else max(0.0, min(1.0, bm25 / best))
+    return 1.0 if best >= 0 else unit(bm25 / best)
+
+
+def unit(score: float) -> float:
+    """The score within 0..1; what is no number counts 0."""
+    return min(1.0, score) if score > 0 else 0.0
 
 
 def cut(

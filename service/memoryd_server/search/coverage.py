@@ -1,0 +1,55 @@
+"""How much of a question a hit holds, and when that is too little to be an answer. Pure."""
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+_WORD = re.compile(r"[^\W_](?:[^\s]*[^\W_])?")
+# What ends a sentence, with what may close it; the word after it is capitalised for no reason of its own.
+_SENTENCE_END = re.compile(r"[.!?:;…。！？]['\"”’)\]]*\s*$|^\s*$|\n\s*$")  # noqa: RUF001 -- full-width marks are meant
+
+
+def idf(frequency: int, chunks: int) -> float:
+    """The inverse document frequency of a term that `frequency` of `chunks` hold; above 0, most where it is 0."""
+    frequency = min(frequency, chunks)
+    return math.log(1 + (chunks - frequency + 0.5) / (frequency + 0.5))
+
+
+def weights(frequencies: Mapping[str, int], chunks: int) -> dict[str, float]:
+    """The inverse document frequency of each term."""
+    return {term: idf(frequency, chunks) for term, frequency in frequencies.items()}
+
+
+def coverage(found: Collection[str], idf_of: Mapping[str, float]) -> float:
+    """The IDF-weighted share of a query's terms that a chunk holds, 0..1.
+
+    `idf_of` holds all terms of the query, those that the index has never seen included, which count in full; a query
+    without terms is not covered.
+    """
+    total = sum(idf_of.values())
+    return min(1.0, sum(idf_of[term] for term in idf_of.keys() & set(found)) / total) if total > 0 else 0.0
+
+
+def names_in(query: str) -> list[str]:
+    """The capitalised words of a query that no sentence begins with, as they are written."""
+    return [
+        word[0]
+        for word in _WORD.finditer(query)
+        if word[0][0].isupper() and not _SENTENCE_END.search(query[: word.start()])
+    ]
+
+
+def known_names(query: str, terms_of: Callable[[str], Iterable[str]], frequencies: Mapping[str, int]) -> float:
+    """The share of the query's names that the index knows, 0..1; 1 where there are none.
+
+    A name is known when any of its terms stands in the index. `frequencies` holds all terms of the query without stop
+    words, and a word with no term among them is none.
+    """
+    named = [[term for term in terms_of(name) if term in frequencies] for name in names_in(query)]
+    known = [any(frequencies[term] > 0 for term in terms) for terms in named if terms]
+    return sum(known) / len(known) if known else 1.0
+
+
+def abstains(coverage: float, names: float, threshold: float) -> bool:
+    """Whether the best hit covers too little of the query to be an answer. Never at a threshold of 0."""
+    return coverage * names < threshold

@@ -1,0 +1,231 @@
+"""Dates that a query names, and what they are worth to chunks that are dated near them. Pure.
+
+Understood are ISO dates and months, Chinese, Japanese and Korean dates, dates by the month's name in a few languages
+("May 8", "8 May 2023", "8. Mai 2023", "May 2023", "in March"), and in English "yesterday", "last Tuesday", "last week",
+"two weeks ago". What could be a word as well ("may I", "march on") is taken for one.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from types import MappingProxyType
+from typing import Final
+
+from memoryd_server.search.fusion import Candidate
+
+BOOST: Final = 0.3
+"""What a chunk dated within a range that the query names gains: by default the keyword leg gives its best as much."""
+NEAR_DAYS: Final = 7
+"""How far from a named range the gain has fallen to nothing; a note is often written days after what it tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class DateRange:
+    """Days from `first` to `last`, both included."""
+
+    first: date
+    last: date
+
+
+_MONTHS: Final[Sequence[tuple[str, ...]]] = (
+    ("january", "jan", "januar", "janvier", "enero", "gennaio", "janeiro"),
+    ("february", "feb", "februar", "février", "febrero", "febbraio", "fevereiro"),
+    ("march", "mar", "märz", "mars", "marzo", "março"),
+    ("april", "apr", "avril", "abril", "aprile"),
+    ("may", "mai", "mayo", "maggio", "maio"),
+    ("june", "jun", "juni", "juin", "junio", "giugno", "junho"),
+    ("july", "jul", "juli", "juillet", "julio", "luglio", "julho"),
+    ("august", "aug", "août", "agosto"),
+    ("september", "sep", "sept", "septembre", "septiembre", "settembre", "setembro"),
+    ("october", "oct", "oktober", "okt", "octobre", "octubre", "ottobre", "outubro"),
+    ("november", "nov", "novembre", "noviembre", "novembro"),
+    ("december", "dec", "dezember", "dez", "décembre", "diciembre", "dicembre", "dezembro"),
+)
+_MONTH_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
+    {name: number for number, names in enumerate(_MONTHS, 1) for name in names}
+)
+_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_COUNTS: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
+    {word: number for number, word in enumerate(_COUNTS, 1)} | {"a": 1, "an": 1, "a couple of": 2, "a few": 3}
+)
+# Months that are words as well: without a year they need a capital or one of these before them.
+_WORDS_AS_WELL = frozenset({"may", "march", "mar", "mars", "Mars"})
+_BEFORE_A_DATE = re.compile(
+    r"\b(?:on|in|of|by|from|since|until|before|after|around|the|le|am|el|il)\s+(?:the\s+)?$", re.IGNORECASE
+)
+
+_MONTH = rf"(?P<month>{'|'.join(sorted(_MONTH_NUMBERS, key=len, reverse=True))})\b\.?"
+_DAY = r"(?P<day>[0-3]?[0-9])(?:st|nd|rd|th|er|º|\.)?(?![0-9])"
+_YEAR = r"(?P<year>(?:19|20)[0-9]{2})(?![0-9])"
+_OF = r"(?:\s+(?:of|de|del|d'))?"
+_UNIT = "(?P<unit>day|weekend|week|month|year)"
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
+
+
+def dates_in(query: str, now: datetime) -> tuple[DateRange, ...]:
+    """The days that a query names, as ranges in the order of their kinds, none twice. `now` is the asker's clock.
+
+    A day or month without a year is the latest that has begun. Weeks begin on Monday.
+    """
+    today = now.date()
+    ranges: list[DateRange] = []
+    for pattern, reading in _READINGS:
+        spent = []
+        for match in pattern.finditer(query):
+            try:
+                ranges.append(reading(match, today))
+                spent.append(match.span())
+            except (ValueError, OverflowError):
+                continue
+        for first, last in spent:
+            query = query[:first] + " " * (last - first) + query[last:]
+    return tuple(dict.fromkeys(ranges))
+
+
+def boost(day: date | None, ranges: Sequence[DateRange]) -> float:
+    """What a chunk of this day gains: `BOOST` within a range, less the further from it, nothing after `NEAR_DAYS`."""
+    return max((BOOST * _nearness(day, named) for named in ranges), default=0.0) if day else 0.0
+
+
+def boosted(
+    candidates: Sequence[Candidate], days: Mapping[int, date | None], ranges: Sequence[DateRange]
+) -> list[Candidate]:
+    """The candidates with their gain, best first; `days` is by chunk. Unchanged where the query names no date.
+
+    Scores end at 1; those that would pass it keep their order.
+    """
+    if not ranges:
+        return list(candidates)
+    gained = [(candidate.score + boost(days.get(candidate.chunk_id), ranges), candidate) for candidate in candidates]
+    gained.sort(key=lambda pair: -pair[0])
+    return [replace(candidate, score=min(1.0, score)) for score, candidate in gained]
+
+
+def _nearness(day: date, named: DateRange) -> float:
+    away = max((named.first - day).days, (day - named.last).days, 0)
+    return max(0.0, 1 - away / (NEAR_DAYS + 1))
+
+
+def _numbered_day(match: re.Match[str], _: date) -> DateRange:
+    day = date(int(match["year"]), int(match["month"]), int(match["day"]))
+    return DateRange(day, day)
+
+
+def _numbered_month(match: re.Match[str], _: date) -> DateRange:
+    return _whole_month(int(match["year"]), int(match["month"]))
+
+
+def _named_day(match: re.Match[str], today: date) -> DateRange:
+    month, number = _MONTH_NUMBERS[match["month"].lower()], int(match["day"])
+    if match["year"]:
+        day = date(int(match["year"]), month, number)
+    elif match["month"] in _WORDS_AS_WELL and not _BEFORE_A_DATE.search(match.string[: match.start()]):
+        raise ValueError("a word, not a month")
+    else:
+        day = _latest(month, number, today)
+    return DateRange(day, day)
+
+
+def _yearless_day(match: re.Match[str], today: date) -> DateRange:
+    day = _latest(int(match["month"]), int(match["day"]), today)
+    return DateRange(day, day)
+
+
+def _latest(month: int, number: int, today: date) -> date:
+    """The latest such day that has begun; a leap day may be years ago."""
+    for year in range(today.year, today.year - 9, -1):
+        try:
+            day = date(year, month, number)
+        except ValueError:
+            continue
+        if day <= today:
+            return day
+    raise ValueError("no such day")
+
+
+def _named_month(match: re.Match[str], today: date) -> DateRange:
+    month = _MONTH_NUMBERS[match["month"].lower()]
+    if match["year"]:
+        return _whole_month(int(match["year"]), month)
+    return _whole_month(today.year - (month > today.month), month)
+
+
+def _whole_month(year: int, month: int) -> DateRange:
+    first = date(year, month, 1)
+    following = date(year + month // 12, month % 12 + 1, 1)
+    return DateRange(first, following - timedelta(days=1))
+
+
+def _spoken_day(match: re.Match[str], today: date) -> DateRange:
+    word = " ".join(match[0].lower().split())
+    ago = {"the day before yesterday": 2, "yesterday": 1, "last night": 1}.get(word, 0)
+    day = today - timedelta(days=ago)
+    return DateRange(day, day)
+
+
+def _weekday(match: re.Match[str], today: date) -> DateRange:
+    """The latest such day before today."""
+    back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7 or 7
+    day = today - timedelta(days=back)
+    return DateRange(day, day)
+
+
+def _period(match: re.Match[str], today: date) -> DateRange:
+    """This or the last week, month or year."""
+    back = 0 if match["which"].lower() == "this" else 1
+    return _calendar_unit(match["unit"].lower(), back, today)
+
+
+def _ago(match: re.Match[str], today: date) -> DateRange:
+    """Days ago is a day; weeks, months and years ago are as long as their unit, since such words are not exact."""
+    count = " ".join(match["count"].lower().split())
+    return _calendar_unit(match["unit"].lower(), _NUMBERS.get(count) or int(count), today)
+
+
+def _calendar_unit(unit: str, back: int, today: date) -> DateRange:
+    if unit == "day":
+        day = today - timedelta(days=back)
+        return DateRange(day, day)
+    if unit == "week":
+        monday = today - timedelta(days=today.weekday() + 7 * back)
+        return DateRange(monday, monday + timedelta(days=6))
+    if unit == "weekend":
+        saturday = today - timedelta(days=(today.weekday() + 2) % 7 + 7 * (back - 1))
+        return DateRange(saturday, saturday + timedelta(days=1))
+    if unit == "month":
+        months = today.year * 12 + today.month - 1 - back
+        return _whole_month(months // 12, months % 12 + 1)
+    return DateRange(date(today.year - back, 1, 1), date(today.year - back, 12, 31))
+
+
+# The surer first: what one has read, the next do not see.
+_READINGS: Final[Sequence[tuple[re.Pattern[str], Callable[[re.Match[str], date], DateRange]]]] = (
+    (
+        _pattern(r"(?<![0-9])(?P<year>[0-9]{4})([-/.])(?P<month>[0-9]{1,2})\2(?P<day>[0-9]{1,2})(?![0-9])"),
+        _numbered_day,
+    ),
+    (
+        _pattern(r"(?P<year>[0-9]{4})\s*[年년]\s*(?P<month>[0-9]{1,2})\s*[月월]\s*(?P<day>[0-9]{1,2})\s*[日号號일]"),
+        _numbered_day,
+    ),
+    (_pattern(r"(?P<year>[0-9]{4})\s*[年년]\s*(?P<month>[0-9]{1,2})\s*[月월]"), _numbered_month),
+    (_pattern(r"(?<![0-9])(?P<month>[0-9]{1,2})\s*[月월]\s*(?P<day>[0-9]{1,2})\s*[日号號일]"), _yearless_day),
+    (
+        _pattern(r"(?<![0-9.])(?P<day>[0-9]{1,2})\.(?P<month>[0-9]{1,2})\.(?P<year>(?:19|20)[0-9]{2})(?![0-9])"),
+        _numbered_day,
+    ),
+    (_pattern(r"(?<![0-9-])(?P<year>(?:19|20)[0-9]{2})-(?P<month>[01][0-9])(?![0-9年년-])"), _numbered_month),
+    (_pattern(rf"(?<![\w.]){_DAY}{_OF}\s*{_MONTH}(?:{_OF},?\s*{_YEAR})?"), _named_day),
+    (_pattern(rf"\b{_MONTH}\s+(?:the\s+)?{_DAY}(?!:)(?:,?\s*{_YEAR})?"), _named_day),
+    (_pattern(rf"\b{_MONTH}{_OF},?\s*{_YEAR}"), _named_month),
+    (_pattern(rf"\b(?:in|during|last|this)\s+{_MONTH}(?P<year>(?!))?(?![\w'])"), _named_month),
+    (_pattern(r"\b(?:the\s+day\s+before\s+yesterday|yesterday|today|tonight|last\s+night)\b"), _spoken_day),
+    (_pattern(rf"\b(?:last|past|previous|on)\s+(?P<weekday>{'|'.join(_WEEKDAYS)})\b"), _weekday),
+    (_pattern(r"\b(?P<which>this|last|past|previous)\s+(?P<unit>weekend|week|month|year)\b"), _period),
+    (_pattern(rf"\b(?P<count>[0-9]{{1,3}}|{'|'.join(_NUMBERS)})\s+{_UNIT}s?\s+ago\b"), _ago),
+)

@@ -1,0 +1,144 @@
+"""What of one index's vectors is in memory, and how it stays equal to the last commit.
+
+A search works on a snapshot that may be older than the last commit, so what it loads may be outdated on arrival. Three
+rules keep that out. A snapshot opened before the last change that the load has not seen may not load. Once a load has
+begun, every change goes into it at once, and the pages that are still to come leave those chunks alone. And a load goes
+on where it was broken off, by a deadline say, with the next search's snapshot.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+
+from memoryd_server.index.reader import IndexReader
+from memoryd_server.index.vectors import scan
+from memoryd_server.index.vectors.floats import Ids, Vectors, from_blobs
+from memoryd_server.index.vectors.gate import Gate
+from memoryd_server.index.vectors.resident import Resident
+
+# What a search adds to the load that is to replace a worn resident, while that one still answers.
+_PAGES_BESIDE = 1
+
+
+class _Load:
+    """A resident in the making: chunks up to `position` are in it, and the `changed` ones wherever they stand."""
+
+    def __init__(self, resident: Resident, dimensions: int, since: float) -> None:
+        self.resident = resident
+        self.dimensions = dimensions
+        self.since = since
+        self.position = 0
+        self.changed: set[int] = set()
+
+    def put_page(self, ids: Ids, vectors: Vectors) -> None:
+        rows = [row for row, chunk_id in enumerate(ids.tolist()) if chunk_id not in self.changed]
+        self.resident.put(ids[rows], vectors[rows])
+
+
+class Residency:
+    """Holds at most one resident that answers and one in the making.
+
+    `begin` makes an empty resident for a snapshot and a dimension, or None when nothing is to be resident.
+    """
+
+    def __init__(self, begin: Callable[[IndexReader, int], Resident | None], budget_bytes: int) -> None:
+        self._begin = begin
+        self._budget_bytes = budget_bytes
+        self._gate = Gate()
+        self._loading = threading.Lock()
+        self._resident: Resident | None = None
+        self._dimensions = 0
+        self._load: _Load | None = None
+        self._changed_at = -1.0
+
+    @property
+    def memory_bytes(self) -> int:
+        """What is held, finished or not."""
+        with self._gate.shared():
+            return sum(resident.memory_bytes for resident in self._held())
+
+    def candidates(self, reader: IndexReader, query: Vectors, limit: int, allowed: Ids | None) -> Ids | None:
+        """What the resident proposes, loaded first if need be; None when only a scan can tell."""
+        self._prepare(reader, len(query))
+        with self._gate.shared():
+            if self._resident is None or self._dimensions != len(query):
+                return None
+            return self._resident.candidates(query, limit, allowed)
+
+    def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
+        """Brings what is held in line with a commit that has just been made."""
+        with self._gate.alone():
+            self._changed_at = time.monotonic()
+            if self._load is not None:
+                self._load.changed.update(added, removed)
+                _change(self._load.resident, self._load.dimensions, added, removed)
+            if self._resident is not None:
+                _change(self._resident, self._dimensions, added, removed)
+            if sum(resident.memory_bytes for resident in self._held()) > self._budget_bytes:
+                self._resident = self._load = None
+
+    def reset(self) -> None:
+        """Forgets everything, and lets no snapshot load that was opened before now."""
+        with self._gate.alone():
+            self._changed_at = time.monotonic()
+            self._resident = self._load = None
+
+    def unload(self) -> None:
+        """Gives the memory back; the next search loads anew."""
+        with self._gate.alone():
+            self._resident = self._load = None
+
+    def _held(self) -> list[Resident]:
+        making = None if self._load is None else self._load.resident
+        return [held for held in (self._resident, making) if held is not None]
+
+    def _prepare(self, reader: IndexReader, dimensions: int) -> None:
+        """Loads what is not there. Who finds another at it does not wait."""
+        with self._gate.shared():
+            answers = self._resident is not None and self._dimensions == dimensions
+            worn = answers and self._resident is not None and self._resident.worn
+        if (answers and not worn) or not self._loading.acquire(blocking=False):
+            return
+        try:
+            load = self._joined(reader, dimensions)
+            if load is not None:
+                self._read(reader, load, _PAGES_BESIDE if answers else None)
+        finally:
+            self._loading.release()
+
+    def _joined(self, reader: IndexReader, dimensions: int) -> _Load | None:
+        """The load that this snapshot may add to, begun here if there is none."""
+        load = self._load
+        if load is not None and load.dimensions == dimensions:
+            return load if reader.opened_at > load.since else None
+        if reader.opened_at <= self._changed_at or (resident := self._begin(reader, dimensions)) is None:
+            return None
+        with self._gate.alone():
+            # Compared again, with changes shut out: those before are in the snapshot, those after reach the load.
+            if reader.opened_at <= self._changed_at:
+                return None
+            self._load = _Load(resident, dimensions, self._changed_at)
+            return self._load
+
+    def _read(self, reader: IndexReader, load: _Load, most_pages: int | None) -> None:
+        """Adds pages to the load, all of them or so many, and lets it answer when the last is in."""
+        for number, (ids, vectors) in enumerate(scan.pages(reader, load.dimensions, load.position), 1):
+            with self._gate.alone():
+                if self._load is not load:
+                    return
+                load.put_page(ids, vectors)
+                load.position = int(ids[-1]) if len(ids) else load.position
+            if number == most_pages:
+                return
+        with self._gate.alone():
+            if self._load is load:
+                self._resident, self._dimensions, self._load = load.resident, load.dimensions, None
+
+
+def _change(resident: Resident, dimensions: int, added: Mapping[int, bytes], removed: Collection[int]) -> None:
+    resident.discard(np.fromiter({*added, *removed}, np.int64))
+    ids, vectors = from_blobs(added.items(), dimensions)
+    if len(ids):
+        resident.put(ids, vectors)

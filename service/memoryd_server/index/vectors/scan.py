@@ -1,0 +1,40 @@
+"""Reads vectors through a search's own snapshot, a page at a time."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from memoryd_server.index.reader import IndexReader
+from memoryd_server.index.vectors.floats import Ids, Vectors, from_blobs
+from memoryd_server.index.vectors.ranking import Best
+
+PAGE = 1_024
+
+_SAMPLED_PLACES = 64
+_SAMPLED_RUN = 64
+
+
+def offer_all(reader: IndexReader, dimensions: int, allowed: Ids | None, best: Best) -> None:
+    """Compares every vector of the snapshot, or every allowed one: exact, in bounded memory, and slow when many."""
+    for ids, vectors in pages(reader, dimensions) if allowed is None else _pages_of(reader, dimensions, allowed):
+        best.offer(ids, vectors)
+
+
+def pages(reader: IndexReader, dimensions: int, after: int = 0) -> Iterator[tuple[Ids, Vectors]]:
+    """Every vector of ids above `after`, ascending."""
+    while rows := reader.embeddings_after(after, PAGE):
+        yield from_blobs(rows, dimensions)
+        after = rows[-1][0]
+
+
+def _pages_of(reader: IndexReader, dimensions: int, ids: Ids) -> Iterator[tuple[Ids, Vectors]]:
+    for first in range(0, len(ids), PAGE):
+        yield from_blobs(reader.embeddings(ids[first : first + PAGE].tolist()), dimensions)
+
+
+def sample_mean(reader: IndexReader, dimensions: int) -> Vectors:
+    """The mean of a few thousand vectors from all over the index; zeros when there are none."""
+    starts = np.linspace(0, reader.last_embedding(), _SAMPLED_PLACES, endpoint=False, dtype=np.int64)
+    rows = {row[0]: row for start in starts.tolist() for row in reader.embeddings_after(start, _SAMPLED_RUN)}
+    _, vectors = from_blobs(rows.values(), dimensions)
+    return vectors.mean(axis=0, dtype=np.float32) if len(vectors) else np.zeros(dimensions, np.float32)

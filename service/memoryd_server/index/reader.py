@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 from dataclasses import dataclass, field
 
 import apsw

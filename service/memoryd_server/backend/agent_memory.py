@@ -20,7 +20,9 @@ from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
+from memoryd_server.backend.vector_side import VectorSide
 from memoryd_server.chunk import CHUNKER_VERSION
+from memoryd_server.embed import Selection
 from memoryd_server.errors import MemorydError, RevisionNotReached
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.plan import stored
@@ -34,7 +36,7 @@ from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import SearchAnswer, SearchQuery
 from memoryd_server.sources import WatchedRoot, Watcher, WatcherMode, resolve, stat_file
-from memoryd_server.text import ANALYZER_VERSION, Analyzer
+from memoryd_server.text import Analyzer
 from memoryd_server.writing.append import Appended, Appender
 
 # Sessions whose start has been seen; the oldest are forgotten first, which costs one sync more.
@@ -49,36 +51,52 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The threads that all agents share: `quick` for searches and reads, `slow` for what walks the disk."""
+    """The threads that all agents share.
+
+    `quick` is for searches and reads, `slow` for what walks the disk, `embed` for what waits for a provider.
+    """
 
     quick: ThreadPoolExecutor
     slow: ThreadPoolExecutor
+    embed: ThreadPoolExecutor
 
 
 class AgentMemory:
     """One enabled agent from `start` to `stop`. `on_sync_end` hears of each run's end, for the log."""
 
     def __init__(
-        self, config: AgentConfig, threads: Threads, clock: Clock, on_sync_end: Callable[[str, SyncRun], None]
+        self,
+        config: AgentConfig,
+        selection: Selection,
+        threads: Threads,
+        clock: Clock,
+        on_sync_end: Callable[[str, SyncRun], None],
     ) -> None:
+        self.vectors = VectorSide(config, selection, lambda: self._cache, threads.embed)
         self.config = config
         self.board = StateBoard()
         self._threads = threads
         self._clock = clock
         self._analyzer = Analyzer()
-        identity = BuildIdentity(ANALYZER_VERSION, str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
-        self._store = IndexStore(config.index_path, identity)
+        identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
+        self._store = IndexStore(config.index_path, identity, self.vectors.leg)
         self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix=f"writer-{config.agent_id}")
         preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns)
         self._engine = SyncEngine(
-            self._store, config.roots, preparer, files_per_transaction=config.sync.files_per_transaction, clock=clock
+            self._store,
+            config.roots,
+            preparer,
+            files_per_transaction=config.sync.files_per_transaction,
+            clock=clock,
+            embedder=self.vectors.embedder,
         )
         self._search = SearchEngine(
             self._store,
             self._analyzer,
             self._check_file,
             sources=SOURCES,
-            no_vector_reason=config.no_vector_reason,
+            vectors=self.vectors.leg,
+            ranking=config.ranking,
         )
         self._appender = Appender(config.roots, str(config.ledger_path))
         self._cache: EmbeddingCache | None = None
@@ -107,6 +125,8 @@ class AgentMemory:
             self._writer_thread.shutdown(wait=False)
             raise
         await self._note_counts()
+        if self.vectors.embedder is not None:
+            await self._on(self._threads.slow, self.vectors.leg.probe)
         sync = self.config.sync
         self._background = BackgroundSync(
             sync,

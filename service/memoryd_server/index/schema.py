@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 import apsw
 
 from memoryd_server.index.connection import scalar
+from memoryd_server.text import ANALYZER_VERSION
 
 SCHEMA_VERSION = 2
 
@@ -46,9 +47,11 @@ _TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class BuildIdentity:
-    """What the rows of an index were built with; a difference asks for a rebuild."""
+    """What the rows of an index were built with; a difference asks for a rebuild.
 
-    analyzer_version: str
+    The analyzer's version stands apart: another one asks for the keyword leg alone to be built anew.
+    """
+
     chunker_version: str
     chunk_tokens: int
     chunk_overlap: int
@@ -64,6 +67,7 @@ def create(connection: apsw.Connection, identity: BuildIdentity, revision: int) 
     for statement in _TABLES:
         connection.execute(statement)
     set_meta(connection, "identity", identity.to_json())
+    set_meta(connection, "analyzer_version", ANALYZER_VERSION)
     set_meta(connection, "revision", revision)
 
 

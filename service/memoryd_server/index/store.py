@@ -1,7 +1,7 @@
 """One agent's index file: opened under a lock, rebuilt beside itself, swapped in whole."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -9,7 +9,7 @@ from typing import TypeVar
 import apsw
 
 from memoryd_server.errors import IndexTooNew, IndexUnavailable
-from memoryd_server.index import schema, swap
+from memoryd_server.index import purge, refresh, schema, swap
 from memoryd_server.index.connection import APPLICATION_ID, open_reader, open_writer, transaction, translated
 from memoryd_server.index.lock import IndexLock
 from memoryd_server.index.reader import IndexReader, LastCounts, reading
@@ -18,6 +18,7 @@ from memoryd_server.index.schema import BuildIdentity
 from memoryd_server.index.vector_rows import VectorChanges
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.text import Analyzer
 
 READERS = 4
 
@@ -42,6 +43,7 @@ class IndexStore:
         self._changes = changes
         self.path = path
         self.needs_rebuild = False
+        self.keyword_outdated = False
         self.impairments: tuple[Degradation, ...] = ()
 
     def open(self) -> None:
@@ -110,6 +112,7 @@ class IndexStore:
                 f"the index {self.path} has schema {version}, this memoryd knows {schema.SCHEMA_VERSION}; "
                 "upgrade memoryd, or remove the file to have it rebuilt from the Markdown"
             )
+        self.keyword_outdated = refresh.keyword_outdated(connection)
         self.needs_rebuild = schema.get_meta(connection, "identity") != self._identity.to_json()
 
     def _quarantine(self, error: Exception) -> None:
@@ -142,6 +145,26 @@ class IndexStore:
         """One snapshot of the index, until `time.monotonic()` passes `deadline`."""
         with reading(_opened(self._pool), self._last_counts, deadline) as reader:
             yield reader
+
+    def refresh_keyword(self, analyzer: Analyzer, should_stop: Callable[[], bool]) -> int:
+        """Builds the keyword leg anew from the stored text with the present analyzer; returns the new revision.
+
+        Raises:
+            SyncCancelled: `should_stop` said so; the old words stay in use.
+        """
+        revision = refresh.refresh_keyword(_opened(self._connection), analyzer, should_stop)
+        self.keyword_outdated = False
+        return revision
+
+    @property
+    def has_deleted_words(self) -> bool:
+        """Whether words of deleted chunks may still be on the disk, so that `purge_deleted` is due."""
+        return purge.has_deleted_words(_opened(self._connection))
+
+    def purge_deleted(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
+        """Makes deleted words vanish from the disk, for the writer thread; false when it has to be tried again."""
+        with translated():
+            return purge.purge(_opened(self._connection), should_stop)
 
     def size_bytes(self) -> int:
         """Bytes on disk: the index with its write-ahead log."""

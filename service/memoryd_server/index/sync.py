@@ -74,6 +74,7 @@ class SyncEngine:
             if mode is SyncMode.FULL or self._store.needs_rebuild:
                 outcome = self._rebuild(observer, should_stop, confirmed=mode is SyncMode.FULL)
             else:
+                self._refresh_keyword(observer, should_stop)
                 outcome = self._apply(self._store.writer, observer, should_stop)
                 outcome = self._embed(self._store.writer, observer, outcome, should_stop, confirmed=False)
             self._store.writer.note_sync(self._clock.now_ns() // 1_000_000)
@@ -91,6 +92,10 @@ class SyncEngine:
             monotonic=self._clock.monotonic,
         )
         return application.carry_out(make_plan(discover(self._roots), rows), rows)
+
+    def _refresh_keyword(self, observer: SyncObserver, should_stop: Callable[[], bool]) -> None:
+        if self._store.keyword_outdated:
+            observer.committed(self._store.refresh_keyword(self._preparer.analyzer, should_stop))
 
     def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool], *, confirmed: bool) -> SyncOutcome:
         with self._store.rebuilding() as writer:

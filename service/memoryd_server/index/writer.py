@@ -8,6 +8,7 @@ import apsw
 from memoryd_server.index import schema
 from memoryd_server.index.connection import scalar, transaction
 from memoryd_server.index.plan import stored
+from memoryd_server.index.purge import note_deleted_words
 from memoryd_server.index.rows import FileRow, PreparedFile
 from memoryd_server.index.vector_rows import VectorChanges, VectorRows
 from memoryd_server.model import FileStat, Source
@@ -123,6 +124,7 @@ class IndexWriter:
             "DELETE FROM vectors WHERE chunk_id IN (SELECT id FROM chunks WHERE file_id = ?)", (file_id,)
         )
         self._connection.execute("DELETE FROM chunks WHERE file_id = ?", (file_id,))
+        note_deleted_words(self._connection)
         self._connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
 
 

@@ -11,6 +11,8 @@ from memoryd_server.text.stemming import DEFAULT
 FEWEST_VOTES: Final = 3
 LEAST_SHARE: Final = 0.06
 
+_LONG_WORD = 12
+
 
 def _voters() -> Mapping[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
@@ -35,5 +37,6 @@ def detect(sample: str) -> str:
     if not counted:
         return DEFAULT
     language, most = counted.most_common(1)[0]
-    enough = most >= FEWEST_VOTES and most >= LEAST_SHARE * len(words)
+    # Scripts without spaces make few words: a French title in a Chinese text is no French text.
+    enough = most >= FEWEST_VOTES and most >= LEAST_SHARE * max(len(words), len(sample) // _LONG_WORD)
     return language if enough and most > counted[DEFAULT] else DEFAULT

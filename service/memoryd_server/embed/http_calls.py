@@ -128,10 +128,10 @@ def is_loopback(url: str) -> bool:
 def _client(base_url: str, headers: Mapping[str, str]) -> httpx.Client:
     trust_env = not is_loopback(base_url)
     limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
-    return httpx.Client(headers=headers, trust_env=trust_env, verify=_certificates(trust_env), limits=limits)
+    return httpx.Client(headers=headers, trust_env=trust_env, verify=certificates(trust_env), limits=limits)
 
 
-def _certificates(trust_env: bool) -> ssl.SSLContext:
+def certificates(trust_env: bool) -> ssl.SSLContext:
     """The authorities that come with httpx, and those of the system: a company's own are only there."""
     context = httpx.create_ssl_context(trust_env=trust_env)
     context.load_default_certs()

@@ -1,0 +1,118 @@
+"""The process that holds a model of llama.cpp. Run as a script, by `worker_process`.
+
+Frames go over standard input and output: two little-endian 32-bit lengths, then JSON, then bytes. The first one out
+says that the model is loaded, or why not. Then each text in is answered by a vector or an error. The end of the input
+ends the process, so it never outlives its parent. Imports nothing of memoryd: what crashes here is llama.cpp alone.
+"""
+
+import json
+import os
+import signal
+import struct
+import sys
+from array import array
+from typing import IO, Any
+
+_LENGTHS = struct.Struct("<II")
+
+
+def write_frame(file: IO[bytes], header: dict[str, Any], body: bytes = b"") -> None:
+    """Sends one frame."""
+    encoded = json.dumps(header).encode()
+    file.write(_LENGTHS.pack(len(encoded), len(body)) + encoded + body)
+    file.flush()
+
+
+def read_frame(file: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
+    """The next frame; None when the other side is gone."""
+    lengths = file.read(_LENGTHS.size)
+    if len(lengths) < _LENGTHS.size:
+        return None
+    header_length, body_length = _LENGTHS.unpack(lengths)
+    header, body = file.read(header_length), file.read(body_length)
+    if len(header) < header_length or len(body) < body_length:
+        return None
+    return json.loads(header), body
+
+
+class Model:
+    """A loaded model. Texts go through one at a time: a batch of several is slower, and can abort the process."""
+
+    def __init__(self, path: str, window: int, threads: int) -> None:
+        from llama_cpp import Llama  # noqa: PLC0415 -- an extra, and slow to import
+
+        # With a batch smaller than the context, or a micro-batch smaller than the batch, llama.cpp ends the process.
+        llama: Any = Llama(
+            model_path=path,
+            embedding=True,
+            n_ctx=window,
+            n_batch=window,
+            n_ubatch=window,
+            flash_attn=True,
+            n_threads=threads,
+            n_threads_batch=threads,
+            verbose=False,
+        )
+        self._llama = llama
+        self._window = min(window, llama.n_batch)
+        self._tokenize = llama.tokenize
+        self._closing = self._tokenize(b"")[-1:]
+        llama.tokenize = self._tokens
+
+    def _tokens(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
+        """The tokens that fit the window. The closing token stays: models that pool over the last one need it."""
+        tokens: list[int] = self._tokenize(text, add_bos, special)
+        if len(tokens) <= self._window:
+            return tokens
+        kept = self._window - len(self._closing) if tokens[-1:] == self._closing else self._window
+        return tokens[:kept] + tokens[len(tokens) - (self._window - kept) :]
+
+    def embed(self, text: str) -> tuple[bytes, int]:
+        """The vector of `text`, as float32 of this machine, and the tokens read."""
+        vector, tokens = self._llama.embed(text.encode("utf-8", "replace").decode(), return_count=True)
+        if tokens == 0:
+            raise ValueError("the text has no tokens")
+        if vector and isinstance(vector[0], list):
+            raise ValueError("the model gives a vector a token: it is not made for embedding")
+        return array("f", vector).tobytes(), tokens
+
+
+def serve(source: IO[bytes], sink: IO[bytes], path: str, window: int, threads: int) -> None:
+    """Loads the model and answers until the input ends."""
+    try:
+        model = Model(path, window, threads)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the parent must hear of it
+        write_frame(sink, {"error": _said(error)})
+        return
+    write_frame(sink, {"ready": True})
+    while frame := read_frame(source):
+        try:
+            vector, tokens = model.embed(frame[0]["text"])
+        except Exception as error:  # noqa: BLE001 -- a bad text must not end the process
+            write_frame(sink, {"error": _said(error)})
+        else:
+            write_frame(sink, {"tokens": tokens}, vector)
+
+
+def _said(error: Exception) -> str:
+    """The error's first line; never the text that was to be embedded."""
+    return "the text cannot be tokenized" if "tokenize" in str(error) else (str(error) or repr(error)).split("\n")[0]
+
+
+def main() -> None:
+    """Arguments: the model's file, its window in tokens, threads."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    path, window, threads = sys.argv[1:]
+    # Nothing but frames may reach the parent, whatever a library prints.
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        serve(sys.stdin.buffer, sink, path, int(window), int(threads))
+    except BrokenPipeError:
+        os._exit(0)
+    # Tearing llama.cpp down takes time and may crash; the system frees everything as well.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

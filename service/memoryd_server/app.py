@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, SyncRun, Threads
+from memoryd_server.backend.providers import Providers
+from memoryd_server.embed import select
 from memoryd_server.errors import SettingsError
 from memoryd_server.index.sync import Clock
 from memoryd_server.observe.log import Log
@@ -22,6 +24,7 @@ from memoryd_server.wiring import agent_config
 
 QUICK_THREADS = 4
 SLOW_THREADS = 2
+EMBED_THREADS = 8
 
 
 class Daemon:
@@ -35,9 +38,11 @@ class Daemon:
         self._log = log
         self._background = background
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
+        self._providers = Providers(select)
         self._threads = Threads(
             quick=ThreadPoolExecutor(QUICK_THREADS, thread_name_prefix="quick"),
             slow=ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="slow"),
+            embed=ThreadPoolExecutor(EMBED_THREADS, thread_name_prefix="embed"),
         )
         _refuse_tls(settings)
         configs = [agent_config(agent, settings) for agent in settings.agents.values()]
@@ -58,7 +63,8 @@ class Daemon:
         )
 
     def _make_memory(self, config: AgentConfig) -> AgentMemory:
-        return AgentMemory(config, self._threads, Clock(), self._log_run)
+        selection = self._providers.selection(config.embedding)
+        return AgentMemory(config, selection, self._threads, Clock(), self._log_run)
 
     def _log_run(self, agent_id: str, run: SyncRun) -> None:
         fields = {"agent": agent_id, "sync_id": run.sync_id, "trigger": run.trigger, "mode": run.mode}
@@ -100,6 +106,8 @@ class Daemon:
         await self.agents.interrupt_syncs()
         await self._server.stop(self._grace_seconds)
         await self.agents.stop()
+        self._providers.close()
+        self._threads.embed.shutdown(wait=False, cancel_futures=True)
         self._threads.quick.shutdown(wait=False, cancel_futures=True)
         self._threads.slow.shutdown(wait=False, cancel_futures=True)
 

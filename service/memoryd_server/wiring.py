@@ -5,13 +5,13 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from memoryd_server.backend import AgentConfig, SyncConfig
+from memoryd_server.embed import EmbeddingConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import CitationMode
 from memoryd_server.settings import AgentSettings, ResolvedSettings, ServiceSettings
 from memoryd_server.sources import Roots
-
-KEYWORD_ONLY = ("auto", "none")
 
 
 def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:
@@ -37,9 +37,12 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         flush=_flush_policy(agent, zone),
         sync=_sync_config(agent, settings.service),
         configured_backend=agent.memory.backend,
-        requested_provider=search.provider,
-        no_vector_reason=_no_vector_reason(search.provider),
+        ranking=_ranking(agent, settings.service),
+        embedding=_embedding(agent, settings),
+        confirm_above_tokens=settings.service.confirm_above_tokens,
         vector_enabled=search.store.vector.enabled,
+        vector_extension_path=search.store.vector.extension_path,
+        vector_memory_bytes=settings.service.vector_memory_bytes,
         batch_enabled=search.remote is not None and search.remote.batch.enabled,
         impairments=tuple(_impairments(agent)),
     )
@@ -74,10 +77,38 @@ def _sync_config(agent: AgentSettings, service: ServiceSettings) -> SyncConfig:
     )
 
 
-def _no_vector_reason(provider: str) -> str:
-    if provider in KEYWORD_ONLY:
-        return "no embedding provider is configured"
-    return f"the embedding provider {provider!r} is configured, and this version has no vector leg yet"
+def _ranking(agent: AgentSettings, service: ServiceSettings) -> RankingConfig:
+    hybrid = agent.memory_search.query.hybrid
+    return RankingConfig(
+        hybrid=hybrid.enabled,
+        vector_weight=hybrid.vector_weight,
+        text_weight=hybrid.text_weight,
+        candidate_multiplier=hybrid.candidate_multiplier,
+        mmr=hybrid.mmr.enabled,
+        mmr_lambda=hybrid.mmr.lambda_,
+        decay=hybrid.temporal_decay.enabled,
+        half_life_days=hybrid.temporal_decay.half_life_days,
+        decay_floor=service.decay_floor,
+        abstain_below=service.abstain_below,
+    )
+
+
+def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingConfig:
+    search = agent.memory_search
+    remote = search.remote
+    headers = (remote.headers or {}) if remote else {}
+    return EmbeddingConfig(
+        provider=search.provider,
+        model=search.model,
+        base_url=(remote.base_url or "") if remote else "",
+        api_key=remote.api_key.get_secret_value() if remote and remote.api_key else "",
+        headers=tuple(sorted((name, value.get_secret_value()) for name, value in headers.items())),
+        dimensions=search.output_dimensionality,
+        local_model_path=search.local.model_path or "",
+        local_cache_dir=search.local.model_cache_dir or str(settings.state_dir / "models"),
+        idle_seconds=settings.service.local.idle_seconds,
+        threads=settings.service.local.threads,
+    )
 
 
 def _impairments(agent: AgentSettings) -> list[Degradation]:
@@ -87,9 +118,6 @@ def _impairments(agent: AgentSettings) -> list[Degradation]:
     if agent.memory.backend != "builtin":
         reason = f"the {agent.memory.backend} backend is not part of this version"
         found.append(Degradation(DegradationKind.BACKEND_FALLBACK, agent.memory.backend, "builtin", reason))
-    if search.provider not in KEYWORD_ONLY:
-        reason = _no_vector_reason(search.provider)
-        found.append(Degradation(DegradationKind.VECTOR_LEG_SKIPPED, search.provider, "keyword leg", reason))
     if "sessions" in search.sources:
         reason = "session transcripts are not indexed by this version"
         found.append(Degradation(DegradationKind.SOURCE_SKIPPED, "sessions", "", reason))

@@ -20,7 +20,7 @@ from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
-from memoryd_server.backend.vector_side import VectorSide
+from memoryd_server.backend.vector_side import ProbeOutcome, VectorSide
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.embed import Selection
 from memoryd_server.errors import MemorydError, RevisionNotReached
@@ -125,8 +125,7 @@ class AgentMemory:
             self._writer_thread.shutdown(wait=False)
             raise
         await self._note_counts()
-        if self.vectors.embedder is not None:
-            await self._on(self._threads.slow, self.vectors.leg.probe)
+        await self._on(self._threads.slow, self.vectors.look, self._store)
         sync = self.config.sync
         self._background = BackgroundSync(
             sync,
@@ -171,7 +170,8 @@ class AgentMemory:
         self._note_session(session_key)
         if min_revision is not None:
             await self._wait_for(min_revision, query.deadline)
-        answer = await self._on(self._threads.quick, self._search.search, query)
+        asked = await self.vectors.question(query)
+        answer = await self._on(self._threads.quick, self._search.search, query, asked.vector, asked.reason)
         if answer.stale:
             self.board.update(dirty=True)
         if self.config.sync.on_search and self.board.current.dirty:
@@ -243,6 +243,10 @@ class AgentMemory:
         run.completed(SyncOutcome(self.board.current.revision), estimate)
         return run
 
+    async def probe(self, deadline: float) -> ProbeOutcome:
+        """Calls the embedding provider once."""
+        return await self._on(self._threads.embed, self.vectors.probe, deadline)
+
     async def report(self) -> IndexReport:
         """The index against the disk, found out now."""
         return await self._on(
@@ -260,7 +264,7 @@ class AgentMemory:
 
     def degradations(self) -> tuple[Degradation, ...]:
         """Every way in which this memory is less than what was configured."""
-        found = [*self.config.impairments, *self._store.impairments]
+        found = [*self.config.impairments, *self._store.impairments, *self.vectors.degradations()]
         error = self.coordinator.last_error
         if error is not None:
             found.append(

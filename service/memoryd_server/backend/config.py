@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from memoryd_server.embed import EmbeddingConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Degradation
+from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import CitationMode
 from memoryd_server.sources import Roots
 
@@ -29,8 +31,7 @@ class SyncConfig:
 class AgentConfig:
     """One agent.
 
-    `impairments` are what the settings ask for and this version does not do. `no_vector_reason` says why the vector leg
-    cannot run.
+    `impairments` are what the settings ask for and this version does not do.
     """
 
     agent_id: str
@@ -51,8 +52,11 @@ class AgentConfig:
     flush: FlushPolicy
     sync: SyncConfig
     configured_backend: str
-    requested_provider: str
-    no_vector_reason: str
+    ranking: RankingConfig
+    embedding: EmbeddingConfig
+    confirm_above_tokens: int
     vector_enabled: bool
+    vector_extension_path: str | None
+    vector_memory_bytes: int
     batch_enabled: bool
     impairments: tuple[Degradation, ...]

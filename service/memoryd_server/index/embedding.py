@@ -54,8 +54,20 @@ class CostGuard:
         return self.remote and 0 < self.confirm_above_tokens < tokens
 
 
+@dataclass(frozen=True, slots=True)
+class VectorState:
+    """What the index's vectors were built with, None when there never were any; how many are missing, and why."""
+
+    stored: VectorIdentity | None = None
+    pending: int = 0
+    reason: str = ""
+
+
 class Embedder:
-    """Makes the vectors of one index with one provider, through one cache."""
+    """Makes the vectors of one index with one provider, through one cache.
+
+    `run` belongs to the writer thread; `state` may be read from any thread and is never older than the last commit.
+    """
 
     def __init__(
         self, provider: EmbeddingProvider, cache: Callable[[], EmbeddingCache | None], guard: CostGuard
@@ -63,6 +75,11 @@ class Embedder:
         self.provider = provider
         self._cache = cache
         self._guard = guard
+        self.state = VectorState()
+
+    def look(self, vectors: VectorRows) -> None:
+        """Takes the state from the index, at start."""
+        self.state = VectorState(VectorIdentity.from_json(vectors.identity()), vectors.count_missing())
 
     @property
     def identity(self) -> VectorIdentity:
@@ -85,14 +102,20 @@ class Embedder:
         """
         matches = self._matches(writer.vectors)
         pending = writer.vectors.count_missing() if matches else writer.vectors.count_chunks()
-        if pending == 0:
-            return EmbeddingOutcome()
-        refused = "" if confirmed else self._refusal(writer)
+        refused = "" if confirmed or not pending else self._refusal(writer)
         if refused:
+            self.state = replace(self.state, pending=pending, reason=refused)
             return EmbeddingOutcome(pending=pending, reason=refused)
-        if not matches:
+        if not matches and pending:
             writer.vectors.begin(self.identity.to_json())
-        return _Filling(self, writer, observer, outcome, pending, should_stop).fill()
+            self.state = VectorState(self.identity, pending)
+        done = (
+            _Filling(self, writer, observer, outcome, pending=pending, should_stop=should_stop).fill()
+            if pending
+            else EmbeddingOutcome()
+        )
+        self.state = replace(self.state, pending=done.pending, reason=done.reason)
+        return done
 
     def _matches(self, vectors: VectorRows) -> bool:
         stored = VectorIdentity.from_json(vectors.identity())
@@ -145,6 +168,7 @@ class _Filling:
         writer: IndexWriter,
         observer: SyncObserver,
         outcome: SyncOutcome,
+        *,
         pending: int,
         should_stop: Callable[[], bool],
     ) -> None:

@@ -59,7 +59,7 @@ class FilePreparer:
         return self._rows(file, data, stat, content_hash)
 
     def chunks_of(self, file: SourceFile, known: FileRow | None) -> list[Chunk] | None:
-        """The chunks that the file would make; None when its bytes are those of `known`. An unreadable one makes none."""
+        """The chunks the file would make; None when its bytes are those of `known`. An unreadable one makes none."""
         try:
             data, _ = read_file(file, self._max_file_bytes)
         except (OSError, MemorydError):

@@ -30,7 +30,8 @@ _T = TypeVar("_T")
 class IndexStore:
     """The index at `path`, held by this process from `open` to `close`.
 
-    `changes` hears of every vector and chunk that comes or goes. `open`, `writer` and the rebuild belong to the agent's one writer thread; `read` may be used from any thread.
+    `changes` hears of every vector and chunk that comes or goes. `open`, `writer` and the rebuild belong to the agent's
+    one writer thread; `read` may be used from any thread.
     """
 
     def __init__(self, path: Path, identity: BuildIdentity, changes: VectorChanges | None = None) -> None:

@@ -50,6 +50,6 @@ class VectorIdentity:
         )
 
     def cache_key(self) -> CacheKey:
-        """Under which the cache keeps vectors of this identity. The query's prefix does not change a document's vector."""
-        around = json.dumps([self.endpoint, self.document_prefix, self.dimensions])
+        """Where the cache keeps vectors of this identity; the query's prefix does not change a document's vector."""
+        around = json.dumps([self.endpoint, self.document_prefix])
         return CacheKey(self.provider, self.model, hashlib.sha256(around.encode()).hexdigest())

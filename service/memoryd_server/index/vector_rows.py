@@ -1,10 +1,12 @@
 """Vectors beside the chunks that they belong to."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import apsw
+import numpy as np
+from numpy.typing import NDArray
 
 from memoryd_server.index import schema
 from memoryd_server.index.connection import scalar, transaction
@@ -78,3 +80,16 @@ class VectorRows:
             (after, limit),
         )
         return [UnembeddedChunk(*row) for row in rows]
+
+    def cosines(self, ids: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
+        """The cosine of each of these chunks' vectors with `query`, a unit vector; chunks without one are left out."""
+        marks = ",".join("?" * len(ids))
+        rows: list[tuple[Any, ...]] = self._connection.execute(
+            f"SELECT chunk_id, embedding FROM vectors WHERE chunk_id IN ({marks})",  # noqa: S608 -- marks
+            tuple(ids),
+        ).fetchall()
+        fitting = [(chunk_id, blob) for chunk_id, blob in rows if len(blob) == 4 * len(query)]
+        if not fitting:
+            return {}
+        matrix = np.frombuffer(b"".join(blob for _, blob in fitting), "<f4").reshape(len(fitting), len(query))
+        return dict(zip((chunk_id for chunk_id, _ in fitting), (matrix @ query).tolist(), strict=True))

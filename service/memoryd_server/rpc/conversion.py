@@ -1,7 +1,7 @@
 """Answers of searches, reads and lists as messages."""
 
 from memoryd.v1 import memory_pb2, memory_service_pb2
-from memoryd_server.backend import BoardState, FileRange, ListedFile
+from memoryd_server.backend import AgentMemory, FileRange, ListedFile
 from memoryd_server.flush import FlushDecision
 from memoryd_server.model import Degradation
 from memoryd_server.rpc import enums
@@ -11,14 +11,10 @@ from memoryd_server.search.query import Hit, LegReport, SearchAnswer
 
 
 def search_response(
-    answer: SearchAnswer,
-    board: BoardState,
-    degradations: tuple[Degradation, ...],
-    elapsed_seconds: float,
-    *,
-    explain: bool,
+    answer: SearchAnswer, memory: AgentMemory, *, elapsed_seconds: float, explain: bool
 ) -> memory_service_pb2.MemorySearchResponse:
     """An answer with how it came about. The details of scores and legs are there when `explain` asks for them."""
+    board, degradations = memory.board.current, memory.degradations()
     info = memory_pb2.SearchInfo(
         backend=memory_pb2.BACKEND_BUILTIN,
         served_mode=enums.search_mode(answer.served_mode),
@@ -27,6 +23,9 @@ def search_response(
         index_state=enums.index_state(board.state),
         stale=answer.stale or board.dirty or board.pending_files > 0,
         keyword_candidates=answer.keyword_candidates,
+        vector_candidates=answer.vector_candidates,
+        coverage=answer.coverage,
+        embedding=_embedding(memory) if answer.vector_candidates else None,
         dropped_by_min_score=answer.dropped_by_min_score,
         elapsed=duration(elapsed_seconds),
         empty_reason=enums.empty_reason(answer.empty_reason),
@@ -42,6 +41,13 @@ def _beyond(standing: tuple[Degradation, ...], answers: tuple[Degradation, ...])
     return [d for d in answers if d.kind not in told]
 
 
+def _embedding(memory: AgentMemory) -> memory_pb2.EmbeddingInfo | None:
+    if memory.vectors.embedder is None:
+        return None
+    spec = memory.vectors.embedder.provider.spec
+    return memory_pb2.EmbeddingInfo(provider=spec.provider, model=spec.model)
+
+
 def _result(hit: Hit, explain: bool) -> memory_pb2.SearchResult:
     return memory_pb2.SearchResult(
         path=hit.path,
@@ -54,7 +60,18 @@ def _result(hit: Hit, explain: bool) -> memory_pb2.SearchResult:
         source=enums.source(hit.source),
         citation=citation(hit.path, hit.start_line, hit.end_line),
         modified_time=timestamp(hit.mtime_ns),
-        score_detail=memory_pb2.ScoreDetail(text=hit.text_score, keyword_rank=hit.keyword_rank) if explain else None,
+        score_detail=_score_detail(hit) if explain else None,
+    )
+
+
+def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:
+    return memory_pb2.ScoreDetail(
+        vector=hit.vector_score,
+        text=hit.text_score,
+        coverage=hit.coverage,
+        decay=hit.decay,
+        vector_rank=hit.vector_rank,
+        keyword_rank=hit.keyword_rank,
     )
 
 

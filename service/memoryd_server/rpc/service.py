@@ -40,10 +40,10 @@ class MemoryService(MemoryServiceServicer):
         """Finds the parts of memory that answer a question."""
         began = time.monotonic()
         memory = self._agents.memory(request.agent_id)
-        call = validation.search_call(request, memory.config, self._deadline(context))
+        call = validation.search_call(request, memory.config, self._deadline(context), self._now())
         answer = await memory.search(call.query, session_key=call.session_key, min_revision=call.min_revision)
         return conversion.search_response(
-            answer, memory.board.current, memory.degradations(), time.monotonic() - began, explain=call.explain
+            answer, memory, elapsed_seconds=time.monotonic() - began, explain=call.explain
         )
 
     async def MemoryGet(self, request: pb.MemoryGetRequest, context: Context) -> pb.MemoryGetResponse:
@@ -56,7 +56,8 @@ class MemoryService(MemoryServiceServicer):
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
         """Tells how an agent's memory is doing."""
         memory = self._agents.memory(request.agent_id)
-        return status_response(memory, await self._in_time(memory.report(), context), self._service)
+        probe = await memory.probe(self._deadline(context)) if request.probe else None
+        return status_response(memory, await self._in_time(memory.report(), context), self._service, probe)
 
     async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncResponse]:
         """Starts or joins a sync run and follows it to its end."""

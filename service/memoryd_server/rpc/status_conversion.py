@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server import __version__
 from memoryd_server.backend import AgentMemory, IndexReport
+from memoryd_server.backend.vector_side import ProbeOutcome
 from memoryd_server.index.schema import SCHEMA_VERSION, TOKENIZER
 from memoryd_server.rpc import enums
 from memoryd_server.rpc.conversion import degradation
 from memoryd_server.rpc.sync_conversion import active_sync, file_failed, watcher
 from memoryd_server.rpc.times import duration, timestamp
+from memoryd_server.rpc.vector_conversion import embedding_status, identity, identity_mismatches, vector_status
 from memoryd_server.text import ANALYZER_VERSION
 
 # A status reply stays small; ListFiles has every failed file.
@@ -25,7 +27,7 @@ class ServiceInfo:
 
 
 def status_response(
-    memory: AgentMemory, report: IndexReport, service: ServiceInfo
+    memory: AgentMemory, report: IndexReport, service: ServiceInfo, probe: ProbeOutcome | None
 ) -> memory_service_pb2.StatusResponse:
     """How `memory` is doing, by a report of this moment. Holds no secret."""
     config = memory.config
@@ -41,10 +43,8 @@ def status_response(
         active_backend=memory_pb2.BACKEND_BUILTIN,
         degradations=[degradation(d) for d in memory.degradations()],
         index=_index(memory, report),
-        embedding=memory_pb2.EmbeddingStatus(
-            requested_provider=config.requested_provider, reason=config.no_vector_reason
-        ),
-        vector=memory_pb2.VectorStatus(enabled=config.vector_enabled, engine="none"),
+        embedding=embedding_status(memory.vectors, probe),
+        vector=vector_status(memory),
         fulltext=memory_pb2.FulltextStatus(
             available=not report.keyword_error, tokenizer=TOKENIZER, error=report.keyword_error
         ),
@@ -86,6 +86,9 @@ def _index(memory: AgentMemory, report: IndexReport) -> memory_pb2.IndexStatus:
         dirty=report.dirty,
         pending_files=report.pending_files,
         oldest_unindexed_age=None if age is None else duration(age),
+        identity=identity(memory),
+        identity_mismatches=identity_mismatches(memory),
+        pending_embeddings=memory.vectors.state.pending,
         analyzer_version=ANALYZER_VERSION,
         path=str(memory.index_path),
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
@@ -115,8 +115,10 @@ class Page:
     token: str
 
 
-def search_call(request: memory_service_pb2.MemorySearchRequest, config: AgentConfig, deadline: float) -> SearchCall:
-    """A checked MemorySearchRequest."""
+def search_call(
+    request: memory_service_pb2.MemorySearchRequest, config: AgentConfig, deadline: float, now: datetime
+) -> SearchCall:
+    """A checked MemorySearchRequest; `now` serves when the request tells no time."""
     fields = Fields(request)
     session_key = fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
     citations = fields.choice("citations", _citation_modes(config))
@@ -132,9 +134,9 @@ def search_call(request: memory_service_pb2.MemorySearchRequest, config: AgentCo
         citations=wants_citations(citations, session_key),
         max_total_chars=fields.positive("max_total_chars"),
         deadline=deadline,
+        now=fields.now(now),
     )
     call = SearchCall(query, session_key, fields.optional_count("min_revision"), request.explain)
-    fields.now(datetime.now(UTC))
     fields.check()
     return call
 

@@ -2,8 +2,11 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from memoryd_server.text import QueryTerm, TermKind
+
+_NEEDED = frozenset({TermKind.WORD, TermKind.GRAM})
 _WORD = re.compile(r"[^\W_](?:[^\s]*[^\W_])?")
 # What ends a sentence, with what may close it; the word after it is capitalised for no reason of its own.
 _SENTENCE_END = re.compile(r"[.!?:;…。！？]['\"”’)\]]*\s*$|^\s*$|\n\s*$")  # noqa: RUF001 -- full-width marks are meant
@@ -20,14 +23,30 @@ def weights(frequencies: Mapping[str, int], chunks: int) -> dict[str, float]:
     return {term: idf(frequency, chunks) for term, frequency in frequencies.items()}
 
 
-def coverage(found: Collection[str], idf_of: Mapping[str, float]) -> float:
-    """The IDF-weighted share of a query's terms that a chunk holds, 0..1.
+def alternatives(terms: Iterable[QueryTerm]) -> list[tuple[str, ...]]:
+    """What a question cannot do without, a word each: its terms, of which a text needs one (stems by language)."""
+    words: dict[str, list[str]] = {}
+    for term in terms:
+        if term.kind in _NEEDED:
+            words.setdefault(term.original or term.text, []).append(term.text)
+    return [tuple(found) for found in words.values()]
 
-    `idf_of` holds all terms of the query, those that the index has never seen included, which count in full; a query
-    without terms is not covered.
+
+def coverage(
+    found: Collection[str], idf_of: Mapping[str, float], words: Sequence[Collection[str]] | None = None
+) -> float:
+    """The IDF-weighted share of a query's words that a chunk holds, 0..1.
+
+    `idf_of` holds every term of the query, those that the index has never seen included: they count in full. `words`
+    are the `alternatives` where terms are not each a word of their own; a word weighs as much as its commonest term. A
+    query without words is not covered.
     """
-    total = sum(idf_of.values())
-    return min(1.0, sum(idf_of[term] for term in idf_of.keys() & set(found)) / total) if total > 0 else 0.0
+    if words is None:
+        words = [(term,) for term in idf_of]
+    weighed = [(min(idf_of.get(term, 0.0) for term in word), word) for word in words if word]
+    total = sum(weight for weight, _ in weighed)
+    held = sum(weight for weight, word in weighed if any(term in found for term in word))
+    return min(1.0, held / total) if total > 0 else 0.0
 
 
 def names_in(query: str) -> list[str]:

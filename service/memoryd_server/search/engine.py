@@ -1,32 +1,43 @@
-"""A question into hits: runs the legs under the deadline, fuses them, cuts, and shows the part that answers."""
+"""A question into hits: runs the legs under the deadline, fuses and reorders, cuts, and shows the part that answers."""
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from memoryd_server.errors import EmbeddingNotConfigured
-from memoryd_server.index import keyword
-from memoryd_server.index.keyword import KeywordAnswer
-from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.rows import ChunkRow, IndexCounts
+import numpy as np
+from numpy.typing import NDArray
+
+from memoryd_server.index.rows import ChunkRow
 from memoryd_server.index.store import IndexStore
+from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.budget import within_budget
 from memoryd_server.search.citation import citation, cited
-from memoryd_server.search.fusion import Candidate, cut, fuse
-from memoryd_server.search.query import EmptyReason, Hit, LegReport, SearchAnswer, SearchMode, SearchQuery
+from memoryd_server.search.config import RankingConfig
+from memoryd_server.search.coverage import abstains, coverage, known_names
+from memoryd_server.search.explain import explained
+from memoryd_server.search.fusion import Candidate, cut
+from memoryd_server.search.legs import LegAnswers, Legs, Question
+from memoryd_server.search.query import Hit, SearchAnswer, SearchMode, SearchQuery
+from memoryd_server.search.reorder import Reordered, reorder
 from memoryd_server.search.snippet import best_snippet
-from memoryd_server.text import Analyzer, QueryTerm
-
-# Candidates of a leg before fusion; more cost time and find nothing that the first fifty do not.
-CANDIDATES = 50
+from memoryd_server.text import Analyzer
 
 # Whether a chunk's file is still there, and as it was when it was indexed: (there, unchanged).
 FileCheck = Callable[[ChunkRow], tuple[bool, bool]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """The hits whose files are still there, whether any file has changed, and how many are gone."""
+
+    hits: list[tuple[Candidate, ChunkRow]]
+    stale: bool
+    gone: int
+
+
 class SearchEngine:
-    """Searches one index, which holds `sources`. `no_vector_reason` says why the vector leg cannot run.
+    """Searches one index, which holds `sources`, with or without a vector leg.
 
     `check` looks at the file of each hit, so that no answer shows what has been deleted.
     """
@@ -38,81 +49,83 @@ class SearchEngine:
         check: FileCheck,
         *,
         sources: Sequence[Source],
-        no_vector_reason: str,
+        vectors: VectorLeg | None = None,
+        ranking: RankingConfig | None = None,
     ) -> None:
         self._sources = frozenset(sources)
         self._store = store
         self._analyzer = analyzer
         self._check = check
-        self._no_vector_reason = no_vector_reason
+        self._ranking = ranking or RankingConfig()
+        self._legs = Legs(analyzer, vectors, self._ranking)
 
-    def search(self, query: SearchQuery) -> SearchAnswer:
+    def search(
+        self, query: SearchQuery, vector: NDArray[np.float32] | None = None, no_vector: str = ""
+    ) -> SearchAnswer:
         """Answers `query` from the last committed state of the index. Blocks; costs milliseconds.
 
+        `vector` is the question's, made by the provider that made the index's; `no_vector` says why there is none.
+
         Raises:
-            EmbeddingNotConfigured: the vector leg alone was asked for.
             DeadlineTooShort: `query.deadline` passed.
             IndexUnavailable: the index cannot be read.
         """
-        if query.mode is SearchMode.VECTOR:
-            raise EmbeddingNotConfigured(
-                f"vector search was asked for and cannot run: {self._no_vector_reason}; ask for KEYWORD or HYBRID"
-            )
-        began = time.monotonic()
-        terms = self._analyzer.query_terms(query.text)
         with self._store.read(query.deadline) as reader:
             counts = reader.counts()
-            found = keyword.search(
-                reader,
-                terms,
-                self._filter(query),
-                enough=query.max_results,
-                limit=max(CANDIDATES, query.max_results),
-                chunk_count=counts.chunks,
+            terms = self._analyzer.query_terms(query.text, reader.languages())
+            question = Question(query, terms, vector, no_vector)
+            legs = self._legs.run(reader, question, self._filter(query), counts.chunks)
+            rows = reader.chunks([candidate.chunk_id for candidate in legs.candidates])
+            now = query.now or datetime.now(UTC)
+            ordered = reorder(
+                legs.candidates, rows, query=query.text, now=now, ranking=self._ranking, words_of=self._words_of
             )
-            report = LegReport(SearchMode.KEYWORD, True, len(found.hits), time.monotonic() - began, found.terms)
-            candidates = fuse(found.hits)
-            ranked, dropped = cut(candidates, query.min_score, len(candidates), strict=query.min_score_is_strict)
-            present, stale, gone = self._present(ranked, reader, query.max_results)
-        hits = [self._hit(candidate, row, query, terms) for candidate, row in present]
+            ranked, dropped = cut(ordered.candidates, query.min_score, len(rows), strict=query.min_score_is_strict)
+        present = self._present(ranked, rows, query.max_results)
+        hits = [self._hit(candidate, row, question, legs, ordered) for candidate, row in present.hits]
+        best = max((hit.coverage or 0.0 for hit in hits), default=0.0)
+        abstained = bool(hits) and self._abstains(question, legs, best)
         answer = SearchAnswer(
-            hits=within_budget(hits, query.max_total_chars),
-            served_mode=SearchMode.KEYWORD,
+            hits=() if abstained else within_budget(hits, query.max_total_chars),
+            served_mode=legs.served,
             revision=counts.revision,
             indexed_files=counts.files,
-            keyword_candidates=len(found.hits),
+            keyword_candidates=len(legs.found.hits),
+            vector_candidates=len(legs.vector_hits),
+            coverage=best if legs.found.idf else None,
             dropped_by_min_score=dropped,
-            stale=stale,
-            degradations=self._degradations(query),
-            legs=(report, LegReport(SearchMode.VECTOR, False, 0, 0.0, note=self._no_vector_reason)),
+            stale=present.stale,
+            degradations=self._degradations(query, legs, no_vector),
+            legs=legs.reports,
         )
-        return answer if answer.hits else _explained(answer, counts, found, query, gone=gone)
+        if answer.hits:
+            return answer
+        return explained(answer, counts, legs.found, query, gone=present.gone, abstained=abstained)
 
-    def _present(
-        self, ranked: Sequence[Candidate], reader: IndexReader, most: int
-    ) -> tuple[list[tuple[Candidate, ChunkRow]], bool, int]:
-        """The best `most` whose files are still there, whether any file has changed, and how many are gone.
-
-        Looks further only when a file is gone, so that it takes nobody's place.
-        """
+    def _present(self, ranked: Sequence[Candidate], rows: dict[int, ChunkRow], most: int) -> _Present:
+        """The best `most` whose files are still there; a file that is gone takes nobody's place."""
         present: list[tuple[Candidate, ChunkRow]] = []
         stale, gone = False, 0
-        for start in range(0, len(ranked), most):
-            batch = ranked[start : start + most]
-            rows = reader.chunks([candidate.chunk_id for candidate in batch])
-            for candidate in batch:
-                there, unchanged = self._check(rows[candidate.chunk_id])
-                stale = stale or not unchanged
-                gone += not there
-                if there:
-                    present.append((candidate, rows[candidate.chunk_id]))
-            if len(present) >= most:
+        for candidate in ranked:
+            row = rows[candidate.chunk_id]
+            there, unchanged = self._check(row)
+            stale = stale or not unchanged
+            gone += not there
+            if there:
+                present.append((candidate, row))
+            if len(present) == most:
                 break
-        return present[:most], stale, gone
+        return _Present(present, stale, gone)
 
-    def _hit(self, candidate: Candidate, row: ChunkRow, query: SearchQuery, terms: Sequence[QueryTerm]) -> Hit:
-        words = [term.text for term in terms]
-        snippet = best_snippet(row.text, row.start_line, words, self._words_of, query.max_snippet_chars)
+    def _hit(
+        self, candidate: Candidate, row: ChunkRow, question: Question, legs: LegAnswers, ordered: Reordered
+    ) -> Hit:
+        query, idf = question.query, legs.found.idf
+        words = [term.text for term in question.terms]
+        prefixes = [term.text for term in question.terms if term.prefix]
+        snippet = best_snippet(
+            row.text, row.start_line, words, self._words_of, query.max_snippet_chars, weights=idf, prefixes=prefixes
+        )
         name = citation(row.path, row.start_line, row.end_line)
         return Hit(
             path=row.path,
@@ -126,7 +139,25 @@ class SearchEngine:
             mtime_ns=row.mtime_ns,
             text_score=candidate.text_score,
             keyword_rank=candidate.keyword_rank,
+            vector_score=candidate.vector_score,
+            vector_rank=candidate.vector_rank,
+            coverage=coverage(self._held(row, prefixes), idf) if idf else None,
+            decay=ordered.decays.get(candidate.chunk_id),
         )
+
+    def _held(self, row: ChunkRow, prefixes: Sequence[str]) -> set[str]:
+        """The words of a chunk, and the prefixes that begin one of them."""
+        words = set(self._words_of(f"{row.text} {row.breadcrumb}"))
+        return words | {prefix for prefix in prefixes if any(word.startswith(prefix) for word in words)}
+
+    def _abstains(self, question: Question, legs: LegAnswers, best: float) -> bool:
+        if self._ranking.abstain_below <= 0 or not legs.found.idf:
+            return False
+        frequencies = {term: int(term in legs.found.terms) for term in legs.found.idf}
+        names = known_names(
+            question.query.text, lambda name: [term.text for term in self._analyzer.query_terms(name)], frequencies
+        )
+        return abstains(best, names, self._ranking.abstain_below)
 
     def _words_of(self, line: str) -> Sequence[str]:
         return self._analyzer.index_tokens(line).split()
@@ -135,7 +166,7 @@ class SearchEngine:
         """The sources to search; empty where that is all there are, which costs a join less."""
         return () if self._sources <= set(query.sources) else query.sources
 
-    def _degradations(self, query: SearchQuery) -> tuple[Degradation, ...]:
+    def _degradations(self, query: SearchQuery, legs: LegAnswers, no_vector: str) -> tuple[Degradation, ...]:
         found = [
             Degradation(
                 DegradationKind.SOURCE_SKIPPED, source, "", f"{source} is not among the agent's indexed sources"
@@ -143,26 +174,6 @@ class SearchEngine:
             for source in query.sources
             if source not in self._sources
         ]
-        if query.mode is SearchMode.HYBRID:
-            reason = self._no_vector_reason
-            found.append(Degradation(DegradationKind.VECTOR_LEG_SKIPPED, "HYBRID", "KEYWORD", reason))
+        if query.mode is SearchMode.HYBRID and legs.served is SearchMode.KEYWORD and no_vector:
+            found.append(Degradation(DegradationKind.VECTOR_LEG_SKIPPED, "HYBRID", "KEYWORD", no_vector))
         return tuple(found)
-
-
-def _explained(
-    answer: SearchAnswer, counts: IndexCounts, found: KeywordAnswer, query: SearchQuery, *, gone: int
-) -> SearchAnswer:
-    """The empty answer with why it is empty and what to do about it."""
-    if counts.chunks == 0:
-        reason, words = EmptyReason.EMPTY_INDEX, "nothing is indexed for this agent yet; call Sync, or look at Status"
-    elif gone:
-        reason, words = EmptyReason.FILES_GONE, f"{gone} hits were in files that have since been removed or replaced"
-    elif answer.dropped_by_min_score:
-        reason = EmptyReason.FILTERED_BY_SCORE
-        words = f"{answer.dropped_by_min_score} hits score below min_score {query.min_score:g}; lower it to see them"
-    elif not found.terms:
-        reason, words = EmptyReason.NO_MATCH, f"no word of the query stands in the {counts.files} indexed files"
-    else:
-        reason = EmptyReason.NO_MATCH
-        words = f"none of {', '.join(found.terms)} stands in the sources that were searched"
-    return replace(answer, empty_reason=reason, empty_explanation=words)

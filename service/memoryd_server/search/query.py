@@ -36,7 +36,10 @@ class EmptyReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A validated question. `min_score` is strict when the caller set it. `deadline` is in `time.monotonic()`, `now` is aware."""
+    """A validated question.
+
+    `min_score` is strict when the caller set it. `deadline` is in `time.monotonic()`, `now` is aware.
+    """
 
     text: str
     max_results: int

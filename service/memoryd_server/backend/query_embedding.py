@@ -1,0 +1,79 @@
+"""The vector of a question, within its own short budget. A provider that is down delays no search twice."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memoryd_server.embed import EmbeddingProvider
+from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable, MemorydError
+
+LONGEST_WAIT_SECONDS = 8.0
+LEFT_FOR_THE_SEARCH_SECONDS = 0.5
+FIRST_PAUSE_SECONDS = 2.0
+LONGEST_PAUSE_SECONDS = 60.0
+REMEMBERED_QUESTIONS = 512
+
+Vector = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedQuestion:
+    """The vector, or the error that stands in its place."""
+
+    vector: Vector | None
+    error: MemorydError | None = None
+
+
+class QueryEmbedder:
+    """Embeds the questions of one provider's users. On the event loop's thread; the provider runs on `threads`."""
+
+    def __init__(self, provider: EmbeddingProvider, threads: ThreadPoolExecutor) -> None:
+        self.provider = provider
+        self._threads = threads
+        self._known: OrderedDict[str, Vector] = OrderedDict()
+        self._pause_seconds = 0.0
+        self._paused_until = 0.0
+        self._last_error: MemorydError | None = None
+
+    async def embed(self, text: str, deadline: float) -> EmbeddedQuestion:
+        """The vector of `text`, before `deadline` (in `time.monotonic()`) and within eight seconds."""
+        known = self._known.get(text)
+        if known is not None:
+            self._known.move_to_end(text)
+            return EmbeddedQuestion(known)
+        if time.monotonic() < self._paused_until and self._last_error is not None:
+            return EmbeddedQuestion(None, self._last_error)
+        latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, time.monotonic() + LONGEST_WAIT_SECONDS)
+        try:
+            vector = await self._ask(text, latest)
+        except (EmbeddingUnavailable, EmbeddingQuotaExceeded) as error:
+            return self._failed(error)
+        self._pause_seconds = 0.0
+        self._known[text] = vector
+        if len(self._known) > REMEMBERED_QUESTIONS:
+            self._known.popitem(last=False)
+        return EmbeddedQuestion(vector)
+
+    async def _ask(self, text: str, latest: float) -> Vector:
+        loop = asyncio.get_running_loop()
+        call = loop.run_in_executor(self._threads, self.provider.embed_query, text, latest)
+        try:
+            async with asyncio.timeout(max(0.0, latest - time.monotonic())):
+                return await call
+        except TimeoutError:
+            waited = LONGEST_WAIT_SECONDS
+            raise EmbeddingUnavailable(
+                f"{self.provider.spec.provider} did not embed the question in time (at most {waited:g} s)"
+            ) from None
+
+    def _failed(self, error: MemorydError) -> EmbeddedQuestion:
+        """Lets the provider rest, longer after each failure, so that the searches meanwhile answer at once."""
+        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
+        self._paused_until = time.monotonic() + self._pause_seconds
+        self._last_error = error
+        return EmbeddedQuestion(None, error)

@@ -1,0 +1,157 @@
+"""What an agent needs to search by meaning: a provider, the vector leg, and the knowledge whether the two fit."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memoryd_server.backend.config import AgentConfig
+from memoryd_server.backend.query_embedding import QueryEmbedder
+from memoryd_server.embed import ProviderStatus, Selection
+from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable, MemorydError
+from memoryd_server.index.embedding import CostGuard, Embedder, VectorState
+from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.index.store import IndexStore
+from memoryd_server.index.vectors import VectorLeg
+from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.search.query import SearchMode, SearchQuery
+
+_LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionVector:
+    """The vector of a question; `reason` says why there is none, and `error` is what asking for it raised."""
+
+    vector: NDArray[np.float32] | None = None
+    reason: str = ""
+    error: MemorydError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOutcome:
+    """What calling the provider once showed; `error` is empty when it answered."""
+
+    elapsed_seconds: float
+    error: str = ""
+
+
+class VectorSide:
+    """One agent's vectors. Without a provider it is there all the same, and says why it does nothing."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        selection: Selection,
+        cache: Callable[[], EmbeddingCache | None],
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        self.selection = selection
+        self.leg = VectorLeg(
+            sqlite_vec=config.vector_enabled,
+            extension_path=config.vector_extension_path,
+            memory_budget_bytes=config.vector_memory_bytes,
+        )
+        provider = selection.provider
+        guard = CostGuard(config.confirm_above_tokens, provider is not None and provider.spec.provider != _LOCAL)
+        self.embedder = None if provider is None else Embedder(provider, cache, guard)
+        self._questions = None if provider is None else QueryEmbedder(provider, threads)
+
+    def look(self, store: IndexStore) -> None:
+        """Finds out what the index's vectors were built with, and probes the extension. Blocks."""
+        if self.embedder is not None:
+            with store.read() as reader:
+                self.embedder.look(reader.vectors)
+            self.leg.probe()
+
+    @property
+    def state(self) -> VectorState:
+        """What the index's vectors are."""
+        return VectorState() if self.embedder is None else self.embedder.state
+
+    def probe(self, deadline: float) -> ProbeOutcome:
+        """Asks the provider for one vector. Blocks until `deadline` at the longest."""
+        began = time.monotonic()
+        error = self.selection.reason
+        if self.embedder is not None:
+            try:
+                self.embedder.provider.embed_query("ping", deadline)
+                error = ""
+            except MemorydError as failure:
+                error = failure.message
+        return ProbeOutcome(time.monotonic() - began, error)
+
+    def mismatches(self) -> tuple[tuple[str, str, str], ...]:
+        """(field, the index's value, the wanted value) of each difference; empty where there is nothing to compare."""
+        if self.embedder is None or self.state.stored is None:
+            return ()
+        return self.state.stored.differences(self.embedder.identity)
+
+    async def question(self, query: SearchQuery) -> QuestionVector:
+        """The vector of a question, when the question asks for the vector leg and the index can answer it.
+
+        Raises:
+            EmbeddingNotConfigured: the vector leg alone was asked for, and there is no provider.
+            EmbeddingUnavailable, EmbeddingQuotaExceeded: it was, and the provider or the index does not serve.
+        """
+        if query.mode is SearchMode.KEYWORD:
+            return QuestionVector(reason="the keyword leg alone was asked for")
+        found = await self._question(query)
+        if query.mode is SearchMode.VECTOR and found.vector is None:
+            raise found.error or EmbeddingUnavailable(found.reason, retry_after_seconds=5.0)
+        return found
+
+    async def _question(self, query: SearchQuery) -> QuestionVector:
+        if self._questions is None:
+            reason = self.selection.reason
+            error = EmbeddingNotConfigured(
+                f"vector search was asked for and cannot run: {reason}; ask for KEYWORD or HYBRID"
+            )
+            return QuestionVector(reason=reason, error=error)
+        if self.state.stored is None:
+            return QuestionVector(reason=self.state.reason or "no chunk has a vector yet; a sync makes them")
+        if self.mismatches():
+            return QuestionVector(reason=self._mismatch_reason())
+        asked = await self._questions.embed(query.text, query.deadline)
+        reason = "" if asked.error is None else asked.error.message
+        return QuestionVector(asked.vector, reason, asked.error)
+
+    def _mismatch_reason(self) -> str:
+        differences = "; ".join(f"{field} was {old!r}, is {new!r}" for field, old, new in self.mismatches())
+        return f"the index's vectors were built with other settings ({differences}); " + (
+            self.state.reason or "the next sync makes them anew"
+        )
+
+    def degradations(self) -> list[Degradation]:
+        """In which ways the vector leg is less than what was configured."""
+        found: list[Degradation] = []
+        if self.embedder is None:
+            if self.selection.requested not in ("auto", "none"):
+                found.append(self._skipped(self.selection.reason))
+            return found
+        wanted = self.embedder.provider.spec
+        status = self.embedder.provider.status()
+        if self.mismatches():
+            name = f"{wanted.provider}/{wanted.model}"
+            reason = self._mismatch_reason()
+            found.append(Degradation(DegradationKind.IDENTITY_MISMATCH, name, "keyword leg", reason))
+        elif self.state.pending:
+            reason = self.state.reason or "a sync makes them"
+            chunks = f"{self.state.pending} chunks have no vector yet: {reason}"
+            found.append(Degradation(DegradationKind.VECTORS_PENDING, "vectors", "keyword leg", chunks))
+        if status.reason:
+            found.append(self._skipped(status.reason))
+        if self.leg.engine.load_error:
+            reason = self.leg.engine.load_error
+            found.append(Degradation(DegradationKind.VECTOR_EXTENSION_MISSING, "sqlite-vec", "exact scan", reason))
+        return found
+
+    def _skipped(self, reason: str) -> Degradation:
+        return Degradation(DegradationKind.VECTOR_LEG_SKIPPED, self.selection.requested, "keyword leg", reason)
+
+    def provider_status(self) -> ProviderStatus | None:
+        """How the provider fares; None where there is none."""
+        return None if self.embedder is None else self.embedder.provider.status()

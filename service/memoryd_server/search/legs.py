@@ -1,0 +1,124 @@
+"""Runs the legs of one search against one snapshot, and lets each say what it thinks of the other's finds."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memoryd_server.index import keyword
+from memoryd_server.index.bm25 import score_chunks
+from memoryd_server.index.keyword import KeywordAnswer
+from memoryd_server.index.reader import IndexReader
+from memoryd_server.index.vectors import VectorHit, VectorLeg
+from memoryd_server.model import Source
+from memoryd_server.search.config import RankingConfig
+from memoryd_server.search.fusion import Candidate, fuse
+from memoryd_server.search.query import LegReport, SearchMode, SearchQuery
+from memoryd_server.text import Analyzer, QueryTerm
+
+# Candidates of a leg before fusion; more cost time and find nothing that the first fifty do not.
+CANDIDATES = 50
+
+_NOTHING = KeywordAnswer((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query with its words and, where there is one, its vector. `no_vector` says why there is none."""
+
+    query: SearchQuery
+    terms: tuple[QueryTerm, ...]
+    vector: NDArray[np.float32] | None
+    no_vector: str
+
+
+@dataclass(frozen=True, slots=True)
+class LegAnswers:
+    """Candidates, best first, and what each leg did. `served` names the legs that ran."""
+
+    candidates: list[Candidate]
+    found: KeywordAnswer
+    vector_hits: Sequence[VectorHit]
+    served: SearchMode
+    reports: tuple[LegReport, LegReport]
+
+
+class Legs:
+    """Both legs of one index."""
+
+    def __init__(self, analyzer: Analyzer, vectors: VectorLeg | None, ranking: RankingConfig) -> None:
+        self._analyzer = analyzer
+        self._vectors = vectors
+        self._ranking = ranking
+
+    def run(self, reader: IndexReader, question: Question, sources: tuple[Source, ...], chunk_count: int) -> LegAnswers:
+        """Candidates of the legs that the question asks for and that can run."""
+        limit = max(CANDIDATES, self._ranking.candidate_multiplier * question.query.max_results)
+        began = time.monotonic()
+        found = self._keyword(reader, question, sources, limit, chunk_count)
+        between = time.monotonic()
+        hits = self._vector(reader, question, sources, limit)
+        ended = time.monotonic()
+        candidates = self._fused(reader, question, found, hits)
+        reports = (
+            LegReport(
+                SearchMode.KEYWORD,
+                found is not None,
+                len(found.hits) if found else 0,
+                between - began,
+                found.terms if found else (),
+                "" if found else "the vector leg alone was asked for",
+            ),
+            LegReport(
+                SearchMode.VECTOR, bool(hits), len(hits), ended - between, note="" if hits else question.no_vector
+            ),
+        )
+        return LegAnswers(candidates, found or _NOTHING, hits, _served(found, hits), reports)
+
+    def _keyword(
+        self,
+        reader: IndexReader,
+        question: Question,
+        sources: tuple[Source, ...],
+        limit: int,
+        chunk_count: int,
+    ) -> KeywordAnswer | None:
+        """What the keyword leg found; None when the vector leg alone was asked for, or `hybrid.enabled` is false."""
+        alone = question.query.mode is SearchMode.VECTOR or (
+            not self._ranking.hybrid and question.vector is not None and question.query.mode is not SearchMode.KEYWORD
+        )
+        if alone:
+            return None
+        enough = question.query.max_results
+        return keyword.search(reader, question.terms, sources, enough=enough, limit=limit, chunk_count=chunk_count)
+
+    def _vector(
+        self, reader: IndexReader, question: Question, sources: tuple[Source, ...], limit: int
+    ) -> Sequence[VectorHit]:
+        if question.vector is None or self._vectors is None:
+            return ()
+        return self._vectors.search(reader, question.vector, limit, sources)
+
+    def _fused(
+        self, reader: IndexReader, question: Question, found: KeywordAnswer | None, hits: Sequence[VectorHit]
+    ) -> list[Candidate]:
+        if not hits or found is None or question.vector is None:
+            return fuse(None if found is None else found.hits, hits or None)
+        by_words = {hit.chunk_id for hit in found.hits}
+        by_meaning = {hit.chunk_id for hit in hits}
+        return fuse(
+            found.hits,
+            hits,
+            vector_weight=self._ranking.vector_weight,
+            text_weight=self._ranking.text_weight,
+            true_cosine=reader.vectors.cosines(sorted(by_words - by_meaning), question.vector),
+            true_bm25=score_chunks(reader, self._analyzer, found.searched, sorted(by_meaning - by_words)),
+        )
+
+
+def _served(found: KeywordAnswer | None, hits: Sequence[VectorHit]) -> SearchMode:
+    if not hits:
+        return SearchMode.KEYWORD if found is not None else SearchMode.VECTOR
+    return SearchMode.VECTOR if found is None else SearchMode.HYBRID

@@ -1,0 +1,51 @@
+"""What time and variety do to a ranking. Pure: the time is an argument."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from memoryd_server.index.rows import ChunkRow
+from memoryd_server.search.config import RankingConfig
+from memoryd_server.search.dates import boosted, dates_in
+from memoryd_server.search.decay import day_of, decay_of, decayed
+from memoryd_server.search.fusion import Candidate
+from memoryd_server.search.mmr import diversified
+
+
+@dataclass(frozen=True, slots=True)
+class Reordered:
+    """Candidates, best first, and what decay left of each, by chunk; empty when decay is off."""
+
+    candidates: list[Candidate]
+    decays: Mapping[int, float]
+
+
+def reorder(
+    candidates: Sequence[Candidate],
+    rows: Mapping[int, ChunkRow],
+    *,
+    query: str,
+    now: datetime,
+    ranking: RankingConfig,
+    words_of: Callable[[str], Collection[str]],
+) -> Reordered:
+    """Gains for dates that the query names, losses for age, and variety, in this order; each only where it applies.
+
+    Candidates without a row are dropped: their chunk went between the legs and the look at it.
+    """
+    kept = [candidate for candidate in candidates if candidate.chunk_id in rows]
+    days = {candidate.chunk_id: day_of(rows[candidate.chunk_id].path) for candidate in kept}
+    kept = boosted(kept, days, dates_in(query, now))
+    decays: dict[int, float] = {}
+    if ranking.decay:
+        decays = {c.chunk_id: _decay(rows[c.chunk_id], now, ranking) for c in kept}
+        kept = sorted((decayed(c, decays[c.chunk_id]) for c in kept), key=lambda c: -c.score)
+    if ranking.mmr:
+        texts = {c.chunk_id: rows[c.chunk_id].text for c in kept}
+        kept = diversified(kept, texts, ranking.mmr_lambda, words_of)
+    return Reordered(kept, decays)
+
+
+def _decay(row: ChunkRow, now: datetime, ranking: RankingConfig) -> float:
+    modified = datetime.fromtimestamp(row.mtime_ns / 1e9, UTC)
+    return decay_of(row.path, modified, now, ranking.half_life_days, ranking.decay_floor)

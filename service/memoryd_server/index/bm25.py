@@ -42,10 +42,7 @@ def score_chunks(
     totals = vocabulary.totals()
     weights = {term: idf(frequency_of(term, vocabulary), totals.chunks) for term in terms}
     average = totals.tokens / totals.chunks if totals.chunks else 0.0
-    return {
-        chunk.id: -_score(weights, *chunk.tokens(analyzer), average)
-        for chunk in reader.chunk_words(ids)
-    }
+    return {chunk.id: -_score(weights, *chunk.tokens(analyzer), average) for chunk in reader.chunk_words(ids)}
 
 
 def _score(weights: Mapping[QueryTerm, float], body: str, context: str, average: float) -> float:

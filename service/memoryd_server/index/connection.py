@@ -60,9 +60,9 @@ def open_writer(path: Path) -> apsw.Connection:
     return connection
 
 
-def scalar(connection: apsw.Connection, query: str) -> Any:
+def scalar(connection: apsw.Connection, query: str, bindings: tuple[Any, ...] = ()) -> Any:
     """The first column of the one row that `query` gives."""
-    row: tuple[Any, ...] = connection.execute(query).fetchone() or (None,)
+    row: tuple[Any, ...] = connection.execute(query, bindings).fetchone() or (None,)
     return row[0]
 
 

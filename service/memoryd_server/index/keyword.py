@@ -29,8 +29,8 @@ class KeywordAnswer:
     """Candidates, best first, and what was searched.
 
     `terms` are the words of the question that the index holds, less those that its bounds left out; `searched` those
-    that ranked the hits, with the names found for words that are cut short. `idf` weighs every word of the question: one
-    that the index does not hold weighs the most.
+    that ranked the hits, with the names found for words that are cut short. `idf` weighs every word of the question,
+    by its text: one that the index does not hold weighs the most.
     """
 
     hits: tuple[KeywordHit, ...]

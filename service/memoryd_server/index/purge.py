@@ -14,6 +14,9 @@ from memoryd_server.index import schema
 # About so many pages a step, some tens of milliseconds, so that a step keeps nobody waiting.
 _PAGES_A_STEP = 500
 
+# SQLite counts the command itself.
+_CHANGES_OF_AN_IDLE_MERGE = 1
+
 _DELETED_WORDS = "deleted_words"
 
 
@@ -34,12 +37,12 @@ def purge(connection: apsw.Connection, should_stop: Callable[[], bool]) -> bool:
     than the connection's busy timeout; what was done until then stays done, and the next purge goes on from there.
     Costs about .2 s of work for 15,000 chunks and 1 s for 100,000.
     """
-    # A negative number begins a merge of everything, positive ones carry it on; a merge with no work left changes one row.
+    # A negative number begins a merge of everything, and positive ones carry it on.
     pages = -_PAGES_A_STEP
     while not should_stop():
         before = connection.total_changes()
         connection.execute("INSERT INTO keyword(keyword, rank) VALUES('merge', ?)", (pages,))
-        if pages > 0 and connection.total_changes() - before < 2:
+        if pages > 0 and connection.total_changes() - before <= _CHANGES_OF_AN_IDLE_MERGE:
             break
         pages = _PAGES_A_STEP
     else:

@@ -4,8 +4,8 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import apsw
 
@@ -57,8 +57,8 @@ class IndexReader:
         return known
 
     def _count(self, revision: int) -> IndexCounts:
-        rows = self._connection.execute(
-            "SELECT language, count(*), sum(chunk_count) FROM files WHERE error IS NULL GROUP BY language ORDER BY 3 DESC"
+        rows: list[tuple[Any, ...]] = self._connection.execute(
+            "SELECT language, count(*), sum(chunk_count) FROM files WHERE error IS NULL GROUP BY 1 ORDER BY 3 DESC"
         ).fetchall()
         chunks = sum(row[2] for row in rows)
         languages = tuple(language for language, _, count in rows if count and count >= LEAST_SHARE_OF_CHUNKS * chunks)

@@ -1,7 +1,7 @@
 """The words that the index holds: how many chunks each stands in, and which names hold a given piece."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import apsw
@@ -75,8 +75,8 @@ class Vocabulary:
         known = self._known.frequencies.get(key)
         if known is None:
             count = "SELECT count(*) FROM keyword WHERE keyword MATCH ?"
-            row = self._connection.execute(count, (expression(prefix, prefix=True),)).fetchone()
-            known = self._known.frequencies[key] = int(row[0])
+            known = int(scalar(self._connection, count, (expression(prefix, prefix=True),)))
+            self._known.frequencies[key] = known
         return known
 
     def known(self, terms: Sequence[str]) -> tuple[str, ...]:
@@ -133,15 +133,11 @@ def _totals(block: bytes) -> KeywordTotals:
     return KeywordTotals(chunks, sum(tokens))
 
 
-def _varints(block: bytes) -> Iterable[int]:
-    """SQLite's numbers of one to nine bytes: seven bits a byte, and all eight of a ninth."""
-    value = length = 0
+def _varints(block: bytes) -> Iterator[int]:
+    """SQLite's numbers, seven bits a byte, the last below 128. Ten-digit counts are far below its nine-byte form."""
+    value = 0
     for byte in block:
-        length += 1
-        if length == 9:
-            value = value << 8 | byte
-        else:
-            value = value << 7 | byte & 0x7F
-        if length == 9 or byte < 0x80:
+        value = value << 7 | byte & 0x7F
+        if byte == byte & 0x7F:
             yield value
-            value = length = 0
+            value = 0

@@ -50,8 +50,7 @@ def file_name(path: str, metadata: Mapping[str, object]) -> str:
 
 
 def language_of(analyzer: Analyzer, texts: Sequence[str]) -> str:
-    """Returns the language of a file that has these chunks. Told from the chunks, so that it can be told again later."""
+    """Returns the language of a file that has these chunks: told from them, so that it can be told again later."""
     if not texts:
         return ""
     return analyzer.language_of(texts[0] if len(texts) == 1 else f"{texts[0]}\n{texts[len(texts) // 2]}")
-

@@ -94,9 +94,7 @@ class _PieceCache(dict[str, str]):
 
     def __missing__(self, piece: str) -> str:
         tokens = self._plain_word(piece) or " ".join(
-            token
-            for run in _runs(piece, self._shapes)
-            for token in index_tokens(run, self._stemmers, self._language)
+            token for run in _runs(piece, self._shapes) for token in index_tokens(run, self._stemmers, self._language)
         )
         if len(piece) <= _MAX_CACHED_CHARS:
             if len(self) >= _MAX_CACHED_PIECES:

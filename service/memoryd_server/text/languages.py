@@ -11,7 +11,8 @@ from memoryd_server.text.stemming import DEFAULT
 FEWEST_VOTES: Final = 3
 LEAST_SHARE: Final = 0.06
 
-_LONG_WORD = 12
+# Text of Latin script takes at most so many bytes of UTF-8 a character, Vietnamese the most; of other scripts 1.8 to 3.
+_MOST_LATIN_BYTES = 1.6
 
 
 def _voters() -> Mapping[str, tuple[str, ...]]:
@@ -32,11 +33,13 @@ def votes(words: Iterable[str]) -> Counter[str]:
 
 def detect(sample: str) -> str:
     """The language of a text of some hundred words; the default one for English, other scripts and short texts."""
+    # A French title in a Chinese text makes no French text, though it may hold most of what spaces set apart.
+    if len(sample.encode("utf-8", "replace")) > _MOST_LATIN_BYTES * len(sample):
+        return DEFAULT
     words = accented(sample).split()
     counted = votes(words)
     if not counted:
         return DEFAULT
     language, most = counted.most_common(1)[0]
-    # Scripts without spaces make few words: a French title in a Chinese text is no French text.
-    enough = most >= FEWEST_VOTES and most >= LEAST_SHARE * max(len(words), len(sample) // _LONG_WORD)
+    enough = most >= FEWEST_VOTES and most >= LEAST_SHARE * len(words)
     return language if enough and most > counted[DEFAULT] else DEFAULT

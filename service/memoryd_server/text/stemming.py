@@ -13,11 +13,11 @@ from memoryd_server.text.folding import accented, fold, without_stress
 from memoryd_server.text.korean import HANGUL, without_particle
 
 try:
-    import Stemmer as snowball
+    import Stemmer
 
     _LIBRARY = "PyStemmer"
 except ImportError:  # nothing could build it here: the same stems from Python, some fifty times slower
-    import snowballstemmer as snowball
+    import snowballstemmer
 
     _LIBRARY = "snowballstemmer"
 
@@ -32,7 +32,7 @@ TURKISH = "tr"
 
 # The languages of Latin script that both Snowball and `languages` know. Vietnamese words do not change.
 _LATIN: Mapping[str, str] = {
-    DEFAULT: "porter",
+    DEFAULT: "english",
     "ca": "catalan",
     "cs": "czech",
     "da": "danish",
@@ -65,7 +65,7 @@ _BLOCKS = (
 )
 _LAST_LATIN = 0x024F
 _LATIN_ADDITIONAL = range(0x1E00, 0x1F00)
-_TURKISH_CAPITALS = str.maketrans({"I": "ı", "İ": "i"})
+_TURKISH_CAPITALS = str.maketrans({"I": "\N{LATIN SMALL LETTER DOTLESS I}", "İ": "i"})
 
 
 class _Stemmer(Protocol):
@@ -99,10 +99,10 @@ class Stemmers:
 
     def stem_plain(self, word: str) -> str:
         """Returns the stem of a lower-case ASCII word in the default language: the same as `forms`, sooner."""
-        return self._stemmed(word, "porter")
+        return self._stemmed(word, "english")
 
     def _stem(self, word: str, algorithm: str, language: str) -> str:
-        if algorithm in {"porter", "greek"}:
+        if algorithm in {"english", "greek"}:
             plain = fold(word)
         elif algorithm == "russian":
             plain = without_stress(word)
@@ -122,7 +122,7 @@ class Stemmers:
 
 def _make(algorithm: str) -> _Stemmer:
     # The analyzer remembers whole pieces of text, so the library's own cache would only be in the way.
-    made: _Stemmer = snowball.Stemmer(algorithm, 0) if _LIBRARY == "PyStemmer" else snowball.stemmer(algorithm)
+    made: _Stemmer = Stemmer.Stemmer(algorithm, 0) if _LIBRARY == "PyStemmer" else snowballstemmer.stemmer(algorithm)
     return made
 
 

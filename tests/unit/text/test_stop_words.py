@@ -1,0 +1,54 @@
+"""What says nothing is not asked for, in the question's own language, unless nothing else is left."""
+
+import pytest
+
+from memoryd_server.text import Analyzer, TermKind
+
+
+def check(query, expected, languages=()):
+    terms = Analyzer().query_terms(query, languages)
+    originals = dict.fromkeys(term.original for term in terms if term.kind is not TermKind.GUESS)
+    assert list(originals) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("what was the name of her dog", ["name", "dog"]),
+        ("ayer hablamos sobre la estrategia de despliegue", ["hablamos", "estrategia", "despliegue"]),
+        ("onde está o relatório da reunião", ["relatorio", "reuniao"]),
+        ("où est la clé du garage", ["cle", "garage"]),
+        ("где была книга", ["книга"]),
+        ("أين كان الكتاب", ["الكتاب"]),
+        ("그리고 서버에서", ["서버에서"]),
+        ("什么是成语", ["么是", "是成", "成语"]),
+        ("これはペンです", ["れは", "はペ", "ペン", "ンで"]),
+        ("किताब कहाँ है", ["किताब"]),
+    ],
+)
+def test_function_words_are_left_out(query, expected):
+    check(query, expected)
+
+
+def test_a_word_of_another_language_is_kept_in_an_english_question():
+    check("did the plant die", ["plant", "die"], ["de"])
+
+
+def test_one_function_word_is_enough_where_the_texts_are_in_its_language():
+    check("die Katze", ["die", "katze"])
+    check("die Katze", ["katze"], ["de"])
+
+
+@pytest.mark.parametrize("query", ["to be or not to be", "나는 그리고 그래서", "什么", "これ", "кто это", "où est le"])
+def test_a_question_of_nothing_else_keeps_them(query):
+    assert Analyzer().query_terms(query)
+
+
+def test_words_side_by_side_are_tried_as_names():
+    guesses = [t.text for t in Analyzer().query_terms("the vector search") if t.kind is TermKind.GUESS]
+    assert guesses == ["the_vector", "the_vector_search", "vector_search"]
+
+
+def test_a_long_question_asks_for_few_guesses():
+    guesses = [t for t in Analyzer().query_terms(" ".join(f"word{i}" for i in range(500))) if t.kind is TermKind.GUESS]
+    assert len(guesses) < 100

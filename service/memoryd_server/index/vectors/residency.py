@@ -6,6 +6,7 @@ begun, every change goes into it at once, and the pages that are still to come l
 on where it was broken off, by a deadline say, with the next search's snapshot.
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -124,17 +125,18 @@ class Residency:
 
     def _read(self, reader: IndexReader, load: _Load, most_pages: int | None) -> None:
         """Adds pages to the load, all of them or so many, and lets it answer when the last is in."""
-        for number, (ids, vectors) in enumerate(scan.pages(reader, load.dimensions, load.position), 1):
+        for number in itertools.count(1):
+            rows = reader.embeddings_after(load.position, scan.PAGE)
             with self._gate.alone():
                 if self._load is not load:
                     return
-                load.put_page(ids, vectors)
-                load.position = int(ids[-1]) if len(ids) else load.position
+                load.put_page(*from_blobs(rows, load.dimensions))
+                if len(rows) < scan.PAGE:
+                    self._resident, self._dimensions, self._load = load.resident, load.dimensions, None
+                    return
+                load.position = rows[-1][0]
             if number == most_pages:
                 return
-        with self._gate.alone():
-            if self._load is load:
-                self._resident, self._dimensions, self._load = load.resident, load.dimensions, None
 
 
 def _change(resident: Resident, dimensions: int, added: Mapping[int, bytes], removed: Collection[int]) -> None:

@@ -8,6 +8,8 @@ from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.vectors.floats import Ids, Vectors, from_blobs
 from memoryd_server.index.vectors.ranking import Best
 
+Rows = list[tuple[int, bytes]]
+
 PAGE = 1_024
 
 _SAMPLED_PLACES = 64
@@ -16,20 +18,20 @@ _SAMPLED_RUN = 64
 
 def offer_all(reader: IndexReader, dimensions: int, allowed: Ids | None, best: Best) -> None:
     """Compares every vector of the snapshot, or every allowed one: exact, in bounded memory, and slow when many."""
-    for ids, vectors in pages(reader, dimensions) if allowed is None else _pages_of(reader, dimensions, allowed):
-        best.offer(ids, vectors)
+    for rows in _pages(reader) if allowed is None else _pages_of(reader, allowed):
+        best.offer(*from_blobs(rows, dimensions))
 
 
-def pages(reader: IndexReader, dimensions: int, after: int = 0) -> Iterator[tuple[Ids, Vectors]]:
-    """Every vector of ids above `after`, ascending."""
+def _pages(reader: IndexReader) -> Iterator[Rows]:
+    after = 0
     while rows := reader.embeddings_after(after, PAGE):
-        yield from_blobs(rows, dimensions)
+        yield rows
         after = rows[-1][0]
 
 
-def _pages_of(reader: IndexReader, dimensions: int, ids: Ids) -> Iterator[tuple[Ids, Vectors]]:
+def _pages_of(reader: IndexReader, ids: Ids) -> Iterator[Rows]:
     for first in range(0, len(ids), PAGE):
-        yield from_blobs(reader.embeddings(ids[first : first + PAGE].tolist()), dimensions)
+        yield reader.embeddings(ids[first : first + PAGE].tolist())
 
 
 def sample_mean(reader: IndexReader, dimensions: int) -> Vectors:

@@ -18,7 +18,8 @@ _WORD_BYTES = 8
 # Chunks compared at a time: the distances, words and counts of so many stay in a core's cache.
 _BLOCK = 32_768
 
-# How many pass each step, at least and for each neighbour asked for.
+# How many pass each step, at least and for each neighbour asked for; more where a vector has fewer bits than these.
+_TELLING_BITS = 384
 _LEAST_COARSE, _COARSE_EACH = 1_024, 32
 _LEAST_FINE, _FINE_EACH = 256, 12
 
@@ -54,8 +55,8 @@ class SignBits:
         distances = self._distances(self._pack(centred[None])[0])
         ids = self._slots.ids
         rows = None if allowed is None else np.flatnonzero(np.isin(ids, allowed))
-        coarse = _smallest(distances, ids, max(_LEAST_COARSE, _COARSE_EACH * limit), rows)
-        fine = max(_LEAST_FINE, _FINE_EACH * limit)
+        coarse = _smallest(distances, ids, self._share(max(_LEAST_COARSE, _COARSE_EACH * limit)), rows)
+        fine = self._share(max(_LEAST_FINE, _FINE_EACH * limit))
         if len(coarse) <= fine:
             return ids[coarse]
         likeness = self._bits(coarse) @ centred
@@ -79,6 +80,9 @@ class SignBits:
     def worn(self) -> bool:
         """Whether the mean is that of too few."""
         return self._slots.count > _STALE_GROWTH * max(self._expected, _LEAST_COARSE)
+
+    def _share(self, count: int) -> int:
+        return max(count, count * _TELLING_BITS // len(self._mean))
 
     def _pack(self, centred: Vectors) -> NDArray[np.uint64]:
         """One row of words a vector."""

@@ -1,0 +1,287 @@
+"""What is resident stays equal to the last commit, whatever comes in between."""
+
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from memoryd_server.errors import DeadlineTooShort
+from memoryd_server.index.vectors import scan
+from memoryd_server.index.vectors.gate import Gate
+from memoryd_server.index.vectors.slots import Slots
+from vector_desk import VectorDesk, check_same, clusters, numbered
+
+DIMENSIONS = 5
+IDS = st.integers(1, 40)
+ENGINES = [{"sqlite_vec": True}, {"sqlite_vec": False}, {"coarse_above": 2}]
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = VectorDesk(tmp_path)
+    yield desk
+    desk.close()
+
+
+def direction(seed):
+    return np.random.default_rng(seed).standard_normal(DIMENSIONS)
+
+
+def broken_off(reader, pages):
+    """The reader, its deadline passing after so many pages."""
+    after = reader.embeddings_after
+    left = [pages]
+
+    def embeddings_after(chunk_id, limit):
+        if limit == scan.PAGE:
+            left[0] -= 1
+        if left[0] < 0:
+            raise DeadlineTooShort("the deadline passed")
+        return after(chunk_id, limit)
+
+    reader.embeddings_after = embeddings_after
+    return reader
+
+
+class Changes(RuleBasedStateMachine):
+    """Commits, searches on new and old snapshots, broken loads and unloading, in any order."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(scan, "PAGE", 3)
+        self.temporary = tempfile.TemporaryDirectory()
+        self.desk = VectorDesk(Path(self.temporary.name))
+        self.legs = [self.desk.leg(**options) for options in ENGINES]
+        self.old = []
+
+    def teardown(self):
+        for opened, _ in self.old:
+            opened.__exit__(None, None, None)
+        self.desk.close()
+        self.temporary.cleanup()
+        self.patch.undo()
+
+    @rule(added=st.dictionaries(IDS, st.integers(0, 9), max_size=12), removed=st.sets(IDS, max_size=12))
+    def commit(self, added, removed):
+        self.desk.commit({number: direction(seed) for number, seed in added.items()}, removed - set(added))
+
+    @rule(leg=st.sampled_from(range(len(ENGINES))))
+    def unload(self, leg):
+        self.legs[leg].unload()
+
+    @rule(leg=st.sampled_from(range(len(ENGINES))))
+    def reset(self, leg):
+        self.legs[leg].reset()
+
+    @rule(leg=st.sampled_from(range(len(ENGINES))), pages=st.integers(0, 6))
+    def search_until_the_deadline(self, leg, pages):
+        with self.desk.read() as reader, suppress(DeadlineTooShort):
+            self.legs[leg].search(broken_off(reader, pages), direction(1), 4)
+
+    @rule()
+    def keep_a_snapshot(self):
+        if len(self.old) < 2:
+            opened = self.desk.read()
+            reader = opened.__enter__()
+            reader.revision()
+            self.old.append((opened, reader))
+
+    @rule(leg=st.sampled_from(range(len(ENGINES))))
+    def search_a_kept_snapshot(self, leg):
+        if self.old:
+            opened, reader = self.old.pop(0)
+            stored = dict(reader.embeddings(list(range(1, 41))))
+            for hit in self.legs[leg].search(reader, direction(1), 40):
+                vector = np.frombuffer(stored[hit.chunk_id], "<f4").astype(np.float64)
+                assert abs(vector @ direction(1) / np.linalg.norm(direction(1)) - hit.cosine) < 1e-5
+            opened.__exit__(None, None, None)
+
+    @rule(leg=st.sampled_from(range(len(ENGINES))), seed=st.integers(0, 9), limit=st.integers(1, 45))
+    def search(self, leg, seed, limit):
+        check_same(self.desk.search(self.legs[leg], direction(seed), limit), self.desk.exact(direction(seed), limit))
+
+    @invariant()
+    def holds_what_is_stored(self):
+        stored = {row[0] for row in self.desk.connection.execute("SELECT chunk_id FROM vectors")}
+        for leg in self.legs:
+            held = leg._residency._resident
+            if held is not None:
+                ids = held._ids if hasattr(held, "_ids") else held._slots.ids.tolist()
+                assert sorted(ids) == sorted(stored)
+
+
+TestAnySequenceOfChanges = Changes.TestCase
+TestAnySequenceOfChanges.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+@pytest.mark.parametrize("options", ENGINES)
+def test_a_snapshot_older_than_the_last_change_is_not_loaded_from(desk, options):
+    leg = desk.leg(**options)
+    desk.commit({1: np.ones(4), 2: -np.ones(4)})
+    with desk.read() as old:
+        old.revision()
+        desk.commit({2: np.ones(4), 3: np.ones(4)}, removed=[1])
+        assert [hit.chunk_id for hit in leg.search(old, np.ones(4), 5)] == [1, 2]
+    assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5)] == [2, 3]
+
+
+def test_a_chunk_that_a_snapshot_lacks_is_dropped_from_its_answer(desk):
+    leg = desk.leg()
+    desk.commit({1: np.ones(4)})
+    desk.search(leg, np.ones(4))
+    with desk.read() as old:
+        old.revision()
+        desk.commit({2: np.ones(4)}, removed=[1])
+        assert [hit.chunk_id for hit in leg.search(old, np.ones(4), 5)] == []
+    assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5)] == [2]
+
+
+def test_a_load_broken_off_by_a_deadline_goes_on_with_the_next_search(desk, monkeypatch):
+    monkeypatch.setattr(scan, "PAGE", 100)
+    desk.commit(numbered(clusters(1_000, 64)))
+    leg = desk.leg()
+    with desk.read() as reader, pytest.raises(DeadlineTooShort):
+        leg.search(broken_off(reader, 4), np.ones(64), 3)
+    assert leg._residency._load.position == 400
+    desk.commit({2: np.ones(64), 999: np.ones(64)}, removed=[1, 1_000])
+    with desk.read() as reader:
+        assert [hit.chunk_id for hit in leg.search(broken_off(reader, 6), np.ones(64), 2)] == [2, 999]
+    check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
+
+
+def test_a_search_does_not_wait_for_the_load_of_another(desk):
+    desk.commit(numbered(clusters(200, 16)))
+    leg = desk.leg()
+    with leg._residency._loading:
+        check_same(desk.search(leg, np.ones(16)), desk.exact(np.ones(16)))
+        assert leg.memory_bytes == 0
+
+
+def test_the_mean_is_taken_anew_when_vectors_have_doubled_and_searches_go_on(desk, monkeypatch):
+    monkeypatch.setattr(scan, "PAGE", 500)
+    desk.commit(numbered(clusters(1_100, 64)))
+    leg = desk.leg(coarse_above=0)
+    desk.search(leg, np.ones(64))
+    first = leg._residency._resident
+    desk.commit(numbered(clusters(1_500, 64, seed=5), first=1_101))
+    for _ in range(5):
+        assert leg._residency._resident is first
+        check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
+    desk.search(leg, np.ones(64))
+    assert leg._residency._resident is not first
+    assert not leg._residency._resident.worn
+
+
+def test_the_copy_in_sqlite_vec_is_made_anew_when_half_of_it_is_holes(desk):
+    vectors = clusters(600, 32)
+    desk.commit(numbered(vectors))
+    leg = desk.leg(sqlite_vec=True)
+    desk.search(leg, vectors[0])
+    fresh = leg.memory_bytes
+    sizes = []
+    for round_ in range(100):
+        changed = {number: vectors[(number + round_) % 600] for number in range(round_ % 10 + 1, 601, 10)}
+        desk.commit(changed)
+        check_same(desk.search(leg, vectors[7]), desk.exact(vectors[7]))
+        sizes.append(leg.memory_bytes)
+    assert max(sizes[-20:]) <= 4 * fresh
+
+
+@pytest.mark.parametrize("options", ENGINES)
+def test_searches_go_on_while_changes_are_applied(desk, options):
+    vectors = clusters(3_000, 32)
+    desk.commit(numbered(vectors))
+    leg = desk.leg(**options)
+    ended = threading.Event()
+    failures = []
+
+    def search_on():
+        random = np.random.default_rng()
+        while not ended.is_set():
+            query = vectors[random.integers(0, 1_000)]
+            with desk.read() as reader:
+                stored = {row[0] for row in reader.embeddings(list(range(1, 6_001)))}
+                hits = leg.search(reader, query, 10)
+            if len(hits) < 9 or hits[0].cosine < 0.9999 or not {hit.chunk_id for hit in hits} <= stored:
+                failures.append(hits)
+
+    threads = [threading.Thread(target=search_on) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for round_ in range(60):
+        first = 1_001 + 20 * round_
+        desk.commit(
+            {number: vectors[number % 3_000] for number in range(4_000 + 10 * round_, 4_010 + 10 * round_)},
+            removed=range(first, first + 20),
+        )
+        if round_ % 20 == 10:
+            leg.unload()
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    for query in vectors[:20]:
+        check_same(desk.search(leg, query), desk.exact(query))
+
+
+def test_slots_stay_dense_and_give_room_back():
+    slots = Slots(0, [lambda size: np.empty((size, 2), np.int64), lambda size: np.empty((3, size), np.int64).T])
+    present = {}
+    random = np.random.default_rng(3)
+    for round_ in range(200):
+        fresh = [
+            number for number in random.integers(0, 5_000, random.integers(0, 80)).tolist() if number not in present
+        ]
+        fresh = sorted(set(fresh))
+        ids = np.array(fresh, np.int64)
+        slots.put(ids, np.stack((ids, ids + 1), 1), np.stack((ids, ids + 2, ids + 3), 1))
+        present.update(dict.fromkeys(fresh))
+        gone = [number for number in present if random.random() < (0.9 if round_ % 50 == 49 else 0.05)]
+        slots.discard(np.array([*gone, 9_999], np.int64))
+        for number in gone:
+            del present[number]
+        assert sorted(slots.ids.tolist()) == sorted(present)
+        assert (slots.column(0) == np.stack((slots.ids, slots.ids + 1), 1)).all()
+        assert (slots.column(1) == np.stack((slots.ids, slots.ids + 2, slots.ids + 3), 1)).all()
+        assert slots.memory_bytes <= 48 * (1.5 * 1.125 * len(present) + 200)
+
+
+def test_a_change_waits_for_searches_and_goes_before_those_that_come_later():
+    gate = Gate()
+    order = []
+    entered, leave, waiting = threading.Event(), threading.Event(), threading.Event()
+
+    def change():
+        waiting.set()
+        with gate.alone():
+            order.append("change")
+
+    def search_first():
+        with gate.shared():
+            entered.set()
+            leave.wait()
+            order.append("early search")
+
+    def search_late():
+        with gate.shared():
+            order.append("late search")
+
+    early, writer, late = (threading.Thread(target=work) for work in (search_first, change, search_late))
+    early.start()
+    entered.wait()
+    writer.start()
+    waiting.wait()
+    while not gate._writers_waiting:
+        pass
+    late.start()
+    leave.set()
+    for thread in (early, writer, late):
+        thread.join()
+    assert order == ["early search", "change", "late search"]

@@ -1,0 +1,228 @@
+"""Whatever engine proposes: the answer is that of comparing every stored vector."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memoryd_server.model import Source
+from vector_desk import PLENTY, VectorDesk, check_same, clusters, numbered
+
+EXTENSION = {"sqlite_vec": True}
+NUMPY = {"sqlite_vec": False}
+COARSE = {"coarse_above": 50}
+SCAN = {"memory_budget_bytes": 0}
+ENGINES = [
+    pytest.param(EXTENSION, id="sqlite-vec"),
+    pytest.param(NUMPY, id="numpy"),
+    pytest.param(COARSE, id="coarse"),
+    pytest.param(SCAN, id="scan"),
+]
+KINDS = {"Vec0Copy": EXTENSION, "Matrix": NUMPY, "SignBits": COARSE, "NoneType": SCAN}
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = VectorDesk(tmp_path)
+    yield desk
+    desk.close()
+
+
+def resident(leg):
+    return type(leg._residency._resident).__name__
+
+
+def with_twins(vectors, seed=1):
+    """The same with a third of them in several copies, and one in a hundred."""
+    random = np.random.default_rng(seed)
+    vectors = vectors.copy()
+    targets = random.choice(len(vectors), len(vectors) // 3, replace=False)
+    vectors[targets] = vectors[random.integers(0, 20, len(targets))]
+    vectors[random.choice(len(vectors), 100, replace=False)] = vectors[0]
+    return vectors
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS.items())
+def test_each_engine_is_the_one_that_the_options_ask_for(desk, kind, options):
+    desk.commit(numbered(clusters(100, 16)))
+    leg = desk.leg(**options)
+    desk.search(leg, np.ones(16))
+    assert resident(leg) == kind
+
+
+@pytest.mark.parametrize("options", ENGINES)
+@pytest.mark.parametrize("count", [1_000, 5_000])
+def test_every_engine_gives_the_same_ids_and_cosines(desk, count, options):
+    vectors = with_twins(clusters(count, 48, seed=count))
+    desk.commit(numbered(vectors))
+    leg = desk.leg(**options)
+    for query in (vectors[0], vectors[1] + vectors[2], -vectors[3], np.ones(48)):
+        for limit in (1, 10, 60):
+            check_same(desk.search(leg, query, limit), desk.exact(query, limit))
+
+
+@pytest.mark.parametrize("options", ENGINES)
+def test_equals_come_by_chunk_id_however_many_they_are(desk, options):
+    desk.commit(numbered([np.ones(32)] * 6_000))
+    hits = desk.search(desk.leg(**options), np.ones(32), 7)
+    assert [hit.chunk_id for hit in hits] == [1, 2, 3, 4, 5, 6, 7]
+    assert {round(hit.cosine, 5) for hit in hits} == {1.0}
+    assert len({hit.cosine for hit in hits}) == 1
+
+
+@given(
+    shape=st.tuples(st.integers(0, 60), st.integers(1, 70)),
+    limit=st.integers(1, 70),
+    seed=st.integers(0, 2**16),
+    options=st.sampled_from([EXTENSION, NUMPY, COARSE, SCAN]),
+)
+@settings(max_examples=60)
+def test_any_few_vectors_are_ranked_exactly(tmp_path_factory, shape, limit, seed, options):
+    random = np.random.default_rng(seed)
+    count, dimensions = shape
+    desk = VectorDesk(tmp_path_factory.mktemp("any"))
+    vectors = random.standard_normal((count, dimensions))
+    ids = random.choice(10_000, count, replace=False) + 1
+    desk.commit(dict(zip(ids.tolist(), vectors, strict=True)))
+    query = random.standard_normal(dimensions)
+    check_same(desk.search(desk.leg(**options), query, limit), desk.exact(query, limit))
+    desk.close()
+
+
+@pytest.mark.parametrize("options", ENGINES)
+def test_an_empty_index_has_no_neighbours(desk, options):
+    leg = desk.leg(**options)
+    assert desk.search(leg, np.ones(8)) == []
+    desk.commit({3: np.ones(8)})
+    assert [hit.chunk_id for hit in desk.search(leg, np.ones(8))] == [3]
+
+
+@pytest.mark.parametrize("options", ENGINES)
+def test_vectors_of_another_dimension_are_left_out(desk, options):
+    desk.commit({1: np.ones(8), 2: np.ones(9), 3: b"odd"})
+    leg = desk.leg(**options)
+    assert [hit.chunk_id for hit in desk.search(leg, np.ones(8))] == [1]
+    desk.commit({4: np.ones(9), 5: np.ones(8)})
+    assert [hit.chunk_id for hit in desk.search(leg, np.ones(8))] == [1, 5]
+    assert [hit.chunk_id for hit in desk.search(leg, np.ones(9))] == [2, 4]
+
+
+def test_a_stored_vector_that_is_not_finite_hides_no_other(desk):
+    desk.commit({1: np.ones(8), 2: np.full(8, np.nan, np.float32).tobytes(), 3: -np.ones(8)})
+    for options in (NUMPY, COARSE, SCAN):
+        assert [hit.chunk_id for hit in desk.search(desk.leg(**options), np.ones(8))] == [1, 3]
+
+
+@pytest.mark.parametrize("query", [np.zeros(4), [1, np.nan, 0, 0], [np.inf, 0, 0, 0]])
+def test_a_query_without_a_direction_is_refused(desk, query):
+    with pytest.raises(ValueError, match="vector"):
+        desk.search(desk.leg(), query)
+
+
+def test_a_query_need_not_have_length_one(desk):
+    desk.commit(numbered(clusters(50, 16)))
+    query = clusters(1, 16, seed=9)[0]
+    leg = desk.leg()
+    check_same(desk.search(leg, 1e-3 * query), desk.exact(query))
+
+
+def test_no_neighbours_are_asked_for_and_none_come(desk):
+    desk.commit({1: np.ones(4)})
+    assert desk.search(desk.leg(), np.ones(4), 0) == []
+
+
+@pytest.mark.parametrize("options", ENGINES)
+@pytest.mark.parametrize("every", [2, 50, 5_000])
+def test_only_chunks_of_the_sources_asked_for_are_found(desk, options, every):
+    vectors = clusters(2_000, 32)
+    ids = set(range(1, 2_001))
+    sessions = set(range(every, 2_001, every))
+    desk.commit({number: vectors[number - 1] for number in ids - sessions})
+    desk.commit({number: vectors[number - 1] for number in sessions}, source=Source.SESSIONS)
+    leg = desk.leg(**options)
+    query = vectors[0] + vectors[1]
+    check_same(desk.search(leg, query, 20, [Source.SESSIONS]), desk.exact(query, 20, sessions))
+    check_same(desk.search(leg, query, 20, [Source.MEMORY]), desk.exact(query, 20, ids - sessions))
+    check_same(desk.search(leg, query, 20, list(Source)), desk.exact(query, 20))
+
+
+def test_a_chunk_that_changes_its_source_is_found_under_the_new_one(desk):
+    leg = desk.leg()
+    desk.commit({1: np.ones(4), 2: np.ones(4)})
+    assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5, [Source.MEMORY])] == [1, 2]
+    desk.commit({1: np.ones(4)}, source=Source.SESSIONS)
+    assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5, [Source.MEMORY])] == [2]
+    assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5, [Source.SESSIONS])] == [1]
+
+
+def recall(desk, leg, queries, limit):
+    found = 0
+    for query in queries:
+        hits = {hit.chunk_id for hit in desk.search(leg, query, limit)}
+        found += len(hits & {number for number, _ in desk.exact(query, limit)})
+    return found / (limit * len(queries))
+
+
+@pytest.mark.parametrize("dimensions", [100, 384])
+@pytest.mark.parametrize("limit", [10, 50])
+def test_sign_bits_find_99_of_100_neighbours(desk, dimensions, limit):
+    desk.commit(numbered(clusters(6_000, dimensions, centres=40)))
+    leg = desk.leg(**COARSE)
+    queries = clusters(20, dimensions, seed=0, centres=40, spread=0.8)
+    assert recall(desk, leg, queries, limit) >= 0.99
+    assert resident(leg) == "SignBits"
+
+
+@pytest.mark.parametrize(("options", "most"), [(COARSE, 200), (NUMPY, 4 * 768 * 1.2), (EXTENSION, 4 * 768 * 1.2)])
+def test_a_chunk_takes_no_more_memory_than_promised(desk, options, most):
+    desk.commit(numbered(clusters(4_000, 768)))
+    leg = desk.leg(**options)
+    desk.search(leg, np.ones(768))
+    assert leg.memory_bytes / 4_000 <= most
+    desk.commit(numbered(clusters(700, 768, seed=2), first=4_001))
+    assert leg.memory_bytes / 4_700 <= most
+    if options is not EXTENSION:
+        desk.commit(removed=range(1, 3_701))
+        assert leg.memory_bytes / 1_000 <= 1.3 * most
+
+
+def test_too_large_for_the_budget_is_narrowed_down_by_bits_instead(desk):
+    desk.commit(numbered(clusters(500, 64)))
+    leg = desk.leg(memory_budget_bytes=500 * 64 * 3)
+    desk.search(leg, np.ones(64))
+    assert resident(leg) == "SignBits"
+
+
+def test_outgrowing_the_budget_gives_the_memory_back_and_answers_all_the_same(desk):
+    desk.commit(numbered(clusters(500, 64)))
+    leg = desk.leg(memory_budget_bytes=500 * 16 * 2, coarse_above=0)
+    desk.search(leg, np.ones(64))
+    assert 0 < leg.memory_bytes <= 16_000
+    desk.commit(numbered(clusters(2_000, 64, seed=1), first=501))
+    assert leg.memory_bytes == 0
+    check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
+    assert leg.memory_bytes == 0
+
+
+@pytest.mark.parametrize("options", ENGINES)
+def test_unloading_gives_all_memory_back_until_the_next_search(desk, options):
+    desk.commit(numbered(clusters(100, 16)), source=Source.SESSIONS)
+    leg = desk.leg(**options)
+    desk.search(leg, np.ones(16), sources=[Source.SESSIONS])
+    leg.unload()
+    assert leg.memory_bytes == 0
+    check_same(desk.search(leg, np.ones(16)), desk.exact(np.ones(16)))
+
+
+def test_a_leg_outgrown_tenfold_still_has_all_it_needs(desk):
+    """A small index becomes a large one while it is searched, and is narrowed down by bits from some search on."""
+    leg = desk.leg(coarse_above=400, memory_budget_bytes=PLENTY)
+    vectors = clusters(4_000, 32)
+    kinds = []
+    for first in range(0, 4_000, 250):
+        desk.commit(numbered(vectors[first : first + 250], first + 1))
+        query = vectors[first]
+        check_same(desk.search(leg, query, 5), desk.exact(query, 5))
+        kinds.append(resident(leg))
+    assert kinds[0] == "Matrix"
+    assert kinds[-1] == "SignBits"

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, SyncRun, Threads
-from memoryd_server.backend.providers import Providers
-from memoryd_server.embed import select
+from memoryd_server.embed import ProviderPool
 from memoryd_server.errors import SettingsError
 from memoryd_server.index.sync import Clock
 from memoryd_server.observe.log import Log
@@ -38,7 +37,7 @@ class Daemon:
         self._log = log
         self._background = background
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
-        self._providers = Providers(select)
+        self._providers = ProviderPool()
         self._threads = Threads(
             quick=ThreadPoolExecutor(QUICK_THREADS, thread_name_prefix="quick"),
             slow=ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="slow"),
@@ -63,7 +62,7 @@ class Daemon:
         )
 
     def _make_memory(self, config: AgentConfig) -> AgentMemory:
-        selection = self._providers.selection(config.embedding)
+        selection = self._providers.select(config.embedding)
         return AgentMemory(config, selection, self._threads, Clock(), self._log_run)
 
     def _log_run(self, agent_id: str, run: SyncRun) -> None:

@@ -107,7 +107,7 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
         local_model_path=search.local.model_path or "",
         local_cache_dir=search.local.model_cache_dir or str(settings.state_dir / "models"),
         idle_seconds=settings.service.local.idle_seconds,
-        threads=settings.service.local.threads,
+        threads=settings.service.local.threads or None,
     )
 
 

@@ -105,8 +105,8 @@ class HttpCalls:
 
 def _check(base_url: str, headers: Mapping[str, str], name: str) -> None:
     try:
-        url = httpx.URL(base_url)
-    except httpx.InvalidURL:
+        url = httpx.URL(public_url(base_url))
+    except (httpx.InvalidURL, ValueError):
         url = httpx.URL("")
     if url.scheme not in {"http", "https"} or not url.host:
         raise EmbeddingUnavailable(f"{name}: the base URL must begin with http:// or https:// and name a host")

@@ -299,13 +299,15 @@ class LocalProvider:
             raise _Resting(f"{self._trouble}; it {_restarts(left)}", retry_after_seconds=left)
         if self._closed:
             raise EmbeddingUnavailable("the local model is closed")
-        window = self._spec.max_input_tokens
-        self._worker = WorkerProcess(command(self._file.path(), self._read_head(), window, self._threads))
+        self._worker = WorkerProcess(self._command())
         try:
             self._worker.load()
         except ModelRefused as error:
             raise EmbeddingUnavailable(self._rest(f"the local model cannot be loaded: {error}")) from error
         return self._worker
+
+    def _command(self) -> list[str]:
+        return command(self._file.path(), self._spec.max_input_tokens, self._threads)
 
     def _rest(self, trouble: str) -> str:
         """Ends the worker and lets the next one wait; the message for whoever was being served."""

@@ -82,6 +82,7 @@ class Pacer:
         self._wait(longest * (1 + self._jitter()) / 2 if asked is None else asked, patience, str(failure))
 
     def _wait(self, seconds: float, patience: Patience, why: str) -> None:
+        self._check_open()
         if seconds > min(patience.left(), LONGEST_COOLDOWN_SECONDS):
             raise EmbeddingUnavailable(
                 why if why.startswith(self._name) else f"{self._name}: {why}", retry_after_seconds=seconds
@@ -92,6 +93,9 @@ class Pacer:
                 raise Stopped
             if self._closed.wait(min(left, _LOOK_UP_SECONDS)):
                 break
+        self._check_open()
+
+    def _check_open(self) -> None:
         if self._closed.is_set():
             raise EmbeddingUnavailable(f"{self._name} is closed")
 

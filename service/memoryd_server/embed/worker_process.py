@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from memoryd_server.embed import worker
-from memoryd_server.embed.gguf import ModelHead
 
 LOADING_SECONDS = 120.0
 ANSWER_SECONDS = 600.0
@@ -41,12 +40,12 @@ class Embedded:
     tokens: int
 
 
-def command(path: Path, head: ModelHead, window: int, threads: int | None) -> list[str]:
-    """The command of a worker for this model."""
+def command(path: Path, window: int, threads: int | None) -> list[str]:
+    """The command of a worker for a model that reads `window` tokens. `threads` None means one a processor."""
     # -P: neither this folder nor the current one may shadow a library.
     return [
         *(sys.executable, "-P", worker.__file__),
-        *(str(path), str(min(window, head.window)), str(threads or _processors())),
+        *(str(path), str(window), str(threads or _processors())),
     ]
 
 

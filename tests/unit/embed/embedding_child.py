@@ -1,0 +1,34 @@
+"""Processes of the tests of `embed`: `parent MODEL` holds a worker and waits; `worker` is one that dies of "die"."""
+
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+
+from memoryd_server.embed import worker
+from memoryd_server.embed.local import LocalProvider
+from memoryd_server.embed.model_files import FileOnDisk
+
+
+def parent(path):
+    provider = LocalProvider(FileOnDisk(Path(path)))
+    provider.embed_query("a", time.monotonic() + 60)
+    sys.stdout.write(f"{provider.worker_pid}\n")
+    sys.stdout.flush()
+    time.sleep(120)
+
+
+def dying_worker():
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    worker.write_frame(sink, {"ready": True})
+    while frame := worker.read_frame(source):
+        if frame[0]["text"] == "die":
+            os._exit(3)
+        worker.write_frame(sink, {"tokens": 1}, struct.pack("384f", *[1.0] * 384))
+
+
+if sys.argv[1] == "parent":
+    parent(sys.argv[2])
+else:
+    dying_worker()

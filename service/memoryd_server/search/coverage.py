@@ -1,15 +1,18 @@
 """How much of a question a hit holds, and when that is too little to be an answer. Pure."""
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from memoryd_server.text import QueryTerm, TermKind
 
+# What coverage still counts where the index knows none of the names; measured in docs/search-quality.md.
+_WITHOUT_NAMES = 0.2
 _NEEDED = frozenset({TermKind.WORD, TermKind.GRAM})
 _WORD = re.compile(r"[^\W_](?:[^\s]*[^\W_])?")
-# What ends a sentence, with what may close it; the word after it is capitalised for no reason of its own.
-_SENTENCE_END = re.compile(r"[.!?:;…。！？]['\"”’)\]]*\s*$|^\s*$|\n\s*$")  # noqa: RUF001 -- full-width marks are meant
+# What ends a sentence; the word after it is capitalised for no reason of its own.
+_SENTENCE_END = re.compile("[.!?:;\u2026\u3002\uff01\uff1f\n]")
 
 
 def idf(frequency: int, chunks: int) -> float:
@@ -51,10 +54,11 @@ def coverage(
 
 def names_in(query: str) -> list[str]:
     """The capitalised words of a query that no sentence begins with, as they are written."""
+    words = list(_WORD.finditer(query))
     return [
         word[0]
-        for word in _WORD.finditer(query)
-        if word[0][0].isupper() and not _SENTENCE_END.search(query[: word.start()])
+        for before, word in itertools.pairwise(words)
+        if word[0][0].isupper() and not _SENTENCE_END.search(query, before.end(), word.start())
     ]
 
 
@@ -70,5 +74,9 @@ def known_names(query: str, terms_of: Callable[[str], Iterable[str]], frequencie
 
 
 def abstains(coverage: float, names: float, threshold: float) -> bool:
-    """Whether the best hit covers too little of the query to be an answer. Never at a threshold of 0."""
-    return coverage * names < threshold
+    """Whether the best hit covers too little of the query to be an answer. Never at a threshold of 0.
+
+    Coverage counts a fifth where the index knows none of the names, so that a misspelt name alone empties no answer
+    that holds most of the rest.
+    """
+    return coverage * (_WITHOUT_NAMES + (1 - _WITHOUT_NAMES) * names) < threshold

@@ -1,6 +1,7 @@
-"""The keyword leg's order is kept, and a qualifying hit is never displaced."""
+"""Scores are weighted means of what the legs say; one leg's order is kept; a qualifying hit is never displaced."""
 
 import itertools
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -43,8 +44,85 @@ def test_nothing_found_is_nothing():
     assert fuse([]) == []
 
 
+@dataclass(frozen=True)
+class Near:
+    chunk_id: int
+    cosine: float
+
+
+def test_a_chunk_of_both_legs_gets_its_share_of_each():
+    (found,) = fuse([KeywordHit(7, -4.0)], [Near(7, 0.5)], vector_weight=0.7, text_weight=0.3)
+    assert found == Candidate(7, pytest.approx(0.65), 1.0, 0.5, 1, 1)
+
+
+def test_what_one_leg_did_not_return_gets_its_true_score():
+    words, meanings = [KeywordHit(1, -4.0), KeywordHit(2, -2.0)], [Near(1, 0.9), Near(3, 0.8)]
+    found = fuse(words, meanings, true_cosine={2: 0.5}, true_bm25={3: -1.0})
+    assert [c.chunk_id for c in found] == [1, 3, 2]
+    assert found[1] == Candidate(3, pytest.approx(0.7 * 0.8 + 0.3 * 0.25), 0.25, 0.8, None, 2)
+    assert found[2] == Candidate(2, pytest.approx(0.7 * 0.5 + 0.3 * 0.5), 0.5, 0.5, 2, None)
+
+
+def test_what_is_not_known_counts_nothing():
+    found = fuse([KeywordHit(1, -4.0)], [Near(2, 0.8)])
+    assert found == [
+        Candidate(2, pytest.approx(0.56), None, 0.8, None, 1),
+        Candidate(1, pytest.approx(0.3), 1.0, None, 1, None),
+    ]
+
+
+def test_the_leg_that_ran_alone_decides_alone():
+    assert [c.score for c in fuse([KeywordHit(1, -4.0)], None)] == [1.0]
+    assert [c.score for c in fuse([KeywordHit(1, -4.0)], [])] == [1.0]
+    assert [c.score for c in fuse(None, [Near(1, 0.8)])] == [0.8]
+    assert [c.score for c in fuse([], [Near(1, 0.8)])] == [pytest.approx(0.56)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "score"), [((2.0, 2.0), 0.75), ((1.0, 0.0), 0.5), ((0.0, 1.0), 1.0), ((0.0, 0.0), 0.75)]
+)
+def test_weights_are_taken_relative_to_their_sum(weights, score):
+    vector_weight, text_weight = weights
+    (found,) = fuse([KeywordHit(1, -4.0)], [Near(1, 0.5)], vector_weight=vector_weight, text_weight=text_weight)
+    assert found.score == pytest.approx(score)
+
+
+@pytest.mark.parametrize(("cosine", "score"), [(-1.0, 0.0), (-0.2, 0.0), (1.0000001, 1.0), (float("nan"), 0.0)])
+def test_a_cosine_counts_within_none_and_one_and_is_told_as_it_is(cosine, score):
+    (found,) = fuse(None, [Near(1, cosine)])
+    assert found.score == score
+    assert found.vector_score is cosine
+
+
+def test_a_true_bm25_says_nothing_where_no_word_was_found():
+    (found,) = fuse([], [Near(1, 1.0)], true_bm25={1: -3.0})
+    assert (found.text_score, found.score) == (0.0, pytest.approx(0.7))
+
+
+def test_equals_keep_the_keyword_legs_order_then_the_vector_legs():
+    found = fuse(hits([-1.0, -1.0]), [Near(5, 1.0), Near(4, 1.0)], vector_weight=1, text_weight=1)
+    assert [c.chunk_id for c in found] == [0, 1, 5, 4]
+
+
+COSINES = st.dictionaries(st.integers(0, 60), st.floats(-1, 1), max_size=30)
+WEIGHTS = st.floats(0, 1)
+
+
+@given(RANKS, COSINES, COSINES, WEIGHTS, WEIGHTS)
+def test_the_order_is_that_of_scores_between_none_and_one(ranks, cosines, known, vector_weight, text_weight):
+    near = [Near(i, cosine) for i, cosine in sorted(cosines.items(), key=lambda item: -item[1])]
+    shares = {"vector_weight": vector_weight, "text_weight": text_weight}
+    found = fuse(hits(ranks), near, **shares, true_cosine=known, true_bm25=dict.fromkeys(cosines, -0.5))
+    scores = [c.score for c in found]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= score <= 1 for score in scores)
+    assert {c.chunk_id for c in found} == {*range(len(ranks)), *cosines}
+    assert {c.chunk_id: c.keyword_rank for c in found if c.keyword_rank} == {i: i + 1 for i in range(len(ranks))}
+    assert {c.chunk_id: c.vector_rank for c in found if c.vector_rank} == {n.chunk_id: i for i, n in enumerate(near, 1)}
+
+
 def candidates(*scores, backed=True):
-    return [Candidate(i, score, score, i + 1 if backed else None) for i, score in enumerate(scores)]
+    return [Candidate(i, score, score, keyword_rank=i + 1 if backed else None) for i, score in enumerate(scores)]
 
 
 @pytest.mark.parametrize(

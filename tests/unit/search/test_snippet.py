@@ -84,6 +84,76 @@ def test_the_window_with_the_most_distinct_words_wins():
     assert "heron" in found.text
 
 
+def test_a_rare_word_outweighs_two_common_ones():
+    text = "\n".join(["a heron and a kestrel", *["filler line"] * 20, "an osprey", *["filler line"] * 20])
+    query, common = "heron kestrel osprey", {"heron": 0.5, "kestrel": 0.5}
+    terms = [term.text for term in ANALYZER.query_terms(query)]
+    rare = best_snippet(
+        text, 1, terms, words_of, 60, weights={term: 5.0 for term in terms if "osprey" in term} | common
+    )
+    assert "osprey" in rare.text
+    assert "heron" in best_snippet(text, 1, terms, words_of, 60).text
+
+
+def test_the_line_after_a_match_is_kept_since_the_answer_follows_the_question():
+    text = "\n".join([*["filler line"] * 10, "where is the heron?", "by the lake", *["filler line"] * 10, "the heron"])
+    assert snippet(text, most=60).text.startswith("where is the heron?\nby the lake\n")
+
+
+def test_room_that_is_left_below_is_used_above():
+    text = "\n".join([*[f"line {i}" for i in range(30)], "a heron"])
+    assert snippet(text, most=30).text == "line 28\nline 29\na heron"
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_a_long_neighbour_is_shown_in_part_where_there_is_room(above):
+    neighbour, match = "other words " * 20, "a heron stands here"
+    text = "\n".join([neighbour, match] if above else [match, neighbour])
+    found = snippet(text, most=100)
+    assert 80 < len(found.text) <= 100
+    assert match in found.text
+    assert (found.start_line, found.end_line) == (1, 2)
+    check_lines(text, found)
+
+
+def test_short_lines_are_shown_whole_or_not_at_all():
+    lines = [f"line {i} of many others" for i in range(30)]
+    found = snippet("\n".join(lines), "absent", most=100)
+    assert set(found.text.split("\n")) <= set(lines)
+
+
+def test_a_prefix_matches_the_words_that_it_begins():
+    text = "\n".join([*["什么都没有"] * 30, "今天有一只猫头鹰", *["什么都没有"] * 30])
+    found = best_snippet(text, 1, ["猫"], words_of, 40, prefixes=["猫"])
+    assert "猫" in found.text
+
+
+@given(LINES, st.integers(10, 120), st.sampled_from(["heron", "a", "语", "x y z", ""]))
+def test_the_range_is_exactly_that_of_the_text(lines, most, query):
+    text = "\n".join(lines)
+    found = snippet(text, query, start=5, most=most)
+    assert found.text.count("\n") == found.end_line - found.start_line
+    check_lines(text, found, start=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "kept"),
+    [
+        ("ab🇩🇪🇫🇷", 3, "ab"),
+        ("ab🇩🇪🇫🇷", 4, "ab🇩🇪"),
+        ("ab🇩🇪🇫🇷", 5, "ab🇩🇪"),
+        ("x👍🏽", 2, "x"),
+        ("x👩\u200d🔧", 3, "x"),
+        ("xกำ", 2, "x"),
+        ("xस्त", 3, "x"),
+        ("x\u1112\u1161\u11ab", 3, "x"),
+        ("🇩🇪", 1, "🇩"),
+    ],
+)
+def test_what_is_seen_as_one_character_is_kept_or_left_whole(text, most, kept):
+    assert cut(text, most) == kept
+
+
 def test_a_text_that_fits_is_shown_whole():
     found = snippet("one\ntwo\nthree\n\n", start=7)
     assert (found.text, found.start_line, found.end_line) == ("one\ntwo\nthree", 7, 9)

@@ -100,9 +100,8 @@ class Desk:
         """(path, first line, BM25) of each chunk found, best first."""
         with self.store.read() as reader:
             chunks = reader.counts().chunks
-            answer = keyword.search(
-                reader, ANALYZER.query_terms(query), (), enough=limit, limit=limit, chunk_count=chunks
-            )
+            terms = ANALYZER.query_terms(query, reader.languages())
+            answer = keyword.search(reader, terms, (), enough=limit, limit=limit, chunk_count=chunks)
             rows = reader.chunks([hit.chunk_id for hit in answer.hits])
             return [(rows[h.chunk_id].path, rows[h.chunk_id].start_line, h.bm25) for h in answer.hits]
 

@@ -128,8 +128,8 @@ def expression(term: str, *, prefix: bool = False) -> str:
 
 
 def _totals(block: bytes) -> KeywordTotals:
-    """FTS5's record of averages: the number of rows, then the number of tokens in each column."""
-    chunks, *tokens = _varints(block)
+    """FTS5's record of averages: the number of rows, then the number of tokens in each column; nothing at first."""
+    chunks, *tokens = [*_varints(block)] or [0]
     return KeywordTotals(chunks, sum(tokens))
 
 

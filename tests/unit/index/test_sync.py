@@ -60,13 +60,14 @@ def test_a_file_without_text_is_indexed_without_chunks(opened, text):
     assert opened.sync().changed is False
 
 
-def test_front_matter_is_metadata_and_not_text(opened):
-    opened.write("memory/a.md", "---\ntitle: Kestrel\ntags: [a, b]\n---\nheron\n")
+def test_front_matter_is_metadata_and_not_text_but_for_the_title(opened):
+    opened.write("memory/a.md", "---\ntitle: Kestrel\ntags: [a, b]\nkind: wader\n---\nheron\n")
     opened.sync()
-    assert opened.found("kestrel") == []
+    assert opened.found("wader") == []
+    assert opened.found("kestrel") == ["memory/a.md"]
     chunks, files = opened.rows()
     assert chunks[0][2:5] == (5, 5, "heron") or chunks[0][4].startswith("heron")
-    assert json.loads(files[0][4]) == {"title": "Kestrel", "tags": ["a", "b"]}
+    assert json.loads(files[0][4]) == {"title": "Kestrel", "tags": ["a", "b"], "kind": "wader"}
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 2**31, 2**33 - 1, 9_999_999_999])

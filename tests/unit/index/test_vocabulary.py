@@ -1,0 +1,121 @@
+"""What is remembered of the words of an index is true at the revision that it is asked at."""
+
+import dataclasses
+import math
+
+import pytest
+
+from memoryd_server.index.vocabulary import KeywordTotals, NameList, _varints
+
+
+def check(opened, expected):
+    with opened.store.read() as reader:
+        words = reader.vocabulary
+        assert {term: words.frequency(term) for term in expected} == expected
+
+
+def test_frequencies_are_counted_in_chunks(opened):
+    opened.write("memory/a.md", "heron heron heron")
+    opened.write("memory/b.md", "heron kestrel")
+    opened.sync()
+    for _ in range(2):
+        check(opened, {"heron": 2, "kestrel": 1, "absent": 0})
+
+
+def test_frequencies_follow_changes_and_removals(opened):
+    file = opened.write("memory/a.md", "heron")
+    opened.write("memory/b.md", "heron")
+    opened.sync()
+    check(opened, {"heron": 2})
+    file.unlink()
+    opened.write("memory/b.md", "kestrel")
+    opened.sync()
+    check(opened, {"heron": 0, "kestrel": 1})
+
+
+def test_two_snapshots_are_told_their_own_frequencies(opened):
+    opened.write("memory/a.md", "heron")
+    opened.sync()
+    with opened.store.read() as before:
+        assert before.vocabulary.frequency("heron") == 1
+        opened.write("memory/b.md", "heron")
+        opened.sync()
+        check(opened, {"heron": 2})
+        assert before.vocabulary.frequency("heron") == 1
+    check(opened, {"heron": 2})
+
+
+def test_prefixes_are_counted_in_chunks(opened):
+    opened.write("memory/a.md", "成语 成人 heron")
+    opened.write("memory/b.md", "成功")
+    opened.sync()
+    with opened.store.read() as reader:
+        assert [reader.vocabulary.prefix_frequency(p) for p in ("成", "her", "zz", '"')] == [2, 1, 0, 0]
+        assert reader.vocabulary.frequency("成") == 0
+
+
+def test_of_several_terms_the_known_ones_are_told(opened):
+    opened.write("memory/a.md", "foo_bar")
+    opened.sync()
+    with opened.store.read() as reader:
+        assert reader.vocabulary.known(["foo_bar", "bar_baz"]) == ("foo_bar",)
+        assert reader.vocabulary.known(["bar_baz"]) == ()
+        assert reader.vocabulary.known([]) == ()
+
+
+def test_totals_are_those_of_the_keyword_table(opened):
+    assert_totals(opened)
+    for number in range(300):
+        opened.write(f"memory/{number}.md", "heron " * (number + 1))
+    opened.sync()
+    assert_totals(opened)
+    for number in range(0, 300, 2):
+        (opened.workspace / f"memory/{number}.md").unlink()
+    opened.sync()
+    assert_totals(opened)
+
+
+def assert_totals(opened):
+    with opened.store.read() as reader:
+        sizes = reader._connection.execute("SELECT sz FROM keyword_docsize").fetchall()
+        tokens = sum(sum(_varints(size)) for (size,) in sizes)
+        assert reader.vocabulary.totals() == KeywordTotals(len(sizes), tokens)
+
+
+@pytest.mark.parametrize(
+    ("block", "numbers"),
+    [(b"", []), (b"\x00", [0]), (b"\x7f\x01", [127, 1]), (b"\x81\x00", [128]), (b"\x82\x80\x01\x05", [32769, 5])],
+)
+def test_numbers_are_read_as_sqlite_writes_them(block, numbers):
+    assert list(_varints(block)) == numbers
+
+
+def test_names_with_a_piece_come_with_the_closest_first(opened):
+    opened.write("memory/a.md", "index_manager_of_all index_manager v1.2 plain")
+    opened.sync()
+    with opened.store.read() as reader:
+        assert reader.vocabulary.names_with("ex_mana", 5) == ["index_manager", "index_manager_of_all"]
+        assert reader.vocabulary.names_with("ex_mana", 1) == ["index_manager"]
+        assert reader.vocabulary.names_with("plain", 5) == []
+        assert reader.vocabulary.names_with("a\nb", 5) == []
+
+
+def test_new_names_are_known_after_a_change_once_the_old_list_has_been_used_long_enough(opened):
+    memo = opened.store._last_counts.vocabulary
+    for name in ("first_name", "other_name"):
+        opened.write(f"memory/{name}.md", name)
+        opened.sync()
+        if memo.names is not None:
+            memo.names = dataclasses.replace(memo.names, good_until=0.0)
+        with opened.store.read() as reader:
+            assert name in reader.vocabulary.names_with("_name", 9)
+
+
+def test_an_old_list_of_names_is_used_for_a_while(opened):
+    memo = opened.store._last_counts.vocabulary
+    memo.names = NameList(revision=0, lines="gone_name\n", good_until=math.inf)
+    opened.write("memory/a.md", "new_name")
+    opened.sync()
+    with opened.store.read() as reader:
+        assert reader.vocabulary.names_with("_name", 9) == ["gone_name"]
+        assert reader.vocabulary.frequency("gone_name") == 0

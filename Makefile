@@ -8,6 +8,9 @@ PIP := -m pip --disable-pip-version-check --no-input
 GRPCURL_VERSION := v1.9.3
 HAS_NPM := $(shell command -v npm 2>/dev/null)
 HAS_GO := $(shell command -v go 2>/dev/null)
+LLAMA_VERSION := $(shell sed -n 's/^llama-cpp-python==\([^ ]*\).*/\1/p' service/locks/local.lock)
+LLAMA_WHEEL = $(wildcard .tools/wheels/llama_cpp_python-$(LLAMA_VERSION)-*.whl)
+TEST_MODEL ?= $(or $(MEMORYD_TEST_MODEL),../shared/models/all-minilm-l6-v2-q8_0.gguf)
 LOCK := --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 # What is checked and formatted; folders that do not exist yet are left out.
@@ -38,6 +41,25 @@ setup: .venv/.ready ## Makes .venv with the `memoryd` command in it; quick when 
 	@$(BIN)/python $(PIP) install -q --no-deps --no-build-isolation -e clients/python -e .
 	@touch $@
 
+.PHONY: setup-local
+setup-local: .venv/.local-ready ## Adds embeddings on this machine (llama.cpp) to .venv; the first time it compiles for minutes
+
+# The compiled wheel is kept and serves every .venv made later; GGML_NATIVE=OFF lets it run on other processors, too.
+.venv/.local-ready: .venv/.ready service/locks/local.lock
+	@mkdir -p .tools/wheels
+	@awk '/^[^ ]/ {own = /^llama-cpp-python==/} own' service/locks/local.lock > .tools/wheels/compiled.lock
+	@awk '/^[^ ]/ {own = /^llama-cpp-python==/} !own' service/locks/local.lock > .tools/wheels/others.lock
+	@test -e "$(LLAMA_WHEEL)" || command -v c++ >/dev/null || { \
+		echo "llama-cpp-python has to be compiled, and there is no C++ compiler."; \
+		echo "On Debian and Ubuntu: apt install g++"; exit 1; }
+	@test -e "$(LLAMA_WHEEL)" || { \
+		echo "Compiling llama-cpp-python $(LLAMA_VERSION): some five minutes of processor time ..."; \
+		CMAKE_ARGS="-DGGML_NATIVE=OFF" $(BIN)/python $(PIP) wheel -q --no-deps --require-hashes \
+			-r .tools/wheels/compiled.lock -w .tools/wheels; }
+	@$(BIN)/python $(PIP) install -q --require-hashes -r .tools/wheels/others.lock
+	@$(BIN)/python $(PIP) install -q --no-deps --no-index --find-links .tools/wheels llama-cpp-python==$(LLAMA_VERSION)
+	@touch $@
+
 .PHONY: serve
 serve: setup ## Starts the daemon on the sample workspace, ready to be searched
 	@mkdir -p -m 700 .memoryd
@@ -66,6 +88,10 @@ test-slow: setup skipped ## Runs the slow tests
 skipped:
 	@test -x .tools/bin/grpcurl || command -v grpcurl >/dev/null \
 		|| echo "Skipped: the tests that call the daemon with grpcurl ($(if $(HAS_GO),\`make grpcurl\` installs it,it needs Go))."
+	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("llama_cpp") is None)' \
+		|| echo "Skipped: the tests of embeddings on this machine (\`make setup-local\` installs what they need)."
+	@test -e "$(TEST_MODEL)" \
+		|| echo "Skipped: the tests that need a model: there is no $(TEST_MODEL), and MEMORYD_TEST_MODEL names no other."
 	@command -v npm >/dev/null || echo "Skipped: whatever needs Node (buf in \`make lint\`)."
 
 .PHONY: lint
@@ -155,6 +181,7 @@ docs: setup ## Regenerates docs/configuration.md from the settings' docstrings
 lock: ## Resolves the dependencies anew into service/locks; needs uv
 	@command -v $(UV) >/dev/null || { echo "\`make lock\` needs uv: https://docs.astral.sh/uv"; exit 1; }
 	$(UV) pip compile $(LOCK) pyproject.toml --group dev --no-emit-package memoryd-client -o service/locks/dev.lock
+	$(UV) pip compile $(LOCK) service/locks/local.in -c service/locks/dev.lock -o service/locks/local.lock
 	$(UV) pip compile $(LOCK) protos/codegen.in -o service/locks/codegen.lock
 
 .PHONY: clean

@@ -28,6 +28,8 @@ class DateRange:
     last: date
 
 
+_Reading = Callable[[re.Match[str], date], DateRange]
+
 _MONTHS: Final[Sequence[tuple[str, ...]]] = (
     ("january", "jan", "januar", "janvier", "enero", "gennaio", "janeiro"),
     ("february", "feb", "februar", "février", "febrero", "febbraio", "fevereiro"),
@@ -55,6 +57,7 @@ _WORDS_AS_WELL = frozenset({"may", "march", "mar", "mars", "Mars"})
 _BEFORE_A_DATE = re.compile(
     r"\b(?:on|in|of|by|from|since|until|before|after|around|the|le|am|el|il)\s+(?:the\s+)?$", re.IGNORECASE
 )
+_LONGEST_BEFORE = 20
 
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTH_NUMBERS, key=len, reverse=True))})\b\.?"
 _DAY = r"(?P<day>[0-3]?[0-9])(?:st|nd|rd|th|er|º|\.)?(?![0-9])"
@@ -73,18 +76,18 @@ def dates_in(query: str, now: datetime) -> tuple[DateRange, ...]:
     A day or month without a year is the latest that has begun. Weeks begin on Monday.
     """
     today = now.date()
-    ranges: list[DateRange] = []
+    ranges: dict[DateRange, None] = {}
     for pattern, reading in _READINGS:
-        spent = []
-        for match in pattern.finditer(query):
+
+        def read(match: re.Match[str], reading: _Reading = reading) -> str:
             try:
-                ranges.append(reading(match, today))
-                spent.append(match.span())
+                ranges[reading(match, today)] = None
             except (ValueError, OverflowError):
-                continue
-        for first, last in spent:
-            query = query[:first] + " " * (last - first) + query[last:]
-    return tuple(dict.fromkeys(ranges))
+                return match[0]
+            return " " * len(match[0])
+
+        query = pattern.sub(read, query)
+    return tuple(ranges)
 
 
 def boost(day: date | None, ranges: Sequence[DateRange]) -> float:
@@ -124,7 +127,9 @@ def _named_day(match: re.Match[str], today: date) -> DateRange:
     month, number = _MONTH_NUMBERS[match["month"].lower()], int(match["day"])
     if match["year"]:
         day = date(int(match["year"]), month, number)
-    elif match["month"] in _WORDS_AS_WELL and not _BEFORE_A_DATE.search(match.string[: match.start()]):
+    elif match["month"] in _WORDS_AS_WELL and not _BEFORE_A_DATE.search(
+        match.string[max(0, match.start() - _LONGEST_BEFORE) : match.start()]
+    ):
         raise ValueError("a word, not a month")
     else:
         day = _latest(month, number, today)
@@ -204,7 +209,7 @@ def _calendar_unit(unit: str, back: int, today: date) -> DateRange:
 
 
 # The surer first: what one has read, the next do not see.
-_READINGS: Final[Sequence[tuple[re.Pattern[str], Callable[[re.Match[str], date], DateRange]]]] = (
+_READINGS: Final[Sequence[tuple[re.Pattern[str], _Reading]]] = (
     (
         _pattern(r"(?<![0-9])(?P<year>[0-9]{4})([-/.])(?P<month>[0-9]{1,2})\2(?P<day>[0-9]{1,2})(?![0-9])"),
         _numbered_day,

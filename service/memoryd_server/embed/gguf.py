@@ -16,6 +16,7 @@ _STRING, _ARRAY = 8, 9
 _SCALARS = "BbHhIif?..QqdX"
 _MOST_KEYS = 10_000
 _LONGEST_STRING = 1 << 24
+_MOST_ELEMENTS = 1 << 32
 
 
 class BadModelFile(ValueError):
@@ -41,7 +42,7 @@ def read_head(path: Path) -> ModelHead:
     with path.open("rb") as file:
         try:
             return _head(file)
-        except (struct.error, UnicodeDecodeError, IndexError, OverflowError):
+        except (struct.error, IndexError, OverflowError, RecursionError):
             raise BadModelFile(f"{path.name} is damaged, or cut short") from None
 
 
@@ -83,6 +84,8 @@ def _value(file: BufferedReader, kind: int) -> Any:
 
 def _skip_array(file: BufferedReader) -> None:
     kind, count = _number(file, "I"), _number(file, "Q")
+    if count > _MOST_ELEMENTS:
+        raise OverflowError
     if kind in {_STRING, _ARRAY}:
         for _ in range(count):
             _value(file, kind)

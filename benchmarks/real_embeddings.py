@@ -17,7 +17,7 @@ import llama_cpp
 import numpy as np
 
 LEAST_CHARS, MOST_CHARS = 30, 1_600
-SENTENCE_END = re.compile(r"(?<=[.!?。！？।])\s*")
+SENTENCE_END = re.compile(r"(?<=[.!?。！？।])\s*")  # noqa: RUF001 -- the full stops of several scripts
 WINDOW_TOKENS = 512
 
 

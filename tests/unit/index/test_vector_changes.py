@@ -156,6 +156,19 @@ def test_a_load_broken_off_by_a_deadline_goes_on_with_the_next_search(desk, monk
     check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
 
 
+def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(desk, monkeypatch):
+    monkeypatch.setattr(scan, "PAGE", 100)
+    desk.commit(numbered(clusters(400, 64)))
+    leg = desk.leg()
+    with desk.read() as old:
+        old.revision()
+        desk.commit({300: np.ones(64)})
+        with desk.read() as reader, pytest.raises(DeadlineTooShort):
+            leg.search(broken_off(reader, 2), np.ones(64), 3)
+        leg.search(old, np.ones(64), 3)
+    check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
+
+
 def test_a_search_does_not_wait_for_the_load_of_another(desk):
     desk.commit(numbered(clusters(200, 16)))
     leg = desk.leg()

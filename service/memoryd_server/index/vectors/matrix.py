@@ -3,7 +3,7 @@
 import numpy as np
 
 from memoryd_server.index.vectors.floats import Ids, Vectors
-from memoryd_server.index.vectors.ranking import Best
+from memoryd_server.index.vectors.ranking import Best, contenders
 from memoryd_server.index.vectors.resident import SPARE_CANDIDATES
 from memoryd_server.index.vectors.slots import Slots
 
@@ -18,11 +18,13 @@ class Matrix:
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
         """The nearest, and a few more."""
         ids, vectors = self._slots.ids, self._slots.column(0).view(np.float32)
+        wanted = limit + SPARE_CANDIDATES
+        rough = vectors @ query
         if allowed is not None:
-            rows = np.flatnonzero(np.isin(ids, allowed))
-            ids, vectors = ids[rows], vectors[rows]
-        best = Best(query.astype(np.float64), limit + SPARE_CANDIDATES)
-        best.offer(ids, vectors)
+            rough[~np.isin(ids, allowed)] = np.nan
+        rows = contenders(rough, wanted)
+        best = Best(query.astype(np.float64), wanted)
+        best.offer(ids[rows], vectors[rows])
         return best.ids
 
     def put(self, ids: Ids, vectors: Vectors) -> None:

@@ -216,9 +216,11 @@ def cut(text: str, max_chars: int) -> str:
 def _joins_on(text: str, at: int) -> bool:
     """Whether the character at `at` belongs to the one before it. Near enough to Unicode's extended clusters."""
     char, before = text[at], text[at - 1]
+    if before == "\u200d":
+        return True
     if char < _FIRST_THAT_JOINS:
         return False
-    if unicodedata.category(char) in ("Mn", "Mc", "Me") or _JOINING.match(char) or before == "\u200d":
+    if unicodedata.category(char) in ("Mn", "Mc", "Me") or _JOINING.match(char):
         return True
     if _FLAG.match(char):
         # Flags are pairs of letters: an odd number before this one leaves the last without its partner.

@@ -70,7 +70,7 @@ class _Resting(EmbeddingUnavailable):
 
 
 class LocalProvider:
-    """One model file; make one for each, for all agents. `threads` None means a thread a processor.
+    """One model file; make one for each, for all agents. `threads` None means half the processors.
 
     The worker ends after `idle_seconds` without a call, and so frees the model's memory. `first_rest_seconds` is the
     pause after a first death.

@@ -24,7 +24,7 @@ class EmbeddingConfig:
 
     `provider` is "auto", "none" or a provider's name. Empty strings mean not set. `local_model_path` is a path (made
     absolute, "~" expanded) or an `hf:` address; `local_cache_dir` is where fetched models are kept. `headers` are
-    pairs. `threads` None means a thread a processor.
+    pairs. `threads` None means half the processors.
     """
 
     provider: str = "auto"

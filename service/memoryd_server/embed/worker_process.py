@@ -41,11 +41,15 @@ class Embedded:
 
 
 def command(path: Path, window: int, threads: int | None) -> list[str]:
-    """The command of a worker for a model that reads `window` tokens. `threads` None means one a processor."""
+    """The command of a worker for a model that reads `window` tokens. `threads` None means half the processors.
+
+    llama.cpp's threads spin while they wait for each other. With as many as there are processors, anything else that
+    runs makes them wait: on two busy ones two threads took 114 ms for a short question, one took 12 ms.
+    """
     # -P: neither this folder nor the current one may shadow a library.
     return [
         *(sys.executable, "-P", worker.__file__),
-        *(str(path), str(window), str(threads or _processors())),
+        *(str(path), str(window), str(threads or max(1, _processors() // 2))),
     ]
 
 

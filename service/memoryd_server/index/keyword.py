@@ -30,13 +30,16 @@ class KeywordAnswer:
 
     `terms` are the words of the question that the index holds, less those that its bounds left out; `searched` those
     that ranked the hits, with the names found for words that are cut short. `idf` weighs every word of the question,
-    by its text: one that the index does not hold weighs the most.
+    by its text: one that the index does not hold weighs the most. `frequencies` are the chunks that hold each, of
+    `chunk_count`.
     """
 
     hits: tuple[KeywordHit, ...]
     terms: tuple[str, ...]
     searched: tuple[QueryTerm, ...] = ()
     idf: Mapping[str, float] = field(default_factory=dict)
+    frequencies: Mapping[str, int] = field(default_factory=dict)
+    chunk_count: int = 0
 
 
 def search(
@@ -63,8 +66,10 @@ def search(
     if len(hits) < enough and not set(chosen) <= set(telling):
         telling = list(dict.fromkeys((*chosen, *telling)))
         hits = _hits(reader, telling, sources, limit)
-    weights = {term.text: idf(frequency, chunk_count) for term, frequency in frequencies.items()}
-    return KeywordAnswer(tuple(hits), tuple(term.text for term in chosen), tuple(telling), weights)
+    indexed = vocabulary.totals().chunks
+    weights = {term.text: idf(frequency, indexed) for term, frequency in frequencies.items()}
+    counts = {term.text: frequency for term, frequency in frequencies.items()}
+    return KeywordAnswer(tuple(hits), tuple(term.text for term in chosen), tuple(telling), weights, counts, chunk_count)
 
 
 def _worth_asking(terms: Sequence[QueryTerm], vocabulary: Vocabulary) -> list[QueryTerm]:

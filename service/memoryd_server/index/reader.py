@@ -105,11 +105,10 @@ class IndexReader:
 
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """The chunks of these ids, by id; unknown ids are left out."""
-        marks = ",".join("?" * len(ids))
         rows = self._connection.execute(
-            "SELECT chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns"  # noqa: S608
-            f" FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN ({marks})",
-            tuple(ids),
+            "SELECT chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns, language"
+            " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(ids),),
         )
         return {row[0]: ChunkRow(row[0], row[1], Source(row[2]), *row[3:]) for row in rows}
 

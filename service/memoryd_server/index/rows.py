@@ -32,6 +32,7 @@ class ChunkRow:
     breadcrumb: str
     size_bytes: int
     mtime_ns: int
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.budget import within_budget
 from memoryd_server.search.citation import citation, cited
 from memoryd_server.search.config import RankingConfig
-from memoryd_server.search.coverage import abstains, coverage, known_names
+from memoryd_server.search.coverage import abstains, known_names
 from memoryd_server.search.explain import explained
 from memoryd_server.search.fusion import Candidate, cut
 from memoryd_server.search.legs import LegAnswers, Legs, Question
 from memoryd_server.search.query import Hit, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.search.reorder import Reordered, reorder
-from memoryd_server.search.snippet import best_snippet
+from memoryd_server.search.showing import Shower
 from memoryd_server.text import Analyzer
 
 # Whether a chunk's file is still there, and as it was when it was indexed: (there, unchanged).
@@ -58,6 +58,7 @@ class SearchEngine:
         self._check = check
         self._ranking = ranking or RankingConfig()
         self._legs = Legs(analyzer, vectors, self._ranking)
+        self._shower = Shower(analyzer)
 
     def search(
         self, query: SearchQuery, vector: NDArray[np.float32] | None = None, no_vector: str = ""
@@ -72,8 +73,9 @@ class SearchEngine:
         """
         with self._store.read(query.deadline) as reader:
             counts = reader.counts()
-            terms = self._analyzer.query_terms(query.text, reader.languages())
-            question = Question(query, terms, vector, no_vector)
+            languages = reader.languages()
+            terms = self._analyzer.query_terms(query.text, languages)
+            question = Question(query, terms, languages, vector, no_vector)
             legs = self._legs.run(reader, question, self._filter(query), counts.chunks)
             rows = reader.chunks([candidate.chunk_id for candidate in legs.candidates])
             now = query.now or datetime.now(UTC)
@@ -92,7 +94,7 @@ class SearchEngine:
             indexed_files=counts.files,
             keyword_candidates=len(legs.found.hits),
             vector_candidates=len(legs.vector_hits),
-            coverage=best if legs.found.idf else None,
+            coverage=best if legs.found.frequencies else None,
             dropped_by_min_score=dropped,
             stale=present.stale,
             degradations=self._degradations(query, legs, no_vector),
@@ -120,12 +122,8 @@ class SearchEngine:
     def _hit(
         self, candidate: Candidate, row: ChunkRow, question: Question, legs: LegAnswers, ordered: Reordered
     ) -> Hit:
-        query, idf = question.query, legs.found.idf
-        words = [term.text for term in question.terms]
-        prefixes = [term.text for term in question.terms if term.prefix]
-        snippet = best_snippet(
-            row.text, row.start_line, words, self._words_of, query.max_snippet_chars, weights=idf, prefixes=prefixes
-        )
+        query = question.query
+        shown = self._shower.show(row, question, legs.found)
         name = citation(row.path, row.start_line, row.end_line)
         return Hit(
             path=row.path,
@@ -133,34 +131,31 @@ class SearchEngine:
             start_line=row.start_line,
             end_line=row.end_line,
             score=candidate.score,
-            snippet=cited(snippet.text, name) if query.citations else snippet.text,
-            snippet_start_line=snippet.start_line,
-            snippet_end_line=snippet.end_line,
+            snippet=cited(shown.snippet.text, name) if query.citations else shown.snippet.text,
+            snippet_start_line=shown.snippet.start_line,
+            snippet_end_line=shown.snippet.end_line,
             mtime_ns=row.mtime_ns,
             text_score=candidate.text_score,
             keyword_rank=candidate.keyword_rank,
             vector_score=candidate.vector_score,
             vector_rank=candidate.vector_rank,
-            coverage=coverage(self._held(row, prefixes), idf) if idf else None,
+            coverage=shown.coverage,
             decay=ordered.decays.get(candidate.chunk_id),
         )
 
-    def _held(self, row: ChunkRow, prefixes: Sequence[str]) -> set[str]:
-        """The words of a chunk, and the prefixes that begin one of them."""
-        words = set(self._words_of(f"{row.text} {row.breadcrumb}"))
-        return words | {prefix for prefix in prefixes if any(word.startswith(prefix) for word in words)}
-
     def _abstains(self, question: Question, legs: LegAnswers, best: float) -> bool:
-        if self._ranking.abstain_below <= 0 or not legs.found.idf:
+        """Only where keywords alone answered: what is found by meaning covers no word."""
+        if self._ranking.abstain_below <= 0 or legs.served is not SearchMode.KEYWORD or not legs.found.frequencies:
             return False
-        frequencies = {term: int(term in legs.found.terms) for term in legs.found.idf}
-        names = known_names(
-            question.query.text, lambda name: [term.text for term in self._analyzer.query_terms(name)], frequencies
-        )
+
+        def terms_of(name: str) -> list[str]:
+            return [term.text for term in self._analyzer.query_terms(name, question.languages)]
+
+        names = known_names(question.query.text, terms_of, legs.found.frequencies)
         return abstains(best, names, self._ranking.abstain_below)
 
-    def _words_of(self, line: str) -> Sequence[str]:
-        return self._analyzer.index_tokens(line).split()
+    def _words_of(self, text: str) -> Sequence[str]:
+        return self._analyzer.index_tokens(text).split()
 
     def _filter(self, query: SearchQuery) -> tuple[Source, ...]:
         """The sources to search; empty where that is all there are, which costs a join less."""

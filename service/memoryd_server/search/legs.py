@@ -26,10 +26,14 @@ _NOTHING = KeywordAnswer((), ())
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query with its words and, where there is one, its vector. `no_vector` says why there is none."""
+    """A query with its words in the index's languages and, where there is one, its vector.
+
+    `no_vector` says why there is none.
+    """
 
     query: SearchQuery
     terms: tuple[QueryTerm, ...]
+    languages: tuple[str, ...]
     vector: NDArray[np.float32] | None
     no_vector: str
 

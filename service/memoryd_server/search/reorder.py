@@ -29,17 +29,18 @@ def reorder(
     ranking: RankingConfig,
     words_of: Callable[[str], Collection[str]],
 ) -> Reordered:
-    """Gains for dates that the query names, losses for age, and variety, in this order; each only where it applies.
+    """Losses for age, gains for dates that the query names, and variety, in this order; each only where it applies.
 
     Candidates without a row are dropped: their chunk went between the legs and the look at it.
     """
     kept = [candidate for candidate in candidates if candidate.chunk_id in rows]
     days = {candidate.chunk_id: day_of(rows[candidate.chunk_id].path) for candidate in kept}
-    kept = boosted(kept, days, dates_in(query, now))
     decays: dict[int, float] = {}
     if ranking.decay:
         decays = {c.chunk_id: _decay(rows[c.chunk_id], now, ranking) for c in kept}
         kept = sorted((decayed(c, decays[c.chunk_id]) for c in kept), key=lambda c: -c.score)
+    # After decay, which would take back what a date that the query names has gained.
+    kept = boosted(kept, days, dates_in(query, now))
     if ranking.mmr:
         texts = {c.chunk_id: rows[c.chunk_id].text for c in kept}
         kept = diversified(kept, texts, ranking.mmr_lambda, words_of)

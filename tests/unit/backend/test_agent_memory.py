@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from memoryd_server.backend import AgentMemory, SyncTrigger, Threads
+from memoryd_server.embed import Selection
 from memoryd_server.errors import IndexBusy, MemorydError, RevisionNotReached
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.sync import Clock
@@ -18,27 +19,28 @@ from memoryd_server.settings import load
 from memoryd_server.wiring import agent_config
 
 QUIET = {"onSessionStart": False, "onSearch": False, "watch": False}
+NO_PROVIDER = Selection(None, "auto", "no embedding provider is configured")
 
 
 @pytest.fixture
 async def memory_of(tmp_path):
     """Starts memories over one workspace; each agent id has its own index."""
     (tmp_path / "workspace" / "memory").mkdir(parents=True)
-    threads = Threads(ThreadPoolExecutor(4), ThreadPoolExecutor(2))
+    threads = Threads(ThreadPoolExecutor(4), ThreadPoolExecutor(2), ThreadPoolExecutor(2))
     started = []
 
     def note(_agent, run):
         runs.append(run)
         start.one_ended.set()
 
-    async def start(*, background=False, **sync):
+    async def start(*, background=False, selection=NO_PROVIDER, **sync):
         flags = {"workspace": str(tmp_path / "workspace"), "state_dir": str(tmp_path / "state")}
         settings = load(environ={}, home=tmp_path, flags=flags)
         config = agent_config(settings.agents["main"], settings)
         names = {"onSessionStart": "on_session_start", "onSearch": "on_search"}
         wanted = {names.get(name, name): value for name, value in {**QUIET, **sync}.items()}
         config = dataclasses.replace(config, sync=dataclasses.replace(config.sync, **wanted))
-        memory = AgentMemory(config, threads, Clock(), note)
+        memory = AgentMemory(config, selection, threads, Clock(), note)
         await memory.start(background=background)
         started.append(memory)
         return memory
@@ -51,6 +53,7 @@ async def memory_of(tmp_path):
         await memory.stop()
     threads.quick.shutdown()
     threads.slow.shutdown()
+    threads.embed.shutdown()
 
 
 def question(text="heron", seconds=30.0):

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from desk import ANALYZER, Desk
-from memoryd_server.errors import DeadlineTooShort, EmbeddingNotConfigured
+from memoryd_server.errors import DeadlineTooShort
 from memoryd_server.model import DegradationKind, Source
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import EmptyReason, SearchMode, SearchQuery
@@ -21,7 +21,7 @@ def desk(tmp_path):
 
 
 def ask(desk, text, check=lambda _: ALL_THERE, **changes):
-    engine = SearchEngine(desk.store, ANALYZER, check, sources=[Source.MEMORY], no_vector_reason="no provider")
+    engine = SearchEngine(desk.store, ANALYZER, check, sources=[Source.MEMORY])
     given = {
         "max_results": 6,
         "min_score": 0.35,
@@ -33,7 +33,7 @@ def ask(desk, text, check=lambda _: ALL_THERE, **changes):
         "max_total_chars": None,
         "deadline": time.monotonic() + 30,
     }
-    return engine.search(SearchQuery(text=text, **{**given, **changes}))
+    return engine.search(SearchQuery(text=text, **{**given, **changes}), no_vector="no provider")
 
 
 def shelf(desk, texts):
@@ -103,11 +103,6 @@ def test_a_hit_whose_file_has_changed_makes_the_answer_stale(desk):
     answer = ask(birds(desk), "heron", lambda _: (True, False))
     assert answer.stale
     assert len(answer.hits) == 6
-
-
-def test_the_vector_leg_alone_is_refused_with_the_reason(desk):
-    with pytest.raises(EmbeddingNotConfigured, match="no provider"):
-        ask(desk, "heron", mode=SearchMode.VECTOR)
 
 
 @pytest.mark.parametrize(

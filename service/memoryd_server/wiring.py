@@ -90,6 +90,7 @@ def _ranking(agent: AgentSettings, service: ServiceSettings) -> RankingConfig:
         half_life_days=hybrid.temporal_decay.half_life_days,
         decay_floor=service.decay_floor,
         abstain_below=service.abstain_below,
+        merged_chars=4 * agent.memory_search.chunking.tokens,
     )
 
 

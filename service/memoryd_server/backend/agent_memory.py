@@ -42,6 +42,9 @@ from memoryd_server.writing.append import Appended, Appender
 # Sessions whose start has been seen; the oldest are forgotten first, which costs one sync more.
 REMEMBERED_SESSIONS = 10_000
 
+# Time without a search after which an agent's vectors leave memory.
+IDLE_SECONDS = 600.0
+
 # What this version indexes.
 SOURCES = (Source.MEMORY,)
 
@@ -111,6 +114,7 @@ class AgentMemory:
             on_end=self._sync_ended,
         )
         self._background: BackgroundSync | None = None
+        self._searched_at = clock.monotonic()
 
     async def start(self, *, background: bool = True) -> None:
         """Opens the index and, unless told otherwise, starts watching and a first sync.
@@ -134,9 +138,20 @@ class AgentMemory:
             self.board,
             make_watcher=self._make_watcher,
             threads=self._threads.slow,
+            tidy=self._tidy,
         )
         if background:
             await self._background.start()
+
+    async def _tidy(self) -> None:
+        """Between syncs: makes deleted words vanish from the disk, and gives an idle agent's vectors back."""
+        await self._on_writer_thread(self._purge)
+        if self._clock.monotonic() - self._searched_at > IDLE_SECONDS:
+            await self._on(self._threads.slow, self.vectors.leg.unload)
+
+    def _purge(self) -> None:
+        if self._store.has_deleted_words:
+            self._store.purge_deleted(lambda: self.coordinator.active is not None)
 
     def _open(self) -> None:
         self._store.open()
@@ -170,6 +185,7 @@ class AgentMemory:
         self._note_session(session_key)
         if min_revision is not None:
             await self._wait_for(min_revision, query.deadline)
+        self._searched_at = self._clock.monotonic()
         asked = await self.vectors.question(query)
         answer = await self._on(self._threads.quick, self._search.search, query, asked.vector, asked.reason)
         if answer.stale:

@@ -1,7 +1,7 @@
 """The syncs that nobody asked for: after file events, at intervals, and whenever disk and index are found to differ."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 
@@ -35,12 +35,14 @@ class BackgroundSync:
         *,
         make_watcher: Callable[[Callable[[], None]], Watcher],
         threads: Executor,
+        tidy: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._config = config
         self._engine = engine
         self._coordinator = coordinator
         self._board = board
         self._threads = threads
+        self._tidy = tidy
         self._watcher = make_watcher(self.note_change) if config.watch else None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,6 +130,13 @@ class BackgroundSync:
             if self._coordinator.active is None and await self._differs():
                 self._board.update(dirty=True)
                 await self._sync(SyncTrigger.RECONCILE)
+            await self._tidy_up()
+
+    async def _tidy_up(self) -> None:
+        # What could not be tidied now is tried again at the next pass.
+        if self._tidy is not None:
+            with suppress(MemorydError):
+                await self._tidy()
 
     async def _repair_watcher(self) -> None:
         # A watcher past repair says so in its status; the comparison that follows finds what it misses.

@@ -40,6 +40,8 @@ _TABLES = (
         text TEXT NOT NULL)""",
     "CREATE INDEX chunks_by_file ON chunks(file_id)",
     "CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
+    # Counting and looking for chunks without a vector would otherwise walk the blobs.
+    "CREATE INDEX vectors_by_chunk ON vectors(chunk_id)",
     f"""CREATE VIRTUAL TABLE keyword USING fts5(
         body, context, content='', contentless_delete=1, detail=full, tokenize="{TOKENIZER}")""",
 )

@@ -8,7 +8,7 @@ class RankingConfig:
     """Weights are shares of one. `hybrid` off means that the vector leg answers alone where it can.
 
     `decay_floor` is the least share of a score that decay leaves; `abstain_below` is the coverage under which a search
-    returns nothing, 0 for never.
+    returns nothing, 0 for never. Neighbouring chunks are shown as one hit of at most `merged_chars` code points.
     """
 
     hybrid: bool = True
@@ -21,3 +21,4 @@ class RankingConfig:
     half_life_days: float = 30.0
     decay_floor: float = 0.5
     abstain_below: float = 0.0
+    merged_chars: int = 1_600

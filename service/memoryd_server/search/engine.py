@@ -18,6 +18,7 @@ from memoryd_server.search.coverage import abstains, known_names
 from memoryd_server.search.explain import explained
 from memoryd_server.search.fusion import Candidate, cut
 from memoryd_server.search.legs import LegAnswers, Legs, Question
+from memoryd_server.search.merging import merged
 from memoryd_server.search.query import Hit, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.search.reorder import Reordered, reorder
 from memoryd_server.search.showing import Shower
@@ -105,7 +106,10 @@ class SearchEngine:
         return explained(answer, counts, legs.found, query, gone=present.gone, abstained=abstained)
 
     def _present(self, ranked: Sequence[Candidate], rows: dict[int, ChunkRow], most: int) -> _Present:
-        """The best `most` whose files are still there; a file that is gone takes nobody's place."""
+        """The best `most` whose files are still there; a file that is gone takes nobody's place.
+
+        More are looked at than are shown, because neighbours are shown as one.
+        """
         present: list[tuple[Candidate, ChunkRow]] = []
         stale, gone = False, 0
         for candidate in ranked:
@@ -114,10 +118,10 @@ class SearchEngine:
             stale = stale or not unchanged
             gone += not there
             if there:
-                present.append((candidate, row))
-            if len(present) == most:
+                present = merged([*present, (candidate, row)], self._ranking.merged_chars)
+            if len(present) > most:
                 break
-        return _Present(present, stale, gone)
+        return _Present(present[:most], stale, gone)
 
     def _hit(
         self, candidate: Candidate, row: ChunkRow, question: Question, legs: LegAnswers, ordered: Reordered

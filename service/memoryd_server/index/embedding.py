@@ -77,9 +77,9 @@ class Embedder:
         self._guard = guard
         self.state = VectorState()
 
-    def look(self, vectors: VectorRows) -> None:
-        """Takes the state from the index, at start."""
-        self.state = VectorState(VectorIdentity.from_json(vectors.identity()), vectors.count_missing())
+    def look(self, vectors: VectorRows, reason: str = "") -> None:
+        """Takes the state from the index, at start and after a swap; `reason` says why vectors are missing."""
+        self.state = VectorState(VectorIdentity.from_json(vectors.identity()), vectors.count_missing(), reason)
 
     @property
     def identity(self) -> VectorIdentity:
@@ -93,9 +93,12 @@ class Embedder:
         outcome: SyncOutcome,
         *,
         confirmed: bool,
+        beside: bool = False,
         should_stop: Callable[[], bool],
     ) -> EmbeddingOutcome:
         """Fills in what is missing, batch by batch, each in a transaction of its own.
+
+        `beside` is a file that no search reads yet: the state stays that of the file which answers, until `look`.
 
         Raises:
             SyncCancelled: `should_stop` said so; what was made until then is kept, in the index and in the cache.
@@ -104,18 +107,35 @@ class Embedder:
         pending = writer.vectors.count_missing() if matches else writer.vectors.count_chunks()
         refused = "" if confirmed or not pending else self._refusal(writer)
         if refused:
-            self.state = replace(self.state, pending=pending, reason=refused)
-            return EmbeddingOutcome(pending=pending, reason=refused)
-        if not matches and pending:
-            writer.vectors.begin(self.identity.to_json())
-            self.state = VectorState(self.identity, pending)
-        done = (
-            _Filling(self, writer, observer, outcome, pending=pending, should_stop=should_stop).fill()
-            if pending
-            else EmbeddingOutcome()
-        )
-        self.state = replace(self.state, pending=done.pending, reason=done.reason)
+            done = EmbeddingOutcome(pending=pending, reason=refused)
+        else:
+            done = self._filled(writer, observer, outcome, pending, beside=beside, should_stop=should_stop)
+        if not beside:
+            self.note(done.pending, done.reason)
         return done
+
+    def _filled(
+        self,
+        writer: IndexWriter,
+        observer: SyncObserver,
+        outcome: SyncOutcome,
+        pending: int,
+        *,
+        beside: bool,
+        should_stop: Callable[[], bool],
+    ) -> EmbeddingOutcome:
+        if not pending:
+            return EmbeddingOutcome()
+        if not self._matches(writer.vectors):
+            writer.vectors.begin(self.identity.to_json())
+            if not beside:
+                self.state = VectorState(self.identity, pending)
+        filling = _Filling(self, writer, observer, outcome, pending=pending, beside=beside, should_stop=should_stop)
+        return filling.fill()
+
+    def note(self, pending: int, reason: str = "") -> None:
+        """So many chunks of the index that answers are without a vector now."""
+        self.state = replace(self.state, pending=pending, reason=reason)
 
     def _matches(self, vectors: VectorRows) -> bool:
         stored = VectorIdentity.from_json(vectors.identity())
@@ -170,8 +190,10 @@ class _Filling:
         outcome: SyncOutcome,
         *,
         pending: int,
+        beside: bool,
         should_stop: Callable[[], bool],
     ) -> None:
+        self._beside = beside
         self._embedder = embedder
         self._writer = writer
         self._observer = observer
@@ -208,6 +230,8 @@ class _Filling:
             pending=self._outcome.pending - len(rows),
             reason=failure or self._outcome.reason,
         )
+        if not self._beside:
+            self._embedder.note(self._outcome.pending, self._outcome.reason)
         self._tell()
 
     def _made(self, missing: Sequence[UnembeddedChunk]) -> tuple[dict[bytes, bytes], str]:

@@ -100,12 +100,14 @@ class SyncEngine:
     def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool], *, confirmed: bool) -> SyncOutcome:
         with self._store.rebuilding() as writer:
             outcome = self._apply(writer, _Beside(observer), should_stop)
-            outcome = self._embed(writer, _Beside(observer), outcome, should_stop, confirmed=confirmed)
+            outcome = self._embed(writer, _Beside(observer), outcome, should_stop, confirmed=confirmed, beside=True)
             observer.progress(
                 SyncProgress(
                     SyncPhase.SWAPPING, outcome.indexed_files, outcome.indexed_files, outcome.chunks, outcome.chunks
                 )
             )
+        if self._embedder is not None:
+            self._embedder.look(self._store.writer.vectors, outcome.embedding_reason)
         revision = self._store.writer.revision()
         observer.committed(revision)
         return replace(outcome, revision=revision, changed=True)
@@ -118,10 +120,13 @@ class SyncEngine:
         should_stop: Callable[[], bool],
         *,
         confirmed: bool,
+        beside: bool = False,
     ) -> SyncOutcome:
         if self._embedder is None:
             return outcome
-        done = self._embedder.run(writer, observer, outcome, confirmed=confirmed, should_stop=should_stop)
+        done = self._embedder.run(
+            writer, observer, outcome, confirmed=confirmed, beside=beside, should_stop=should_stop
+        )
         return replace(
             outcome,
             revision=writer.revision(),

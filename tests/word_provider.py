@@ -1,0 +1,65 @@
+"""A provider in memory: texts that share words are near each other. It can fail, slow down, or stop at a gate."""
+
+import threading
+
+import numpy as np
+
+from embedding_server import vector
+from memoryd_server.embed import EmbeddingFailure, EmbeddingSpec, ProviderState, ProviderStatus
+from memoryd_server.errors import EmbeddingUnavailable
+
+
+def word_vector(text, dimensions=16):
+    values = np.asarray(vector(text, dimensions), np.float32)
+    return values / np.linalg.norm(values)
+
+
+class WordProvider:
+    """`bad` words fail their text; after `lives` batches of documents it is down; `down` says so of questions too.
+
+    `before` is called with the texts of each batch, `before_query` with each question.
+    """
+
+    def __init__(self, model="words", provider="remote", dimensions=16):
+        self.spec = EmbeddingSpec(provider, model, "http://there", dimensions, 512)
+        self.batches = []
+        self.questions = []
+        self.bad = "unspeakable"
+        self.lives = None
+        self.down = ""
+        self.before = lambda _texts: None
+        self.before_query = lambda _text: None
+        self._lock = threading.Lock()
+
+    @property
+    def texts(self):
+        return [text for batch in self.batches for text in batch]
+
+    def embed_query(self, text, _deadline):
+        with self._lock:
+            self.questions.append(text)
+        self.before_query(text)
+        if self.down:
+            raise EmbeddingUnavailable(self.down)
+        return word_vector(text, self.spec.dimensions)
+
+    def embed_documents(self, texts, should_stop):
+        if self.lives is not None and len(self.batches) >= self.lives:
+            raise EmbeddingUnavailable("the provider is down")
+        self.batches.append(list(texts))
+        self.before(texts)
+        answers = []
+        for text in texts:
+            if should_stop():
+                answers.append(EmbeddingFailure("stopped", transient=True))
+            elif self.bad in text:
+                answers.append(EmbeddingFailure("the text is refused"))
+            else:
+                answers.append(word_vector(text, self.spec.dimensions))
+        return answers
+
+    def status(self):
+        return ProviderStatus(ProviderState.UNAVAILABLE if self.down else ProviderState.READY, self.down)
+
+    def close(self):
+        pass

@@ -79,7 +79,8 @@ class LocalSettings(Block):
     """A model that runs on this machine."""
 
     model_path: str | None = None
-    """The model's file, or an address beginning with `hf:` or `https:`. Path or address; default unset."""
+    """The model's file, or `hf:organization/repository/file.gguf`; an `https:` address is known and not fetched.
+    Path or address; default unset."""
     model_cache_dir: str | None = None
     """The folder that models are kept in. Path; default unset."""
 
@@ -152,7 +153,7 @@ class CacheSettings(Block):
     enabled: bool = True
     """Whether embeddings are kept. true or false; default true."""
     max_entries: Annotated[int, Whole(1)] = 50_000
-    """Embeddings kept at most; the oldest go first. Entries, at least 1; default 50000."""
+    """Embeddings kept at most; the least recently used go first. Entries, at least 1; default 50000."""
 
 
 class MemorySearchSettings(Block):

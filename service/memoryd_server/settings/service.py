@@ -74,7 +74,7 @@ class LocalModelSettings(Block):
     """The model that runs on this machine, shared by all agents that use it."""
 
     threads: Annotated[int, Whole(0, 256)] = 0
-    """Threads of the model; 0 means as many as there are cores. Threads, 0..256; default 0."""
+    """Threads of the model; 0 means half the processors. Threads, 0..256; default 0."""
     idle_seconds: Annotated[float, Real(1, 86_400)] = 600.0
     """Time without use after which the model is unloaded. Seconds, 1..86400; default 600."""
 

@@ -16,6 +16,9 @@ LONGEST_WAIT_SECONDS = 8.0
 LEFT_FOR_THE_SEARCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
+ENOUGH_SECONDS = 1.0
+"""Whoever gives the provider less learns nothing of it: others may go on asking."""
+
 REMEMBERED_QUESTIONS = 512
 
 Vector = NDArray[np.float32]
@@ -38,6 +41,7 @@ class QueryEmbedder:
         self._known: OrderedDict[str, Vector] = OrderedDict()
         self._pause_seconds = 0.0
         self._paused_until = 0.0
+        self._failed_at = 0.0
         self._last_error: MemorydError | None = None
 
     async def embed(self, text: str, deadline: float) -> EmbeddedQuestion:
@@ -48,12 +52,15 @@ class QueryEmbedder:
             return EmbeddedQuestion(known)
         if time.monotonic() < self._paused_until and self._last_error is not None:
             return EmbeddedQuestion(None, self._last_error)
-        latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, time.monotonic() + LONGEST_WAIT_SECONDS)
+        began = time.monotonic()
+        latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, began + LONGEST_WAIT_SECONDS)
         try:
             vector = await self._ask(text, latest)
         except (EmbeddingUnavailable, EmbeddingQuotaExceeded) as error:
-            return self._failed(error)
-        self._pause_seconds = 0.0
+            if time.monotonic() < latest or latest - began >= ENOUGH_SECONDS:
+                self._failed(error, began)
+            return EmbeddedQuestion(None, error)
+        self._pause_seconds = self._paused_until = 0.0
         self._known[text] = vector
         if len(self._known) > REMEMBERED_QUESTIONS:
             self._known.popitem(last=False)
@@ -71,9 +78,14 @@ class QueryEmbedder:
                 f"{self.provider.spec.provider} did not embed the question in time (at most {waited:g} s)"
             ) from None
 
-    def _failed(self, error: MemorydError) -> EmbeddedQuestion:
-        """Lets the provider rest, longer after each failure, so that the searches meanwhile answer at once."""
+    def _failed(self, error: MemorydError, began: float) -> None:
+        """Lets the provider rest, longer after each failure, so that the searches meanwhile answer at once.
+
+        Calls that began before the last failure was known are of the same one: they lengthen no pause.
+        """
+        if began <= self._failed_at:
+            return
+        self._failed_at = time.monotonic()
         self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
-        self._paused_until = time.monotonic() + self._pause_seconds
+        self._paused_until = self._failed_at + self._pause_seconds
         self._last_error = error
-        return EmbeddedQuestion(None, error)

@@ -1,0 +1,138 @@
+"""A question's vector comes in its own short time, and a provider that is down delays no search twice."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from memoryd_server.backend import query_embedding
+from memoryd_server.backend.query_embedding import QueryEmbedder
+from memoryd_server.errors import EmbeddingUnavailable
+from word_provider import WordProvider, word_vector
+
+
+def soon(seconds=30.0):
+    return time.monotonic() + seconds
+
+
+@pytest.fixture
+def provider():
+    return WordProvider()
+
+
+@pytest.fixture
+def questions(provider):
+    with ThreadPoolExecutor(8) as threads:
+        yield QueryEmbedder(provider, threads)
+
+
+@pytest.fixture
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(query_embedding, "FIRST_PAUSE_SECONDS", 0.1)
+
+
+def paused_for(questions):
+    return max(0.0, questions._paused_until - time.monotonic())
+
+
+async def test_a_question_has_the_vector_of_its_text(questions):
+    asked = await questions.embed("red ferry", soon())
+    assert asked.error is None
+    assert np.allclose(asked.vector, word_vector("red ferry"))
+
+
+async def test_a_question_is_remembered_and_the_least_recent_forgotten(questions, provider, monkeypatch):
+    monkeypatch.setattr(query_embedding, "REMEMBERED_QUESTIONS", 2)
+    for text in ("a", "b", "a", "c", "a", "b"):
+        assert np.allclose((await questions.embed(text, soon())).vector, word_vector(text))
+    assert provider.questions == ["a", "b", "c", "b"]
+
+
+async def test_a_failure_is_not_asked_for_again_until_the_pause_is_over(questions, provider):
+    provider.down = "it is down"
+    first = await questions.embed("a", soon())
+    assert (first.vector, first.error.message) == (None, "it is down")
+    for text in ("a", "b", "c"):
+        assert (await questions.embed(text, soon())).error is first.error
+    assert provider.questions == ["a"]
+
+
+async def test_what_is_remembered_is_there_while_the_provider_rests(questions, provider):
+    await questions.embed("a", soon())
+    provider.down = "it is down"
+    assert (await questions.embed("b", soon())).error is not None
+    assert (await questions.embed("a", soon())).vector is not None
+
+
+@pytest.mark.usefixtures("short_pauses")
+async def test_pauses_grow_with_each_failure_and_begin_anew_after_a_success(questions, provider):
+    provider.down = "it is down"
+    lengths = []
+    for _ in range(3):
+        await questions.embed("a", soon())
+        lengths.append(paused_for(questions))
+        await asyncio.sleep(lengths[-1] + 0.01)
+    assert lengths[0] < 0.11 < lengths[1] < 0.21 < lengths[2] < 0.41
+    provider.down = ""
+    assert (await questions.embed("a", soon())).vector is not None
+    assert (await questions.embed("b", soon())).vector is not None
+    provider.down = "again"
+    assert (await questions.embed("c", soon())).error.message == "again"
+    assert paused_for(questions) < 0.11
+
+
+async def test_many_at_once_that_fail_together_count_as_one_failure(questions, provider):
+    together = threading.Barrier(8)
+    provider.before_query = lambda _text: together.wait(10)
+    provider.down = "it is down"
+    answers = await asyncio.gather(*(questions.embed(f"q{number}", soon()) for number in range(8)))
+    assert [answer.error.message for answer in answers] == ["it is down"] * 8
+    assert paused_for(questions) <= query_embedding.FIRST_PAUSE_SECONDS
+
+
+async def test_a_provider_that_hangs_costs_the_time_for_embedding_and_then_rests(questions, provider):
+    gate = threading.Event()
+    provider.before_query = lambda _text: gate.wait(20)
+    try:
+        began = time.monotonic()
+        asked = await questions.embed("a", soon(1.7))
+        assert 1.0 < time.monotonic() - began < 1.7
+        assert isinstance(asked.error, EmbeddingUnavailable)
+        began = time.monotonic()
+        assert (await questions.embed("b", soon())).error is asked.error
+        assert time.monotonic() - began < 0.1
+    finally:
+        gate.set()
+
+
+async def test_the_longest_wait_holds_however_far_the_deadline_is(questions, provider, monkeypatch):
+    monkeypatch.setattr(query_embedding, "LONGEST_WAIT_SECONDS", 0.2)
+    gate = threading.Event()
+    provider.before_query = lambda _text: gate.wait(20)
+    try:
+        async with asyncio.timeout(5):
+            assert "in time" in (await questions.embed("a", soon(60))).error.message
+    finally:
+        gate.set()
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.3, 0.6])
+async def test_a_caller_in_a_hurry_puts_the_provider_at_rest_for_nobody(questions, provider, seconds):
+    provider.before_query = lambda _text: time.sleep(0.3)
+    assert (await questions.embed("a", soon(seconds))).error is not None
+    assert (await questions.embed("b", soon())).vector is not None
+
+
+async def test_a_caller_who_leaves_puts_the_provider_at_rest_for_nobody(questions, provider):
+    gate = threading.Event()
+    provider.before_query = lambda _text: gate.wait(20)
+    asking = asyncio.ensure_future(questions.embed("a", soon()))
+    await asyncio.sleep(0.05)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    gate.set()
+    assert (await questions.embed("b", soon())).vector is not None

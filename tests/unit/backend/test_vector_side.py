@@ -1,0 +1,139 @@
+"""Which questions get a vector, and what is said where they do not."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from desk import Desk, Notes
+from memoryd_server.backend.vector_side import VectorSide
+from memoryd_server.embed import Selection
+from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable
+from memoryd_server.index.progress import SyncOutcome
+from memoryd_server.model import DegradationKind, Source
+from memoryd_server.search.query import SearchMode, SearchQuery
+from memoryd_server.settings import load
+from memoryd_server.wiring import agent_config
+from word_provider import WordProvider
+
+NOT_CONFIGURED = Selection(None, "auto", "no embedding provider is configured")
+
+
+@pytest.fixture
+def side_of(tmp_path):
+    settings = load(environ={}, home=tmp_path, flags={"state_dir": str(tmp_path / "state")})
+    config = agent_config(settings.agents["main"], settings)
+    with ThreadPoolExecutor(2) as threads:
+        yield lambda selection: VectorSide(config, selection, lambda: None, threads)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = Desk(tmp_path).open()
+    desk.write("memory/a.md", "heron")
+    desk.sync()
+    yield desk
+    desk.close()
+
+
+def query(mode=SearchMode.UNSPECIFIED, text="heron"):
+    return SearchQuery(
+        text=text,
+        max_results=6,
+        min_score=0.0,
+        min_score_is_strict=False,
+        sources=(Source.MEMORY,),
+        mode=mode,
+        max_snippet_chars=700,
+        citations=False,
+        max_total_chars=None,
+        deadline=time.monotonic() + 30,
+    )
+
+
+def made(side, desk):
+    """The side after its provider has made the index's vectors."""
+    side.embedder.run(desk.store.writer, Notes(), SyncOutcome(0), confirmed=True, should_stop=lambda: False)
+    return side
+
+
+def of(provider):
+    return Selection(provider, provider.spec.provider)
+
+
+def kinds(side):
+    return [degradation.kind for degradation in side.degradations() if degradation.wanted != "sqlite-vec"]
+
+
+async def test_the_vector_leg_alone_is_refused_with_the_reason(side_of):
+    with pytest.raises(EmbeddingNotConfigured, match="no embedding provider is configured"):
+        await side_of(NOT_CONFIGURED).question(query(SearchMode.VECTOR))
+
+
+@pytest.mark.parametrize("mode", [SearchMode.UNSPECIFIED, SearchMode.HYBRID])
+async def test_without_a_provider_a_hybrid_question_has_the_reason_in_place_of_a_vector(side_of, mode):
+    asked = await side_of(NOT_CONFIGURED).question(query(mode))
+    assert (asked.vector, asked.reason) == (None, "no embedding provider is configured")
+
+
+@pytest.mark.parametrize(
+    ("requested", "expected"), [("auto", []), ("none", []), ("local", [DegradationKind.VECTOR_LEG_SKIPPED])]
+)
+def test_only_a_provider_that_was_asked_for_is_missed(side_of, requested, expected):
+    assert kinds(side_of(Selection(None, requested, "why"))) == expected
+
+
+async def test_the_keyword_leg_alone_asks_no_provider(side_of, desk):
+    provider = WordProvider()
+    asked = await made(side_of(of(provider)), desk).question(query(SearchMode.KEYWORD))
+    assert asked.vector is None
+    assert provider.questions == []
+
+
+async def test_a_question_gets_its_vector_when_the_index_has_the_providers(side_of, desk):
+    side = made(side_of(of(WordProvider())), desk)
+    assert (await side.question(query(SearchMode.HYBRID))).vector is not None
+    assert kinds(side) == []
+
+
+async def test_before_the_first_vector_no_provider_is_asked(side_of, desk):
+    provider = WordProvider()
+    side = side_of(of(provider))
+    side.look(desk.store)
+    assert "a sync makes them" in (await side.question(query(SearchMode.HYBRID))).reason
+    with pytest.raises(EmbeddingUnavailable, match="a sync makes them"):
+        await side.question(query(SearchMode.VECTOR))
+    assert provider.questions == []
+    assert kinds(side) == [DegradationKind.VECTORS_PENDING]
+
+
+async def test_vectors_of_another_model_are_never_met_by_this_ones(side_of, desk):
+    made(side_of(of(WordProvider())), desk)
+    provider = WordProvider("other")
+    side = side_of(of(provider))
+    side.look(desk.store)
+    assert "'words'" in (await side.question(query(SearchMode.HYBRID))).reason
+    with pytest.raises(EmbeddingUnavailable, match="'words'"):
+        await side.question(query(SearchMode.VECTOR))
+    assert provider.questions == []
+    assert kinds(side) == [DegradationKind.IDENTITY_MISMATCH]
+    made(side, desk)
+    assert (await side.question(query(SearchMode.VECTOR))).vector is not None
+
+
+async def test_a_provider_that_is_down_is_an_error_only_where_it_was_asked_for_alone(side_of, desk):
+    provider = WordProvider()
+    side = made(side_of(of(provider)), desk)
+    provider.down = "it is down"
+    assert (await side.question(query(SearchMode.HYBRID, "a question"))).reason == "it is down"
+    with pytest.raises(EmbeddingUnavailable, match="it is down"):
+        await side.question(query(SearchMode.VECTOR, "another"))
+    assert kinds(side) == [DegradationKind.VECTOR_LEG_SKIPPED]
+
+
+def test_a_probe_says_what_calling_the_provider_showed(side_of):
+    provider = WordProvider()
+    assert side_of(of(provider)).probe(time.monotonic() + 5).error == ""
+    provider.down = "it is down"
+    assert side_of(of(provider)).probe(time.monotonic() + 5).error == "it is down"
+    assert side_of(NOT_CONFIGURED).probe(time.monotonic() + 5).error == "no embedding provider is configured"

@@ -51,5 +51,7 @@ class VectorIdentity:
 
     def cache_key(self) -> CacheKey:
         """Where the cache keeps vectors of this identity; the query's prefix does not change a document's vector."""
-        around = json.dumps([self.endpoint, self.document_prefix])
+        # A local model's dimensions are its file's, and become known only once the file is there.
+        dimensions = 0 if self.provider == "local" else self.dimensions
+        around = json.dumps([self.endpoint, self.document_prefix, dimensions])
         return CacheKey(self.provider, self.model, hashlib.sha256(around.encode()).hexdigest())

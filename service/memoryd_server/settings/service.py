@@ -106,8 +106,8 @@ class ServiceSettings(Block):
     """Tokens to embed with a remote provider above which a sync waits for `Sync(FULL)`; 0 means never. Tokens, at least
     0; default 2000000."""
     vector_memory_bytes: Annotated[int, Whole(0)] = 512 * 2**20
-    """Memory for the vectors of all agents in use; beyond it they are read from disk. Bytes, at least 0; default
-    536870912."""
+    """Memory for the vectors of each agent in use; beyond it they are read from disk, and an idle agent keeps none.
+    Bytes, at least 0; default 536870912."""
     local: LocalModelSettings = LocalModelSettings()
     """The local model."""
     files_per_transaction: Annotated[int, Whole(1, 10_000)] = 100

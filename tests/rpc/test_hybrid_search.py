@@ -186,3 +186,14 @@ async def test_progress_tells_of_the_embedding(home, serve, provider):
     events = await daemon.sync()
     phases = {event.progress.phase for event in events if event.HasField("progress")}
     assert sync_event_pb2.SYNC_PHASE_EMBEDDING in phases
+
+
+async def test_other_dimensions_are_other_vectors_also_in_the_cache(home, serve, provider):
+    home.write(boat="the red ferry sails at dawn")
+    first = await serve(using(provider, outputDimensionality=8))
+    await first.synced()
+    await first.stop()
+    daemon = await serve(using(provider, outputDimensionality=12))
+    await daemon.synced()
+    assert (await daemon.search("red ferry")).info.served_mode == HYBRID
+    assert (await daemon.status()).index.identity.dimensions == 12

@@ -1,6 +1,25 @@
-"""What every test shares: property tests without a deadline of their own, for these machines are noisy."""
+"""What every test shares: property tests without a deadline of their own, as machines are noisy; a real model."""
 
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+REPOSITORY = Path(__file__).parents[1]
 
 settings.register_profile("memoryd", deadline=None)
 settings.load_profile("memoryd")
+
+
+@pytest.fixture(scope="session")
+def model_path():
+    """A real model, where the extra and a model are present."""
+    if importlib.util.find_spec("llama_cpp") is None:
+        pytest.skip("llama-cpp-python is missing: `make setup-local` installs it")
+    beside = REPOSITORY.parent / "shared" / "models" / "all-minilm-l6-v2-q8_0.gguf"
+    path = Path(os.environ.get("MEMORYD_TEST_MODEL") or beside)
+    if not path.is_file():
+        pytest.skip(f"no model at {path}; MEMORYD_TEST_MODEL names one")
+    return path

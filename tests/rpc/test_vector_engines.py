@@ -1,0 +1,153 @@
+"""The same answers whoever compares the vectors, in an order that `explain` accounts for."""
+
+import itertools
+import random
+
+import pytest
+
+from embedding_server import embedding_server
+from memoryd.v1 import memory_pb2
+from rpc.wire import kinds
+
+HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)
+WORDS = (
+    "heron",
+    "kestrel",
+    "stork",
+    "ferry",
+    "harbour",
+    "lamp",
+    "bread",
+    "soup",
+    "tram",
+    "garden",
+    "river",
+    "stone",
+    "cloud",
+)
+QUESTIONS = ["heron ferry", "bread", "a lamp in the garden", "cloud stone river", "unheard words", "tram river tram"]
+VECTOR_WEIGHT, TEXT_WEIGHT = 0.7, 0.3
+
+
+@pytest.fixture
+def provider():
+    with embedding_server() as server:
+        yield server
+
+
+@pytest.fixture
+def shelf(home):
+    chance = random.Random(5)
+    home.write(**{f"n{n:03}": " ".join(chance.choices(WORDS, k=chance.randint(4, 30))) for n in range(120)})
+    # Twins, whose order only a rule can tell.
+    home.write(**{f"twin{n}": "heron lamp" for n in range(5)})
+    return home
+
+
+def using(server, store=None, **query):
+    remote = {"baseUrl": server.url, "apiKey": "k"}
+    search = {"provider": "openai-compatible", "model": "words", "remote": remote, "query": query}
+    if store:
+        search["store"] = {"vector": store}
+    return {"agents": {"defaults": {"memorySearch": search}}}
+
+
+async def answers(daemon, **request):
+    """(path, lines, score) of each hit of each question, in each mode."""
+    found = []
+    for question in QUESTIONS:
+        for mode in (HYBRID, VECTOR):
+            answer = await daemon.search(question, mode=mode, min_score=0.0, max_results=20, **request)
+            assert answer.info.vector_candidates
+            found.append([(hit.path, hit.start_line, hit.score) for hit in answer.results])
+    return found
+
+
+async def test_every_engine_gives_the_same_hits(shelf, serve, provider, tmp_path):
+    with_extension = await serve(using(provider))
+    await with_extension.synced()
+    assert (await with_extension.status()).vector.engine == "sqlite-vec"
+    expected = await answers(with_extension)
+    assert all(expected)
+    await with_extension.stop()
+
+    switched_off = await serve(using(provider, {"enabled": False}))
+    status = await switched_off.status()
+    assert status.vector.engine == "exact"
+    assert kinds(status.degradations) == []
+    assert await answers(switched_off) == expected
+    await switched_off.stop()
+
+    missing = await serve(using(provider, {"extensionPath": str(tmp_path / "no-such-extension")}))
+    status = await missing.status()
+    assert status.vector.engine == "exact"
+    assert kinds(status.degradations) == ["VECTOR_EXTENSION_MISSING"]
+    assert await answers(missing) == expected
+
+
+async def test_every_engine_follows_the_files(shelf, serve, provider):
+    found = []
+    daemon = await serve(using(provider))
+    await daemon.synced()
+    await answers(daemon)
+    shelf.write(n001="heron ferry heron ferry", new="tram river tram")
+    (shelf.workspace / "memory" / "n002.md").unlink()
+    (shelf.workspace / "memory" / "twin4.md").unlink()
+    await daemon.synced()
+    found.append(await answers(daemon))
+    await daemon.stop()
+    for store in (None, {"enabled": False}):
+        daemon = await serve(using(provider, store))
+        found.append(await answers(daemon))
+        await daemon.stop()
+    assert found[0] == found[1] == found[2]
+    assert any(path == "memory/new.md" for hits in found[0] for path, *_ in hits)
+    assert not any(path in {"memory/n002.md", "memory/twin4.md"} for hits in found[0] for path, *_ in hits)
+
+
+def check_ranks(hits, name, score):
+    """Ranks name each place at most once, and a better rank never goes with a lower score of that leg."""
+    ranked = sorted(
+        (getattr(hit.score_detail, name), getattr(hit.score_detail, score))
+        for hit in hits
+        if hit.score_detail.HasField(name)
+    )
+    assert len({rank for rank, _ in ranked}) == len(ranked)
+    assert all(rank >= 1 for rank, _ in ranked)
+    values = [value for _, value in ranked]
+    assert all(better >= worse - 1e-6 for better, worse in itertools.pairwise(values))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_the_order_is_that_of_the_scores_and_the_scores_are_their_weighted_parts(
+    shelf, serve, provider, question
+):
+    daemon = await serve(using(provider))
+    await daemon.synced()
+    for mode in (HYBRID, KEYWORD, VECTOR):
+        answer = await daemon.search(question, mode=mode, min_score=0.0, max_results=50, explain=True)
+        scores = [hit.score for hit in answer.results]
+        assert scores == sorted(scores, reverse=True)
+        for hit in answer.results:
+            detail = hit.score_detail
+            vector, text = max(0.0, detail.vector), detail.text
+            expected = {
+                HYBRID: VECTOR_WEIGHT * vector + TEXT_WEIGHT * text,
+                KEYWORD: text,
+                VECTOR: vector,
+            }[answer.info.served_mode]
+            assert hit.score == pytest.approx(expected, abs=1e-5)
+        check_ranks(answer.results, "vector_rank", "vector")
+        check_ranks(answer.results, "keyword_rank", "text")
+
+
+async def test_a_filter_and_a_bar_change_no_order(shelf, serve, provider):
+    daemon = await serve(using(provider))
+    await daemon.synced()
+    everything = await daemon.search("heron ferry", min_score=0.0, max_results=50)
+    barred = await daemon.search("heron ferry", min_score=0.5, max_results=50)
+    kept = [hit.path for hit in everything.results if hit.score >= 0.5]
+    assert kept
+    assert [hit.path for hit in barred.results][: len(kept)] == kept
+    few = await daemon.search("heron ferry", min_score=0.0, max_results=3)
+    assert [hit.path for hit in few.results] == [hit.path for hit in everything.results[:3]]

@@ -21,7 +21,7 @@ from memoryd_server.search.legs import LegAnswers, Legs, Question
 from memoryd_server.search.merging import merged
 from memoryd_server.search.query import Hit, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.search.reorder import Reordered, reorder
-from memoryd_server.search.showing import Shower
+from memoryd_server.search.showing import Shower, Shown
 from memoryd_server.text import Analyzer
 
 # Whether a chunk's file is still there, and as it was when it was indexed: (there, unchanged).
@@ -59,7 +59,6 @@ class SearchEngine:
         self._check = check
         self._ranking = ranking or RankingConfig()
         self._legs = Legs(analyzer, vectors, self._ranking)
-        self._shower = Shower(analyzer)
 
     def search(
         self, query: SearchQuery, vector: NDArray[np.float32] | None = None, no_vector: str = ""
@@ -85,7 +84,8 @@ class SearchEngine:
             )
             ranked, dropped = cut(ordered.candidates, query.min_score, len(rows), strict=query.min_score_is_strict)
         present = self._present(ranked, rows, query.max_results)
-        hits = [self._hit(candidate, row, question, legs, ordered) for candidate, row in present.hits]
+        shower = Shower(self._analyzer, question, legs.found)
+        hits = [_hit(candidate, row, shower.show(row), query, ordered) for candidate, row in present.hits]
         best = max((hit.coverage or 0.0 for hit in hits), default=0.0)
         abstained = bool(hits) and self._abstains(question, legs, best)
         answer = SearchAnswer(
@@ -123,30 +123,6 @@ class SearchEngine:
                 break
         return _Present(present[:most], stale, gone)
 
-    def _hit(
-        self, candidate: Candidate, row: ChunkRow, question: Question, legs: LegAnswers, ordered: Reordered
-    ) -> Hit:
-        query = question.query
-        shown = self._shower.show(row, question, legs.found)
-        name = citation(row.path, row.start_line, row.end_line)
-        return Hit(
-            path=row.path,
-            source=row.source,
-            start_line=row.start_line,
-            end_line=row.end_line,
-            score=candidate.score,
-            snippet=cited(shown.snippet.text, name) if query.citations else shown.snippet.text,
-            snippet_start_line=shown.snippet.start_line,
-            snippet_end_line=shown.snippet.end_line,
-            mtime_ns=row.mtime_ns,
-            text_score=candidate.text_score,
-            keyword_rank=candidate.keyword_rank,
-            vector_score=candidate.vector_score,
-            vector_rank=candidate.vector_rank,
-            coverage=shown.coverage,
-            decay=ordered.decays.get(candidate.chunk_id),
-        )
-
     def _abstains(self, question: Question, legs: LegAnswers, best: float) -> bool:
         """Only where keywords alone answered: what is found by meaning covers no word."""
         if self._ranking.abstain_below <= 0 or legs.served is not SearchMode.KEYWORD or not legs.found.frequencies:
@@ -176,3 +152,24 @@ class SearchEngine:
         if query.mode is SearchMode.HYBRID and legs.served is SearchMode.KEYWORD and no_vector:
             found.append(Degradation(DegradationKind.VECTOR_LEG_SKIPPED, "HYBRID", "KEYWORD", no_vector))
         return tuple(found)
+
+
+def _hit(candidate: Candidate, row: ChunkRow, shown: Shown, query: SearchQuery, ordered: Reordered) -> Hit:
+    name = citation(row.path, row.start_line, row.end_line)
+    return Hit(
+        path=row.path,
+        source=row.source,
+        start_line=row.start_line,
+        end_line=row.end_line,
+        score=candidate.score,
+        snippet=cited(shown.snippet.text, name) if query.citations else shown.snippet.text,
+        snippet_start_line=shown.snippet.start_line,
+        snippet_end_line=shown.snippet.end_line,
+        mtime_ns=row.mtime_ns,
+        text_score=candidate.text_score,
+        keyword_rank=candidate.keyword_rank,
+        vector_score=candidate.vector_score,
+        vector_rank=candidate.vector_rank,
+        coverage=shown.coverage,
+        decay=ordered.decays.get(candidate.chunk_id),
+    )

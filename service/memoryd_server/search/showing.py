@@ -8,7 +8,7 @@ from memoryd_server.index.rows import ChunkRow
 from memoryd_server.search.coverage import alternatives, coverage, weights
 from memoryd_server.search.legs import Question
 from memoryd_server.search.snippet import Snippet, best_snippet
-from memoryd_server.text import Analyzer
+from memoryd_server.text import Analyzer, WordFinder
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,33 +20,38 @@ class Shown:
 
 
 class Shower:
-    """Looks at chunks with the analyzer that indexed them."""
+    """Looks at the hits of one question, each in its file's language."""
 
-    def __init__(self, analyzer: Analyzer) -> None:
+    def __init__(self, analyzer: Analyzer, question: Question, found: KeywordAnswer) -> None:
         self._analyzer = analyzer
+        self._question = question
+        self._found = found
+        self._words = [term.text for term in question.terms]
+        self._prefixes = [term.text for term in question.terms if term.prefix]
+        self._needed = alternatives(question.terms)
+        # SQLite's own weights vanish in a small index; these do not.
+        self._weights = weights(found.frequencies, max(found.chunk_count, 1))
+        self._finders: dict[str, WordFinder] = {}
 
-    def show(self, row: ChunkRow, question: Question, found: KeywordAnswer) -> Shown:
+    def show(self, row: ChunkRow) -> Shown:
         """The part of the chunk that answers the question."""
-
-        def words_of(text: str) -> Sequence[str]:
-            return self._analyzer.index_tokens(text, row.language).split()
-
-        prefixes = [term.text for term in question.terms if term.prefix]
+        finder = self._finders.get(row.language)
+        if finder is None:
+            finder = self._analyzer.finder(self._words, self._prefixes, row.language)
+            self._finders[row.language] = finder
+        held = _held(finder(f"{row.text} {row.breadcrumb}"), self._prefixes)
         snippet = best_snippet(
             row.text,
             row.start_line,
-            [term.text for term in question.terms],
-            words_of,
-            question.query.max_snippet_chars,
-            weights=found.idf,
-            prefixes=prefixes,
+            self._words,
+            finder.in_part,
+            self._question.query.max_snippet_chars,
+            weights=self._found.idf,
+            prefixes=self._prefixes,
         )
-        if not found.frequencies:
+        if not self._found.frequencies:
             return Shown(snippet, None)
-        held = _held(words_of(f"{row.text} {row.breadcrumb}"), prefixes)
-        # SQLite's own weights vanish in a small index; these do not.
-        of_terms = weights(found.frequencies, max(found.chunk_count, 1))
-        return Shown(snippet, coverage(held, of_terms, alternatives(question.terms)))
+        return Shown(snippet, coverage(held, self._weights, self._needed))
 
 
 def _held(words: Sequence[str], prefixes: Sequence[str]) -> Collection[str]:

@@ -29,6 +29,9 @@ _SAMPLE_CHARS = 500
 # So many words of a question are tried together as names of two to five words.
 _MOST_WORDS_JOINED = 24
 _MOST_WORDS_IN_A_NAME = 5
+# A question of many words is prose, and each guess costs a look into the index.
+_FEW_WORDS = 6
+_MOST_WORDS_IN_A_NAME_OF_A_LONG_QUESTION = 3
 
 
 class Analyzer:
@@ -49,6 +52,10 @@ class Analyzer:
         `tokenize="ascii tokenchars '_'"` wants them. Any text is accepted.
         """
         return " ".join(filter(None, map(self._cache(language).__getitem__, _pieces(text))))
+
+    def finder(self, words: Collection[str], prefixes: Collection[str], language: str = DEFAULT) -> "WordFinder":
+        """Looks for these words, and for words that begin with these prefixes, in texts of one language."""
+        return WordFinder(self._cache(language), frozenset(words), tuple(prefixes))
 
     def query_terms(self, query: str, languages: Collection[str] = ()) -> tuple[QueryTerm, ...]:
         """Returns the distinct terms of `query` in order, without stop words unless there is nothing else.
@@ -111,6 +118,46 @@ class _PieceCache(dict[str, str]):
         return ""
 
 
+class WordFinder:
+    """Finds wanted words in many texts: what a piece of text holds is found out once, however often it occurs."""
+
+    def __init__(self, tokens: "_PieceCache", words: frozenset[str], prefixes: tuple[str, ...]) -> None:
+        self._held = _HeldWords(tokens, words, prefixes)
+
+    def __call__(self, text: str) -> list[str]:
+        """The wanted words of `text`, in the spelling of the index, as often as they stand there."""
+        return [word for words in filter(None, map(self._held.__getitem__, _pieces(text))) for word in words]
+
+    def in_part(self, text: str) -> list[str]:
+        """The same for a part of a text that was looked at before, at next to no cost where the part holds none."""
+        return self(text) if any(map(text.__contains__, self._held.pieces)) else []
+
+
+class _HeldWords(dict[str, tuple[str, ...]]):
+    """The wanted words that a piece between white space holds."""
+
+    def __init__(self, tokens: "_PieceCache", words: frozenset[str], prefixes: tuple[str, ...]) -> None:
+        super().__init__()
+        self._tokens = tokens
+        self._words = words
+        self._prefixes = prefixes
+        self.pieces: list[str] = []
+
+    def __missing__(self, piece: str) -> tuple[str, ...]:
+        tokens = self._tokens[piece]
+        if " " in tokens:
+            held = tuple(token for token in tokens.split() if self._wants(token))
+        else:
+            held = (tokens,) if self._wants(tokens) else ()
+        if held:
+            self.pieces.append(piece)
+        self[piece] = held
+        return held
+
+    def _wants(self, token: str) -> bool:
+        return token in self._words or token.startswith(self._prefixes)
+
+
 def _pieces(text: str) -> list[str]:
     return text.encode("utf-8", "replace").translate(_TO_SPACES).decode("utf-8").split()
 
@@ -124,8 +171,9 @@ def _runs(piece: str, shapes: ShapeTable) -> Iterator[Run]:
 def _guesses(terms: Sequence[QueryTerm], dropped: Collection[str]) -> Iterator[QueryTerm]:
     """Words side by side as names: `vector search` may mean `vector_search`."""
     words = list(dict.fromkeys(term.original for term in terms if term.kind is TermKind.WORD))[:_MOST_WORDS_JOINED]
+    most = _MOST_WORDS_IN_A_NAME if len(words) <= _FEW_WORDS else _MOST_WORDS_IN_A_NAME_OF_A_LONG_QUESTION
     for start in range(len(words)):
-        for end in range(start + 2, min(start + _MOST_WORDS_IN_A_NAME, len(words)) + 1):
+        for end in range(start + 2, min(start + most, len(words)) + 1):
             if not all(word in dropped for word in words[start:end]):
                 name = "_".join(words[start:end])
                 yield QueryTerm(name, kind=TermKind.GUESS, original=name)

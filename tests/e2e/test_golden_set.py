@@ -13,9 +13,9 @@ from memoryd_server.evaluation import read_golden_set
 from serving import memoryd
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-# 79 of 81: the two that are missed share no word with what answers them.
+# 80 of 81: the one that is missed shares no word with what answers it.
 MEASURED_RECALL = 0.987
-# Measured: 0.957.
+# Measured: 0.969.
 LEAST_MRR = 0.96
 SCRIPTS = {"LATIN", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "DEVANAGARI", "CYRILLIC", "ARABIC", "GREEK"}
 

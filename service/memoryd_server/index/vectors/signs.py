@@ -21,7 +21,7 @@ _BLOCK = 32_768
 # How many pass each step, at least and for each neighbour asked for; more where a vector has fewer bits than these.
 _TELLING_BITS = 384
 _LEAST_COARSE, _COARSE_EACH = 1_024, 32
-_LEAST_FINE, _FINE_EACH = 256, 12
+_LEAST_FINE, _FINE_EACH = 256, 6
 
 # A mean taken from fewer than half as many is taken anew.
 _STALE_GROWTH = 2
@@ -50,7 +50,7 @@ class SignBits:
         self._slots = Slots(expected, [lambda size: np.empty((self._words, size), np.uint64).T])
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
-        """The nearest as far as bits tell: some 25 for each one asked for when few are, 12 when many are."""
+        """The nearest as far as bits tell: some 25 for each one asked for when few are, 6 when many are."""
         centred = query - self._mean
         distances = self._distances(self._pack(centred[None])[0])
         ids = self._slots.ids

@@ -1,5 +1,6 @@
 import pytest
 
+from rpc.following import Hold
 from rpc.wire import Home, quiet, start
 
 
@@ -21,3 +22,16 @@ async def serve(home):
     yield serve
     for running in started:
         await running.stop()
+
+
+@pytest.fixture
+def hold(monkeypatch):
+    holds = []
+
+    def hold(running, at=0, agent_id="main"):
+        holds.append(Hold(running, monkeypatch, at, agent_id))
+        return holds[-1]
+
+    yield hold
+    for held in holds:
+        held.release()

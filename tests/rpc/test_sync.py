@@ -1,79 +1,13 @@
 """Sync shows a run from its start to its end, to whoever started it, joined it or came back to it."""
 
 import asyncio
-import threading
 
 import pytest
 
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.wire import TIMEOUT, check_refused, eventually, kinds_of, paths, refused, trigger
-
-FULL = sync_event_pb2.SYNC_MODE_FULL
-CANCEL = sync_event_pb2.ON_DISCONNECT_CANCEL
-SESSION_START = sync_event_pb2.SYNC_TRIGGER_SESSION_START
-PHASES = {"started": 0, "progress": 1, "file_failed": 1, "heartbeat": 1, "completed": 2}
-
-
-class Hold:
-    """Stops a run before its file number `at` until `release`, so that it is under way for as long as a test needs."""
-
-    def __init__(self, running, monkeypatch, at=0, agent_id="main"):
-        self._preparer = running.memory(agent_id)._engine._preparer
-        self._prepare = self._preparer.prepare
-        self._at = at
-        self._count = 0
-        self._go = threading.Event()
-        self.reached = threading.Event()
-        monkeypatch.setattr(self._preparer, "prepare", self._held)
-
-    def _held(self, *args):
-        if self._count == self._at:
-            self.reached.set()
-            assert self._go.wait(TIMEOUT)
-        self._count += 1
-        return self._prepare(*args)
-
-    async def until_reached(self):
-        assert await asyncio.to_thread(self.reached.wait, TIMEOUT)
-
-    def release(self):
-        self._go.set()
-
-
-@pytest.fixture
-def hold(monkeypatch):
-    holds = []
-
-    def hold(running, at=0, agent_id="main"):
-        holds.append(Hold(running, monkeypatch, at, agent_id))
-        return holds[-1]
-
-    yield hold
-    for held in holds:
-        held.release()
-
-
-def follow(running, **request):
-    return aiter(running.stub.Sync(pb.SyncRequest(**request), timeout=TIMEOUT))
-
-
-async def rest(stream):
-    return [event async for event in stream]
-
-
-def check_stream(events, *, starts="started"):
-    """Starts as it should, ends in `completed`, rises, and is all of one run."""
-    kinds = kinds_of(events)
-    assert kinds[0] == starts
-    assert kinds[-1] == "completed"
-    assert kinds.count("started") <= 1
-    assert kinds.count("completed") == 1
-    assert len({event.sync_id for event in events}) == 1
-    assert [event.sequence for event in events] == sorted(event.sequence for event in events)
-    numbered = [event.sequence for event in events if event.WhichOneof("event") != "heartbeat"]
-    assert len(set(numbered)) == len(numbered)
-    assert all(event.cursor and event.time.seconds for event in events)
+from rpc.following import CANCEL, FULL, SESSION_START, check_stream, follow, rest
+from rpc.wire import check_refused, eventually, kinds_of, paths, refused, trigger
 
 
 async def test_a_run_begins_with_started_and_ends_with_completed(serve, home):

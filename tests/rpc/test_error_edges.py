@@ -1,0 +1,66 @@
+"""Errors at the edges: an index that cannot be opened, and values that are too large to be repeated."""
+
+import pytest
+
+from memoryd.v1 import memory_pb2
+from memoryd.v1 import memory_service_pb2 as pb
+from rpc.agent_calls import call, for_agent
+from rpc.wire import check_refused, refused
+
+
+def newer(file):
+    """Makes an index look as if a later version had written it."""
+    data = bytearray(file.read_bytes())
+    # The user version stands at byte 60 of an SQLite file.
+    data[60:64] = (9_999).to_bytes(4, "big")
+    file.write_bytes(data)
+
+
+def blocked(file):
+    """Puts a folder where the index should be."""
+    for piece in file.parent.glob(f"{file.name}*"):
+        piece.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "reason"),
+    [(newer, "FAILED_PRECONDITION", "INDEX_TOO_NEW"), (blocked, "UNAVAILABLE", "INDEX_UNAVAILABLE")],
+)
+async def test_an_index_that_cannot_be_opened_leaves_the_other_agents_alone(serve, home, spoil, code, reason):
+    (home.root / "other" / "memory").mkdir(parents=True)
+    settings = {"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(home.root / "other")}]}}
+    first = await serve(settings)
+    await first.sync(agent_id="other")
+    await first.stop()
+    spoil(home.state_dir / "memory" / "other.sqlite")
+    running = await serve(settings)
+    for method in ("MemorySearch", "Status", "Sync", "ListFiles"):
+        await check_refused(call(running, method, for_agent(method, "other")), code, reason)
+        answer = call(running, method, for_agent(method, "main"))
+        assert await answer if method != "Sync" else [event async for event in answer]
+    # A decision needs no index.
+    assert (await call(running, "FlushDecision", for_agent("FlushDecision", "other"))).target_path
+    agents = (await running.stub.ListAgents(pb.ListAgentsRequest())).agents
+    assert agents[1].index_state == memory_pb2.INDEX_STATE_UNAVAILABLE
+
+
+HUGE = "ü" * 60_000
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "reason"),
+    [
+        ("Status", pb.StatusRequest(agent_id=HUGE), "AGENT_NOT_FOUND"),
+        ("MemoryGet", pb.MemoryGetRequest(path="memory/" + "ü/" * 1_300 + "x.md"), "FILE_NOT_FOUND"),
+        ("MemoryGet", pb.MemoryGetRequest(path=HUGE + ".md"), "INVALID_REQUEST"),
+        ("MemoryGet", pb.MemoryGetRequest(path="ü" * 2_000 + ".md"), "PATH_NOT_ALLOWED"),
+        ("FlushDecision", pb.FlushDecisionRequest(time_zone=HUGE), "INVALID_REQUEST"),
+        ("MemoryAppend", pb.MemoryAppendRequest(text="x", path="memory/" + "ü" * 2_000 + ".md"), "FILE_NOT_FOUND"),
+        ("Sync", pb.SyncRequest(cursor="ü" * 128), "CURSOR_MALFORMED"),
+    ],
+)
+async def test_an_error_about_a_huge_value_still_fits_the_wire(serve, method, request_, reason):
+    found = await refused(call(await serve(), method, request_))
+    assert found.reason == reason
+    assert len(found.message.encode()) < 2_000

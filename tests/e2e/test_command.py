@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import signal
+import subprocess
 import uuid
 
 import pytest
 
-from serving import memoryd, serving
+from serving import COMMAND, environment, memoryd, serving
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +144,17 @@ def test_flush_decides(run):
     check(run("flush", "--total-tokens", "180000"), out="Flush now: token threshold")
     check(run("flush", "--total-tokens", "1000"), out="No flush: below threshold")
     assert json.loads(run("flush", "--json", "--total-tokens", "180000").stdout)["flush"] is True
+
+
+def test_watch_tells_the_state_at_once_and_goes_on_until_it_is_interrupted(served, home):
+    command = [*COMMAND, "watch", "--json", "--state-dir", str(served.state)]
+    process = subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True)
+    first = json.loads(process.stdout.readline())
+    assert (first["agentId"], first["heartbeat"]) == ("main", False)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.wait(20)
+    process.stdout.close()
 
 
 def test_doctor_finds_nothing_wrong(run):

@@ -1,13 +1,19 @@
-"""What every test shares: property tests without a deadline of their own, as machines are noisy; a real model."""
+"""What every test shares: short temporary folders, no deadline for property tests, and a real model."""
 
 import importlib.util
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 REPOSITORY = Path(__file__).parents[1]
+
+# Daemons listen on sockets in the tests' folders, and a socket's path may hold some hundred bytes only.
+SHORT = Path("/tmp")
+if len(tempfile.gettempdir()) > 16 and SHORT.is_dir():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHORT))
 
 settings.register_profile("memoryd", deadline=None)
 settings.load_profile("memoryd")

@@ -1,6 +1,7 @@
 """Walks the contract's table of errors: each condition gives its code, its reason, and details that programs read."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import stat
@@ -229,8 +230,9 @@ def treacherous(home):
     (folder / "broken.md").symlink_to(outside / "nothing.md")
     (folder / "linked").symlink_to(outside, target_is_directory=True)
     os.mkfifo(folder / "pipe.md")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.path.relpath(folder / "socket.md"))
+    # By its name alone: a socket's whole path may hold some hundred bytes only.
+    with contextlib.chdir(folder), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket.md")
     try:
         os.mknod(folder / "device.md", stat.S_IFCHR | 0o600, os.makedev(1, 5))
     except PermissionError:

@@ -91,7 +91,7 @@ def choose_terms(
             words.setdefault(term.original or term.text, []).append(term)
     ranked = sorted(words.values(), key=lambda group: sum(frequencies[term] for term in group))
     kept = _within_bounds(ranked, frequencies, chunk_count)
-    return tuple(term for term in terms if term in kept)
+    return tuple(dict.fromkeys(term for term in terms if term in kept))
 
 
 def _within_bounds(

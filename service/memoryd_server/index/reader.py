@@ -1,6 +1,5 @@
 """Reads the index, within one snapshot: what a search and a status report see does not change under them."""
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -108,7 +107,7 @@ class IndexReader:
         rows = self._connection.execute(
             "SELECT chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns, language"
             " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))",
-            (json.dumps(ids),),
+            (_json(ids),),
         )
         return {row[0]: ChunkRow(row[0], row[1], Source(row[2]), *row[3:]) for row in rows}
 
@@ -129,7 +128,7 @@ class IndexReader:
         """The stored vectors of these chunks, with their ids; chunks without one are left out."""
         rows = self._connection.execute(
             "SELECT chunk_id, embedding FROM vectors WHERE chunk_id IN (SELECT value FROM json_each(?))",
-            (json.dumps(ids),),
+            (_json(ids),),
         )
         return list(cast("Iterator[tuple[int, bytes]]", rows))
 
@@ -147,6 +146,11 @@ class IndexReader:
     def last_embedding(self) -> int:
         """The highest id of a chunk that has a vector, or 0."""
         return int(scalar(self._connection, "SELECT coalesce(max(chunk_id), 0) FROM vectors"))
+
+
+def _json(ids: Sequence[int]) -> str:
+    """Integers in Python's notation of a list, which is JSON's too and made several times as fast."""
+    return str(list(ids))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Runs the legs of one search against one snapshot, and lets each say what it thinks of the other's finds."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.vectors import VectorHit, VectorLeg
 from memoryd_server.model import Source
 from memoryd_server.search.config import RankingConfig
-from memoryd_server.search.fusion import Candidate, fuse, text_score
+from memoryd_server.search.fusion import Candidate, fuse, keyword_share, text_score, with_bm25
 from memoryd_server.search.query import LegReport, SearchMode, SearchQuery
 from memoryd_server.text import Analyzer, QueryTerm
 
@@ -59,6 +59,7 @@ class Legs:
         self._analyzer = analyzer
         self._vectors = vectors
         self._ranking = ranking
+        self._text_share = keyword_share(ranking.vector_weight, ranking.text_weight)
 
     def run(self, reader: IndexReader, question: Question, sources: tuple[Source, ...], chunk_count: int) -> LegAnswers:
         """Candidates of the legs that the question asks for and that can run."""
@@ -121,31 +122,6 @@ class Legs:
         by_words = {hit.chunk_id for hit in found.hits}
         by_meaning = {hit.chunk_id for hit in hits}
         cosines = reader.vectors.cosines(sorted(by_words - by_meaning), question.vector)
-        worth = self._worth_scoring(found, hits, cosines, limit, 2 * question.query.max_results)
-        return fuse(
-            found.hits,
-            hits,
-            vector_weight=self._ranking.vector_weight,
-            text_weight=self._ranking.text_weight,
-            true_cosine=cosines,
-            true_bm25=score_chunks(reader, self._analyzer, found.searched, worth) if worth else {},
-        )
-
-    def _worth_scoring(
-        self,
-        found: KeywordAnswer,
-        hits: Sequence[VectorHit],
-        cosines: Mapping[int, float],
-        limit: int,
-        places: int,
-    ) -> list[int]:
-        """The chunks found by meaning alone whose BM25 could bring them among the first `places`.
-
-        It is at most that of the keyword leg's last candidate, and 0 when the leg had room for more.
-        """
-        if len(found.hits) < limit:
-            return []
-        most = text_score(found.hits[-1].bm25, found.hits[0].bm25) * self._ranking.text_weight
         plain = fuse(
             found.hits,
             hits,
@@ -153,6 +129,22 @@ class Legs:
             text_weight=self._ranking.text_weight,
             true_cosine=cosines,
         )
+        worth = self._worth_scoring(found, plain, limit, 2 * question.query.max_results)
+        if not worth:
+            return plain
+        true_bm25 = score_chunks(reader, self._analyzer, found.searched, worth)
+        return with_bm25(plain, true_bm25, found.hits[0].bm25, self._text_share)
+
+    def _worth_scoring(
+        self, found: KeywordAnswer, plain: Sequence[Candidate], limit: int, places: int
+    ) -> Sequence[int]:
+        """The chunks found by meaning alone whose BM25 could bring them among the first `places` of `plain`.
+
+        It is at most that of the keyword leg's last candidate, and 0 when the leg had room for more.
+        """
+        if len(found.hits) < limit:
+            return ()
+        most = text_score(found.hits[-1].bm25, found.hits[0].bm25) * self._text_share
         bar = plain[min(places, len(plain)) - 1].score
         worth = [c.chunk_id for c in plain if c.keyword_rank is None and c.score + most >= bar]
         return worth[:MOST_SCORED]

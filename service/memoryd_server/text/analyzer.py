@@ -58,7 +58,7 @@ class Analyzer:
         return WordFinder(self._cache(language), frozenset(words), tuple(prefixes))
 
     def query_terms(self, query: str, languages: Collection[str] = ()) -> tuple[QueryTerm, ...]:
-        """Returns the distinct terms of `query` in order, without stop words unless there is nothing else.
+        """Returns the terms of `query` in order, each word's once, without stop words unless there is nothing else.
 
         `languages` are those of the texts to search; the default one is always among them. Words side by side come last
         as guesses at a name. Empty when the query holds no word, for example only punctuation.
@@ -71,7 +71,7 @@ class Analyzer:
         telling = [term for term in terms if term.original not in dropped]
         if not any(term.kind is not TermKind.WHOLE for term in telling):
             telling = terms
-        return tuple(dict.fromkeys((*telling, *_guesses(terms, dropped))))
+        return tuple(_words_once((*telling, *_guesses(terms, dropped))))
 
     def language_of(self, text: str) -> str:
         """Returns the language of Latin script that `text` is written in, empty for English and where none is told.
@@ -122,40 +122,31 @@ class WordFinder:
     """Finds wanted words in many texts: what a piece of text holds is found out once, however often it occurs."""
 
     def __init__(self, tokens: "_PieceCache", words: frozenset[str], prefixes: tuple[str, ...]) -> None:
-        self._held = _HeldWords(tokens, words, prefixes)
-
-    def __call__(self, text: str) -> list[str]:
-        """The wanted words of `text`, in the spelling of the index, as often as they stand there."""
-        return [word for words in filter(None, map(self._held.__getitem__, _pieces(text))) for word in words]
-
-    def in_part(self, text: str) -> list[str]:
-        """The same for a part of a text that was looked at before, at next to no cost where the part holds none."""
-        return self(text) if any(map(text.__contains__, self._held.pieces)) else []
-
-
-class _HeldWords(dict[str, tuple[str, ...]]):
-    """The wanted words that a piece between white space holds."""
-
-    def __init__(self, tokens: "_PieceCache", words: frozenset[str], prefixes: tuple[str, ...]) -> None:
-        super().__init__()
         self._tokens = tokens
         self._words = words
         self._prefixes = prefixes
-        self.pieces: list[str] = []
+        self._seen: set[str] = set()
+        self._held: dict[str, list[str]] = {}
 
-    def __missing__(self, piece: str) -> tuple[str, ...]:
-        tokens = self._tokens[piece]
-        if " " in tokens:
-            held = tuple(token for token in tokens.split() if self._wants(token))
-        else:
-            held = (tokens,) if self._wants(tokens) else ()
-        if held:
-            self.pieces.append(piece)
-        self[piece] = held
-        return held
+    def __call__(self, text: str) -> list[str]:
+        """The wanted words of `text`, in the spelling of the index, as often as they stand there."""
+        pieces = _pieces(text)
+        self._look_at(set(pieces) - self._seen)
+        held = self._held
+        return [word for piece in pieces if piece in held for word in held[piece]]
 
-    def _wants(self, token: str) -> bool:
-        return token in self._words or token.startswith(self._prefixes)
+    def in_part(self, text: str) -> list[str]:
+        """The same for a part of a text that was looked at before, at next to no cost where the part holds none."""
+        return self(text) if any(map(text.__contains__, self._held)) else []
+
+    def _look_at(self, pieces: set[str]) -> None:
+        words, prefixes = self._words, self._prefixes
+        for piece, tokens in zip(pieces, map(self._tokens.__getitem__, pieces), strict=True):
+            if tokens in words or " " in tokens or tokens.startswith(prefixes):
+                held = [token for token in tokens.split() if token in words or token.startswith(prefixes)]
+                if held:
+                    self._held[piece] = held
+        self._seen |= pieces
 
 
 def _pieces(text: str) -> list[str]:
@@ -168,12 +159,29 @@ def _runs(piece: str, shapes: ShapeTable) -> Iterator[Run]:
     return iter(cut(compatible(piece), shapes))
 
 
+def _words_once(terms: Sequence[QueryTerm]) -> Iterator[QueryTerm]:
+    """The terms without those of words that ask for nothing new. Two words may share a stem, where one has another."""
+    words: dict[str, dict[QueryTerm, None]] = {}
+    for term in terms:
+        words.setdefault(term.original, {})[term] = None
+    seen: set[QueryTerm] = set()
+    for group in words.values():
+        if not seen.issuperset(group):
+            seen.update(group)
+            yield from group
+
+
 def _guesses(terms: Sequence[QueryTerm], dropped: Collection[str]) -> Iterator[QueryTerm]:
-    """Words side by side as names: `vector search` may mean `vector_search`."""
+    """Words side by side as names: `vector search` may mean `vector_search`.
+
+    In a question of few words a stop word may begin or end a name (`is active`), in prose it does not.
+    """
     words = list(dict.fromkeys(term.original for term in terms if term.kind is TermKind.WORD))[:_MOST_WORDS_JOINED]
-    most = _MOST_WORDS_IN_A_NAME if len(words) <= _FEW_WORDS else _MOST_WORDS_IN_A_NAME_OF_A_LONG_QUESTION
+    short = len(words) <= _FEW_WORDS
+    most = _MOST_WORDS_IN_A_NAME if short else _MOST_WORDS_IN_A_NAME_OF_A_LONG_QUESTION
     for start in range(len(words)):
         for end in range(start + 2, min(start + most, len(words)) + 1):
-            if not all(word in dropped for word in words[start:end]):
+            telling = [word not in dropped for word in words[start:end]]
+            if any(telling) if short else telling[0] and telling[-1]:
                 name = "_".join(words[start:end])
                 yield QueryTerm(name, kind=TermKind.GUESS, original=name)

@@ -5,7 +5,7 @@
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memoryd_server.text import Analyzer, TermKind
@@ -97,6 +97,7 @@ def test_a_question_asks_for_the_stems_of_each_language_as_one_word(analyzer):
 
 
 @given(st.text(min_size=1, max_size=12).filter(lambda word: not word.isspace()), st.sampled_from(LANGUAGES))
+@example("aÀS", "fr")
 def test_every_word_of_a_text_finds_it_in_each_language(analyzer, word, language):
     tokens = set(analyzer.index_tokens(word, language).split())
     groups = {}

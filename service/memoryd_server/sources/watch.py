@@ -1,14 +1,19 @@
 """Tells when the Markdown of an agent may have changed. It says no more than that: the sync looks for itself.
 
 Each root is watched natively where the system can, by polling where it cannot. What breaks meanwhile (a dead thread, a
-folder deleted and made again, a root that appears late) is repaired by `check`, which the reconcile pass calls.
+folder deleted and made again, a root that appears late) is repaired by `check`, and a root whose events never come is
+found out by `missed`; the reconcile pass calls both.
 """
 
 import errno
+import os
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
+from memoryd_server.model import SourceFile
 from memoryd_server.sources.mounts import silent_mount
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sources.watch_polling import PollingWatch
@@ -16,6 +21,12 @@ from memoryd_server.sources.watch_scope import Scope, Target, targets
 from memoryd_server.sources.watch_state import Entry, NativeReader, Watch, WatchedRoot, WatcherMode
 
 __all__ = ["WatchedRoot", "Watcher", "WatcherMode"]
+
+# An event may come so much later than the change it tells of.
+LATE_NS = 5_000_000_000
+
+# File systems round times, and their clock may run a little ahead of ours.
+SKEW_NS = 2_000_000_000
 
 
 def open_inotify() -> NativeReader:
@@ -47,11 +58,15 @@ class Watcher:
         polling: bool = False,
         poll_seconds: float = 5.0,
         open_native: Callable[[], NativeReader] = open_inotify,
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._roots = roots
         self._on_change = on_change
         self._poll_seconds = poll_seconds
         self._open_native = open_native
+        self._now_ns = now_ns
+        self._told_ns: dict[Target, int] = {}
+        self._silent: dict[Target, str] = {}
         self._why_not_native = "polling is configured" if polling else ""
         self._polling = polling
         self._lock = threading.Lock()
@@ -78,12 +93,20 @@ class Watcher:
             self._reader = None
 
     def status(self) -> tuple[WatchedRoot, ...]:
-        """Returns how each root is doing, the workspace first, then the extra paths."""
+        """Returns how each root is doing, the workspace first, then the extra paths. Does not touch the disk."""
         entries = self._entries
-        if entries:
-            return tuple(entry.status() for entry in entries)
-        off = WatcherMode.OFF
-        return tuple(WatchedRoot(target.display, off, "the watcher is not running") for target in targets(self._roots))
+        return tuple(entry.status() for entry in entries) if entries else self._off()
+
+    def look(self) -> tuple[WatchedRoot, ...]:
+        """Returns the same, verified against the disk: what watches a folder that has gone is no watch."""
+        entries = self._entries
+        if not entries:
+            return self._off()
+        return tuple(entry.status_at(now) for entry, now in zip(entries, targets(self._roots), strict=True))
+
+    def _off(self) -> tuple[WatchedRoot, ...]:
+        displays = [self._roots.display(folder) for folder in (self._roots.base(), *self._roots.extras())]
+        return tuple(WatchedRoot(display, WatcherMode.OFF, "the watcher is not running") for display in displays)
 
     def check(self) -> None:
         """Repairs what broke and takes up roots that appeared; reports a change when it had to, as some were missed."""
@@ -96,14 +119,43 @@ class Watcher:
         if repaired:
             self._on_change()
 
+    def missed(self, files: Iterable[SourceFile]) -> None:
+        """Takes note of changed files that a look has found: a root that was silent about them is polled from now on.
+
+        Only files written well after the root last told of anything, and well before now, count against it.
+        """
+        with self._lock:
+            untold = {
+                entry.target: sum(self._is_untold(file, entry.target) for file in files)
+                for entry in self._entries
+                if entry.mode is WatcherMode.NATIVE
+            }
+            for target, count in untold.items():
+                if count:
+                    self._silent[target] = f"file events do not arrive here: {count} changes came without one"
+            if any(untold.values()):
+                self._entries = self._arrange()
+
+    def _is_untold(self, file: SourceFile, target: Target) -> bool:
+        told = self._told_ns[target] + SKEW_NS
+        if target.scope is None or not told < file.stat.mtime_ns < self._now_ns() - LATE_NS:
+            return False
+        return target.scope.covers(str(Path(os.path.realpath(file.root), *file.parts)))
+
     def _arrange(self) -> tuple[Entry, ...]:
         wanted = tuple(targets(self._roots))
-        kept = {entry.target: entry for entry in self._entries if entry.target in wanted and entry.is_healthy()}
+        kept = {entry.target: entry for entry in self._entries if entry.target in wanted and self._is_good(entry)}
         for entry in self._entries:
             if entry.target not in kept:
                 entry.stop()
+        for target in [target for target in self._told_ns if target not in wanted]:
+            self._told_ns.pop(target)
+            self._silent.pop(target, None)
         self._renew_reader()
         return tuple(kept.get(target) or self._begin(target) for target in wanted)
+
+    def _is_good(self, entry: Entry) -> bool:
+        return entry.is_healthy() and not (entry.mode is WatcherMode.NATIVE and entry.target in self._silent)
 
     def _renew_reader(self) -> None:
         if self._polling or (self._reader and self._reader.is_alive()):
@@ -119,27 +171,34 @@ class Watcher:
 
     def _begin(self, target: Target) -> Entry:
         if target.scope is None:
-            return Entry(target, None, WatcherMode.OFF, target.reason)
-        native, reason = self._begin_native(target.scope)
+            return Entry(target, None, WatcherMode.DEAD, target.reason)
+        native, reason = self._begin_native(target, target.scope)
         if native:
             return Entry(target, native, WatcherMode.NATIVE)
         watch = PollingWatch(target.scope, self._on_change, self._poll_seconds)
         try:
             watch.start()
-        except OSError as error:
-            return Entry(target, None, WatcherMode.DEAD, f"cannot be read: {error.strerror}")
+        except (OSError, RuntimeError) as error:
+            return Entry(target, None, WatcherMode.DEAD, f"cannot be watched: {error}")
         return Entry(target, watch, WatcherMode.POLLING, reason)
 
-    def _begin_native(self, scope: Scope) -> tuple[Watch | None, str]:
+    def _begin_native(self, target: Target, scope: Scope) -> tuple[Watch | None, str]:
         mount = silent_mount(scope)
         if self._reader is None or mount:
             return None, self._why_not_native or f"a {mount} mount does not tell of changes made elsewhere"
-        watch = self._reader.watch(scope, self._on_change)
+        if target in self._silent:
+            return None, self._silent[target]
+        watch = self._reader.watch(scope, lambda: self._told(target))
         try:
             watch.start()
         except OSError as error:
             return None, _because(error)
+        self._told_ns[target] = self._now_ns()
         return watch, ""
+
+    def _told(self, target: Target) -> None:
+        self._told_ns[target] = self._now_ns()
+        self._on_change()
 
 
 def _because(error: OSError) -> str:

@@ -1,8 +1,8 @@
 """Native watching on Linux: one inotify descriptor an agent, and only the watches that are wanted.
 
 watchdog's own recursive observer puts a watch on every folder below a root, node_modules included, and swallows the
-error when they run out below it; folders would then go unwatched in silence. So its `InotifyFD` is used directly: the
-kernel is asked for writes only (reading a file must not look like a change), and each shortage is seen.
+error when they run out below it; folders would then go unwatched in silence. So the kernel is asked directly, for
+writes only (reading a file must not look like a change), and each shortage is seen.
 """
 
 import errno
@@ -11,8 +11,9 @@ import os
 import threading
 from collections.abc import Callable
 
-from watchdog.observers.inotify_c import CallbackId, InotifyConstants, InotifyEvent, InotifyFD, Mask, WatchDescriptor
+from watchdog.observers.inotify_c import CallbackId, InotifyConstants, InotifyEvent, Mask, WatchDescriptor
 
+from memoryd_server.sources.inotify_thread import InotifyThread
 from memoryd_server.sources.watch_scope import Scope
 
 Parts = tuple[str, ...]
@@ -33,13 +34,17 @@ class InotifyReader:
     """An inotify descriptor with the thread that reads it, shared by the roots of one watcher.
 
     Raises:
-        OSError: no descriptor is to be had (EMFILE).
+        OSError: no descriptor (EMFILE) or no thread (EAGAIN) is to be had.
     """
 
     def __init__(self) -> None:
-        self._reader = InotifyFD()
+        self._reader = InotifyThread()
         self._ids = itertools.count()
-        self._reader.start()
+        try:
+            self._reader.start()
+        except RuntimeError as error:
+            self._reader.release()
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
     def watch(self, scope: Scope, on_change: Callable[[], None]) -> "InotifyWatch":
         """Returns the watch of one scope, not started."""
@@ -47,6 +52,8 @@ class InotifyReader:
 
     def add(self, path: str, callback: "InotifyWatch") -> tuple[WatchDescriptor, CallbackId]:
         """Watches the folder `path`; returns what `remove` takes."""
+        if not self._reader.is_reading():
+            raise OSError(errno.EBADF, "the thread that reads inotify events died")
         # watchdog passes over EACCES and returns a descriptor of -1.
         if not os.access(path, os.R_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
@@ -56,11 +63,12 @@ class InotifyReader:
 
     def remove(self, keys: list[tuple[WatchDescriptor, CallbackId]]) -> None:
         """Takes watches away; those that the kernel has already dropped are passed over."""
-        self._reader.remove_callbacks(keys)
+        if self._reader.is_reading():
+            self._reader.remove_callbacks(keys)
 
     def is_alive(self) -> bool:
         """Tells whether events are still being read."""
-        return self._reader.is_alive()
+        return self._reader.is_reading()
 
     def stop(self) -> None:
         """Takes all watches away and waits for the thread."""

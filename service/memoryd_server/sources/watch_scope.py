@@ -12,7 +12,7 @@ from pathlib import Path
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.sources.contained import open_directory
-from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots
+from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, is_within
 
 IGNORED_FOLDERS = frozenset({".git", "node_modules", ".pnpm-store", ".venv", "venv", ".tox", "__pycache__"})
 
@@ -38,6 +38,13 @@ class Scope:
     def counts(self, parts: tuple[str, ...]) -> bool:
         """Tells whether a change of the file `parts` below the top, in a watched folder, is worth a sync."""
         return parts[-1].endswith(SUFFIX) and (len(parts) > 1 or self.files is None or parts[0] in self.files)
+
+    def covers(self, absolute: str) -> bool:
+        """Tells whether a change of the file at this normal path, links above the top resolved, is one to be told."""
+        if not is_within(absolute, self.top):
+            return False
+        parts = tuple(part for part in absolute[len(self.top) :].split("/") if part)
+        return bool(parts) and self.enters(parts[:-1]) and self.counts(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What the watcher holds of each root, and the interfaces between it and the ways of watching."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -9,7 +10,7 @@ from memoryd_server.sources.watch_scope import Scope, Target
 
 
 class WatcherMode(StrEnum):
-    """How changes of a root are noticed; the names of the wire's enum."""
+    """How changes of a root are noticed; the names of the wire's enum. DEAD is also a root that is not there."""
 
     NATIVE = "NATIVE"
     POLLING = "POLLING"
@@ -19,11 +20,12 @@ class WatcherMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchedRoot:
-    """How one root is doing; `reason` says why it is not NATIVE."""
+    """How one root is doing; `reason` says why it is not NATIVE, and `present` whether there is a folder to watch."""
 
     root: str
     mode: WatcherMode
     reason: str = ""
+    present: bool = True
 
 
 class Watch(Protocol):
@@ -66,13 +68,25 @@ class Entry:
         return self.watch is not None and not self.watch.trouble()
 
     def status(self) -> WatchedRoot:
-        """Returns how the root is doing right now."""
+        """Returns how the root is doing as far as its watch knows."""
         trouble = self.watch.trouble() if self.watch else ""
         if trouble:
             return WatchedRoot(self.target.display, WatcherMode.DEAD, trouble)
-        return WatchedRoot(self.target.display, self.mode, self.reason)
+        return WatchedRoot(self.target.display, self.mode, self.reason, present=self.target.scope is not None)
+
+    def status_at(self, now: Target) -> WatchedRoot:
+        """Returns how the root is doing, given how it stands on the disk right now."""
+        if now.scope is None:
+            return WatchedRoot(now.display, WatcherMode.DEAD, now.reason, present=False)
+        if now != self.target:
+            return WatchedRoot(
+                now.display, WatcherMode.DEAD, "the folder was replaced; the next reconcile pass watches the new one"
+            )
+        return self.status()
 
     def stop(self) -> None:
         """Ends what watches the root, if anything does."""
         if self.watch:
-            self.watch.stop()
+            # What cannot be taken away any more has gone already.
+            with suppress(OSError):
+                self.watch.stop()

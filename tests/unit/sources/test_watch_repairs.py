@@ -72,7 +72,7 @@ def test_a_workspace_swapped_for_another_is_watched_after_a_check(workspace, tmp
 def test_roots_that_appear_later_are_taken_up_by_a_check(tmp_path):
     roots = Roots(os.fspath(tmp_path / "ws"), ("../team", "../one.md"))
     with watching(roots) as (watcher, changes):
-        assert set(modes(watcher).values()) == {WatcherMode.OFF}
+        assert set(modes(watcher).values()) == {WatcherMode.DEAD}
         (tmp_path / "one.md").touch()
         watcher.check()
         assert modes(watcher)["../one.md"] == WatcherMode.NATIVE
@@ -175,12 +175,12 @@ def test_a_forbidden_folder_inside_leaves_the_rest_watched(filled, roots, forbid
         (filled / folder).chmod(0o700)
 
 
-def test_a_forbidden_workspace_is_off_and_says_why(workspace, roots, forbid):
+def test_a_forbidden_workspace_is_dead_and_says_why(workspace, roots, forbid):
     forbid(workspace)
     with watching(roots) as (watcher, _):
         (status,) = watcher.status()
     workspace.chmod(0o700)
-    assert status.mode is WatcherMode.OFF
+    assert (status.mode, status.present) == (WatcherMode.DEAD, False)
     assert "unreadable" in status.reason
 
 

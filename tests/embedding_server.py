@@ -49,12 +49,16 @@ class Fault:
 
 
 class EmbeddingServer:
-    """`faults` are used up one a request; `refuse(texts)` may return a fault at any time."""
+    """`faults` are used up one a request; `refuse(texts)` may return a fault at any time.
+
+    `vector(text, dimensions)` makes a vector.
+    """
 
     def __init__(self):
         self.requests = []
         self.faults = deque()
         self.refuse = lambda _texts: None
+        self.vector = vector
         self.dimensions = DIMENSIONS
         outer = self
 
@@ -102,7 +106,7 @@ class EmbeddingServer:
     def reply(self, request):
         dimensions = request.body.get("dimensions", self.dimensions)
         data = [
-            {"object": "embedding", "index": place, "embedding": vector(text, dimensions)}
+            {"object": "embedding", "index": place, "embedding": self.vector(text, dimensions)}
             for place, text in enumerate(request.texts)
         ]
         tokens = sum(len(text.split()) for text in request.texts)

@@ -1,11 +1,18 @@
 """Text into vectors: one provider a file, behind one Protocol. The only folder whose modules start processes."""
 
-from memoryd_server.embed.provider import EmbeddingFailure, EmbeddingProvider, ProviderState, ProviderStatus
+from memoryd_server.embed.provider import (
+    PLAIN_TEXT,
+    EmbeddingFailure,
+    EmbeddingProvider,
+    ProviderState,
+    ProviderStatus,
+)
 from memoryd_server.embed.selection import EmbeddingConfig, ProviderPool, Selection, select
 from memoryd_server.embed.spec import EmbeddingSpec, spec_for
 from memoryd_server.embed.vectors import BadVector, Vector, from_blob, to_blob, unit
 
 __all__ = [
+    "PLAIN_TEXT",
     "BadVector",
     "EmbeddingConfig",
     "EmbeddingFailure",

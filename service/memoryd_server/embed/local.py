@@ -21,7 +21,7 @@ import numpy as np
 from memoryd_server.embed.batching import Answer
 from memoryd_server.embed.gguf import BadModelFile, ModelHead, read_head
 from memoryd_server.embed.model_files import ModelFile
-from memoryd_server.embed.provider import EmbeddingFailure, ProviderState, ProviderStatus
+from memoryd_server.embed.provider import PLAIN_TEXT, EmbeddingFailure, ProviderState, ProviderStatus
 from memoryd_server.embed.spec import LOCAL_WINDOW, EmbeddingSpec, spec_for
 from memoryd_server.embed.vectors import BadVector, Vector, unit
 from memoryd_server.embed.worker_process import (
@@ -135,21 +135,38 @@ class LocalProvider:
     def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[Vector | EmbeddingFailure]:
         """See `EmbeddingProvider`. A text at which the worker dies is tried once more, then it fails."""
         answers: list[Answer] = []
+        # Answers after the last vector may be the model's doing and no text's.
+        sure = 0
         reason = "stopped"
         try:
             while len(answers) < len(texts) and not should_stop():
-                answer = self._document(self._spec.document_prefix + texts[len(answers)], should_stop)
+                answer = self._document(texts[len(answers)], should_stop)
                 if answer is None:
                     break
                 answers.append(answer)
+                sure = sure if isinstance(answer, EmbeddingFailure) else len(answers)
+            if sure < len(answers) and self._serves(should_stop):
+                sure = len(answers)
         except EmbeddingUnavailable as error:
-            if all(isinstance(answer, EmbeddingFailure) for answer in answers):
+            if not sure:
                 raise
             reason = error.message
-        return answers + [EmbeddingFailure(reason, transient=True)] * (len(texts) - len(answers))
+        return answers[:sure] + [EmbeddingFailure(reason, transient=True)] * (len(texts) - sure)
+
+    def _serves(self, should_stop: Callable[[], bool]) -> bool:
+        """Whether a plain text gets its vector; False when stopped.
+
+        Raises:
+            EmbeddingUnavailable: it gets none.
+        """
+        answer = None if should_stop() else self._document(PLAIN_TEXT, should_stop)
+        if isinstance(answer, EmbeddingFailure):
+            raise EmbeddingUnavailable(answer.reason)
+        return answer is not None
 
     def _document(self, text: str, should_stop: Callable[[], bool]) -> Answer | None:
         """None when stopped."""
+        text = self._spec.document_prefix + text
         deaths = 0
         while True:
             try:

@@ -1,7 +1,8 @@
 """Any server that speaks OpenAI's `POST /embeddings`: OpenAI itself, and those that took its wire format over."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from memoryd_server.embed.batching import Answer, Limits, embed_in_batches
@@ -29,7 +30,7 @@ class OpenAICompatibleProvider:
         self, spec: EmbeddingSpec, base_url: str, api_key: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         self._spec = spec
-        self._dimensions = spec.dimensions
+        self._dimensions = spec.dimensions or 0
         sent = {"authorization": f"Bearer {api_key.strip()}"} if api_key.strip() else {}
         sent.update({key.lower(): value for key, value in (headers or {}).items()})
         self._http = HttpCalls(spec.provider, base_url, sent, (api_key, *sent.values()))
@@ -47,7 +48,7 @@ class OpenAICompatibleProvider:
     def embed_query(self, text: str, deadline: float) -> Vector:
         """See `EmbeddingProvider`. Tried again only as far as the deadline allows."""
         patience = Patience(deadline, lambda: False)
-        answer = self._embed([self._spec.query_prefix + text], patience)[0]
+        answer = self._embed([self._spec.query_prefix + text], patience, find_out_why=False)[0]
         if isinstance(answer, EmbeddingFailure):
             raise EmbeddingUnavailable(answer.reason)
         return answer
@@ -68,8 +69,14 @@ class OpenAICompatibleProvider:
         self._closed = True
         self._http.close()
 
-    def _embed(self, texts: Sequence[str], patience: Patience) -> list[Answer]:
-        return embed_in_batches(texts, self._limits, lambda batch: self._request(batch, patience), patience.should_stop)
+    def _embed(self, texts: Sequence[str], patience: Patience, *, find_out_why: bool = True) -> list[Answer]:
+        return embed_in_batches(
+            texts,
+            self._limits,
+            lambda batch: self._request(batch, patience),
+            patience.should_stop,
+            find_out_why=find_out_why,
+        )
 
     def _request(self, texts: Sequence[str], patience: Patience) -> list[Answer]:
         # What UTF-8 cannot hold is no text; a server would refuse the whole request for it.
@@ -86,6 +93,7 @@ class OpenAICompatibleProvider:
         with self._lock:
             self._trouble = ""
             self._tokens += _tokens(reply, inputs)
+        self._dimensions = self._spec.dimensions or _usual(map(_length, vectors), self._dimensions)
         return [self._checked(vector) for vector in vectors]
 
     def _in_order(self, reply: Any, count: int) -> list[Any]:
@@ -102,17 +110,24 @@ class OpenAICompatibleProvider:
 
     def _checked(self, values: Any) -> Answer:
         try:
-            vector = unit(values, self._dimensions)
+            return unit(values, self._dimensions or None)
         except BadVector as error:
             return EmbeddingFailure(f"{self._http.name}: {error}")
-        # All vectors must have the dimensions of the first.
-        self._dimensions = vector.size
-        return vector
 
 
 def _index(item: Mapping[str, Any], place: int) -> int:
     index = item.get("index")
     return index if isinstance(index, int) else place
+
+
+def _length(vector: Any) -> int:
+    return len(vector) if isinstance(vector, list) else 0
+
+
+def _usual(lengths: Iterable[int], known: int) -> int:
+    """The length that vectors of one answer should have: `known`, unless none has it and most have another one."""
+    counted = Counter(length for length in lengths if length)
+    return known if known in counted or not counted else counted.most_common(1)[0][0]
 
 
 def _tokens(reply: Mapping[str, Any], texts: Sequence[str]) -> int:

@@ -8,10 +8,16 @@ from typing import Protocol
 from memoryd_server.embed.spec import EmbeddingSpec
 from memoryd_server.embed.vectors import Vector
 
+PLAIN_TEXT = "ping"
+"""A text that no provider has a reason to refuse: what comes of it is the provider's doing."""
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFailure:
-    """Why a text got no vector. `transient` when the text is not at fault: a later call may embed it."""
+    """Why a text got no vector. `transient` when the text is not at fault: a later call may embed it.
+
+    Where it is not `transient`, the provider has embedded another text since.
+    """
 
     reason: str
     transient: bool = False
@@ -41,7 +47,10 @@ class ProviderStatus:
 
 
 class EmbeddingProvider(Protocol):
-    """Makes vectors of texts: finite, of length one, all of the same dimensions. Adds the prefixes of its spec."""
+    """Makes vectors of texts: finite, of length one, of the dimensions of its spec. Adds the prefixes of its spec.
+
+    Where the spec leaves the dimensions open, the vectors of one request have the same; a server may change its model.
+    """
 
     @property
     def spec(self) -> EmbeddingSpec:
@@ -60,12 +69,12 @@ class EmbeddingProvider(Protocol):
     def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[Vector | EmbeddingFailure]:
         """A vector or a failure for each text, in order. May retry and wait; asks `should_stop` meanwhile.
 
-        Nothing made is thrown away: once stopped, or when the provider fails after its first vectors, the rest are
+        Nothing made is thrown away: once stopped, or when the provider fails after its first answers, the rest are
         transient failures.
 
         Raises:
-            EmbeddingUnavailable: the provider failed before it made a vector.
-            EmbeddingQuotaExceeded: its quota is used up, before it made a vector.
+            EmbeddingUnavailable: the provider failed before it gave an answer.
+            EmbeddingQuotaExceeded: its quota is used up, before it gave an answer.
         """
         ...
 

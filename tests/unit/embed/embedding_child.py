@@ -1,4 +1,7 @@
-"""Processes of the tests of `embed`: `parent MODEL` holds a worker and waits; `worker` is one that dies of "die"."""
+"""Processes of the tests of `embed`.
+
+`parent MODEL` holds a worker and waits; `worker` is one that dies of "die", `refusing` one that refuses every text.
+"""
 
 import os
 import struct
@@ -28,7 +31,16 @@ def dying_worker():
         worker.write_frame(sink, {"tokens": 1}, struct.pack("384f", *[1.0] * 384))
 
 
+def refusing_worker():
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    worker.write_frame(sink, {"ready": True})
+    while worker.read_frame(source):
+        worker.write_frame(sink, {"error": "it is not made for embedding"})
+
+
 if sys.argv[1] == "parent":
     parent(sys.argv[2])
+elif sys.argv[1] == "refusing":
+    refusing_worker()
 else:
     dying_worker()

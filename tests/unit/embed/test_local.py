@@ -177,6 +177,17 @@ def test_a_text_at_which_the_worker_dies_twice_fails_alone(make, tmp_path):
     assert first.size == third.size == 384
 
 
+def test_a_refusal_is_the_texts_only_when_a_plain_text_gets_its_vector(make):
+    provider = make(package="json")
+    provider._command = lambda: [sys.executable, str(CHILD), "worker"]
+    (answer,) = provider.embed_documents(["die"], never)
+    assert not answer.transient
+    provider._command = lambda: [sys.executable, str(CHILD), "refusing"]
+    os.kill(provider.worker_pid, signal.SIGKILL)
+    with pytest.raises(EmbeddingUnavailable, match="not made for embedding"):
+        provider.embed_documents(["a", "b"], never)
+
+
 def test_deaths_in_a_row_make_the_pauses_longer(make):
     provider = make(first_rest_seconds=0.05)
     provider._command = lambda: [sys.executable, "-c", ""]

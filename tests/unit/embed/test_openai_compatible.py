@@ -242,11 +242,56 @@ def test_a_text_that_is_too_long_is_cut_and_embedded(server, make, status):
     check(answers, ["a", long[:512], "b"])
 
 
-def test_a_server_that_refuses_everything_is_not_asked_for_each_text(server, make):
+def test_what_a_server_says_of_a_bad_text_makes_no_later_request_smaller(server, make):
+    refusal = Fault(status=400, body={"error": {"message": "input[1]: expected a string or an array of strings"}})
+    server.refuse = lambda texts: refusal if "bad" in texts else None
+    provider = make()
+    texts = [f"text {number}" for number in range(64)]
+    provider.embed_documents([*texts[:-1], "bad"], never)
+    server.requests.clear()
+    check(provider.embed_documents(texts, never), texts)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("count", [1, 3, 64])
+def test_a_server_that_refuses_everything_is_at_fault_and_no_text_is(server, make, count):
+    provider = make()
+    provider.embed_documents(["before"], never)
+    server.requests.clear()
     server.refuse = lambda _texts: Fault(status=400, body={"error": {"message": "model m does not exist"}})
     with pytest.raises(EmbeddingUnavailable, match="model m does not exist"):
-        make().embed_documents([f"text {number}" for number in range(64)], never)
-    assert len(server.requests) < 20
+        provider.embed_documents([f"text {number}" for number in range(count)], never)
+    assert len(server.requests) < 15
+
+
+def test_a_server_whose_vectors_are_all_bad_is_at_fault_and_no_text_is(server, make):
+    server.refuse = lambda texts: Fault(body={"data": [{"embedding": [0.0] * 16}] * len(texts)})
+    with pytest.raises(EmbeddingUnavailable, match="zero"):
+        make().embed_documents(["a", "b"], never)
+
+
+def test_a_server_that_begins_to_refuse_keeps_nothing_against_the_texts(server, make):
+    def refuse(texts):
+        return None if "text 0" in texts else Fault(status=400, body={"error": {"message": "no such model"}})
+
+    server.refuse = refuse
+    answers = make().embed_documents([f"text {number}" for number in range(100)], never)
+    check(answers[:64], [f"text {number}" for number in range(64)])
+    assert {(answer.transient, "no such model" in answer.reason) for answer in answers[64:]} == {(True, True)}
+
+
+def test_texts_that_are_all_bad_are_told_from_a_bad_server_by_a_plain_one(server, make):
+    refusal = Fault(status=400, body={"error": {"message": "bad input"}})
+    server.refuse = lambda texts: refusal if any("bad" in text for text in texts) else None
+    answers = make().embed_documents([f"bad {number}" for number in range(9)], never)
+    assert [(answer.transient, "bad input" in answer.reason) for answer in answers] == [(False, True)] * 9
+
+
+def test_a_question_that_is_refused_costs_no_second_request(server, make):
+    server.refuse = lambda _texts: Fault(status=400, body={"error": {"message": "bad input"}})
+    with pytest.raises(EmbeddingUnavailable, match="bad input"):
+        make().embed_query("a", soon())
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -287,12 +332,18 @@ def test_a_bad_vector_fails_its_text(server, make, values, why):
     check([first, third], ["a", "c"])
 
 
-def test_dimensions_that_change_are_refused(server, make):
+def test_another_model_behind_the_server_shows_by_its_dimensions(server, make):
     provider = make()
-    provider.embed_query("a", soon())
+    assert provider.embed_query("a", soon()).size == 16
     server.dimensions = 8
-    with pytest.raises(EmbeddingUnavailable, match="8 dimensions instead of 16"):
-        provider.embed_query("a", soon())
+    assert provider.embed_query("a", soon()).size == 8
+    check(provider.embed_documents(["a", "b"], never), ["a", "b"])
+
+
+def test_dimensions_that_were_asked_for_and_not_given_are_refused(server, make):
+    server.refuse = lambda texts: Fault(body={"data": [{"embedding": [1.0] * 16}] * len(texts)})
+    with pytest.raises(EmbeddingUnavailable, match="16 dimensions instead of 8"):
+        make(dimensions=8).embed_documents(["a", "b"], never)
 
 
 def test_a_question_waits_no_longer_than_its_deadline(server, make):

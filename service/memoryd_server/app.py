@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, SyncRun, Threads
+from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, EmbedThreads, SyncRun, Threads
 from memoryd_server.embed import ProviderPool
 from memoryd_server.errors import SettingsError
 from memoryd_server.index.sync import Clock
@@ -23,7 +23,6 @@ from memoryd_server.wiring import agent_config
 
 QUICK_THREADS = 4
 SLOW_THREADS = 2
-EMBED_THREADS = 8
 
 
 class Daemon:
@@ -41,7 +40,7 @@ class Daemon:
         self._threads = Threads(
             quick=ThreadPoolExecutor(QUICK_THREADS, thread_name_prefix="quick"),
             slow=ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="slow"),
-            embed=ThreadPoolExecutor(EMBED_THREADS, thread_name_prefix="embed"),
+            embed=EmbedThreads(),
         )
         _refuse_tls(settings)
         configs = [agent_config(agent, settings) for agent in settings.agents.values()]
@@ -106,7 +105,7 @@ class Daemon:
         await self._server.stop(self._grace_seconds)
         await self.agents.stop()
         self._providers.close()
-        self._threads.embed.shutdown(wait=False, cancel_futures=True)
+        self._threads.embed.shutdown()
         self._threads.quick.shutdown(wait=False, cancel_futures=True)
         self._threads.slow.shutdown(wait=False, cancel_futures=True)
 

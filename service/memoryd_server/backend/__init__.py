@@ -4,6 +4,7 @@ from memoryd_server.backend.agent_memory import AgentMemory, Threads
 from memoryd_server.backend.board import BoardState, IndexState, StateBoard
 from memoryd_server.backend.config import AgentConfig, SyncConfig
 from memoryd_server.backend.directory import AgentDirectory
+from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.listing import ListedFile
 from memoryd_server.backend.reading import FileRange
 from memoryd_server.backend.status import IndexReport
@@ -14,6 +15,7 @@ __all__ = [
     "AgentDirectory",
     "AgentMemory",
     "BoardState",
+    "EmbedThreads",
     "FileRange",
     "IndexReport",
     "IndexState",

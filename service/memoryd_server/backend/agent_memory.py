@@ -16,6 +16,7 @@ from memoryd_server.backend.background import BackgroundSync
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.coordinator import SyncCoordinator
+from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.status import IndexReport, keyword_error, report
@@ -56,12 +57,13 @@ _T = TypeVar("_T")
 class Threads:
     """The threads that all agents share.
 
-    `quick` is for searches and reads, `slow` for what walks the disk, `embed` for what waits for a provider.
+    `quick` is for searches and reads, `slow` for what walks the disk, `embed` for what waits for a provider: each has
+    its own.
     """
 
     quick: ThreadPoolExecutor
     slow: ThreadPoolExecutor
-    embed: ThreadPoolExecutor
+    embed: EmbedThreads
 
 
 class AgentMemory:
@@ -261,7 +263,7 @@ class AgentMemory:
 
     async def probe(self, deadline: float) -> ProbeOutcome:
         """Calls the embedding provider once."""
-        return await self._on(self._threads.embed, self.vectors.probe, deadline)
+        return await self.vectors.probe(deadline)
 
     async def report(self) -> IndexReport:
         """The index against the disk, found out now."""

@@ -1,16 +1,17 @@
 """What an agent needs to search by meaning: a provider, the vector leg, and the knowledge whether the two fit."""
 
+import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.backend.config import AgentConfig
+from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.query_embedding import QueryEmbedder
-from memoryd_server.embed import ProviderStatus, Selection
+from memoryd_server.embed import EmbeddingProvider, ProviderStatus, Selection
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable, MemorydError
 from memoryd_server.index.embedding import CostGuard, Embedder, VectorState
 from memoryd_server.index.embedding_cache import EmbeddingCache
@@ -47,7 +48,7 @@ class VectorSide:
         config: AgentConfig,
         selection: Selection,
         cache: Callable[[], EmbeddingCache | None],
-        threads: ThreadPoolExecutor,
+        threads: EmbedThreads,
     ) -> None:
         self.selection = selection
         self.leg = VectorLeg(
@@ -58,7 +59,8 @@ class VectorSide:
         provider = selection.provider
         guard = CostGuard(config.confirm_above_tokens, provider is not None and provider.spec.provider != _LOCAL)
         self.embedder = None if provider is None else Embedder(provider, cache, guard)
-        self._questions = None if provider is None else QueryEmbedder(provider, threads)
+        self._threads = threads
+        self._questions = None if provider is None else QueryEmbedder(provider, threads.of(provider))
 
     def look(self, store: IndexStore) -> None:
         """Finds out what the index's vectors were built with, and probes the extension. Blocks."""
@@ -72,17 +74,13 @@ class VectorSide:
         """What the index's vectors are."""
         return VectorState() if self.embedder is None else self.embedder.state
 
-    def probe(self, deadline: float) -> ProbeOutcome:
-        """Asks the provider for one vector. Blocks until `deadline` at the longest."""
-        began = time.monotonic()
-        error = self.selection.reason
-        if self.embedder is not None:
-            try:
-                self.embedder.provider.embed_query("ping", deadline)
-                error = ""
-            except MemorydError as failure:
-                error = failure.message
-        return ProbeOutcome(time.monotonic() - began, error)
+    async def probe(self, deadline: float) -> ProbeOutcome:
+        """Asks the provider for one vector, until `deadline` in `time.monotonic()` at the longest."""
+        if self.embedder is None:
+            return ProbeOutcome(0.0, self.selection.reason)
+        provider = self.embedder.provider
+        threads = self._threads.of(provider)
+        return await asyncio.get_running_loop().run_in_executor(threads, _probe, provider, deadline)
 
     def mismatches(self) -> tuple[tuple[str, str, str], ...]:
         """(field, the index's value, the wanted value) of each difference; empty where there is nothing to compare."""
@@ -155,3 +153,13 @@ class VectorSide:
     def provider_status(self) -> ProviderStatus | None:
         """How the provider fares; None where there is none."""
         return None if self.embedder is None else self.embedder.provider.status()
+
+
+def _probe(provider: EmbeddingProvider, deadline: float) -> ProbeOutcome:
+    began = time.monotonic()
+    try:
+        provider.embed_query("ping", deadline)
+        error = ""
+    except MemorydError as failure:
+        error = failure.message
+    return ProbeOutcome(time.monotonic() - began, error)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from memoryd_server.backend import AgentMemory, SyncTrigger, Threads
+from memoryd_server.backend import AgentMemory, EmbedThreads, SyncTrigger, Threads
 from memoryd_server.embed import Selection
 from memoryd_server.errors import IndexBusy, MemorydError, RevisionNotReached
 from memoryd_server.index.progress import SyncMode
@@ -26,7 +26,7 @@ NO_PROVIDER = Selection(None, "auto", "no embedding provider is configured")
 async def memory_of(tmp_path):
     """Starts memories over one workspace; each agent id has its own index."""
     (tmp_path / "workspace" / "memory").mkdir(parents=True)
-    threads = Threads(ThreadPoolExecutor(4), ThreadPoolExecutor(2), ThreadPoolExecutor(2))
+    threads = Threads(ThreadPoolExecutor(4), ThreadPoolExecutor(2), EmbedThreads())
     started = []
 
     def note(_agent, run):

@@ -1,11 +1,11 @@
 """Which questions get a vector, and what is said where they do not."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from desk import Desk, Notes
+from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.vector_side import VectorSide
 from memoryd_server.embed import Selection
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable
@@ -23,8 +23,9 @@ NOT_CONFIGURED = Selection(None, "auto", "no embedding provider is configured")
 def side_of(tmp_path):
     settings = load(environ={}, home=tmp_path, flags={"state_dir": str(tmp_path / "state")})
     config = agent_config(settings.agents["main"], settings)
-    with ThreadPoolExecutor(2) as threads:
-        yield lambda selection: VectorSide(config, selection, lambda: None, threads)
+    threads = EmbedThreads()
+    yield lambda selection: VectorSide(config, selection, lambda: None, threads)
+    threads.shutdown()
 
 
 @pytest.fixture
@@ -131,9 +132,9 @@ async def test_a_provider_that_is_down_is_an_error_only_where_it_was_asked_for_a
     assert kinds(side) == [DegradationKind.VECTOR_LEG_SKIPPED]
 
 
-def test_a_probe_says_what_calling_the_provider_showed(side_of):
+async def test_a_probe_says_what_calling_the_provider_showed(side_of):
     provider = WordProvider()
-    assert side_of(of(provider)).probe(time.monotonic() + 5).error == ""
+    assert (await side_of(of(provider)).probe(time.monotonic() + 5)).error == ""
     provider.down = "it is down"
-    assert side_of(of(provider)).probe(time.monotonic() + 5).error == "it is down"
-    assert side_of(NOT_CONFIGURED).probe(time.monotonic() + 5).error == "no embedding provider is configured"
+    assert (await side_of(of(provider)).probe(time.monotonic() + 5)).error == "it is down"
+    assert (await side_of(NOT_CONFIGURED).probe(time.monotonic() + 5)).error == "no embedding provider is configured"

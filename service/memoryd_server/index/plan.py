@@ -1,11 +1,11 @@
 """The first half of a sync: what differs between the files on disk and the rows of the index. Touches nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memoryd_server.index.rows import FileRow
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
-from memoryd_server.sources import Discovery
+from memoryd_server.sources import Discovery, Unseen
 
 # A file changed this shortly before it was read may change again without its stat telling; it is hashed once more.
 RACY_NS = 1_000_000_000
@@ -17,13 +17,22 @@ _MOST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Hidden:
+    """A place that could not be looked into, and how many files of it the index keeps until it can be."""
+
+    place: str
+    reason: str
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
 class SyncPlan:
     """What a sync has to do.
 
     `changed` are the files that are new or whose stat differs; reading may show that their bytes do not. `doubtful` are
     those that were read so soon after a change that their stat could not tell of another. `retried` are those that
     failed before and have not changed since. `removed` are the rows of files that are gone. `failures` are files that
-    discovery could not take.
+    discovery could not take. `hidden` are places whose files are neither found nor known to be gone.
     """
 
     changed: tuple[SourceFile, ...]
@@ -32,6 +41,7 @@ class SyncPlan:
     removed: tuple[FileRow, ...]
     unchanged: int
     failures: tuple[FileFailure, ...]
+    hidden: tuple[Hidden, ...] = ()
 
     @property
     def to_read(self) -> tuple[SourceFile, ...]:
@@ -41,12 +51,12 @@ class SyncPlan:
     @property
     def pending(self) -> int:
         """How many files differ from the index, as far as stats tell."""
-        return len(self.changed) + len(self.removed)
+        return len(self.changed) + len(self.removed) + sum(hidden.files for hidden in self.hidden)
 
     @property
     def worth_a_run(self) -> bool:
-        """Whether a sync may find something to do; files that failed before are no ground."""
-        return self.pending > 0 or bool(self.doubtful)
+        """Whether a sync may find something to do; files that failed before or are hidden are no ground."""
+        return bool(self.changed or self.removed or self.doubtful)
 
 
 def make_plan(discovery: Discovery, rows: Mapping[tuple[Source, str], FileRow]) -> SyncPlan:
@@ -63,9 +73,28 @@ def make_plan(discovery: Discovery, rows: Mapping[tuple[Source, str], FileRow]) 
         elif row.stat.ctime_ns == _UNSETTLED:
             doubtful.append(file)
     on_disk = {(file.source, file.path) for file in discovery.files}
-    removed = tuple(row for key, row in rows.items() if key not in on_disk)
+    removed, hidden = _absent([row for key, row in rows.items() if key not in on_disk], discovery.unseen)
     unchanged = len(discovery.files) - len(changed) - len(doubtful) - len(retried)
-    return SyncPlan(tuple(changed), tuple(doubtful), tuple(retried), removed, unchanged, discovery.failures)
+    return SyncPlan(tuple(changed), tuple(doubtful), tuple(retried), removed, unchanged, discovery.failures, hidden)
+
+
+def _absent(rows: Sequence[FileRow], unseen: Sequence[Unseen]) -> tuple[tuple[FileRow, ...], tuple[Hidden, ...]]:
+    """Parts the rows without a file into those whose file is gone, and the places that hide the others'."""
+    removed: list[FileRow] = []
+    counts = [0] * len(unseen)
+    for row in rows:
+        place = next((n for n, each in enumerate(unseen) if _hides(each, row)), None)
+        if place is None:
+            removed.append(row)
+        else:
+            counts[place] += 1
+    hidden = [Hidden(each.place, each.reason, count) for each, count in zip(unseen, counts, strict=True) if count]
+    return tuple(removed), tuple(hidden)
+
+
+def _hides(unseen: Unseen, row: FileRow) -> bool:
+    elsewhere = unseen.device is None or _signed(unseen.device) != row.stat.device
+    return elsewhere and unseen.would_hold(row.path)
 
 
 def differs(on_disk: FileStat, row: FileStat) -> bool:

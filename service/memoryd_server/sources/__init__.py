@@ -3,6 +3,7 @@
 from memoryd_server.sources.contained import FileTooLarge, open_for_append, read_file, stat_file
 from memoryd_server.sources.discover import Discovery, discover
 from memoryd_server.sources.roots import Location, Roots, resolve, resolve_for_append
+from memoryd_server.sources.unseen import Unseen
 from memoryd_server.sources.watch import WatchedRoot, Watcher, WatcherMode
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "FileTooLarge",
     "Location",
     "Roots",
+    "Unseen",
     "WatchedRoot",
     "Watcher",
     "WatcherMode",

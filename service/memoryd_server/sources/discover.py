@@ -13,15 +13,23 @@ from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import FileFailure, Source, SourceFile
 from memoryd_server.sources.contained import file_stat, open_directory
 from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, objection
+from memoryd_server.sources.unseen import Unseen, below
+
+_WENT_AWAY = "went away while it was looked at"
+_EMPTIED = "is empty, and its files were on another drive"
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What was found, by display path: `files` to index, `failures` that could not be, `issues` for the operator."""
+    """What was found, by display path: `files` to index, `failures` that could not be, `issues` for the operator.
+
+    A file that is not among them has been deleted, unless one of `unseen` would hold it.
+    """
 
     files: tuple[SourceFile, ...]
     failures: tuple[FileFailure, ...]
     issues: tuple[str, ...]
+    unseen: tuple[Unseen, ...] = ()
 
 
 def discover(roots: Roots) -> Discovery:
@@ -30,10 +38,13 @@ def discover(roots: Roots) -> Discovery:
     What vanishes while it looks is left out without a word.
     """
     scan = _Scan()
-    if os.path.isdir(roots.base()):  # noqa: PTH112 -- Path.is_dir raises where a parent cannot be entered
-        _scan_workspace(roots, scan)
+    workspace = _look_up(roots.base())
+    if isinstance(workspace, os.stat_result) and stat.S_ISDIR(workspace.st_mode):
+        _scan_workspace(roots, scan, workspace)
     else:
         scan.issues.append(f"workspace {roots.base()} does not exist or is not a folder")
+        if isinstance(workspace, OSError):
+            scan.hide(roots.base(), f"cannot be found: {workspace.strerror}", (*LONG_TERM_NAMES, below(MEMORY_FOLDER)))
     for extra in roots.extras():
         _scan_extra(roots, extra, scan)
     if not scan.files and not scan.failures:
@@ -49,6 +60,7 @@ class _Scan:
     failures: list[FileFailure] = field(default_factory=list)
     issues: list[str] = field(default_factory=list)
     folders: set[tuple[int, int]] = field(default_factory=set)
+    unseen: list[Unseen] = field(default_factory=list)
 
     def add(self, found: list[SourceFile]) -> None:
         # Sorted, so that of two hard links the same one wins whatever order the folder lists them in.
@@ -57,6 +69,19 @@ class _Scan:
 
     def fail(self, path: str, error: str) -> None:
         self.failures.append(FileFailure(_printable(path), Source.MEMORY, error))
+
+    def fail_unseen(self, path: str, error: str) -> None:
+        """Notes a file or folder as failed; what is below it is hidden, not gone."""
+        self.fail(path, error)
+        self.hide(path, error, (path, below(path)))
+
+    def hide(self, place: str, reason: str, prefixes: tuple[str, ...]) -> None:
+        self.unseen.append(Unseen(_printable(place), reason, prefixes))
+
+    def hide_if_empty(self, root: Unseen) -> None:
+        """Notes an empty root: it may be where a drive is mounted at other times."""
+        if not any(root.would_hold(file.path) for file in self.files.values()):
+            self.unseen.append(root)
 
     def enter(self, descriptor: int) -> bool:
         """Tells whether this folder is new; a mount of a folder into itself would otherwise never end."""
@@ -69,7 +94,7 @@ class _Scan:
     def result(self) -> Discovery:
         files = sorted(self.files.values(), key=lambda file: file.path)
         failures = sorted(set(self.failures), key=lambda failure: failure.path)
-        return Discovery(tuple(files), tuple(failures), tuple(self.issues))
+        return Discovery(tuple(files), tuple(failures), tuple(self.issues), tuple(self.unseen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +110,7 @@ class _Place:
         return _Place(path, self.root, (*self.parts, name))
 
 
-def _scan_workspace(roots: Roots, scan: _Scan) -> None:
+def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
     workspace = _Place(os.curdir, roots.base(), ())
     for name in LONG_TERM_NAMES:
         status = _status(workspace.child(name), scan)
@@ -93,14 +118,27 @@ def _scan_workspace(roots: Roots, scan: _Scan) -> None:
             _take(workspace.child(name), status, scan)
         elif status is not None:
             scan.issues.append(f"{name} is {_kind(status)}: skipped")
-    folder = workspace.child(MEMORY_FOLDER)
+    memory = _scan_memory(workspace.child(MEMORY_FOLDER), scan)
+    after = _look_up(roots.base())
+    if not isinstance(after, os.stat_result) or not os.path.samestat(before, after):
+        scan.hide(roots.base(), _WENT_AWAY, (*LONG_TERM_NAMES, below(MEMORY_FOLDER)))
+    elif not scan.files:
+        # A memory/ that is there has been judged by itself: it may be a drive of its own.
+        own = LONG_TERM_NAMES if memory else (*LONG_TERM_NAMES, below(MEMORY_FOLDER))
+        scan.unseen.append(Unseen(roots.base(), _EMPTIED, own, before.st_dev))
+
+
+def _scan_memory(folder: _Place, scan: _Scan) -> bool:
+    """Looks into memory/; tells whether anything of that name is there."""
     status = _status(folder, scan)
     if status is None:
         scan.issues.append(f"the workspace has no {MEMORY_FOLDER} folder")
-    elif stat.S_ISDIR(status.st_mode):
-        _walk(folder, scan)
+        return False
+    if stat.S_ISDIR(status.st_mode):
+        _scan_folder(folder, status, scan)
     else:
         scan.issues.append(f"{MEMORY_FOLDER} is {_kind(status)}, not a folder: skipped")
+    return True
 
 
 def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
@@ -108,14 +146,42 @@ def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
     status = _status(place, scan)
     if status is None:
         scan.issues.append(f"extra path {extra} is missing, unreadable or reached through a link")
+        _hide_missing(place, extra, scan)
     elif stat.S_ISDIR(status.st_mode):
-        _walk(place, scan)
+        _scan_folder(place, status, scan)
     elif not stat.S_ISREG(status.st_mode):
         scan.issues.append(f"extra path {extra} is {_kind(status)}: skipped")
     elif extra.endswith(SUFFIX):
         _take(place, status, scan)
     else:
         scan.issues.append(f"extra path {extra} is a file that does not end in {SUFFIX}: skipped")
+
+
+def _hide_missing(place: _Place, extra: str, scan: _Scan) -> None:
+    """Notes that the files of an extra path cannot be looked for.
+
+    An extra path that was a file is merely deleted while the folder that held it is there.
+    """
+    found = _look_up(extra, follow=False)
+    if isinstance(found, FileNotFoundError):
+        held = () if isinstance(_look_up(os.path.dirname(extra)), os.stat_result) else (place.path,)  # noqa: PTH120
+        scan.hide(extra, f"cannot be found: {found.strerror}", (*held, below(place.path)))
+
+
+def _scan_folder(folder: _Place, before: os.stat_result, scan: _Scan) -> None:
+    _walk(folder, scan)
+    after = _status(folder, scan)
+    if after is None or not os.path.samestat(before, after):
+        scan.hide(folder.path, _WENT_AWAY, (below(folder.path),))
+    else:
+        scan.hide_if_empty(Unseen(_printable(folder.path), _EMPTIED, (below(folder.path),), before.st_dev))
+
+
+def _look_up(path: str, *, follow: bool = True) -> os.stat_result | OSError:
+    try:
+        return os.stat(path, follow_symlinks=follow)  # noqa: PTH116 -- the error is an answer here
+    except OSError as error:
+        return error
 
 
 def _status(place: _Place, scan: _Scan) -> os.stat_result | None:
@@ -128,7 +194,7 @@ def _status(place: _Place, scan: _Scan) -> os.stat_result | None:
     except (FileNotFound, FileNotFoundError, PathNotAllowed):
         return None
     except OSError as error:
-        scan.fail(place.path, f"cannot be read: {error.strerror}")
+        scan.fail_unseen(place.path, f"cannot be read: {error.strerror}")
         return None
 
 
@@ -151,7 +217,7 @@ def _walk(top: _Place, scan: _Scan) -> None:
         except (FileNotFound, FileNotFoundError, PathNotAllowed):
             continue
         except OSError as error:
-            scan.fail(folder.path, f"folder cannot be read: {error.strerror}")
+            scan.fail_unseen(folder.path, f"folder cannot be read: {error.strerror}")
     scan.add(found)
 
 

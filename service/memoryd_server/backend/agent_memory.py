@@ -160,6 +160,7 @@ class AgentMemory:
         if self.config.cache_enabled:
             path = self._store.path.with_name(self._store.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
             self._cache = EmbeddingCache(path, self.config.cache_max_entries, lambda: self._clock.now_ns() // 1_000_000)
+        self._appender.recover()
 
     def _make_watcher(self, on_change: Callable[[], None]) -> Watcher:
         sync = self.config.sync
@@ -269,7 +270,14 @@ class AgentMemory:
         """The index against the disk, found out now."""
         return await self._on(
             self._threads.slow,
-            lambda: report(self._store, self._engine, self._cache, SOURCES, self._clock.now_ns()),
+            lambda: report(
+                self._store,
+                self._engine,
+                self._cache,
+                sources=SOURCES,
+                now_ns=self._clock.now_ns(),
+                append_issues=self._appender.issues(),
+            ),
         )
 
     async def files(self) -> list[ListedFile]:

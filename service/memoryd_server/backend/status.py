@@ -43,7 +43,13 @@ class IndexReport:
 
 
 def report(
-    store: IndexStore, engine: SyncEngine, cache: EmbeddingCache | None, sources: Sequence[Source], now_ns: int
+    store: IndexStore,
+    engine: SyncEngine,
+    cache: EmbeddingCache | None,
+    *,
+    sources: Sequence[Source],
+    now_ns: int,
+    append_issues: tuple[str, ...],
 ) -> IndexReport:
     """Walks the roots, reads the index and searches it once. Blocks; some 100 ms at 10,000 files.
 
@@ -63,7 +69,7 @@ def report(
         dirty=disk.plan.pending > 0,
         pending_files=disk.plan.pending,
         oldest_unindexed_age_seconds=_oldest_age(disk, now_ns),
-        issues=disk.discovery.issues,
+        issues=(*disk.discovery.issues, *append_issues),
         failed_files=failed,
         cached_embeddings=0 if cache is None else cache.count(),
         keyword_error=keyword_error(store),

@@ -1,6 +1,7 @@
 """Whole reads and writes of a file descriptor, and directories that last."""
 
 import os
+from pathlib import Path
 
 _STEP_BYTES = 1 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -11,6 +12,17 @@ def write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Makes `data` the whole content of a file that its owner alone can read, for good when `durable`."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(fd, data)
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read_range(fd: int, start: int, end: int) -> bytes:

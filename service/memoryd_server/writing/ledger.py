@@ -1,102 +1,86 @@
 """Remembers which appends were begun and which were finished, so that a retry duplicates nothing.
 
 The ledger is a file of JSON lines beside the disposable index and outlives it. A line is a whole entry; of several
-lines with one key the last one counts. An entry is on disk before a byte of its block is written.
+lines with one key the last one counts. An entry is on disk before a byte of its block is written. It holds hashes of
+texts, never a text.
 """
 
 import fcntl
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from memoryd_server.writing.entries import Entry, State, decode, encode, is_torn
 from memoryd_server.writing.faults import ledger_errors
-from memoryd_server.writing.files import read_range, sync_folders, write_all
+from memoryd_server.writing.files import read_range, sync_folders, write_all, write_whole
 
 COMPACT_ABOVE_BYTES = 1 << 20
-"""Size below which the ledger is never rewritten."""
+"""Size below which the ledger is never rewritten for its length."""
 
 KEPT_KEYS = 10_000
-"""Finished keys that a rewrite keeps, newest first. Older ones are no longer protected."""
+"""Finished keys that a rewrite for length keeps, newest first. Older ones are no longer protected."""
 
 # A rewrite must shed at least one line in so many, or a full ledger would be rewritten at each append.
 _WORTHWHILE = 4
 
 
-class State(StrEnum):
-    """How far an append came."""
+class Ledger:
+    """The ledger of one agent. Its methods need the lock that `locked` holds.
 
-    PENDING = "pending"
-    DONE = "done"
-    VOID = "void"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One append: where its block of `length` bytes stands, or was to stand, and what it was asked to be.
-
-    `start_line` and `end_line` are the lines of its content. A void entry never reached the file.
+    `trouble` says what was wrong with the file and what became of it, since this object was made; "" when nothing was.
     """
 
-    key: str
-    path: str
-    offset: int
-    length: int
-    block_sha256: str
-    request_sha256: str
-    start_line: int
-    end_line: int
-    state: State = State.PENDING
-
-
-class Ledger:
-    """The ledger of one agent. Its methods need the lock that `locked` holds."""
-
     def __init__(self, path: str) -> None:
+        self.trouble = ""
         self._path = Path(path)
         self._entries: dict[str, Entry] = {}
         self._file: tuple[int, int] | None = None
         self._position = 0
         self._lines = 0
-        self._torn = False
         self._fd = -1
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the ledger against every other process, with its entries read."""
+        """Holds the ledger against every other process, with its entries read and what a crash left of it repaired.
+
+        Raises:
+            DiskFull: there is no space for it.
+            IndexUnavailable: it cannot be used for any other reason.
+        """
         with ledger_errors(str(self._path)):
             self._fd = self._open()
         try:
-            with ledger_errors(str(self._path)):
-                self._refresh()
             yield
             self._compact_if_worthwhile()
         finally:
             os.close(self._fd)
             self._fd = -1
 
+    def exists(self) -> bool:
+        """Whether there is a ledger yet. The one method that needs no lock."""
+        return self._path.exists()
+
     def get(self, key: str) -> Entry | None:
         """Returns the entry of a key, if there is one."""
         return self._entries.get(key)
 
+    def unfinished(self) -> list[Entry]:
+        """Returns the appends that were begun and, as far as is known, not finished."""
+        return [e for e in self._entries.values() if e.state is State.PENDING]
+
     def pending(self, path: str) -> list[Entry]:
-        """Returns the appends to a file that were begun and, as far as is known, not finished."""
-        return [e for e in self._entries.values() if e.state is State.PENDING and e.path == path]
+        """Returns the unfinished appends to a file."""
+        return [e for e in self.unfinished() if e.path == path]
 
     def put(self, entry: Entry, *, durable: bool = False) -> None:
         """Writes an entry; when `durable`, returns only once it survives a power cut."""
-        line = _encode(entry)
-        # A line torn by a crash becomes a line of its own, which reading passes over.
-        data = b"\n" + line if self._torn else line
         with ledger_errors(str(self._path)):
-            self._append(data)
+            self._append(encode(entry))
             if durable:
                 os.fsync(self._fd)
-        self._torn = False
         self._position = os.fstat(self._fd).st_size
         self._remember(entry)
 
@@ -110,7 +94,7 @@ class Ledger:
         try:
             write_all(self._fd, data)
         except OSError:
-            # What stays of the line is torn, and passed over like any other.
+            # What stays of the line is torn, and cut off by whoever reads it next.
             with suppress(OSError):
                 os.ftruncate(self._fd, self._position)
             raise
@@ -124,12 +108,12 @@ class Ledger:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 if created:
                     sync_folders(str(self._path.parent))
-                if self._is_current(fd):
+                if self._is_current(fd) and self._read(fd):
                     return fd
             except BaseException:
                 os.close(fd)
                 raise
-            # Another process rewrote the ledger while we waited: what we have locked is the old file.
+            # The ledger was rewritten, by another process while we waited or by us: what is locked is the old file.
             os.close(fd)
 
     def _is_current(self, fd: int) -> bool:
@@ -138,23 +122,63 @@ class Ledger:
         except FileNotFoundError:
             return False
 
-    def _refresh(self) -> None:
-        stat = os.fstat(self._fd)
-        if self._file != (stat.st_dev, stat.st_ino) or stat.st_size < self._position:
-            self._entries, self._position, self._lines = {}, 0, 0
-            self._file = (stat.st_dev, stat.st_ino)
-        data = read_range(self._fd, self._position, stat.st_size)
-        for line in data[: data.rfind(b"\n") + 1].splitlines():
-            entry = _decode(line)
+    def _read(self, fd: int) -> bool:
+        """Brings the entries in line with the file; false when the file had to be replaced by a repaired one."""
+        stat = os.fstat(fd)
+        identity = (stat.st_dev, stat.st_ino)
+        known = self._entries
+        # Another process that rewrites the ledger leaves another file, and never an empty one.
+        lost = bool(known) and (stat.st_size == 0 or (identity == self._file and stat.st_size < self._position))
+        unreadable = 0
+        if identity == self._file and not lost:
+            unreadable = self._read_on(fd, stat.st_size)
+        if identity != self._file or lost or unreadable:
+            self._entries, self._position, self._lines, self._file = {}, 0, 0, identity
+            self._beside(".new").unlink(missing_ok=True)
+            unreadable = self._read_on(fd, stat.st_size)
+        if not (lost or unreadable):
+            return True
+        # Too far on purpose: if the repair fails, the next look finds the file too short and tries again.
+        self._position = stat.st_size + 1
+        self._repair(known if lost else {}, unreadable)
+        return False
+
+    def _read_on(self, fd: int, size: int) -> int:
+        """Reads the lines that are new, cuts a torn last one off, and returns how many could not be read."""
+        data = read_range(fd, self._position, size)
+        end = data.rfind(b"\n") + 1
+        entries = [decode(line) for line in data[:end].splitlines()]
+        for entry in entries:
             if entry is not None:
                 self._remember(entry)
-        self._position = stat.st_size
-        self._torn = read_range(self._fd, max(0, stat.st_size - 1), stat.st_size) not in {b"", b"\n"}
+        self._position += end
+        unreadable = entries.count(None)
+        if end == len(data):
+            return unreadable
+        if not is_torn(data[end:]):
+            return unreadable + 1
+        os.ftruncate(fd, self._position)
+        return unreadable
 
     def _remember(self, entry: Entry) -> None:
         self._lines += 1
         self._entries.pop(entry.key, None)
         self._entries[entry.key] = entry
+
+    def _repair(self, known: dict[str, Entry], unreadable: int) -> None:
+        """Replaces a ledger that lost lines by one of all that is known."""
+        self._entries = {**known, **self._entries}
+        if unreadable:
+            aside = self._beside(".damaged")
+            write_whole(aside, self._path.read_bytes())
+            self.trouble = (
+                f"the append ledger {self._path} was damaged: {unreadable} of its lines could not be read. It was set "
+                f"aside as {aside.name} and goes on with {len(self._entries)} keys; a retry of an append that only "
+                "the lost lines told of would be written a second time"
+            )
+        else:
+            self.trouble = f"the append ledger {self._path} was emptied or removed, and written anew from memory"
+        self._rewrite(self._entries.values())
 
     def _compact_if_worthwhile(self) -> None:
         shed = self._lines - min(len(self._entries), KEPT_KEYS)
@@ -166,26 +190,13 @@ class Ledger:
     def _compact(self) -> None:
         finished = [e for e in self._entries.values() if e.state is not State.PENDING]
         dropped = {e.key for e in islice(finished, max(0, len(finished) - KEPT_KEYS))}
-        kept = [e for e in self._entries.values() if e.key not in dropped]
-        beside = self._path.with_name(self._path.name + ".new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(beside, flags, 0o600)
-        try:
-            write_all(fd, b"".join(map(_encode, kept)))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        self._rewrite(e for e in self._entries.values() if e.key not in dropped)
+
+    def _rewrite(self, entries: Iterable[Entry]) -> None:
+        beside = self._beside(".new")
+        write_whole(beside, b"".join(map(encode, entries)))
         beside.replace(self._path)
         sync_folders(str(self._path.parent))
 
-
-def _encode(entry: Entry) -> bytes:
-    return json.dumps(asdict(entry), separators=(",", ":")).encode() + b"\n"
-
-
-def _decode(line: bytes) -> Entry | None:
-    try:
-        fields = json.loads(line)
-        return Entry(**{**fields, "state": State(fields["state"])})
-    except (ValueError, TypeError, KeyError):
-        return None
+    def _beside(self, suffix: str) -> Path:
+        return self._path.with_name(self._path.name + suffix)

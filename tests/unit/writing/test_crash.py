@@ -27,7 +27,8 @@ def test_a_retry_after_a_crash_makes_exactly_one_entry(desk, step, before):
     lead = b"\n" if before == b"no newline" else b""
     assert desk.file(LOG).read_bytes() == before + lead + TEXT.encode() + b"\n"
     assert b"\n".join(desk.lines(LOG, answer)) == TEXT.encode()
-    assert answer.already_appended == (step == "written")
+    # What a crash cut short is completed before anything else.
+    assert answer.already_appended == (step != "ledger")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -64,6 +65,55 @@ def test_an_editors_bytes_after_a_torn_block_are_kept(desk):
     torn = desk.file(LOG).read_bytes()
     desk.appender().append(TEXT, path=LOG, idempotency_key="k")
     assert desk.file(LOG).read_bytes() == torn + TEXT.encode() + b"\n"
+
+
+def lose_the_draft(desk):
+    """As a power cut may: what is left of the block is in the file alone."""
+    desk.ledger.with_name(desk.ledger.name + ".block").write_bytes(b"")
+
+
+def test_a_fragment_that_only_its_sender_can_complete_is_told_of_until_then(desk):
+    crash(desk, "middle", b"earlier\n")
+    lose_the_draft(desk)
+    torn = desk.file(LOG).read_bytes()
+    appender = desk.appender()
+    appender.recover()
+    assert desk.file(LOG).read_bytes() == torn
+    (issue,) = appender.issues()
+    assert f"{LOG}, line 2" in issue
+    appender.append(TEXT, path=LOG, idempotency_key="k")
+    assert desk.file(LOG).read_text() == f"earlier\n{TEXT}\n"
+    assert appender.issues() == ()
+
+
+def test_a_fragment_stays_where_something_else_was_appended_first_and_is_still_told_of(desk):
+    crash(desk, "middle", b"earlier\n")
+    lose_the_draft(desk)
+    torn = desk.file(LOG).read_text()
+    appender = desk.appender()
+    appender.append("between", path=LOG)
+    appender.append(TEXT, path=LOG, idempotency_key="k")
+    assert desk.file(LOG).read_text() == f"{torn}\nbetween\n{TEXT}\n"
+    assert len(appender.issues()) == 1
+
+
+def test_a_recovery_makes_no_file_and_no_ledger(desk):
+    desk.appender().recover()
+    assert not desk.ledger.exists()
+    crash(desk, "written", b"earlier\n")
+    desk.file(LOG).unlink()
+    desk.appender().recover()
+    assert not desk.file(LOG).exists()
+    assert [file.name for file in desk.ledger.parent.iterdir()] == [desk.ledger.name]
+
+
+def test_a_workspace_that_is_away_does_not_stop_the_recovery(desk):
+    crash(desk, "middle", b"earlier\n")
+    away = desk.workspace.rename(desk.workspace.with_name("away"))
+    desk.appender().recover()
+    away.rename(desk.workspace)
+    desk.appender().append(TEXT, path=LOG, idempotency_key="k")
+    assert desk.file(LOG).read_text() == f"earlier\n{TEXT}\n"
 
 
 def test_a_file_removed_after_the_crash_is_begun_anew(desk):

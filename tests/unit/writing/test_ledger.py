@@ -1,9 +1,12 @@
+import errno
 import json
 
 import pytest
 
+from memoryd_server.errors import IndexUnavailable
 from memoryd_server.writing import ledger as module
-from memoryd_server.writing.ledger import Entry, Ledger, State
+from memoryd_server.writing.entries import Entry, State, encode
+from memoryd_server.writing.ledger import Ledger
 
 LOG = "memory/2026-02-08.md"
 
@@ -57,9 +60,9 @@ def test_nobody_else_can_read_the_ledger(ledger, path):
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("torn", [b'{"key":"x","pa', b"\xff\xfe", b"{}"])
+@pytest.mark.parametrize("torn", [b"{", b'{"key":"x","pa', b"\0" * 500, b'{"key":"x","pa\0\0'])
 @pytest.mark.parametrize("fresh", [True, False])
-def test_a_torn_last_line_is_passed_over_and_repaired(ledger, path, torn, fresh):
+def test_a_torn_last_line_is_cut_off(ledger, path, torn, fresh):
     put(ledger, entry("a"))
     with path.open("ab") as file:
         file.write(torn)
@@ -68,24 +71,121 @@ def test_a_torn_last_line_is_passed_over_and_repaired(ledger, path, torn, fresh)
     with ledger.locked():
         assert ledger.get("x") is None
     put(ledger, entry("b"))
-    assert path.read_bytes().split(b"\n")[1] == torn
-    other = Ledger(str(path))
-    with other.locked():
-        assert (other.get("a"), other.get("b")) == (entry("a"), entry("b"))
+    assert path.read_bytes() == encode(entry("a")) + encode(entry("b"))
+    assert ledger.trouble == ""
 
 
 def test_two_processes_agree_on_who_repairs(ledger, path):
     put(ledger, entry("a"))
-    with path.open("ab") as file:
-        file.write(b"torn")
     other = Ledger(str(path))
-    with ledger.locked():
-        pass
-    put(other, entry("b"))
-    put(ledger, entry("c"))
-    assert [line for line in path.read_bytes().split(b"\n") if not line] == [b""]
+    for torn in (b'{"key":"torn', b'{"k'):
+        with path.open("ab") as file:
+            file.write(torn)
+        with ledger.locked():
+            pass
+        put(other, entry("b"))
+        put(ledger, entry("c"))
+        with other.locked():
+            assert other.get("c") == entry("c")
+    assert path.read_bytes() == b"".join(encode(entry(key)) for key in "abcbc")
+
+
+def flip(data, place):
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+# A bit in a number, in a key and in a brace; lines of other kinds; no line at all.
+DAMAGES = {
+    "a number": lambda data: data.replace(b'"offset":0', b'"offset":8', 1),
+    "a key": lambda data: data.replace(b'"key":"a"', b'"key":"e"', 1),
+    "a brace": lambda data: flip(data, 0),
+    "a zeroed page": lambda data: b"\0" * 200 + data[200:],
+    "another program's line": lambda data: b"[1, 2]\nnull\n7\n" + data[data.index(b"\n") + 1 :],
+    "not text": lambda data: b"\xff\xfe\r\n" + data[data.index(b"\n") + 1 :],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damage_is_told_of_and_the_readable_keys_go_on(path, damage):
+    put(Ledger(str(path)), entry("a"), entry("b"), entry("c", State.PENDING))
+    damaged = damage(path.read_bytes())
+    path.write_bytes(damaged)
+    ledger = Ledger(str(path))
+    put(ledger, entry("d"))
+    assert "damaged" in ledger.trouble
+    other = Ledger(str(path))
     with other.locked():
-        assert other.get("c") == entry("c")
+        assert [other.get(key) for key in "bcd"] == [entry("b"), entry("c", State.PENDING), entry("d")]
+        assert other.get("a") is None
+    aside = path.with_name("main.appends.damaged")
+    assert aside.read_bytes() == damaged
+    assert aside.stat().st_mode & 0o777 == 0o600
+    assert Ledger(str(path)).trouble == ""
+
+
+def test_garbage_without_a_line_is_set_aside_whole(path):
+    path.parent.mkdir()
+    path.write_bytes(b"\x7fELF" + bytes(range(11, 256)) * 40)
+    ledger = Ledger(str(path))
+    put(ledger, entry("a"))
+    assert path.read_bytes() == encode(entry("a"))
+    assert len(path.with_name("main.appends.damaged").read_bytes()) == 4 + 245 * 40
+    assert "1 of its lines" in ledger.trouble
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b""), lambda path: path.unlink()])
+def test_a_ledger_lost_while_the_daemon_runs_is_written_anew_from_memory(ledger, path, harm):
+    put(ledger, entry("a"), entry("b", State.PENDING))
+    harm(path)
+    put(ledger, entry("c"))
+    other = Ledger(str(path))
+    with other.locked():
+        assert [other.get(key) for key in "abc"] == [entry("a"), entry("b", State.PENDING), entry("c")]
+    assert "emptied or removed" in ledger.trouble
+
+
+def test_a_ledger_cut_in_the_middle_while_the_daemon_runs_loses_nothing(ledger, path):
+    put(ledger, *(entry(key) for key in "abcdef"))
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    put(ledger, entry("g"))
+    other = Ledger(str(path))
+    with other.locked():
+        assert [key for key in "abcdefg" if other.get(key) == entry(key)] == list("abcdefg")
+
+
+def test_a_repair_that_fails_is_tried_again(ledger, path, monkeypatch):
+    put(ledger, entry("a"))
+    path.write_bytes(b"garbage\n" + path.read_bytes())
+    fresh = Ledger(str(path))
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "write_whole", fail)
+        for _ in range(2):
+            with pytest.raises(IndexUnavailable), fresh.locked():
+                pass
+    put(fresh, entry("b"))
+    assert path.read_bytes() == encode(entry("a")) + encode(entry("b"))
+
+
+def fail(*_arguments, **_named):
+    raise OSError(errno.EIO, "input/output error")
+
+
+def test_lines_without_a_checksum_are_read(ledger, path):
+    path.parent.mkdir()
+    fields = json.loads(encode(entry("old")))
+    del fields["check"]
+    path.write_text(json.dumps(fields) + "\n")
+    with ledger.locked():
+        assert ledger.get("old") == entry("old")
+    assert ledger.trouble == ""
+
+
+def test_a_rewrite_cut_short_leaves_no_file_behind(ledger, path):
+    put(ledger, entry("a"))
+    path.with_name("main.appends.new").write_bytes(b"half of a rewri")
+    put(Ledger(str(path)), entry("b"))
+    assert [file.name for file in path.parent.iterdir()] == ["main.appends"]
 
 
 def fill(path, count, *, states=("pending", "done"), first=0):

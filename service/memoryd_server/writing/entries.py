@@ -1,0 +1,67 @@
+"""The lines of the append ledger: one entry each, with a checksum. Pure."""
+
+import json
+import zlib
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+_OPENING = b'{"key":"'
+
+
+class State(StrEnum):
+    """How far an append came."""
+
+    PENDING = "pending"
+    DONE = "done"
+    VOID = "void"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One append: where its block of `length` bytes stands, or was to stand, and what it was asked to be.
+
+    `start_line` and `end_line` are the lines of its content. A void entry never reached the file.
+    """
+
+    key: str
+    path: str
+    offset: int
+    length: int
+    block_sha256: str
+    request_sha256: str
+    start_line: int
+    end_line: int
+    state: State = State.PENDING
+
+
+def encode(entry: Entry) -> bytes:
+    """Returns the line of an entry, with its newline."""
+    fields = asdict(entry)
+    return _json({**fields, "check": _checksum(fields)}) + b"\n"
+
+
+def decode(line: bytes) -> Entry | None:
+    """Returns the entry of a line, None when the line is not one that `encode` made."""
+    try:
+        fields = json.loads(line)
+        # Ledgers of the first builds have no checksums.
+        if fields.pop("check", None) not in {None, _checksum(fields)}:
+            return None
+        return Entry(**{**fields, "state": State(fields["state"])})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def is_torn(tail: bytes) -> bool:
+    """Whether bytes without a newline at a ledger's end are what a crash leaves of a line."""
+    # A power cut can leave NULs where a file had grown and its bytes had not arrived.
+    kept = tail.rstrip(b"\0")
+    return kept.startswith(_OPENING[: len(kept)])
+
+
+def _checksum(fields: dict[str, object]) -> int:
+    return zlib.crc32(_json(fields))
+
+
+def _json(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()

@@ -30,7 +30,7 @@ from memoryd_server.index.plan import stored
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncMode, SyncOutcome
 from memoryd_server.index.rows import ChunkRow, IndexCounts
-from memoryd_server.index.schema import BuildIdentity
+from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.model import Degradation, DegradationKind, Source
@@ -290,7 +290,8 @@ class AgentMemory:
 
     def degradations(self) -> tuple[Degradation, ...]:
         """Every way in which this memory is less than what was configured."""
-        found = [*self.config.impairments, *self._store.impairments, *self.vectors.degradations()]
+        found = [*self.config.impairments, *self._store.impairments, *self._build_mismatch()]
+        found += self.vectors.degradations()
         error = self.coordinator.last_error
         if error is not None:
             found.append(
@@ -303,6 +304,24 @@ class AgentMemory:
             for root in impaired
         ]
         return tuple(found)
+
+    def _build_mismatch(self) -> list[Degradation]:
+        differences = self._store.build_differences
+        if not differences:
+            return []
+        told = "; ".join(f"{field} was {old}, is {new}" for field, old, new in differences)
+        then = self._engine.rebuild_waits or "a sync rebuilds it"
+        reason = f"the index was built with other settings ({told}): {then}"
+        return [Degradation(DegradationKind.IDENTITY_MISMATCH, "chunks of the settings", "the older chunks", reason)]
+
+    def mismatches(self) -> tuple[Difference, ...]:
+        """(field, the index's value, the wanted value) of each thing that the index was built with otherwise."""
+        return (*self._store.build_differences, *self.vectors.mismatches())
+
+    @property
+    def built_with(self) -> BuildIdentity | None:
+        """How the index was chunked; None where it does not say."""
+        return self._store.built_with
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched."""

@@ -142,7 +142,10 @@ class Embedder:
         return stored is not None and not stored.differences(self.identity)
 
     def _refusal(self, writer: IndexWriter) -> str:
-        tokens = self.price_of_index(writer.vectors).tokens
+        return self.refusal(self.price_of_index(writer.vectors).tokens)
+
+    def refusal(self, tokens: int) -> str:
+        """Why so many tokens are not sent unless Sync(FULL) asks for it; empty when they may be."""
         if not self._guard.refuses(tokens):
             return ""
         return (

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Self
 
 import apsw
 
@@ -47,6 +48,12 @@ _TABLES = (
 )
 
 
+# A field, its value in the index, and the wanted one.
+Difference = tuple[str, str, str]
+
+_MIXED_CHUNKING = "mixed_chunking"
+
+
 @dataclass(frozen=True, slots=True)
 class BuildIdentity:
     """What the rows of an index were built with; a difference asks for a rebuild.
@@ -61,6 +68,19 @@ class BuildIdentity:
     def to_json(self) -> str:
         """One line that equals another exactly when the identities do."""
         return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self | None:
+        """What `to_json` wrote; None for anything else."""
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError):
+            return None
+
+    def differences(self, other: Self) -> tuple[Difference, ...]:
+        """(field, this value, the other's) of each field that differs."""
+        mine, theirs = asdict(self), asdict(other)
+        return tuple((name, str(mine[name]), str(theirs[name])) for name in mine if mine[name] != theirs[name])
 
 
 def create(connection: apsw.Connection, identity: BuildIdentity, revision: int) -> None:
@@ -82,6 +102,23 @@ def get_meta(connection: apsw.Connection, key: str) -> str | int | None:
 def set_meta(connection: apsw.Connection, key: str, value: str | int) -> None:
     """Sets a value of the meta table."""
     connection.execute("INSERT OR REPLACE INTO meta(key, value) VALUES(?, ?)", (key, value))
+
+
+def note_chunking(connection: apsw.Connection, identity: BuildIdentity) -> None:
+    """Remembers, within the caller's transaction that writes files chunked so, that others were chunked otherwise."""
+    if get_meta(connection, "identity") != identity.to_json():
+        set_meta(connection, _MIXED_CHUNKING, 1)
+
+
+def build_differences(connection: apsw.Connection, wanted: BuildIdentity) -> tuple[Difference, ...]:
+    """In what the build of an index differs from the wanted one; empty when nothing does."""
+    stored = BuildIdentity.from_json(str(get_meta(connection, "identity")))
+    if stored is None:
+        return (("build", "unknown", wanted.to_json()),)
+    found = stored.differences(wanted)
+    if not found and get_meta(connection, _MIXED_CHUNKING):
+        return (("chunking", "mixed", "uniform"),)
+    return found
 
 
 def raise_revision(connection: apsw.Connection) -> int:

@@ -14,7 +14,7 @@ from memoryd_server.index.connection import APPLICATION_ID, open_reader, open_wr
 from memoryd_server.index.lock import IndexLock
 from memoryd_server.index.reader import IndexReader, LastCounts, reading
 from memoryd_server.index.readers import ReaderPool
-from memoryd_server.index.schema import BuildIdentity
+from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.vector_rows import VectorChanges
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Degradation, DegradationKind
@@ -43,7 +43,8 @@ class IndexStore:
         self._last_counts = LastCounts()
         self._changes = changes
         self.path = path
-        self.needs_rebuild = False
+        self.built_with: BuildIdentity | None = None
+        self.build_differences: tuple[Difference, ...] = ()
         self.keyword_outdated = False
         self.impairments: tuple[Degradation, ...] = ()
 
@@ -114,7 +115,8 @@ class IndexStore:
                 "upgrade memoryd, or remove the file to have it rebuilt from the Markdown"
             )
         self.keyword_outdated = refresh.keyword_outdated(connection)
-        self.needs_rebuild = schema.get_meta(connection, "identity") != self._identity.to_json()
+        self.built_with = BuildIdentity.from_json(str(schema.get_meta(connection, "identity")))
+        self.build_differences = schema.build_differences(connection, self._identity)
 
     def _quarantine(self, error: Exception) -> None:
         aside = swap.set_aside(self.path, time.time())
@@ -137,9 +139,14 @@ class IndexStore:
             self._connection = None
 
     @property
+    def needs_rebuild(self) -> bool:
+        """Whether the index was built with another identity, at least in part."""
+        return bool(self.build_differences)
+
+    @property
     def writer(self) -> IndexWriter:
         """The rows of the index, for the writer thread."""
-        return IndexWriter(_opened(self._connection), self._changes)
+        return IndexWriter(_opened(self._connection), self._identity, self._changes)
 
     @contextmanager
     def read(self, deadline: float | None = None) -> Iterator[IndexReader]:
@@ -183,7 +190,7 @@ class IndexStore:
         try:
             with transaction(connection):
                 schema.create(connection, self._identity, revision=self.writer.revision())
-            yield IndexWriter(connection)
+            yield IndexWriter(connection, self._identity)
             _raise_revision_past(connection, self.writer.revision())
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except BaseException:

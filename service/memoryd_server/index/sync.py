@@ -5,7 +5,7 @@ the plan out, whole files a transaction. A rebuild does the same into an empty f
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from memoryd_server.index.apply import Application
@@ -13,11 +13,12 @@ from memoryd_server.index.connection import translated
 from memoryd_server.index.embedding import Embedder, Price
 from memoryd_server.index.plan import SyncPlan, make_plan
 from memoryd_server.index.prepare import FilePreparer
+from memoryd_server.index.pricing import RebuildGate, price_files
 from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.rows import FileRow
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.writer import IndexWriter
-from memoryd_server.model import Chunk, Source
+from memoryd_server.model import Source
 from memoryd_server.sources import Discovery, Roots, discover
 
 
@@ -60,9 +61,13 @@ class SyncEngine:
         self._preparer = preparer
         self._files_per_transaction = files_per_transaction
         self._clock = clock
+        self._gate = RebuildGate(store, roots, preparer, embedder, clock.monotonic)
 
     def run(self, mode: SyncMode, observer: SyncObserver, should_stop: Callable[[], bool]) -> SyncOutcome:
         """Makes the index match the files; rebuilds it when asked to, or when it was built with another identity.
+
+        A rebuild for another identity that would cost more than was agreed to waits for a FULL run; until then the old
+        index is kept up to date.
 
         Raises:
             SyncCancelled: `should_stop` said so at a file boundary.
@@ -71,8 +76,9 @@ class SyncEngine:
         """
         observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
         with translated():
-            if mode is SyncMode.FULL or self._store.needs_rebuild:
+            if mode is SyncMode.FULL or (self._store.needs_rebuild and not self._gate.holds_back(should_stop)):
                 outcome = self._rebuild(observer, should_stop, confirmed=mode is SyncMode.FULL)
+                self._gate.open()
             else:
                 self._refresh_keyword(observer, should_stop)
                 outcome = self._apply(self._store.writer, observer, should_stop)
@@ -139,7 +145,12 @@ class SyncEngine:
     @property
     def rebuild_due(self) -> bool:
         """Whether the next run rebuilds, because the index was built with another identity."""
-        return self._store.needs_rebuild
+        return self._store.needs_rebuild and not self._gate.reason
+
+    @property
+    def rebuild_waits(self) -> str:
+        """Why a rebuild that is due waits for a FULL run, with its price; empty when none does."""
+        return self._gate.reason
 
     def compare(self) -> DiskState:
         """What differs between disk and index now."""
@@ -149,25 +160,19 @@ class SyncEngine:
         return DiskState(discovery, rows, make_plan(discovery, rows))
 
     def estimate(self, mode: SyncMode) -> SyncEstimate:
-        """What a run would do, from reading the files it would read. Writes nothing."""
+        """What a run would do, from reading the files it would read; a rebuild that waits is priced. Writes nothing."""
         state = self.compare()
         full = mode is SyncMode.FULL or self._store.needs_rebuild
         files = state.discovery.files if full else state.plan.to_read
-        known = {} if full else state.rows
-        read = (self._preparer.chunks_of(file, known.get((file.source, file.path))) for file in files)
-        made = [chunks for chunks in read if chunks is not None]
-        price = self._price(made, in_index=not full)
-        count = sum(map(len, made))
-        return SyncEstimate(len(made), len(state.plan.removed), count, price.chunks, price.tokens)
+        made = price_files(self._preparer, self._embedder, files, {} if full else state.rows)
+        price = made.price if full else made.price + self._price_of_index()
+        return SyncEstimate(made.files, len(state.plan.removed), made.chunks, price.chunks, price.tokens)
 
-    def _price(self, made: Sequence[Sequence[Chunk]], *, in_index: bool) -> Price:
+    def _price_of_index(self) -> Price:
         if self._embedder is None:
             return Price()
-        price = sum((self._embedder.price(chunks) for chunks in made if chunks), Price())
-        if in_index:
-            with self._store.read() as reader:
-                price += self._embedder.price_of_index(reader.vectors)
-        return price
+        with self._store.read() as reader:
+            return self._embedder.price_of_index(reader.vectors)
 
 
 class _Beside:

@@ -10,6 +10,7 @@ from memoryd_server.index.connection import scalar, transaction
 from memoryd_server.index.plan import stored
 from memoryd_server.index.purge import note_deleted_words
 from memoryd_server.index.rows import FileRow, PreparedFile
+from memoryd_server.index.schema import BuildIdentity
 from memoryd_server.index.vector_rows import VectorChanges, VectorRows
 from memoryd_server.model import FileStat, Source
 
@@ -19,11 +20,18 @@ _FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device,
 class IndexWriter:
     """The rows of one index file, changed whole files at a time.
 
-    `changes` hears of the chunks that go; it is None for a file that nobody reads yet.
+    `identity` is what the files that it is given are chunked with; None for one that writes no files. `changes` hears
+    of the chunks that go; it is None for a file that nobody reads yet.
     """
 
-    def __init__(self, connection: apsw.Connection, changes: VectorChanges | None = None) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        identity: BuildIdentity | None = None,
+        changes: VectorChanges | None = None,
+    ) -> None:
         self._connection = connection
+        self._identity = identity
         self._changes = changes
         self._gone: list[int] = []
 
@@ -50,6 +58,8 @@ class IndexWriter:
         """Replaces and removes whole files in one transaction; returns the new revision."""
         self._gone = []
         with transaction(self._connection):
+            if files and self._identity is not None:
+                schema.note_chunking(self._connection, self._identity)
             for row in removed:
                 self._remove(row.id)
             for file in files:

@@ -41,6 +41,7 @@ def vector_status(memory: AgentMemory) -> memory_pb2.VectorStatus:
 def identity(memory: AgentMemory) -> memory_pb2.Identity | None:
     """What the index's vectors were built with; None when there are none."""
     stored: VectorIdentity | None = memory.vectors.state.stored
+    build = memory.built_with
     if stored is None:
         return None
     return memory_pb2.Identity(
@@ -48,8 +49,8 @@ def identity(memory: AgentMemory) -> memory_pb2.Identity | None:
         model=stored.model,
         endpoint=stored.endpoint,
         dimensions=stored.dimensions,
-        chunk_tokens=memory.config.chunk_tokens,
-        chunk_overlap=memory.config.chunk_overlap,
+        chunk_tokens=build.chunk_tokens if build is not None else 0,
+        chunk_overlap=build.chunk_overlap if build is not None else 0,
         query_prefix=stored.query_prefix,
         document_prefix=stored.document_prefix,
     )
@@ -59,5 +60,5 @@ def identity_mismatches(memory: AgentMemory) -> list[memory_pb2.IdentityMismatch
     """How that differs from the settings."""
     return [
         memory_pb2.IdentityMismatch(field=field, index_value=old, wanted_value=new)
-        for field, old, new in memory.vectors.mismatches()
+        for field, old, new in memory.mismatches()
     ]

@@ -5,87 +5,12 @@ import hashlib
 import numpy as np
 import pytest
 
-from desk import ANALYZER, IDENTITY, OTHER_IDENTITY, Desk, Notes
+from desk import OTHER_IDENTITY, Notes
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.index.embedding import CHUNKS_A_BATCH, CostGuard, Embedder
-from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.prepare import FilePreparer
+from memoryd_server.index.embedding import CHUNKS_A_BATCH, CostGuard
 from memoryd_server.index.progress import SyncMode, SyncPhase
-from memoryd_server.index.store import IndexStore
-from memoryd_server.index.sync import Clock, SyncEngine
-from memoryd_server.index.vectors import VectorLeg
+from shelf import Shelf, new_leg
 from word_provider import WordProvider, word_vector
-
-FREE = CostGuard(0, remote=True)
-
-
-def new_leg():
-    return VectorLeg(sqlite_vec=False, extension_path=None, memory_budget_bytes=1 << 30)
-
-
-class Shelf:
-    """A desk whose syncs embed, with a vector leg that hears of every change."""
-
-    def __init__(self, folder):
-        self.desk = Desk(folder)
-        self.leg = new_leg()
-        self.cache = None
-        self.provider = WordProvider()
-        self.open(IDENTITY)
-
-    def open(self, identity):
-        self.desk.close()
-        self.desk.store = IndexStore(self.desk.path, identity, self.leg)
-        self.desk.store.open()
-        self.cache = self.cache or EmbeddingCache(self.desk.path.with_name("c.sqlite"), 10_000, lambda: 1)
-        self.use(self.provider)
-
-    def use(self, provider, guard=FREE):
-        self.provider = provider
-        self.embedder = Embedder(provider, lambda: self.cache, guard)
-        with self.desk.store.read() as reader:
-            self.embedder.look(reader.vectors)
-
-    def close(self):
-        if self.cache is not None:
-            self.cache.close()
-        self.desk.close()
-
-    def write(self, **texts):
-        for name, text in texts.items():
-            self.desk.write(f"memory/{name}.md", text)
-
-    def remove(self, name):
-        (self.desk.workspace / "memory" / f"{name}.md").unlink()
-
-    def engine(self):
-        preparer = FilePreparer(ANALYZER, self.desk.store._identity, 1 << 20, Clock().now_ns)
-        return SyncEngine(
-            self.desk.store, self.desk.roots, preparer, files_per_transaction=100, clock=Clock(), embedder=self.embedder
-        )
-
-    def sync(self, mode=SyncMode.INCREMENTAL, notes=None, should_stop=lambda: False):
-        return self.engine().run(mode, notes or Notes(), should_stop)
-
-    def vectors(self):
-        """The text of each chunk that has a vector, with its vector."""
-        with self.desk.store.read() as reader:
-            rows = reader._connection.execute(
-                "SELECT text, embedding FROM vectors JOIN chunks ON chunks.id = chunk_id"
-            ).fetchall()
-            count = reader._connection.execute("SELECT count(*) FROM vectors").fetchone()[0]
-        assert count == len(rows), "a vector without a chunk"
-        return {text: np.frombuffer(blob, "<f4") for text, blob in rows}
-
-    def nearest(self, text, leg=None, limit=1_000):
-        with self.desk.store.read() as reader:
-            hits = (leg or self.leg).search(reader, word_vector(text, self.provider.spec.dimensions), limit)
-            rows = reader.chunks([hit.chunk_id for hit in hits])
-        return [(rows[hit.chunk_id].path, round(hit.cosine, 5)) for hit in hits]
-
-    def missing(self):
-        with self.desk.store.read() as reader:
-            return reader.vectors.count_missing()
 
 
 @pytest.fixture
@@ -290,18 +215,6 @@ def test_a_refused_change_of_identity_leaves_the_old_vectors(shelf):
     assert "confirmAboveTokens" in outcome.embedding_reason
     assert len(shelf.vectors()) == 1
     assert shelf.embedder.state.stored.model == "words"
-
-
-def test_a_refused_rebuild_for_other_chunking_says_that_nothing_has_a_vector(shelf):
-    shelf.write(a="\n\n".join(f"heron {number} " * 20 for number in range(20)))
-    shelf.sync()
-    shelf.open(OTHER_IDENTITY)
-    shelf.use(WordProvider(), CostGuard(100, remote=True))
-    outcome = shelf.sync()
-    assert "confirmAboveTokens" in outcome.embedding_reason
-    assert shelf.desk.found("heron")
-    check_settled(shelf)
-    assert "confirmAboveTokens" in shelf.embedder.state.reason
 
 
 @pytest.mark.parametrize("guard", [CostGuard(100, remote=False), CostGuard(0, remote=True)])

@@ -1,0 +1,85 @@
+"""A desk whose syncs embed, with the vector leg that hears of every change."""
+
+import numpy as np
+
+from desk import ANALYZER, IDENTITY, Desk, Notes
+from memoryd_server.index.embedding import CostGuard, Embedder
+from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.index.prepare import FilePreparer
+from memoryd_server.index.progress import SyncMode
+from memoryd_server.index.store import IndexStore
+from memoryd_server.index.sync import Clock, SyncEngine
+from memoryd_server.index.vectors import VectorLeg
+from word_provider import WordProvider, word_vector
+
+FREE = CostGuard(0, remote=True)
+
+
+def new_leg():
+    return VectorLeg(sqlite_vec=False, extension_path=None, memory_budget_bytes=1 << 30)
+
+
+class Shelf:
+    """A desk with a provider and a cache; `use` changes the provider, `open` the chunking."""
+
+    def __init__(self, folder):
+        self.desk = Desk(folder)
+        self.leg = new_leg()
+        self.cache = None
+        self.provider = WordProvider()
+        self.open(IDENTITY)
+
+    def open(self, identity):
+        self.desk.close()
+        self.desk.store = IndexStore(self.desk.path, identity, self.leg)
+        self.desk.store.open()
+        self.cache = self.cache or EmbeddingCache(self.desk.path.with_name("c.sqlite"), 10_000, lambda: 1)
+        self.use(self.provider)
+
+    def use(self, provider, guard=FREE):
+        self.provider = provider
+        self.embedder = Embedder(provider, lambda: self.cache, guard)
+        with self.desk.store.read() as reader:
+            self.embedder.look(reader.vectors)
+
+    def close(self):
+        if self.cache is not None:
+            self.cache.close()
+        self.desk.close()
+
+    def write(self, **texts):
+        for name, text in texts.items():
+            self.desk.write(f"memory/{name}.md", text)
+
+    def remove(self, name):
+        (self.desk.workspace / "memory" / f"{name}.md").unlink()
+
+    def engine(self, clock=None):
+        clock = clock or Clock()
+        preparer = FilePreparer(ANALYZER, self.desk.store._identity, 1 << 20, clock.now_ns)
+        return SyncEngine(
+            self.desk.store, self.desk.roots, preparer, files_per_transaction=100, clock=clock, embedder=self.embedder
+        )
+
+    def sync(self, mode=SyncMode.INCREMENTAL, notes=None, should_stop=lambda: False):
+        return self.engine().run(mode, notes or Notes(), should_stop)
+
+    def vectors(self):
+        """The text of each chunk that has a vector, with its vector."""
+        with self.desk.store.read() as reader:
+            rows = reader._connection.execute(
+                "SELECT text, embedding FROM vectors JOIN chunks ON chunks.id = chunk_id"
+            ).fetchall()
+            count = reader._connection.execute("SELECT count(*) FROM vectors").fetchone()[0]
+        assert count == len(rows), "a vector without a chunk"
+        return {text: np.frombuffer(blob, "<f4") for text, blob in rows}
+
+    def nearest(self, text, leg=None, limit=1_000):
+        with self.desk.store.read() as reader:
+            hits = (leg or self.leg).search(reader, word_vector(text, self.provider.spec.dimensions), limit)
+            rows = reader.chunks([hit.chunk_id for hit in hits])
+        return [(rows[hit.chunk_id].path, round(hit.cosine, 5)) for hit in hits]
+
+    def missing(self):
+        with self.desk.store.read() as reader:
+            return reader.vectors.count_missing()

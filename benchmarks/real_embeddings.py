@@ -1,13 +1,14 @@
-"""Real embeddings for `vector_leg.py`: a golden set's paragraphs and their sentences, as many as the time allows, and
-its questions.
+"""Real embeddings for `vector_leg.py`: the paragraphs of golden sets and their sentences, and their questions.
 
-    python benchmarks/real_embeddings.py OUT.npz --data ../shared/eval/data --model MODEL.gguf --seconds 300
+    python benchmarks/real_embeddings.py OUT.npz --data ../shared/eval/data --model MODEL.gguf [--all | --seconds 300]
 
-Needs the extra `memoryd[local]`.
+`--data` is one set or a folder of several. As many texts are embedded as the time allows, paragraphs first, or all of
+them, some 15 ms of one core each. Needs the extra `memoryd[local]`.
 """
 
 import argparse
 import json
+import math
 import random
 import re
 import time
@@ -19,10 +20,11 @@ import numpy as np
 LEAST_CHARS, MOST_CHARS = 30, 1_600
 SENTENCE_END = re.compile(r"(?<=[.!?。！？।])\s*")  # noqa: RUF001 -- the full stops of several scripts
 WINDOW_TOKENS = 512
+REPORT_EVERY = 2_000
 
 
 def texts(data: Path, seed: int) -> list[str]:
-    """The distinct lines of prose in a golden set's notes, shuffled, then their sentences."""
+    """The distinct lines of prose in the notes of golden sets, shuffled, then their sentences."""
     lines = {line.strip()[:MOST_CHARS] for file in data.rglob("*.md") for line in file.read_text("utf-8").splitlines()}
     sentences = {part.strip() for line in lines for part in SENTENCE_END.split(line)} - lines
     shuffled = []
@@ -33,7 +35,7 @@ def texts(data: Path, seed: int) -> list[str]:
 
 
 def questions(data: Path, count: int, seed: int) -> list[str]:
-    """`count` of a golden set's questions."""
+    """`count` of the golden sets' questions."""
     lines = [line for file in sorted(data.rglob("queries.jsonl")) for line in file.read_text("utf-8").splitlines()]
     return random.Random(seed).sample([json.loads(line)["query"] for line in lines], count)
 
@@ -53,24 +55,35 @@ class Embedder:
         return vector / np.linalg.norm(vector)
 
 
+def embedded(embed: Embedder, texts: list[str], seconds: float) -> np.ndarray:
+    """The vectors of the first texts, as many as the time allows, one a row."""
+    began = time.monotonic()
+    vectors: list[np.ndarray] = []
+    for text in texts:
+        if time.monotonic() - began > seconds:
+            break
+        vectors.append(embed(text))
+        if len(vectors) % REPORT_EVERY == 0:
+            print(f"{len(vectors)} of {len(texts)} in {time.monotonic() - began:.0f} s", flush=True)
+    return np.stack(vectors)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=300)
+    bound = parser.add_mutually_exclusive_group()
+    bound.add_argument("--seconds", type=float, default=300)
+    bound.add_argument("--all", action="store_const", const=math.inf, dest="seconds", help="however long it takes")
     parser.add_argument("--questions", type=int, default=400)
     options = parser.parse_args()
     embed = Embedder(options.model)
-    queries = [embed(text) for text in questions(options.data, options.questions, seed=1)]
-    documents: list[np.ndarray] = []
-    until = time.monotonic() + options.seconds
-    for text in texts(options.data, seed=1):
-        if time.monotonic() > until:
-            break
-        documents.append(embed(text))
-    np.savez(options.out, documents=np.stack(documents), queries=np.stack(queries))
-    print(f"{len(documents)} documents and {len(queries)} queries in {options.out}")
+    queries = embedded(embed, questions(options.data, options.questions, seed=1), math.inf)
+    documents = embedded(embed, texts(options.data, seed=1), options.seconds)
+    np.savez(options.out, documents=documents, queries=queries)
+    distinct = len(np.unique(documents.round(6), axis=0))
+    print(f"{len(documents)} documents, {distinct} of them distinct, and {len(queries)} queries in {options.out}")
 
 
 if __name__ == "__main__":

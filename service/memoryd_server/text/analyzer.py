@@ -66,11 +66,11 @@ class Analyzer:
         pieces = _pieces(query)
         spoken = tuple(dict.fromkeys((DEFAULT, *languages)))
         runs = [run for piece in pieces for run in _runs(piece, self._shapes)]
-        terms = [term for run in runs for term in query_terms(run, self._stemmers, spoken)]
+        terms = self._terms(runs, spoken)
         dropped = stop_words(map(accented, pieces), languages)
         telling = [term for term in terms if term.original not in dropped]
         if not any(term.kind is not TermKind.WHOLE for term in telling):
-            telling = terms
+            telling = self._terms(runs, spoken, everything=True)
         return tuple(_words_once((*telling, *_guesses(terms, dropped))))
 
     def language_of(self, text: str) -> str:
@@ -80,6 +80,9 @@ class Analyzer:
         """
         middle = max(_SAMPLE_CHARS, (len(text) - _SAMPLE_CHARS) // 2)
         return detect(f"{text[:_SAMPLE_CHARS]} {text[middle : middle + _SAMPLE_CHARS]}")
+
+    def _terms(self, runs: Sequence[Run], languages: Sequence[str], *, everything: bool = False) -> list[QueryTerm]:
+        return [term for run in runs for term in query_terms(run, self._stemmers, languages, everything=everything)]
 
     def _cache(self, language: str) -> "_PieceCache":
         cache = self._pieces.get(language)

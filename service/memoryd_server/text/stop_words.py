@@ -20,7 +20,10 @@ STOP_WORDS = _folded(ENGLISH).union(*map(_folded, SPACED.values()))
 """Function words that are left out of every question, folded: the English ones, and those of other scripts."""
 
 _OF_LATIN_LANGUAGES: Mapping[str, frozenset[str]] = {language: _folded(words) for language, words in LATIN.items()}
-_UNSPACED = re.compile("|".join(sorted(" ".join(UNSPACED.values()).split(), key=len, reverse=True)))
+_UNSPACED = "|".join(sorted(" ".join(UNSPACED.values()).split(), key=len, reverse=True))
+# Japanese particles that stand between function words. The rarer ones are more often the end of a word.
+_BETWEEN = "[はがをにでとの]"
+_SILENT = re.compile(f"(?:{_BETWEEN}?(?:{_UNSPACED}))+{_BETWEEN}?")
 
 
 def stop_words(words: Iterable[str], languages: Collection[str]) -> frozenset[str]:
@@ -40,5 +43,5 @@ def stop_words(words: Iterable[str], languages: Collection[str]) -> frozenset[st
 
 
 def stop_spans(text: str) -> list[tuple[int, int]]:
-    """Where in a run of unspaced script something stands that says nothing."""
-    return [match.span() for match in _UNSPACED.finditer(text)]
+    """Where in a run of unspaced script function words stand, those side by side as one span, particles with them."""
+    return [match.span() for match in _SILENT.finditer(text)]

@@ -15,6 +15,7 @@ from memoryd_server.text.identifiers import word_forms
 from memoryd_server.text.runs import Run, Script
 from memoryd_server.text.stemming import Stemmers
 from memoryd_server.text.stop_words import stop_spans
+from memoryd_server.text.word_ends import across_words
 
 _CJK_GRAM = 2
 _SEA_GRAM = 3
@@ -60,12 +61,15 @@ def index_tokens(run: Run, stemmers: Stemmers, language: str) -> list[str]:
     return stems + forms.wholes
 
 
-def query_terms(run: Run, stemmers: Stemmers, languages: Sequence[str]) -> list[QueryTerm]:
-    """Returns the terms that this run asks for in texts of these languages."""
+def query_terms(run: Run, stemmers: Stemmers, languages: Sequence[str], *, everything: bool = False) -> list[QueryTerm]:
+    """Returns the terms that this run asks for in texts of these languages.
+
+    Of a script without spaces, only those that tell what is looked for, perhaps none, unless `everything` is wanted.
+    """
     if run.script is Script.CJK:
-        return _gram_terms(list(run.text), _CJK_GRAM)
+        return _gram_terms(list(run.text), _CJK_GRAM, everything=everything)
     if run.script is Script.SEA:
-        return _gram_terms(_clusters(run), _SEA_GRAM)
+        return _gram_terms(_clusters(run), _SEA_GRAM, everything=everything)
     forms = word_forms(run)
     words = [(word, TermKind.WORD) for word in forms.parts] + [(word, TermKind.WHOLE) for word in forms.solid]
     stems = [
@@ -81,14 +85,26 @@ def _clusters(run: Run) -> list[str]:
     return [run.text[match.start() : match.end()] for match in _CLUSTER.finditer(run.shape)]
 
 
-def _gram_terms(units: Sequence[str], size: int) -> list[QueryTerm]:
-    """The grams of a run, without those that lie within something that says nothing, unless there are no others."""
+def _gram_terms(units: Sequence[str], size: int, *, everything: bool) -> list[QueryTerm]:
+    text = "".join(units)
     if len(units) < size:
-        text = "".join(units)
         return [QueryTerm(text, prefix=True, kind=TermKind.GRAM, original=text)]
     starts = list(itertools.accumulate(map(len, units), initial=0))
-    silent_until = {at: end for start, end in stop_spans("".join(units)) for at in range(start, end)}
-    grams = range(len(units) - size + 1)
-    telling = [i for i in grams if starts[i + size] > silent_until.get(starts[i], 0)]
-    texts = ["".join(units[i : i + size]) for i in telling or grams]
-    return [QueryTerm(text, kind=TermKind.GRAM, original=text) for text in texts]
+    grams = list(zip(starts, starts[size:], strict=False))
+    if not everything:
+        grams = _telling(text, grams)
+    return [QueryTerm(text[start:end], kind=TermKind.GRAM, original=text[start:end]) for start, end in grams]
+
+
+def _telling(text: str, grams: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The grams that tell what is looked for.
+
+    Left out are those within what says nothing, and those across a word's end whose share of a word is in others.
+    """
+    silent_until = {at: end for start, end in stop_spans(text) for at in range(start, end)}
+    telling = [(start, end) for start, end in grams if end > silent_until.get(start, 0)]
+    across = across_words(text)
+    if not across:
+        return telling
+    within = {at for start, end in telling if start not in across for at in range(start, end)}
+    return [(start, end) for start, end in telling if across.get(start) not in within]

@@ -22,7 +22,10 @@ def check(query, expected, languages=()):
         ("أين كان الكتاب", ["الكتاب"]),
         ("그리고 서버에서", ["서버에서"]),
         ("什么是成语", ["么是", "是成", "成语"]),
-        ("これはペンです", ["れは", "はペ", "ペン", "ンで"]),
+        ("これはペンです", ["ペン"]),
+        ("田中さんの電話番号は、何か?", ["田中", "中さ", "さん", "んの", "電話", "話番", "番号"]),
+        ("会議はどこであったのですか", ["会議"]),
+        ("Dockerとは何ですか", ["docker"]),
         ("किताब कहाँ है", ["किताब"]),
     ],
 )
@@ -39,9 +42,31 @@ def test_one_function_word_is_enough_where_the_texts_are_in_its_language():
     check("die Katze", ["katze"], ["de"])
 
 
-@pytest.mark.parametrize("query", ["to be or not to be", "나는 그리고 그래서", "什么", "これ", "кто это", "où est le"])
+@pytest.mark.parametrize(
+    "query",
+    ["to be or not to be", "나는 그리고 그래서", "什么", "これ", "これは何ですか", "誰?", "кто это", "où est le"],
+)
 def test_a_question_of_nothing_else_keeps_them(query):
     assert Analyzer().query_terms(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("世界で初めて電話を発明", ["世界", "初め", "めて", "電話", "発明"]),
+        ("サーバーの設定", ["サー", "ーバ", "バー", "設定"]),
+        # One kanji, a word written in hiragana and a verb that ends as if in a particle are found by what stands there.
+        ("猫は魚を食べる", ["猫は", "は魚", "魚を", "食べ", "べる"]),
+        ("お茶", ["お茶"]),
+        ("ひまわりの花言葉", ["ひま", "まわ", "わり", "りの", "花言", "言葉"]),
+        ("もものジュース", ["もも", "ジュ", "ュー", "ース"]),
+        ("死に至る", ["死に", "至る"]),
+        ("らーめん", ["らー", "ーめ", "めん"]),
+        ("中文的问题", ["中文", "文的", "的问", "问题"]),
+    ],
+)
+def test_what_stands_across_the_end_of_a_japanese_word_is_left_out_where_the_word_is_known_without(query, expected):
+    check(query, expected)
 
 
 def test_words_side_by_side_are_tried_as_names():

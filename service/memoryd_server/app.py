@@ -6,20 +6,19 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from memoryd_server.access import AccessFiles
 from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, EmbedThreads, SyncRun, Threads
 from memoryd_server.embed import ProviderPool
-from memoryd_server.errors import SettingsError
 from memoryd_server.index.sync import Clock
 from memoryd_server.observe.log import Log
+from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import Readiness
-from memoryd_server.rpc.interceptors import Gate
 from memoryd_server.rpc.listeners import parse
 from memoryd_server.rpc.server import RpcServer
 from memoryd_server.rpc.service import MemoryService, utc_now
 from memoryd_server.rpc.status_conversion import ServiceInfo
 from memoryd_server.settings import ResolvedSettings
-from memoryd_server.tokens import read_tokens
-from memoryd_server.wiring import agent_config
+from memoryd_server.wiring import agent_config, keyring_and_certificates
 
 QUICK_THREADS = 4
 SLOW_THREADS = 2
@@ -42,23 +41,20 @@ class Daemon:
             slow=ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="slow"),
             embed=EmbedThreads(),
         )
-        _refuse_tls(settings)
         configs = [agent_config(agent, settings) for agent in settings.agents.values()]
         self.agents = AgentDirectory(configs, self._make_memory)
         limits = settings.service.limits
+        addresses = [parse(address) for address in settings.service.listen]
+        access = AccessFiles(*keyring_and_certificates(settings, addresses, log))
+        gate = Gate(access, limits.max_concurrent_calls)
         service = MemoryService(
             self.agents,
-            ServiceInfo(time.time_ns(), settings.warnings),
+            ServiceInfo(time.time_ns(), lambda: (*settings.warnings, *access.problems())),
+            gate.grant_of,
             ceiling_seconds=limits.default_deadline_seconds,
             now=utc_now,
         )
-        self._server = RpcServer(
-            service,
-            Readiness(self.agents),
-            Gate(read_tokens(settings.service.token_file), limits.max_concurrent_calls),
-            [parse(address) for address in settings.service.listen],
-            log,
-        )
+        self._server = RpcServer(service, Readiness(self.agents), gate, addresses, access=access, log=log)
 
     def _make_memory(self, config: AgentConfig) -> AgentMemory:
         selection = self._providers.select(config.embedding)
@@ -127,10 +123,3 @@ def _stop_or_die(stop: asyncio.Event, number: signal.Signals) -> None:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     stop.set()
-
-
-def _refuse_tls(settings: ResolvedSettings) -> None:
-    if settings.service.tls.cert_file is not None:
-        raise SettingsError(
-            "memoryd.tls is set, and this version does not offer TLS yet; remove it and listen on loopback"
-        )

@@ -6,6 +6,7 @@
     ├── CursorExpired             the cursor's run is forgotten
     ├── TokenMissing              no bearer token where one is asked for
     ├── TokenInvalid              not one of our tokens
+    ├── AgentForbidden            the token does not name the agent
     ├── PathNotAllowed            outside the roots, through a link, or not a memory file
     ├── AgentNotFound             no such agent
     ├── FileNotFound              an allowed path without a file
@@ -96,6 +97,12 @@ class TokenInvalid(MemorydError):
     """The bearer token is not one of ours."""
 
     reason = "TOKEN_INVALID"
+
+
+class AgentForbidden(MemorydError):
+    """The token does not name the agent. Says nothing about existence."""
+
+    reason = "AGENT_FORBIDDEN"
 
 
 class PathNotAllowed(MemorydError):

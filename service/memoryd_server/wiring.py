@@ -1,13 +1,18 @@
 """Settings into what the stages are made with. With `app.py`, the only place that sees both."""
 
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from memoryd_server.access import CertificateFiles, Certificates, Keyring, TokenFiles
 from memoryd_server.backend import AgentConfig, SyncConfig
 from memoryd_server.embed import EmbeddingConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.observe.log import Log
+from memoryd_server.rpc.listeners import Address, refuse_exposed
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import CitationMode
 from memoryd_server.settings import AgentSettings, ResolvedSettings, ServiceSettings
@@ -46,6 +51,32 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         batch_enabled=search.remote is not None and search.remote.batch.enabled,
         impairments=tuple(_impairments(agent)),
     )
+
+
+def keyring_and_certificates(
+    settings: ResolvedSettings, listen: Sequence[Address], log: Log
+) -> tuple[Keyring, Certificates | None]:
+    """Who may call at these addresses, and what they are shown; reads the files, and makes the first token.
+
+    Raises:
+        SettingsError: a file cannot be used, or an address is not safe without TLS.
+    """
+    tls = certificate_files(settings)
+    refuse_exposed(listen, tls=tls is not None)
+    keyring = Keyring(
+        TokenFiles.beneath(settings.state_dir, settings.service.token_file), now=lambda: datetime.now(UTC), log=log
+    )
+    over_tcp = any(address.socket_path is None for address in listen)
+    keyring.open(for_tcp=over_tcp)
+    return keyring, Certificates(tls, log) if over_tcp and tls is not None else None
+
+
+def certificate_files(settings: ResolvedSettings) -> CertificateFiles | None:
+    """The files of `memoryd.tls`; None where it is not set."""
+    tls = settings.service.tls
+    if tls.cert_file is None or tls.key_file is None:
+        return None
+    return CertificateFiles(tls.cert_file, tls.key_file, tls.client_ca_file)
 
 
 def _flush_policy(agent: AgentSettings, zone: str) -> FlushPolicy:

@@ -207,7 +207,8 @@ def test_a_daemon_beyond_loopback_is_refused(workspace, tmp_path, home):
 
 def test_a_daemon_on_loopback_answers_and_leaves_no_trace(workspace, tmp_path, home):
     with serving(workspace, tmp_path, home=home, listen="127.0.0.1:0") as daemon:
-        check(memoryd("agents", "--address", daemon.address, home=home), out="main")
+        check(memoryd("agents", "--address", daemon.address, home=home), code=4, err="TOKEN_MISSING")
+        check(daemon.memoryd("agents", "--address", daemon.address), out="main")
         check(daemon.memoryd("agents"), out="main")
     assert daemon.process.returncode == 0
     assert not (tmp_path / "memoryd.endpoint.json").exists()

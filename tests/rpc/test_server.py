@@ -1,10 +1,7 @@
-"""The server itself: health, reflection, request ids, tokens, listeners, and how it starts and stops."""
+"""The server itself: health, reflection, request ids, and how it starts and stops."""
 
 import asyncio
 import json
-import os
-import socket
-import stat
 import threading
 
 import grpc
@@ -14,23 +11,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
-from memoryd_server.errors import IndexBusy, SettingsError
-from rpc.wire import TIMEOUT, Home, check_refused, eventually, quiet, refusal, refused, start
+from rpc.callers import SERVICE, health, listed
+from rpc.wire import TIMEOUT, check_refused, eventually, refusal, refused
 
-SERVICE = "memoryd.v1.MemoryService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-
-
-async def health(running, service="", **options):
-    stub = health_pb2_grpc.HealthStub(running.channel)
-    return (await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT, **options)).status
-
-
-async def listed(running, **options):
-    stub = reflection_pb2_grpc.ServerReflectionStub(running.channel)
-    request = reflection_pb2.ServerReflectionRequest(list_services="")
-    (reply,) = [reply async for reply in stub.ServerReflectionInfo(iter([request]), **options)]
-    return {service.name for service in reply.list_services_response.service}
 
 
 @pytest.mark.parametrize("service", ["", SERVICE])
@@ -136,168 +120,6 @@ async def test_an_unknown_method_is_unimplemented(serve):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await running.channel.unary_unary(f"/{SERVICE}/Serach")(b"")
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-def bearer(token):
-    return {"metadata": (("authorization", token),)}
-
-
-@pytest.fixture
-async def guarded(serve, home):
-    """A daemon on TCP and on a socket that knows two tokens."""
-    (home.root / "tokens").write_text("# ours\n\nfirst-token\n  second-token  \n")
-    running = await serve(
-        {"memoryd": {"tokenFile": str(home.root / "tokens"), "listen": ["127.0.0.1:0", f"unix:{home.socket}"]}},
-        listen=None,
-    )
-    assert running.address.startswith("127.0.0.1:")
-    return running
-
-
-CALLS = {
-    "a call": lambda running, options: running.stub.ListAgents(pb.ListAgentsRequest(), **options),
-    "a stream": lambda running, options: running.stub.Sync(pb.SyncRequest(), **options),
-    "health": lambda running, options: health_pb2_grpc.HealthStub(running.channel).Check(
-        health_pb2.HealthCheckRequest(), **options
-    ),
-    "a health watch": lambda running, options: health_pb2_grpc.HealthStub(running.channel).Watch(
-        health_pb2.HealthCheckRequest(), **options
-    ),
-    "reflection": lambda running, options: reflection_pb2_grpc.ServerReflectionStub(
-        running.channel
-    ).ServerReflectionInfo(silence(), **options),
-}
-
-
-async def silence():
-    """A caller that sends nothing: grpc's client fails in its own way when the refusal overtakes what it sends."""
-    await asyncio.Event().wait()
-    yield
-
-
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({}, "TOKEN_MISSING"),
-        (bearer(""), "TOKEN_MISSING"),
-        (bearer("Bearer wrong"), "TOKEN_INVALID"),
-        (bearer("Bearer "), "TOKEN_INVALID"),
-        (bearer("first-token"), "TOKEN_INVALID"),
-        (bearer("Basic first-token"), "TOKEN_INVALID"),
-        (bearer("Bearer # ours"), "TOKEN_INVALID"),
-    ],
-)
-async def test_nothing_on_tcp_answers_without_a_good_token(guarded, name, options, reason):
-    found = await check_refused(CALLS[name](guarded, options), "UNAUTHENTICATED", reason)
-    assert "first-token" not in found.message
-
-
-@pytest.mark.parametrize("token", ["Bearer first-token", "bearer second-token", "BEARER  first-token "])
-async def test_a_good_token_opens_everything_on_tcp(guarded, token):
-    assert (await guarded.stub.ListAgents(pb.ListAgentsRequest(), **bearer(token))).agents
-    assert [event async for event in guarded.stub.Sync(pb.SyncRequest(), **bearer(token))]
-    assert await health(guarded, **bearer(token)) == SERVING
-    assert SERVICE in await listed(guarded, **bearer(token))
-
-
-async def test_the_socket_asks_for_no_token(guarded, home):
-    async with grpc.aio.insecure_channel(f"unix:{home.socket}") as channel:
-        assert (await stubs.MemoryServiceStub(channel).ListAgents(pb.ListAgentsRequest())).agents
-
-
-@pytest.mark.parametrize("content", [None, "", "# only a comment\n\n", b"\xff\xfe"])
-async def test_a_token_file_without_a_token_refuses_to_start(home, content):
-    file = home.root / "tokens"
-    if content is not None:
-        file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(SettingsError, match="token file"):
-        await start(home, quiet({"memoryd": {"tokenFile": str(file)}}))
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "example.com", "[2001:db8::1]"])
-async def test_beyond_loopback_nothing_is_listened_at(home, host):
-    with pytest.raises(SettingsError, match="loopback"):
-        await start(home, quiet(), listen=f"{host}:0")
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-async def test_loopback_is_listened_at_and_its_port_told(serve, host):
-    if host == "[::1]" and not os.path.exists("/proc/net/if_inet6"):  # noqa: ASYNC240, PTH110 -- a look at the host
-        pytest.skip("this host has no IPv6")
-    running = await serve(listen=f"{host}:0")
-    assert running.address.startswith(f"{host}:")
-    assert not running.address.endswith(":0")
-    assert (await running.status()).agent_id == "main"
-
-
-async def test_a_port_that_is_taken_is_refused_with_its_name(serve, home):
-    running = await serve(listen="127.0.0.1:0")
-    other = Home(home.root / "other")
-    with pytest.raises(SettingsError, match=f"{running.address}.*taken"):
-        await start(other, quiet(), listen=running.address)
-
-
-async def test_the_socket_is_its_owner_s_alone_and_gone_after_the_stop(serve, home):
-    running = await serve()
-    assert stat.S_IMODE(home.socket.stat().st_mode) == 0o600
-    assert stat.S_ISSOCK(home.socket.stat().st_mode)
-    await running.stop()
-    assert not home.socket.exists()
-
-
-async def test_folders_above_the_socket_are_made_for_the_owner_alone(serve, home):
-    await serve(listen=f"unix:{home.root / 'run' / 's'}")
-    assert stat.S_IMODE((home.root / "run").stat().st_mode) == 0o700
-
-
-async def test_a_second_daemon_does_not_steal_the_socket(serve, home):
-    first = await serve()
-    other = Home(home.root / "other")
-    with pytest.raises(SettingsError, match=f"another memoryd listens at unix:{home.socket}"):
-        await start(other, quiet(), listen=f"unix:{home.socket}")
-    async with grpc.aio.insecure_channel(first.address) as channel:
-        assert (await stubs.MemoryServiceStub(channel).Status(pb.StatusRequest())).workspace == str(home.workspace)
-
-
-async def test_a_second_daemon_on_the_same_index_is_refused_and_says_who_holds_it(serve, home):
-    await serve()
-    with pytest.raises(IndexBusy, match=f"process {os.getpid()}"):
-        await start(home, quiet(), listen=f"unix:{home.root / 't'}")
-
-
-async def test_a_daemon_that_could_not_start_leaves_nothing_locked(serve, home):
-    with pytest.raises(SettingsError):
-        await start(home, quiet(), listen=f"unix:{home.workspace}")
-    assert (await (await serve()).status()).agent_id == "main"
-
-
-async def test_a_socket_left_by_a_killed_daemon_is_replaced(serve, home):
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(home.socket))
-    assert (await (await serve()).status()).agent_id == "main"
-
-
-@pytest.mark.parametrize("kind", ["file", "folder", "link"])
-async def test_what_is_no_socket_is_not_removed(home, kind):
-    precious = home.root / "precious"
-    precious.write_text("keep me")
-    if kind == "file":
-        home.socket.write_text("keep me")
-    elif kind == "folder":
-        home.socket.mkdir()
-    else:
-        home.socket.symlink_to(precious)
-    with pytest.raises(SettingsError, match="socket"):
-        await start(home, quiet())
-    assert home.socket in home.root.iterdir()
-    assert precious.read_text() == "keep me"
-
-
-async def test_a_socket_path_that_is_too_long_is_refused_with_its_length(home):
-    path = home.root / ("x" * 110)
-    with pytest.raises(SettingsError, match=rf"{len(str(path))} bytes long; the system allows 107"):
-        await start(home, quiet(), listen=f"unix:{path}")
 
 
 async def test_a_stop_lets_running_calls_finish_and_lets_no_new_one_in(serve, home, monkeypatch):

@@ -21,6 +21,7 @@ _MODULES: Mapping[str, str] = {
     "files": "inspect",
     "doctor": "doctor",
     "config": "inspect",
+    "token": "token",
     "eval": "evaluate:evaluate",
 }
 
@@ -44,7 +45,7 @@ class _Verbs(click.Group):
 def main() -> None:
     """Gives AI agents a memory that lasts: plain Markdown, indexed, searched and read over gRPC.
 
-    Every verb but `serve` and `eval` calls the daemon that runs, and does the work itself where none does.
+    Every verb but `serve`, `token` and `eval` calls the daemon that runs, and does the work itself where none does.
     """
 
 

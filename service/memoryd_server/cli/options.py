@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from memoryd_server.settings import ResolvedSettings, client_address, load, process_environment
+from memoryd.tls import Tls
+from memoryd_server.settings import ResolvedSettings, client_address, client_token_file, load, process_environment
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -24,6 +25,7 @@ class Common:
     workspace: Path | None
     address: str | None
     token_file: Path | None
+    tls: Tls | None = None
 
     def settings(self, **more: object) -> ResolvedSettings:
         """The settings as these options, the environment and the files give them.
@@ -45,11 +47,15 @@ class Common:
         """The daemon that was named, by option or environment."""
         return self.address or client_address(process_environment())
 
+    def named_token_file(self) -> Path | None:
+        """The file with the token to show that was named, by option or environment."""
+        return self.token_file or client_token_file(process_environment(), Path.home())
+
 
 def settings_options(command: _F) -> _F:
     """Adds the options that say where the settings are."""
     for option in (
-        click.option("--token-file", type=_FILE, help="File with the bearer tokens, one a line."),
+        click.option("--token-file", type=_FILE, help="File with bearer tokens, one a line."),
         click.option("--workspace", type=_DIRECTORY, help="Workspace of the default agent."),
         click.option("--state-dir", type=_DIRECTORY, help="Where indexes and the reference's settings are."),
         click.option("--config", type=_FILE, help="memoryd's own settings file (JSON5)."),
@@ -68,15 +74,30 @@ def common_options(command: _F) -> _F:
         workspace: Path | None,
         address: str | None,
         token_file: Path | None,
+        tls: bool,
+        tls_ca: Path | None,
+        tls_cert: Path | None,
+        tls_key: Path | None,
         **kwargs: Any,
     ) -> Any:
-        return command(*args, common=Common(config, state_dir, workspace, address, token_file), **kwargs)
+        if (tls_cert is None) != (tls_key is None):
+            raise click.UsageError("--tls-cert and --tls-key are needed together")
+        asked = Tls(tls_ca, tls_cert, tls_key) if tls or tls_ca or tls_cert else None
+        return command(*args, common=Common(config, state_dir, workspace, address, token_file, asked), **kwargs)
 
     with_common.__doc__ = command.__doc__
     with_common.__name__ = command.__name__
     with_common.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    address = click.option("--address", help="The daemon to call: unix:PATH or HOST:PORT. Default: the one running.")
-    return settings_options(address(with_common))  # type: ignore[return-value]
+    taking: Any = with_common
+    for option in (
+        click.option("--tls-key", type=_FILE, help="The key of --tls-cert."),
+        click.option("--tls-cert", type=_FILE, help="Certificate to show, where the daemon asks for one."),
+        click.option("--tls-ca", type=_FILE, help="Certificates to trust, instead of the public authorities."),
+        click.option("--tls", is_flag=True, help="Speak TLS with the daemon; --tls-ca and --tls-cert imply it."),
+        click.option("--address", help="The daemon to call: unix:PATH or HOST:PORT. Default: the one running."),
+    ):
+        taking = option(taking)
+    return settings_options(taking)  # type: ignore[no-any-return]
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -6,14 +6,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from memoryd.client import MemorydClient, MemorydError, connect
+from memoryd.client import MemorydClient, MemorydError, Tls, connect
+from memoryd_server.access import TokenFiles, first_token, read_tokens
 from memoryd_server.cli.endpoint import endpoint_of
 from memoryd_server.cli.options import Common
+from memoryd_server.errors import SettingsError
+from memoryd_server.rpc.listeners import parse
 from memoryd_server.settings import ResolvedSettings
-from memoryd_server.tokens import read_tokens
 
 # How long a daemon may take to say that it is there.
 _GREETING_SECONDS = 2.0
+
+# Reasons that tell of a daemon which is there.
+_REFUSALS = frozenset({"TOKEN_MISSING", "TOKEN_INVALID"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +41,11 @@ def session(common: Common, *, background: bool = False) -> Iterator[Session]:
     """
     named = common.daemon_address()
     if named is not None:
-        with connect(named, _token(common.token_file)) as client:
+        with _named(common, named) as client:
             yield Session(client, remote=True)
         return
     settings = common.settings()
-    found = _running(settings)
+    found = _running(settings, common.tls)
     if found is not None:
         with found:
             yield Session(found, remote=True)
@@ -49,24 +54,81 @@ def session(common: Common, *, background: bool = False) -> Iterator[Session]:
         yield Session(client, remote=False)
 
 
-def _token(file: Path | None) -> str | None:
-    return next(iter(read_tokens(file)), None)
+def _named(common: Common, address: str) -> MemorydClient:
+    """A client of the daemon at `address`, with the token that was named; on this machine, else with its owner's.
+
+    Raises:
+        SettingsError: a file cannot be used, or the token would travel in the clear beyond this machine.
+    """
+    file, here = common.named_token_file(), _is_here(address)
+    token = _first_of(file) if file is not None else _owner_token(common) if here else None
+    if token is not None and not here and common.tls is None:
+        raise SettingsError(f"refusing to send the token to {address} in the clear; speak TLS with --tls or --tls-ca")
+    return _connect(address, token, common.tls)
 
 
-def _running(settings: ResolvedSettings) -> MemorydClient | None:
-    """A client of the daemon that runs with these settings, if one answers."""
+def _is_here(address: str) -> bool:
+    try:
+        return parse(address).loopback
+    except SettingsError:
+        return False
+
+
+def _first_of(file: Path) -> str:
+    try:
+        return read_tokens(file)[0]
+    except (FileNotFoundError, IndexError) as error:
+        raise SettingsError(f"there is no token in the token file {file}") from error
+
+
+def _owner_token(common: Common) -> str | None:
+    try:
+        return _token_of(common.settings())
+    except SettingsError:
+        # The daemon is the one that was named, and need not be the one of settings that are out of order.
+        return None
+
+
+def _token_of(settings: ResolvedSettings) -> str | None:
+    return first_token(TokenFiles.beneath(settings.state_dir, settings.service.token_file).plain)
+
+
+def _connect(address: str, token: str | None, tls: Tls | None) -> MemorydClient:
+    """Raises: SettingsError: a file of `tls` cannot be read."""
+    try:
+        return connect(address, token, tls=None if address.startswith("unix:") else tls)
+    except OSError as error:
+        raise SettingsError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def _running(settings: ResolvedSettings, asked: Tls | None) -> MemorydClient | None:
+    """A client of the daemon that runs with these settings, if one answers.
+
+    Raises:
+        SettingsError: the token or what TLS needs cannot be read.
+        memoryd.client.MemorydError: it answers, and refuses the token.
+    """
     candidates = dict.fromkeys([*endpoint_of(settings.state_dir), *settings.service.listen])
     for address in candidates:
         if address.startswith("unix:") and not Path(address.removeprefix("unix:")).exists():
             continue
-        client = connect(address, _token(settings.service.token_file))
+        over_tcp = not address.startswith("unix:")
+        client = _connect(address, _token_of(settings) if over_tcp else None, asked or _own_tls(settings))
         try:
             client.list_agents(page_size=1, timeout=_GREETING_SECONDS)
-        except MemorydError:
+        except MemorydError as error:
             client.close()
+            if error.reason in _REFUSALS:
+                raise
         else:
             return client
     return None
+
+
+def _own_tls(settings: ResolvedSettings) -> Tls | None:
+    """TLS with a daemon of these settings: its certificate is known, and so trusted."""
+    own = settings.service.tls.cert_file
+    return None if own is None else Tls(ca_file=own)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
-"""What every call goes through: a request id, the token, the limit, the log, and errors as statuses."""
+"""What every call goes through: a request id, the token and its agents, the limit, the log, and errors as statuses."""
 
 import asyncio
-import hmac
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -12,83 +11,13 @@ import grpc
 import structlog
 from grpc_health.v1 import health
 
-from memoryd_server.errors import MemorydError, ShuttingDown, TokenInvalid, TokenMissing, TooManyRequests
+from memoryd_server.access import EVERYTHING, Grant
+from memoryd_server.errors import AgentNotFound, MemorydError
+from memoryd_server.rpc.gate import RECHECK_SECONDS, Gate, asks_for_token, confine
 from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.status_mapping import REQUEST_ID_KEY, abort, code_of
 
-# A watch on the daemon's health gets this long to tell that it is stopping.
-LAST_WORD_SECONDS = 0.2
-
 _MOST_REQUEST_ID_CHARS = 128
-
-
-class Gate:
-    """Which calls are let in. `tokens` are asked for on TCP only; a caller on the Unix socket is the owner."""
-
-    def __init__(self, tokens: tuple[str, ...], max_concurrent_calls: int) -> None:
-        self._tokens = tokens
-        self._max_concurrent_calls = max_concurrent_calls
-        self.calls = 0
-        self._stopping = asyncio.Event()
-
-    def close(self) -> None:
-        """Lets no further call in but those that ask for the daemon's health."""
-        self._stopping.set()
-
-    async def until_closed(self, watch: Awaitable[None]) -> None:
-        """Carries out what has no end of its own, a watch on the daemon's health, until the gate closes.
-
-        Raises:
-            ShuttingDown: the gate has closed, and the watch has had the time to say so.
-        """
-        work, closed = asyncio.ensure_future(watch), asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait((work, closed), return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait((work,), timeout=LAST_WORD_SECONDS)
-            if not work.done():
-                raise _shutting_down()
-            work.result()
-        finally:
-            work.cancel()
-            closed.cancel()
-
-    def check(self, context: Context, *, about_health: bool) -> None:
-        """Lets a call in or refuses it. Calls that ask for the health are let in while the daemon stops.
-
-        Raises:
-            ShuttingDown, TooManyRequests, TokenMissing, TokenInvalid: why it is refused.
-        """
-        if self._stopping.is_set() and not about_health:
-            raise _shutting_down()
-        if self._tokens and not context.peer().startswith("unix:"):
-            self.check_token(dict(context.invocation_metadata() or ()).get("authorization"))
-
-    def check_token(self, authorization: str | bytes | None) -> None:
-        """Compares a bearer token in constant time."""
-        if not authorization:
-            raise TokenMissing('this listener asks for a token; send the metadata "authorization: Bearer <token>"')
-        given = authorization.encode() if isinstance(authorization, str) else authorization
-        scheme, _, token = given.partition(b" ")
-        matches = [hmac.compare_digest(token.strip(), known.encode()) for known in self._tokens]
-        if scheme.lower() != b"bearer" or not any(matches):
-            raise TokenInvalid("the bearer token is not one of this daemon's")
-
-    def enter(self) -> None:
-        """Counts a unary call in.
-
-        Raises:
-            TooManyRequests: as many are at work as are allowed.
-        """
-        if self.calls >= self._max_concurrent_calls:
-            raise TooManyRequests(
-                f"{self.calls} calls are at work, the limit is {self._max_concurrent_calls}; try again shortly",
-                retry_after_seconds=0.5,
-            )
-        self.calls += 1
-
-    def leave(self) -> None:
-        """Counts it out."""
-        self.calls -= 1
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
@@ -122,7 +51,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _unary(self, method: str, inner: Callable[[Any, Context], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, context: Context) -> Any:
-            async with self._served(method, context):
+            async with self._served(method, context) as grant:
+                confine(request, grant)
                 if _is_about_health(method):
                     return await inner(request, context)
                 self._gate.enter()
@@ -135,30 +65,62 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _stream(self, method: str, inner: Callable[[Any, Context], Any]) -> Callable[..., AsyncIterator[Any]]:
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
-            async with self._served(method, context):
+            async with self._served(method, context) as grant:
+                confine(request, grant)
                 answer = inner(request, context)
                 if isinstance(answer, AsyncGenerator):
-                    async with aclosing(answer):
-                        async for message in answer:
+                    async with aclosing(self._while_admitted(answer, context)) as messages:
+                        async for message in messages:
                             yield message
                 else:
                     # The health service writes to the context instead of yielding.
-                    await self._gate.until_closed(answer)
+                    await self._gate.until_closed(answer, context)
 
         return call
 
+    async def _while_admitted(self, answer: AsyncGenerator[Any, None], context: Context) -> AsyncGenerator[Any, None]:
+        """The messages of a stream, until its caller's token is revoked or expires.
+
+        Raises:
+            TokenInvalid: that has happened.
+        """
+        async with aclosing(answer):
+            if not asks_for_token(context):
+                async for message in answer:
+                    yield message
+                return
+            while True:
+                message = await self._next_message(answer, context)
+                if message is None:
+                    return
+                await self._gate.identify(context)
+                yield message
+
+    async def _next_message(self, answer: AsyncGenerator[Any, None], context: Context) -> Any:
+        """The next message, None at the end. While none comes, the token is looked at all the same."""
+        step = asyncio.ensure_future(anext(answer, None))
+        try:
+            while not (await asyncio.wait((step,), timeout=RECHECK_SECONDS))[0]:
+                await self._gate.identify(context)
+            return step.result()
+        finally:
+            if not step.done():
+                step.cancel()
+                await asyncio.wait((step,))
+
     @asynccontextmanager
-    async def _served(self, method: str, context: Context) -> AsyncIterator[None]:
+    async def _served(self, method: str, context: Context) -> AsyncIterator[Grant]:
         request_id = _request_id(context)
         began = time.monotonic()
+        grant = EVERYTHING
         await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
         try:
-            self._gate.check(context, about_health=_is_about_health(method))
-            yield
+            grant = await self._gate.admit(context, about_health=_is_about_health(method))
+            yield grant
         except MemorydError as error:
             code = code_of(error).name
             self._log.info("refuse-call", method=method, request_id=request_id, code=code, reason=error.reason)
-            await abort(context, error, request_id)
+            await abort(context, _told_to(grant, error), request_id)
         except grpc.aio.AbortError:
             raise
         except Exception:  # noqa: BLE001 -- the edge: a bug becomes a status and a log line
@@ -175,8 +137,11 @@ def _is_about_health(method: str) -> bool:
     return method.startswith(f"/{health.SERVICE_NAME}/")
 
 
-def _shutting_down() -> ShuttingDown:
-    return ShuttingDown("the daemon is stopping; try again when it is back", retry_after_seconds=5.0)
+def _told_to(grant: Grant, error: MemorydError) -> MemorydError:
+    """The error as its caller may know it: which agents there are is not for every one of them."""
+    if grant.limited and isinstance(error, AgentNotFound):
+        return AgentNotFound("this token names an agent that is not, or no longer, configured")
+    return error
 
 
 def _request_id(context: Context) -> str:

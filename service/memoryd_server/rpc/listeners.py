@@ -1,9 +1,12 @@
-"""Where the daemon listens: a Unix socket that nobody can steal, or loopback TCP."""
+"""Where the daemon listens: a Unix socket that nobody can steal, or TCP."""
 
+import errno
 import fcntl
 import ipaddress
 import os
+import socket
 import stat
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +19,12 @@ MOST_SOCKET_PATH_BYTES = 107
 
 LAST_PORT = 65_535
 
+_ADVICE: Mapping[int, str] = {
+    errno.EADDRINUSE: "the port is taken, perhaps by another memoryd; stop that one, or choose another --listen",
+    errno.EACCES: "the port is not ours to use; choose one from 1024 on",
+    errno.EADDRNOTAVAIL: "the address is none of this machine's",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -26,25 +35,39 @@ class Address:
     host: str = ""
     port: int = 0
 
+    @property
+    def loopback(self) -> bool:
+        """Whether it can only be reached from this machine."""
+        return self.socket_path is not None or _is_loopback(self.host)
+
 
 def parse(text: str) -> Address:
     """`unix:PATH` or `HOST:PORT`.
 
     Raises:
-        SettingsError: it is neither, the path is too long, or the host is not loopback.
+        SettingsError: it is neither, or the path is too long.
     """
     if text.startswith("unix:"):
         return _socket(text)
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > LAST_PORT:
         raise SettingsError(f"cannot listen at {text!r}: write unix:PATH or HOST:PORT, for example 127.0.0.1:7627")
-    host = host.strip("[]") or "127.0.0.1"
-    if not _is_loopback(host):
+    return Address(text, host=host.strip("[]") or "127.0.0.1", port=int(port))
+
+
+def refuse_exposed(addresses: Sequence[Address], *, tls: bool) -> None:
+    """Sees to it that nothing is sent in the clear beyond this machine. A token is asked for on TCP in any case.
+
+    Raises:
+        SettingsError: an address can be reached from elsewhere, and there is no TLS.
+    """
+    exposed = [address.text for address in addresses if not address.loopback]
+    if exposed and not tls:
         raise SettingsError(
-            f"refusing to listen at {text!r}: beyond loopback TLS and a token are needed, which this version does not "
-            "offer yet; listen at 127.0.0.1, or at a Unix socket and forward it"
+            f"refusing to listen at {', '.join(exposed)}: beyond loopback TLS is needed besides a token, or texts and "
+            "tokens could be read on the way; set memoryd.tls.certFile and memoryd.tls.keyFile, or listen at 127.0.0.1 "
+            "or a Unix socket and forward it"
         )
-    return Address(text, host=host, port=int(port))
 
 
 def _socket(text: str) -> Address:
@@ -65,6 +88,21 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _why_not(address: Address) -> str:
+    """Why an address cannot be bound, which gRPC does not say: asked of the system by trying the same."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as attempt:
+            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            attempt.bind(place)
+            attempt.listen()
+    except OSError as error:
+        return _ADVICE.get(error.errno or 0, str(error))
+    return "the system did not let us; its log may tell more"
+
+
 def _remove_stale(path: Path) -> None:
     """Removes the socket that a daemon left behind when it was killed, and nothing else."""
     if not os.path.lexists(path):
@@ -82,8 +120,13 @@ class Listener:
         self._lock: int | None = None
         self._bound = False
 
-    def bind(self, server: grpc.aio.Server) -> str:
-        """Binds `server` and answers with the address that clients dial.
+    @property
+    def tcp(self) -> bool:
+        """Whether callers come by TCP."""
+        return self._address.socket_path is None
+
+    def bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> str:
+        """Binds `server` and answers with the address that clients dial. `credentials` are used on TCP alone.
 
         Raises:
             SettingsError: the address is taken or cannot be used.
@@ -91,12 +134,13 @@ class Listener:
         if self._address.socket_path is not None:
             return self._bind_socket(server, self._address.socket_path)
         host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
+        where = f"{host}:{self._address.port}"
         try:
-            port = server.add_insecure_port(f"{host}:{self._address.port}")
+            port = (
+                server.add_insecure_port(where) if credentials is None else server.add_secure_port(where, credentials)
+            )
         except RuntimeError as error:
-            raise SettingsError(
-                f"cannot listen at {self._address.text}: the port is taken or not ours to use"
-            ) from error
+            raise SettingsError(f"cannot listen at {self._address.text}: {_why_not(self._address)}") from error
         return f"{host}:{port}"
 
     def _bind_socket(self, server: grpc.aio.Server, path: Path) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from memoryd.v1 import memory_pb2, memory_service_pb2
+from memoryd_server.access import DEFAULT_AGENT, Grant
 from memoryd_server.backend import AgentConfig, AgentDirectory, ListedFile
 from memoryd_server.rpc import conversion, enums
 from memoryd_server.rpc.opaque import make_page_token, read_page_token
@@ -12,21 +13,22 @@ from memoryd_server.rpc.validation import Page
 _T = TypeVar("_T")
 
 
-def agents_page(agents: AgentDirectory, page: Page) -> memory_service_pb2.ListAgentsResponse:
-    """A page of the configured agents."""
-    shown, token = _cut("agents", list(agents.configs().values()), page, lambda config: config.agent_id)
+def agents_page(agents: AgentDirectory, grant: Grant, page: Page) -> memory_service_pb2.ListAgentsResponse:
+    """A page of the configured agents that a caller may use."""
+    usable = [config for config in agents.configs().values() if grant.allows(config.agent_id)]
+    shown, token = _cut("agents", usable, page, lambda config: config.agent_id)
     return memory_service_pb2.ListAgentsResponse(
-        agents=[_agent(agents, config) for config in shown], next_page_token=token
+        agents=[_agent(agents, grant, config) for config in shown], next_page_token=token
     )
 
 
-def _agent(agents: AgentDirectory, config: AgentConfig) -> memory_service_pb2.Agent:
+def _agent(agents: AgentDirectory, grant: Grant, config: AgentConfig) -> memory_service_pb2.Agent:
     memory = agents.opened().get(config.agent_id)
     unavailable = memory_pb2.INDEX_STATE_UNAVAILABLE if config.enabled else memory_pb2.INDEX_STATE_UNSPECIFIED
     return memory_service_pb2.Agent(
         agent_id=config.agent_id,
         workspace=config.roots.workspace,
-        default=config.default,
+        default=config.agent_id == DEFAULT_AGENT if grant.limited else config.default,
         enabled=config.enabled,
         index_state=unavailable if memory is None else enums.index_state(memory.board.current.state),
     )

@@ -9,8 +9,11 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
+from memoryd_server.access import AccessFiles
+from memoryd_server.rpc.credentials import server_credentials
+from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import SERVICE, Readiness
-from memoryd_server.rpc.interceptors import CallInterceptor, Gate
+from memoryd_server.rpc.interceptors import CallInterceptor
 from memoryd_server.rpc.listeners import Address, Listener
 from memoryd_server.rpc.service import MemoryService
 
@@ -29,7 +32,10 @@ _OPTIONS = (
 
 
 class RpcServer:
-    """A server from `start` to `stop`. `addresses` are where clients dial once it has started."""
+    """A server from `start` to `stop`. `addresses` are where clients dial once it has started.
+
+    Where `access` has certificates, every TCP listener speaks TLS, also one on loopback.
+    """
 
     def __init__(
         self,
@@ -37,12 +43,15 @@ class RpcServer:
         readiness: Readiness,
         gate: Gate,
         listen: Sequence[Address],
+        *,
+        access: AccessFiles,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self._service = service
         self._readiness = readiness
         self._gate = gate
         self._listeners = [Listener(address) for address in listen]
+        self._access = access
         self._log = log
         self._server: grpc.aio.Server | None = None
         self.addresses: list[str] = []
@@ -62,9 +71,13 @@ class RpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._readiness.servicer, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         self._server = server
+        certificates = self._access.certificates
+        credentials = None if certificates is None else server_credentials(certificates)
         try:
-            self.addresses = [listener.bind(server) for listener in self._listeners]
+            self.addresses = [listener.bind(server, credentials) for listener in self._listeners]
             await self._readiness.start()
+            if any(listener.tcp for listener in self._listeners):
+                self._access.start()
             await server.start()
         except BaseException:
             await self.stop(0)
@@ -81,6 +94,7 @@ class RpcServer:
         if self._server is not None:
             await self._server.stop(grace_seconds)
             self._server = None
+        await self._access.stop()
         for listener in self._listeners:
             listener.close()
 

@@ -9,13 +9,14 @@ from typing import TypeVar
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
+from memoryd_server.access import Grant
 from memoryd_server.backend import AgentDirectory
 from memoryd_server.errors import DeadlineTooShort, NotImplementedYet
 from memoryd_server.flush import decide
 from memoryd_server.rpc import conversion, streams, validation
 from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.lists import agents_page, files_page
-from memoryd_server.rpc.status_conversion import ServiceInfo, status_response
+from memoryd_server.rpc.status_conversion import ServiceInfo, shared_apart, status_response
 
 # What waits for something stops so long before the caller's deadline, or so large a share of short ones, that its own
 # answer arrives instead of the bare DEADLINE_EXCEEDED of the caller's library.
@@ -26,13 +27,24 @@ _T = TypeVar("_T")
 
 
 class MemoryService(MemoryServiceServicer):
-    """Answers every RPC of the contract. `now` is the wall clock, for requests that tell no time."""
+    """Answers every RPC of the contract.
+
+    `grant_of` tells what a caller may use; that a request's agent is among it has been checked before. `now` is the
+    wall clock, for requests that tell no time.
+    """
 
     def __init__(
-        self, agents: AgentDirectory, service: ServiceInfo, *, ceiling_seconds: float, now: Callable[[], datetime]
+        self,
+        agents: AgentDirectory,
+        service: ServiceInfo,
+        grant_of: Callable[[Context], Grant],
+        *,
+        ceiling_seconds: float,
+        now: Callable[[], datetime],
     ) -> None:
         self._agents = agents
         self._service = service
+        self._grant_of = grant_of
         self._ceiling_seconds = ceiling_seconds
         self._now = now
 
@@ -57,7 +69,8 @@ class MemoryService(MemoryServiceServicer):
         """Tells how an agent's memory is doing."""
         memory = self._agents.memory(request.agent_id)
         probe = await memory.probe(self._deadline(context)) if request.probe else None
-        return status_response(memory, await self._in_time(memory.report(), context), self._service, probe)
+        answer = status_response(memory, await self._in_time(memory.report(), context), self._service, probe)
+        return shared_apart(answer) if self._grant_of(context).limited else answer
 
     async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncResponse]:
         """Starts or joins a sync run and follows it to its end."""
@@ -119,8 +132,8 @@ class MemoryService(MemoryServiceServicer):
         raise NotImplementedYet("archiving transcripts is not part of this version; store notes with MemoryAppend")
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
-        """Lists the configured agents."""
-        return agents_page(self._agents, validation.page(request))
+        """Lists the configured agents that the caller may use."""
+        return agents_page(self._agents, self._grant_of(context), validation.page(request))
 
     async def ListFiles(self, request: pb.ListFilesRequest, context: Context) -> pb.ListFilesResponse:
         """Lists an agent's memory files."""

@@ -1,5 +1,6 @@
 """An agent's status as a message."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from memoryd.v1 import memory_pb2, memory_service_pb2
@@ -20,10 +21,10 @@ MOST_FAILED_FILES = 20
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """The daemon itself. `start_time_ns` is Unix time."""
+    """The daemon itself. `start_time_ns` is Unix time; `warnings` are about the settings and the files they name."""
 
     start_time_ns: int
-    settings_warnings: tuple[str, ...]
+    warnings: Callable[[], tuple[str, ...]]
 
 
 def status_response(
@@ -35,7 +36,7 @@ def status_response(
         service=memory_pb2.ServiceStatus(
             version=__version__,
             start_time=timestamp(service.start_time_ns),
-            settings_warnings=service.settings_warnings,
+            settings_warnings=service.warnings(),
         ),
         agent_id=config.agent_id,
         workspace=config.roots.workspace,
@@ -60,6 +61,15 @@ def status_response(
         source_issues=report.issues,
         failed_files=[file_failed(failure) for failure in report.failed_files[:MOST_FAILED_FILES]],
     )
+
+
+def shared_apart(answer: memory_service_pb2.StatusResponse) -> memory_service_pb2.StatusResponse:
+    """`answer` without what other agents have a part in, for callers who may learn nothing of those."""
+    for field in ("settings_warnings", "settings_awaiting_restart"):
+        answer.service.ClearField(field)
+    for field in ("calls", "tokens"):
+        answer.embedding.ClearField(field)
+    return answer
 
 
 def _index(memory: AgentMemory, report: IndexReport) -> memory_pb2.IndexStatus:

@@ -4,7 +4,7 @@
 """
 
 from .compaction import CompactionSettings, MemoryFlushSettings
-from .environment import client_address, process_environment
+from .environment import client_address, client_token_file, process_environment
 from .loading import load
 from .memory_block import MemoryBlock, QmdSettings
 from .memory_search import MemorySearchSettings
@@ -25,6 +25,7 @@ __all__ = [
     "TlsSettings",
     "WatcherSettings",
     "client_address",
+    "client_token_file",
     "load",
     "process_environment",
 ]

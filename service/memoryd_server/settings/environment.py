@@ -3,22 +3,26 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, get_origin
 
 from .block import Block, keys, nested
+from .paths import absolute
 from .report import Report
 from .service import ServiceSettings
-from .words import Path, did_you_mean
+from .words import Path as KeyPath
+from .words import did_you_mean
 
 PREFIX = "MEMORYD_"
 CONFIG = "MEMORYD_CONFIG"
 STATE_DIR = "MEMORYD_STATE_DIR"
 WORKSPACE = "MEMORYD_WORKSPACE"
 ADDRESS = "MEMORYD_ADDRESS"
+TOKEN_FILE = "MEMORYD_TOKEN_FILE"  # noqa: S105 -- a name
 REFERENCE_STATE_DIR = "OPENCLAW_STATE_DIR"
 RUNTIME_DIR = "XDG_RUNTIME_DIR"
 
-_SHORT: Mapping[str, Path] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
+_SHORT: Mapping[str, KeyPath] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
 
 
 def process_environment() -> Mapping[str, str]:
@@ -31,7 +35,16 @@ def client_address(environ: Mapping[str, str]) -> str | None:
     return environ.get(ADDRESS, "").strip() or None
 
 
-def variables() -> dict[str, Path]:
+def client_token_file(environ: Mapping[str, str], home: Path) -> Path | None:
+    """The file with the token that clients show, from MEMORYD_TOKEN_FILE, or None when it is not set.
+
+    For clients that name their daemon, and so need no other setting.
+    """
+    text = environ.get(TOKEN_FILE, "").strip()
+    return absolute(text, None, home) if text else None
+
+
+def variables() -> dict[str, KeyPath]:
     """Each variable that sets a key of the `memoryd` block, with the key's path in it."""
     found = {PREFIX + "__".join(part.upper() for part in names): path for names, path, _ in _leaves(ServiceSettings)}
     return {**found, **_SHORT}
@@ -49,7 +62,7 @@ def environment_layers(environ: Mapping[str, str], report: Report) -> Iterator[t
             report.warn(f"env {name}", "", f"memoryd has no such variable{did_you_mean(name, known)}")
 
 
-def service_layer(path: Path, value: object) -> dict[str, Any]:
+def service_layer(path: KeyPath, value: object) -> dict[str, Any]:
     """A layer that sets one key of the `memoryd` block."""
     layer: Any = value
     for key in reversed(("memoryd", *path)):
@@ -57,7 +70,7 @@ def service_layer(path: Path, value: object) -> dict[str, Any]:
     return dict(layer)
 
 
-def _leaves(block: type[Block], names: Path = (), path: Path = ()) -> Iterator[tuple[Path, Path, bool]]:
+def _leaves(block: type[Block], names: KeyPath = (), path: KeyPath = ()) -> Iterator[tuple[KeyPath, KeyPath, bool]]:
     for name, key, field in keys(block):
         inner = nested(field.annotation)
         if inner:

@@ -15,10 +15,11 @@ import grpc
 from google.protobuf.message import Message
 
 from memoryd.failure import MemorydError, Violation, typed_errors
+from memoryd.tls import Tls, content
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 
-__all__ = ["MemorydClient", "MemorydError", "Stream", "Violation", "connect"]
+__all__ = ["MemorydClient", "MemorydError", "Stream", "Tls", "Violation", "connect"]
 
 _Event = TypeVar("_Event")
 _Request = TypeVar("_Request", bound=Message)
@@ -36,12 +37,26 @@ _LIST = 2.0
 _OPTIONS = (("grpc.enable_http_proxy", 0),)
 
 
-def connect(address: str, token: str | None = None, timeout: float | None = None) -> "MemorydClient":
+def connect(
+    address: str, token: str | None = None, timeout: float | None = None, *, tls: Tls | None = None
+) -> "MemorydClient":
     """Returns a client of the daemon at `unix:PATH` or `HOST:PORT`. The connection is made by the first call.
 
-    `timeout` in seconds replaces the documented deadline of each call that has one. `token` is sent as bearer token.
+    `timeout` in seconds replaces the documented deadline of each call that has one. `token` is sent as bearer token;
+    without `tls` it travels in the clear, which is for this machine alone.
+
+    Raises:
+        OSError: a file of `tls` cannot be read.
     """
-    return MemorydClient(grpc.insecure_channel(address, options=_OPTIONS), token=token, timeout=timeout)
+    return MemorydClient(_channel(address, tls), token=token, timeout=timeout)
+
+
+def _channel(address: str, tls: Tls | None) -> grpc.Channel:
+    if tls is None:
+        return grpc.insecure_channel(address, options=_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(content(tls.ca_file), content(tls.key_file), content(tls.cert_file))
+    name = (("grpc.ssl_target_name_override", tls.server_name),) if tls.server_name else ()
+    return grpc.secure_channel(address, credentials, options=(*_OPTIONS, *name))
 
 
 class MemorydClient:

@@ -1,0 +1,137 @@
+"""A listener's certificate and key: checked before they are used, and read again when their files change."""
+
+import ssl
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from memoryd_server.access.freshness import Signature, signature
+from memoryd_server.access.private import read_private
+from memoryd_server.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """PEM files. Where `client_ca` is set, clients must show a certificate that it has signed."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def paths(self) -> tuple[Path, ...]:
+        """All of them."""
+        return (self.certificate, self.key, *((self.client_ca,) if self.client_ca else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """What the files hold."""
+
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"Pem(certificate=<{len(self.certificate)} bytes>)"
+
+
+def read_certificates(files: CertificateFiles) -> Pem:
+    """The content of the files, after a look at whether it can serve.
+
+    Raises:
+        SettingsError: a file cannot be read, the key can be read by others or belongs to another certificate, or what
+            should be PEM is not.
+    """
+    found = Pem(
+        certificate=_read(files.certificate, "memoryd.tls.certFile"),
+        key=_key(files.key),
+        client_ca=_read(files.client_ca, "memoryd.tls.clientCaFile") if files.client_ca else None,
+    )
+    _check_pair(files)
+    if found.client_ca is not None:
+        _check_authorities(files.client_ca, found.client_ca)
+    return found
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot read {what} {path}: {error.strerror}") from error
+
+
+def _key(path: Path) -> bytes:
+    try:
+        return read_private(path, "memoryd.tls.keyFile", root_may_share=True)
+    except FileNotFoundError as error:
+        raise SettingsError(f"cannot read memoryd.tls.keyFile {path}: {error.strerror}") from error
+
+
+def _check_pair(files: CertificateFiles) -> None:
+    def refuse_password() -> str:
+        raise SettingsError(f"memoryd.tls.keyFile {files.key} is encrypted; memoryd needs a key without a password")
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(files.certificate, files.key, refuse_password)
+    except (ssl.SSLError, OSError) as error:
+        raise SettingsError(
+            f"memoryd.tls.certFile {files.certificate} and keyFile {files.key} cannot be used together: "
+            f"{_words(error)}; the first must hold the certificate and the second its key, both as PEM"
+        ) from error
+
+
+def _check_authorities(path: Path | None, content: bytes) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=content.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise SettingsError(f"memoryd.tls.clientCaFile {path} holds no certificate as PEM: {_words(error)}") from error
+
+
+def _words(error: Exception) -> str:
+    reason = error.reason if isinstance(error, ssl.SSLError) else str(error)
+    return (reason or "it is no PEM").lower().replace("_", " ")
+
+
+class Certificates:
+    """The certificates in force. `problem` says why newer files are not used; it is empty when all is well.
+
+    Thread-safe: gRPC asks from its own threads, once a handshake.
+    """
+
+    def __init__(self, files: CertificateFiles, log: structlog.typing.FilteringBoundLogger) -> None:
+        self._files = files
+        self._log = log
+        self._lock = threading.Lock()
+        self._signature = signature(files.paths())
+        self._pem = read_certificates(files)
+        self.problem = ""
+
+    @property
+    def asks_clients(self) -> bool:
+        """Whether clients must show a certificate."""
+        return self._files.client_ca is not None
+
+    def current(self) -> Pem:
+        """The files' content: the newest that could serve. Blocks while it looks whether they have changed."""
+        with self._lock:
+            found = signature(self._files.paths())
+            if found is None or found != self._signature:
+                self._reload(found)
+            return self._pem
+
+    def _reload(self, found: Signature | None) -> None:
+        try:
+            pem = read_certificates(self._files)
+        except SettingsError as error:
+            # A renewal may write two files, one after the other: the older pair serves until both are there.
+            if error.message != self.problem:
+                self._log.error("keep-certificates", problem=error.message)
+            self.problem = error.message
+        else:
+            if pem != self._pem:
+                self._log.info("load-certificates", file=str(self._files.certificate))
+            self._pem, self.problem = pem, ""
+        self._signature = found

@@ -1,0 +1,72 @@
+"""Files that hold secrets: read only while they are private, written so that they always are."""
+
+import os
+import stat
+from pathlib import Path
+
+from memoryd_server.errors import SettingsError
+
+_OTHERS = 0o007
+_GROUP = 0o070
+_MOST_BYTES = 2**20
+
+
+def read_private(path: Path, what: str, *, root_may_share: bool = False) -> bytes:
+    """The content of a file that nobody but its owner can open.
+
+    `what` names it in messages. `root_may_share` allows a group to read a file that belongs to root, as systems keep
+    the keys of certificates.
+
+    Raises:
+        FileNotFoundError: there is none.
+        SettingsError: it cannot be read, others can open it, or it is far too large; the message says what to do.
+    """
+    try:
+        with path.open("rb") as file:
+            _refuse_shared(path, os.fstat(file.fileno()), what, root_may_share=root_may_share)
+            content = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SettingsError(f"cannot read {what} {path}: {error.strerror}") from error
+    if len(content) > _MOST_BYTES:
+        raise SettingsError(f"{what} {path} is larger than {_MOST_BYTES} bytes; is it the right file?")
+    return content
+
+
+def _refuse_shared(path: Path, found: os.stat_result, what: str, *, root_may_share: bool) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise SettingsError(f"{what} {path} is no regular file")
+    refused = _OTHERS if root_may_share and found.st_uid == 0 else _OTHERS | _GROUP
+    if found.st_mode & refused:
+        raise SettingsError(
+            f"{what} {path} can be opened by others (mode {stat.S_IMODE(found.st_mode):04o}); run: chmod 600 {path}"
+        )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Puts a file of mode 0600 in the place of `path`, whole or not at all, and makes it durable.
+
+    Raises:
+        SettingsError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise SettingsError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

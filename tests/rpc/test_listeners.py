@@ -1,0 +1,115 @@
+"""Where the daemon listens: the socket and its lock, ports, and addresses that it refuses."""
+
+import os
+import socket
+import stat
+
+import grpc
+import pytest
+
+from memoryd.v1 import memory_service_pb2 as pb
+from memoryd.v1 import memory_service_pb2_grpc as stubs
+from memoryd_server.errors import IndexBusy, SettingsError
+from memoryd_server.rpc.listeners import Listener, parse
+from rpc.callers import bearer, new_token
+from rpc.wire import Home, quiet, start
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "example.com", "[2001:db8::1]"])
+async def test_beyond_loopback_nothing_is_listened_at_without_tls(home, host):
+    with pytest.raises(SettingsError, match=r"beyond loopback TLS is needed.*memoryd\.tls\.certFile.*127\.0\.0\.1"):
+        await start(home, quiet(), listen=f"{host}:0")
+
+
+async def test_one_address_beyond_loopback_among_others_is_refused_by_its_name(home):
+    listen = [f"unix:{home.socket}", "127.0.0.1:0", "192.0.2.1:7627"]
+    with pytest.raises(SettingsError, match=r"refusing to listen at 192\.0\.2\.1:7627: "):
+        await start(home, quiet({"memoryd": {"listen": listen}}), listen=None)
+    assert not home.socket.exists()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+async def test_loopback_is_listened_at_and_its_port_told(serve, home, host):
+    if host == "[::1]" and not os.path.exists("/proc/net/if_inet6"):  # noqa: ASYNC240, PTH110 -- a look at the host
+        pytest.skip("this host has no IPv6")
+    running = await serve(listen=f"{host}:0")
+    assert running.address.startswith(f"{host}:")
+    assert not running.address.endswith(":0")
+    _, token = new_token(home)
+    assert (await running.stub.Status(pb.StatusRequest(), **bearer(token))).agent_id == "main"
+
+
+async def test_a_port_that_is_taken_is_refused_with_its_name(serve, home):
+    running = await serve(listen="127.0.0.1:0")
+    other = Home(home.root / "other")
+    with pytest.raises(SettingsError, match=f"{running.address}: the port is taken, perhaps by another memoryd"):
+        await start(other, quiet(), listen=running.address)
+
+
+async def test_an_address_of_another_machine_is_told_from_a_taken_port(home):
+    listener = Listener(parse("192.0.2.1:7627"))
+    server = grpc.aio.server()
+    with pytest.raises(SettingsError, match=r"192\.0\.2\.1:7627: the address is none of this machine's"):
+        listener.bind(server, None)
+
+
+async def test_the_socket_is_its_owner_s_alone_and_gone_after_the_stop(serve, home):
+    running = await serve()
+    assert stat.S_IMODE(home.socket.stat().st_mode) == 0o600
+    assert stat.S_ISSOCK(home.socket.stat().st_mode)
+    await running.stop()
+    assert not home.socket.exists()
+
+
+async def test_folders_above_the_socket_are_made_for_the_owner_alone(serve, home):
+    await serve(listen=f"unix:{home.root / 'run' / 's'}")
+    assert stat.S_IMODE((home.root / "run").stat().st_mode) == 0o700
+
+
+async def test_a_second_daemon_does_not_steal_the_socket(serve, home):
+    first = await serve()
+    other = Home(home.root / "other")
+    with pytest.raises(SettingsError, match=f"another memoryd listens at unix:{home.socket}"):
+        await start(other, quiet(), listen=f"unix:{home.socket}")
+    async with grpc.aio.insecure_channel(first.address) as channel:
+        assert (await stubs.MemoryServiceStub(channel).Status(pb.StatusRequest())).workspace == str(home.workspace)
+
+
+async def test_a_second_daemon_on_the_same_index_is_refused_and_says_who_holds_it(serve, home):
+    await serve()
+    with pytest.raises(IndexBusy, match=f"process {os.getpid()}"):
+        await start(home, quiet(), listen=f"unix:{home.root / 't'}")
+
+
+async def test_a_daemon_that_could_not_start_leaves_nothing_locked(serve, home):
+    with pytest.raises(SettingsError):
+        await start(home, quiet(), listen=f"unix:{home.workspace}")
+    assert (await (await serve()).status()).agent_id == "main"
+
+
+async def test_a_socket_left_by_a_killed_daemon_is_replaced(serve, home):
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(home.socket))
+    assert (await (await serve()).status()).agent_id == "main"
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+async def test_what_is_no_socket_is_not_removed(home, kind):
+    precious = home.root / "precious"
+    precious.write_text("keep me")
+    if kind == "file":
+        home.socket.write_text("keep me")
+    elif kind == "folder":
+        home.socket.mkdir()
+    else:
+        home.socket.symlink_to(precious)
+    with pytest.raises(SettingsError, match="socket"):
+        await start(home, quiet())
+    assert home.socket in home.root.iterdir()
+    assert precious.read_text() == "keep me"
+
+
+async def test_a_socket_path_that_is_too_long_is_refused_with_its_length(home):
+    path = home.root / ("x" * 110)
+    with pytest.raises(SettingsError, match=rf"{len(str(path))} bytes long; the system allows 107"):
+        await start(home, quiet(), listen=f"unix:{path}")

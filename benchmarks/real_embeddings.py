@@ -44,10 +44,11 @@ class Embedder:
     """A GGUF model that turns texts into unit vectors."""
 
     def __init__(self, model: Path) -> None:
-        # A batch beyond the window, or a micro-batch below the batch, ends the process: all three are equal.
+        # A batch beyond the window, or a micro-batch below the batch, ends the process: all three are equal. Threads
+        # wait for each other at every step, on a busy machine longer than they compute: one is the fastest there.
         self._llama = llama_cpp.Llama(
             str(model), embedding=True, n_ctx=WINDOW_TOKENS, n_batch=WINDOW_TOKENS, n_ubatch=WINDOW_TOKENS,
-            flash_attn=True, verbose=False,
+            n_threads=1, n_threads_batch=1, flash_attn=True, verbose=False,
         )  # fmt: skip
 
     def __call__(self, text: str) -> np.ndarray:

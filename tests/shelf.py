@@ -76,7 +76,7 @@ class Shelf:
 
     def nearest(self, text, leg=None, limit=1_000):
         with self.desk.store.read() as reader:
-            hits = (leg or self.leg).search(reader, word_vector(text, self.provider.spec.dimensions), limit)
+            hits = (leg or self.leg).search(reader, word_vector(text, self.provider.dimensions), limit)
             rows = reader.chunks([hit.chunk_id for hit in hits])
         return [(rows[hit.chunk_id].path, round(hit.cosine, 5)) for hit in hits]
 

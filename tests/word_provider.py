@@ -17,11 +17,14 @@ def word_vector(text, dimensions=16):
 class WordProvider:
     """`bad` words fail their text; after `lives` batches of documents it is down; `down` says so of questions too.
 
-    `before` is called with the texts of each batch, `before_query` with each question.
+    `before` is called with the texts of each batch, `before_query` with each question. Without `told`, nobody asked for
+    `dimensions`: they show by the vectors alone, and may change. `odd` words give vectors one longer.
     """
 
-    def __init__(self, model="words", provider="remote", dimensions=16):
-        self.spec = EmbeddingSpec(provider, model, "http://there", dimensions, 512)
+    def __init__(self, model="words", provider="remote", dimensions=16, *, told=True):
+        self.spec = EmbeddingSpec(provider, model, "http://there", dimensions if told else None, 512)
+        self.dimensions = dimensions
+        self.odd = "misshapen"
         self.batches = []
         self.questions = []
         self.bad = "unspeakable"
@@ -35,13 +38,16 @@ class WordProvider:
     def texts(self):
         return [text for batch in self.batches for text in batch]
 
+    def vector(self, text):
+        return word_vector(text, self.dimensions + (self.odd in text))
+
     def embed_query(self, text, _deadline):
         with self._lock:
             self.questions.append(text)
         self.before_query(text)
         if self.down:
             raise EmbeddingUnavailable(self.down)
-        return word_vector(text, self.spec.dimensions)
+        return self.vector(text)
 
     def embed_documents(self, texts, should_stop):
         if self.lives is not None and len(self.batches) >= self.lives:
@@ -55,7 +61,7 @@ class WordProvider:
             elif self.bad in text:
                 answers.append(EmbeddingFailure("the text is refused"))
             else:
-                answers.append(word_vector(text, self.spec.dimensions))
+                answers.append(self.vector(text))
         return answers
 
     def status(self):

@@ -77,7 +77,7 @@ class AgentMemory:
         clock: Clock,
         on_sync_end: Callable[[str, SyncRun], None],
     ) -> None:
-        self.vectors = VectorSide(config, selection, lambda: self._cache, threads.embed)
+        self.vectors = VectorSide(config, selection, lambda: self._cache, threads.embed, self._vectors_outdated)
         self.config = config
         self.board = StateBoard()
         self._threads = threads
@@ -157,9 +157,14 @@ class AgentMemory:
 
     def _open(self) -> None:
         self._store.open()
-        if self.config.cache_enabled:
-            path = self._store.path.with_name(self._store.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
-            self._cache = EmbeddingCache(path, self.config.cache_max_entries, lambda: self._clock.now_ns() // 1_000_000)
+        path = self._store.path.with_name(self._store.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
+        enabled = self.config.cache_enabled
+        # Switched off, it holds no vectors, and remembers what was refused until the daemon's end.
+        self._cache = EmbeddingCache(
+            path if enabled else None,
+            self.config.cache_max_entries if enabled else 0,
+            lambda: self._clock.now_ns() // 1_000_000,
+        )
         self._appender.recover()
 
     def _make_watcher(self, on_change: Callable[[], None]) -> Watcher:
@@ -204,6 +209,10 @@ class AgentMemory:
         if len(self._sessions) > REMEMBERED_SESSIONS:
             self._sessions.popitem(last=False)
         self._sync_soon(SyncTrigger.SESSION_START)
+
+    def _vectors_outdated(self) -> None:
+        if self.config.sync.on_search:
+            self._sync_soon(SyncTrigger.SEARCH)
 
     def _sync_soon(self, trigger: SyncTrigger) -> None:
         if self._background is not None:

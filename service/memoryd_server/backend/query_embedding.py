@@ -26,10 +26,11 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedQuestion:
-    """The vector, or the error that stands in its place."""
+    """The vector, or the error that stands in its place. `fresh` when the provider has just made it."""
 
     vector: Vector | None
     error: MemorydError | None = None
+    fresh: bool = False
 
 
 class QueryEmbedder:
@@ -44,10 +45,13 @@ class QueryEmbedder:
         self._failed_at = 0.0
         self._last_error: MemorydError | None = None
 
-    async def embed(self, text: str, deadline: float) -> EmbeddedQuestion:
-        """The vector of `text`, before `deadline` (in `time.monotonic()`) and within eight seconds."""
+    async def embed(self, text: str, deadline: float, dimensions: int = 0) -> EmbeddedQuestion:
+        """The vector of `text`, before `deadline` (in `time.monotonic()`) and within eight seconds.
+
+        One that is remembered is good for an index whose vectors have as many `dimensions`, 0 being any.
+        """
         known = self._known.get(text)
-        if known is not None:
+        if known is not None and dimensions in (0, known.size):
             self._known.move_to_end(text)
             return EmbeddedQuestion(known)
         if time.monotonic() < self._paused_until and self._last_error is not None:
@@ -64,7 +68,7 @@ class QueryEmbedder:
         self._known[text] = vector
         if len(self._known) > REMEMBERED_QUESTIONS:
             self._known.popitem(last=False)
-        return EmbeddedQuestion(vector)
+        return EmbeddedQuestion(vector, fresh=True)
 
     async def _ask(self, text: str, latest: float) -> Vector:
         loop = asyncio.get_running_loop()

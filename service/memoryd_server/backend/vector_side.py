@@ -41,7 +41,10 @@ class ProbeOutcome:
 
 
 class VectorSide:
-    """One agent's vectors. Without a provider it is there all the same, and says why it does nothing."""
+    """One agent's vectors. Without a provider it is there all the same, and says why it does nothing.
+
+    `on_mismatch` hears when a question shows that the provider has another model now.
+    """
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class VectorSide:
         selection: Selection,
         cache: Callable[[], EmbeddingCache | None],
         threads: EmbedThreads,
+        on_mismatch: Callable[[], None] = lambda: None,
     ) -> None:
         self.selection = selection
         self.leg = VectorLeg(
@@ -60,6 +64,7 @@ class VectorSide:
         guard = CostGuard(config.confirm_above_tokens, provider is not None and provider.spec.provider != _LOCAL)
         self.embedder = None if provider is None else Embedder(provider, cache, guard)
         self._threads = threads
+        self._on_mismatch = on_mismatch
         self._questions = None if provider is None else QueryEmbedder(provider, threads.of(provider))
 
     def look(self, store: IndexStore) -> None:
@@ -103,7 +108,7 @@ class VectorSide:
         return found
 
     async def _question(self, query: SearchQuery) -> QuestionVector:
-        if self._questions is None:
+        if self._questions is None or self.embedder is None:
             reason = self.selection.reason
             error = EmbeddingNotConfigured(
                 f"vector search was asked for and cannot run: {reason}; ask for KEYWORD or HYBRID"
@@ -111,15 +116,22 @@ class VectorSide:
             return QuestionVector(reason=reason, error=error)
         if self.state.stored is None:
             return QuestionVector(reason=self.state.reason or "no chunk has a vector yet; a sync makes them")
-        if self.mismatches():
+        before = self.mismatches()
+        if any(field != "dimensions" for field, *_ in before) or (before and self.embedder.provider.spec.dimensions):
             return QuestionVector(reason=self._mismatch_reason())
-        asked = await self._questions.embed(query.text, query.deadline)
+        asked = await self._questions.embed(query.text, query.deadline, self.state.stored.dimensions)
+        if asked.vector is not None and asked.fresh:
+            self.embedder.saw(asked.vector.size)
+        if self.mismatches():
+            if not before:
+                self._on_mismatch()
+            return QuestionVector(reason=self._mismatch_reason())
         reason = "" if asked.error is None else asked.error.message
         return QuestionVector(asked.vector, reason, asked.error)
 
     def _mismatch_reason(self) -> str:
         differences = "; ".join(f"{field} was {old!r}, is {new!r}" for field, old, new in self.mismatches())
-        return f"the index's vectors were built with other settings ({differences}); " + (
+        return f"the index's vectors are not what the provider makes now ({differences}); " + (
             self.state.reason or "the next sync makes them anew"
         )
 

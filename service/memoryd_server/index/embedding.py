@@ -6,29 +6,21 @@ What the provider cannot do now stays pending: its chunks are found by keywords,
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from memoryd_server.embed import EmbeddingFailure, EmbeddingProvider, to_blob
+from memoryd_server.embed import EmbeddingProvider
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.index.filling import CHUNKS_A_BATCH, EmbeddingOutcome, Filling, refusal_reason
+from memoryd_server.index.progress import SyncObserver, SyncOutcome
 from memoryd_server.index.vector_identity import VectorIdentity
+from memoryd_server.index.vector_maker import DimensionsChanged, VectorMaker
 from memoryd_server.index.vector_rows import UnembeddedChunk, VectorRows
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Chunk
 
-CHUNKS_A_BATCH = 128
-
 # A rough measure that errs on the side of more: providers count about four bytes of prose a token.
 BYTES_A_TOKEN = 4
 
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingOutcome:
-    """What the phase did. `reason` says why chunks are left without a vector; empty when none are."""
-
-    embedded: int = 0
-    cached: int = 0
-    pending: int = 0
-    reason: str = ""
+_DIMENSIONS = "dimensions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +65,28 @@ class Embedder:
         self, provider: EmbeddingProvider, cache: Callable[[], EmbeddingCache | None], guard: CostGuard
     ) -> None:
         self.provider = provider
-        self._cache = cache
+        self._maker = VectorMaker(provider, cache)
         self._guard = guard
         self.state = VectorState()
 
     def look(self, vectors: VectorRows, reason: str = "") -> None:
         """Takes the state from the index, at start and after a swap; `reason` says why vectors are missing."""
-        self.state = VectorState(VectorIdentity.from_json(vectors.identity()), vectors.count_missing(), reason)
+        pending = vectors.count_missing()
+        self.state = VectorState(_stored(vectors), pending, reason or self._refusals(vectors))
+
+    def _refusals(self, vectors: VectorRows) -> str:
+        refused = self._maker.refused()
+        reasons = [refused[text] for text in vectors.missing_hashes() if text in refused] if refused else []
+        return refusal_reason(len(reasons), reasons[-1] if reasons else "")
 
     @property
     def identity(self) -> VectorIdentity:
-        """What the vectors are made with."""
-        return VectorIdentity.of(self.provider.spec)
+        """What the vectors are made with, as far as it is known: a server's dimensions are those of its last vector."""
+        return self._maker.identity
+
+    def saw(self, dimensions: int) -> None:
+        """A question's vector of this length has just been made."""
+        self._maker.saw(dimensions)
 
     def run(
         self,
@@ -103,46 +105,17 @@ class Embedder:
         Raises:
             SyncCancelled: `should_stop` said so; what was made until then is kept, in the index and in the cache.
         """
-        matches = self._matches(writer.vectors)
-        pending = writer.vectors.count_missing() if matches else writer.vectors.count_chunks()
-        refused = "" if confirmed or not pending else self._refusal(writer)
-        if refused:
-            done = EmbeddingOutcome(pending=pending, reason=refused)
-        else:
-            done = self._filled(writer, observer, outcome, pending, beside=beside, should_stop=should_stop)
+        phase = _Phase(
+            self, self._maker, writer, observer, outcome, confirmed=confirmed, beside=beside, should_stop=should_stop
+        )
+        done = phase.run()
         if not beside:
             self.note(done.pending, done.reason)
         return done
 
-    def _filled(
-        self,
-        writer: IndexWriter,
-        observer: SyncObserver,
-        outcome: SyncOutcome,
-        pending: int,
-        *,
-        beside: bool,
-        should_stop: Callable[[], bool],
-    ) -> EmbeddingOutcome:
-        if not pending:
-            return EmbeddingOutcome()
-        if not self._matches(writer.vectors):
-            writer.vectors.begin(self.identity.to_json())
-            if not beside:
-                self.state = VectorState(self.identity, pending)
-        filling = _Filling(self, writer, observer, outcome, pending=pending, beside=beside, should_stop=should_stop)
-        return filling.fill()
-
     def note(self, pending: int, reason: str = "") -> None:
         """So many chunks of the index that answers are without a vector now."""
         self.state = replace(self.state, pending=pending, reason=reason)
-
-    def _matches(self, vectors: VectorRows) -> bool:
-        stored = VectorIdentity.from_json(vectors.identity())
-        return stored is not None and not stored.differences(self.identity)
-
-    def _refusal(self, writer: IndexWriter) -> str:
-        return self.refusal(self.price_of_index(writer.vectors).tokens)
 
     def refusal(self, tokens: int) -> str:
         """Why so many tokens are not sent unless Sync(FULL) asks for it; empty when they may be."""
@@ -154,105 +127,145 @@ class Embedder:
         )
 
     def price_of_index(self, vectors: VectorRows) -> Price:
-        """What the chunks of an index would cost whose vector is neither in the index nor in the cache."""
+        """What the chunks of an index would cost that a sync would send: neither in it nor in the cache nor refused."""
         after, price = 0, Price()
-        everything = not self._matches(vectors)
+        everything = not self.fits(vectors)
+        refused = {} if everything else self._maker.refused()
         while batch := vectors.chunks(after, CHUNKS_A_BATCH, everything=everything):
             after = batch[-1].chunk_id
-            price += self.price(batch)
+            price += self.price([chunk for chunk in batch if chunk.content_hash not in refused])
         return price
 
     def price(self, batch: Sequence[UnembeddedChunk | Chunk]) -> Price:
         """What these chunks would cost that are not in the cache."""
-        held = self.cached(batch)
+        held = self._maker.cached([chunk.content_hash for chunk in batch], self.identity.dimensions)
         missing = {chunk.content_hash: chunk.text for chunk in batch if chunk.content_hash not in held}
         return Price(
             len(missing), sum(-(-len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN) for text in missing.values())
         )
 
-    def cached(self, batch: Sequence[UnembeddedChunk | Chunk]) -> dict[bytes, bytes]:
-        """The vectors that the cache holds for a batch, by content hash."""
-        cache = self._cache()
-        return {} if cache is None else cache.get(self.identity.cache_key(), [c.content_hash for c in batch])
-
-    def keep(self, made: dict[bytes, bytes]) -> None:
-        """Puts what was made into the cache."""
-        cache = self._cache()
-        if cache is not None and made:
-            cache.put(self.identity.cache_key(), made)
+    def fits(self, vectors: VectorRows) -> bool:
+        """Whether the vectors of an index are the provider's, as far as that is known."""
+        stored = _stored(vectors)
+        return stored is not None and not stored.differences(self.identity)
 
 
-class _Filling:
-    """One pass over the chunks without a vector."""
+class _Phase:
+    """One run over one index file."""
 
     def __init__(
         self,
         embedder: Embedder,
+        maker: VectorMaker,
         writer: IndexWriter,
         observer: SyncObserver,
         outcome: SyncOutcome,
         *,
-        pending: int,
+        confirmed: bool,
         beside: bool,
         should_stop: Callable[[], bool],
     ) -> None:
-        self._beside = beside
         self._embedder = embedder
+        self._maker = maker
         self._writer = writer
+        self._vectors = writer.vectors
         self._observer = observer
+        self._before = outcome
+        self._confirmed = confirmed
+        self._beside = beside
         self._should_stop = should_stop
-        self._outcome = EmbeddingOutcome(pending=pending)
-        files = outcome.indexed_files
-        self._progress = SyncProgress(SyncPhase.EMBEDDING, files, files, total_chunks=pending)
 
-    def fill(self) -> EmbeddingOutcome:
-        after = 0
-        while batch := self._writer.vectors.chunks(after, CHUNKS_A_BATCH, everything=False):
-            after = batch[-1].chunk_id
-            if self._should_stop():
-                raise SyncCancelled("the sync run was cancelled; the vectors made until then are kept")
-            try:
-                self._embed(batch)
-            except MemorydError as error:
-                return replace(self._outcome, reason=error.message)
-        return self._outcome
+    def run(self) -> EmbeddingOutcome:
+        self._settle_old_dimensions()
+        try:
+            doubt = self._doubt()
+            return EmbeddingOutcome(pending=self._pending, reason=doubt) if doubt else self._bring_up()
+        except DimensionsChanged:
+            pass
+        try:
+            # The provider's new dimensions are known now, and the index has the old ones.
+            return self._bring_up()
+        except DimensionsChanged:
+            reason = "the provider's vectors have other dimensions with each call"
+            return EmbeddingOutcome(pending=self._pending, reason=reason)
 
-    def _embed(self, batch: Sequence[UnembeddedChunk]) -> None:
-        held = self._embedder.cached(batch)
-        missing = [chunk for chunk in batch if chunk.content_hash not in held]
-        made, failure = self._made(missing)
-        self._embedder.keep(made)
-        vectors = {**held, **made}
-        rows = {chunk.chunk_id: vectors[chunk.content_hash] for chunk in batch if chunk.content_hash in vectors}
-        if rows:
-            self._observer.committed(self._writer.vectors.put(rows))
-        cached = sum(chunk.content_hash in held for chunk in batch)
-        self._outcome = EmbeddingOutcome(
-            embedded=self._outcome.embedded + len(rows) - cached,
-            cached=self._outcome.cached + cached,
-            pending=self._outcome.pending - len(rows),
-            reason=failure or self._outcome.reason,
+    def _settle_old_dimensions(self) -> None:
+        """Notes the dimensions where they were not known when the identity was written."""
+        stored = _stored(self._vectors)
+        if stored is not None and stored.dimensions:
+            self._know(stored)
+
+    def _doubt(self) -> str:
+        """Why it is not known whether the vectors are outdated; empty when it is.
+
+        Other dimensions of one question's vector could be a fault: before all vectors go, the provider is asked again.
+        """
+        stored, dimensions = _stored(self._vectors), self._embedder.provider.spec.dimensions
+        differing = (
+            {field for field, *_ in stored.differences(self._embedder.identity)} if stored is not None else set()
         )
+        if dimensions is not None or differing != {_DIMENSIONS}:
+            return ""
+        try:
+            self._maker.look_again(self._should_stop)
+        except MemorydError as error:
+            if self._should_stop():
+                raise SyncCancelled("the sync run was cancelled; the vectors are as they were") from error
+            return error.message
+        return ""
+
+    @property
+    def _pending(self) -> int:
+        fits = self._embedder.fits(self._vectors)
+        return self._vectors.count_missing() if fits else self._vectors.count_chunks()
+
+    def _bring_up(self) -> EmbeddingOutcome:
+        pending = self._pending
+        if not pending:
+            return EmbeddingOutcome()
+        tokens = 0 if self._confirmed else self._embedder.price_of_index(self._vectors).tokens
+        reason = self._embedder.refusal(tokens)
+        if reason:
+            return EmbeddingOutcome(pending=pending, reason=reason)
+        if not self._embedder.fits(self._vectors):
+            self._begin(pending)
+        return self._filling(pending).fill()
+
+    def _begin(self, pending: int) -> None:
+        identity = self._embedder.identity
+        self._maker.forget_refused()
+        self._vectors.begin(identity.to_json())
         if not self._beside:
-            self._embedder.note(self._outcome.pending, self._outcome.reason)
-        self._tell()
+            self._embedder.state = VectorState(identity, pending)
 
-    def _made(self, missing: Sequence[UnembeddedChunk]) -> tuple[dict[bytes, bytes], str]:
-        """Vectors by content hash, and why one of the chunks got none."""
-        if not missing:
-            return {}, ""
-        texts = {chunk.content_hash: chunk.text for chunk in missing}
-        answers = self._embedder.provider.embed_documents(list(texts.values()), self._should_stop)
-        made: dict[bytes, bytes] = {}
-        failure = ""
-        for content_hash, answer in zip(texts, answers, strict=True):
-            if isinstance(answer, EmbeddingFailure):
-                failure = answer.reason
-            else:
-                made[content_hash] = to_blob(answer)
-        return made, failure
+    def _filling(self, pending: int) -> Filling:
+        stored = _stored(self._vectors) or self._embedder.identity
+        return Filling(
+            self._maker,
+            self._writer,
+            self._observer,
+            self._before,
+            pending=pending,
+            dimensions=stored.dimensions or self._embedder.identity.dimensions,
+            know_dimensions=lambda dimensions: self._know(replace(stored, dimensions=dimensions)),
+            note=self._note,
+            should_stop=self._should_stop,
+        )
 
-    def _tell(self) -> None:
-        done = self._outcome.embedded + self._outcome.cached
-        self._progress = replace(self._progress, completed_chunks=done, cached_chunks=self._outcome.cached)
-        self._observer.progress(self._progress)
+    def _know(self, identity: VectorIdentity) -> None:
+        if self._vectors.identity() != identity.to_json():
+            self._vectors.note_dimensions(identity.to_json(), identity.dimensions)
+        if not self._beside:
+            self._embedder.state = replace(self._embedder.state, stored=identity)
+
+    def _note(self, outcome: EmbeddingOutcome) -> None:
+        if not self._beside:
+            self._embedder.note(outcome.pending, outcome.reason)
+
+
+def _stored(vectors: VectorRows) -> VectorIdentity | None:
+    """What an index's vectors were built with; its older kind tells the dimensions by the vectors alone."""
+    identity = VectorIdentity.from_json(vectors.identity())
+    if identity is None or identity.dimensions:
+        return identity
+    return replace(identity, dimensions=vectors.dimensions())

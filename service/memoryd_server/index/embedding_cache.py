@@ -10,13 +10,22 @@ import apsw
 from memoryd_server.index import swap
 from memoryd_server.index.connection import open_writer, scalar, transaction, translated
 
+REFUSED_FOR_MS = 24 * 60 * 60 * 1_000
+"""A text that was refused is asked for again after so long: the provider may have learnt to read it."""
+
+MOST_REFUSED = 10_000
+
 _HASHES_A_QUERY = 400
+_MOST_REASON_CHARS = 400
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS embedding_cache(
         provider TEXT, model TEXT, provider_key TEXT, hash BLOB, embedding BLOB NOT NULL, used_at_ms INTEGER NOT NULL,
         PRIMARY KEY(provider, model, provider_key, hash)) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS embedding_cache_by_use ON embedding_cache(used_at_ms)",
+    """CREATE TABLE IF NOT EXISTS refused_texts(
+        provider TEXT, model TEXT, provider_key TEXT, hash BLOB, reason TEXT NOT NULL, refused_at_ms INTEGER NOT NULL,
+        PRIMARY KEY(provider, model, provider_key, hash)) WITHOUT ROWID""",
 )
 
 
@@ -32,11 +41,12 @@ class CacheKey:
 class EmbeddingCache:
     """Vectors as little-endian float32 blobs, by maker and SHA-256 of the text; the least recently used go first.
 
-    A damaged file is set aside, and what it held is paid for again. Thread-safe; one caller at a time is served.
+    Beside them stand the texts that a maker has refused. `path` None keeps everything in memory. A damaged file is set
+    aside, and what it held is paid for again. Thread-safe; one caller at a time is served.
     `now_ms` is the wall clock in Unix milliseconds.
     """
 
-    def __init__(self, path: Path, max_entries: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, path: Path | None, max_entries: int, now_ms: Callable[[], int]) -> None:
         self.max_entries = max_entries
         self._now_ms = now_ms
         self._lock = threading.Lock()
@@ -44,6 +54,8 @@ class EmbeddingCache:
             try:
                 self._connection: apsw.Connection | None = _opened(path)
             except (apsw.NotADBError, apsw.CorruptError):
+                if path is None:
+                    raise
                 swap.set_aside(path, now_ms() / 1000)
                 self._connection = _opened(path)
 
@@ -85,6 +97,39 @@ class EmbeddingCache:
                 (surplus,),
             )
 
+    def refused(self, key: CacheKey) -> dict[bytes, str]:
+        """The texts, by hash, that this maker has refused within the last day, and why."""
+        since = self._now_ms() - REFUSED_FOR_MS
+        with self._lock, translated():
+            rows = self._open.execute(
+                "SELECT hash, reason FROM refused_texts"
+                " WHERE provider=? AND model=? AND provider_key=? AND refused_at_ms > ?",
+                (key.provider, key.model, key.provider_key, since),
+            )
+            return dict(rows)
+
+    def refuse(self, key: CacheKey, reasons: Mapping[bytes, str]) -> None:
+        """Remembers texts, by hash, that this maker refuses; of more than 10,000 the oldest are forgotten."""
+        now = self._now_ms()
+        rows = [
+            (key.provider, key.model, key.provider_key, text, reason[:_MOST_REASON_CHARS], now)
+            for text, reason in reasons.items()
+        ]
+        with self._lock, translated(), transaction(self._open):
+            self._open.executemany("INSERT OR REPLACE INTO refused_texts VALUES(?,?,?,?,?,?)", rows)
+            self._open.execute("DELETE FROM refused_texts WHERE refused_at_ms <= ?", (now - REFUSED_FOR_MS,))
+            self._open.execute(
+                "DELETE FROM refused_texts WHERE (provider, model, provider_key, hash) IN"
+                " (SELECT provider, model, provider_key, hash FROM refused_texts"
+                " ORDER BY refused_at_ms DESC LIMIT -1 OFFSET ?)",
+                (MOST_REFUSED,),
+            )
+
+    def forget_refused(self) -> None:
+        """Forgets every refusal, whoever refused."""
+        with self._lock, translated(), transaction(self._open):
+            self._open.execute("DELETE FROM refused_texts")
+
     def count(self) -> int:
         """Vectors held."""
         with self._lock, translated():
@@ -107,8 +152,8 @@ class EmbeddingCache:
                 self._connection = None
 
 
-def _opened(path: Path) -> apsw.Connection:
-    connection = open_writer(path)
+def _opened(path: Path | None) -> apsw.Connection:
+    connection = apsw.Connection(":memory:") if path is None else open_writer(path)
     try:
         for statement in _TABLES:
             connection.execute(statement)

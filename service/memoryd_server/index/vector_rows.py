@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from memoryd_server.index import schema
 from memoryd_server.index.connection import scalar, transaction
 
+FLOAT_BYTES = 4
+"""What a component of a vector takes in the table."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnembeddedChunk:
@@ -53,6 +56,20 @@ class VectorRows:
         if self._changes is not None:
             self._changes.reset()
 
+    def dimensions(self) -> int:
+        """What the stored vectors have; 0 while there are none."""
+        first = scalar(self._connection, "SELECT length(embedding) FROM vectors ORDER BY chunk_id LIMIT 1")
+        return int(first or 0) // FLOAT_BYTES
+
+    def note_dimensions(self, identity: str, dimensions: int) -> None:
+        """Notes the identity now that it tells the dimensions, and forgets vectors that have others."""
+        with transaction(self._connection):
+            self._connection.execute("DELETE FROM vectors WHERE length(embedding) <> ?", (FLOAT_BYTES * dimensions,))
+            forgotten = self._connection.changes()
+            schema.set_meta(self._connection, "vector_identity", identity)
+        if forgotten and self._changes is not None:
+            self._changes.reset()
+
     def put(self, vectors: Mapping[int, bytes]) -> int:
         """Stores vectors by chunk id in one transaction; returns the new revision."""
         with transaction(self._connection):
@@ -72,6 +89,13 @@ class VectorRows:
             scalar(self._connection, "SELECT count(*) FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)")
         )
 
+    def missing_hashes(self) -> list[bytes]:
+        """The content hashes of the chunks without a vector, one a chunk."""
+        rows = self._connection.execute(
+            "SELECT content_hash FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)"
+        )
+        return [row[0] for row in rows]
+
     def chunks(self, after: int, limit: int, *, everything: bool) -> list[UnembeddedChunk]:
         """The next chunks by id that have no vector, or, for another identity, the next chunks whatever they have."""
         which = "" if everything else " AND id NOT IN (SELECT chunk_id FROM vectors)"
@@ -88,7 +112,7 @@ class VectorRows:
             f"SELECT chunk_id, embedding FROM vectors WHERE chunk_id IN ({marks})",  # noqa: S608 -- marks
             tuple(ids),
         ).fetchall()
-        fitting = [(chunk_id, blob) for chunk_id, blob in rows if len(blob) == 4 * len(query)]
+        fitting = [(chunk_id, blob) for chunk_id, blob in rows if len(blob) == FLOAT_BYTES * len(query)]
         if not fitting:
             return {}
         matrix = np.frombuffer(b"".join(blob for _, blob in fitting), "<f4").reshape(len(fitting), len(query))

@@ -51,6 +51,15 @@ async def test_a_question_is_remembered_and_the_least_recent_forgotten(questions
     assert provider.questions == ["a", "b", "c", "b"]
 
 
+async def test_a_remembered_vector_of_another_length_is_asked_for_again(questions, provider):
+    assert (await questions.embed("a", soon(), 16)).fresh
+    assert not (await questions.embed("a", soon(), 16)).fresh
+    provider.dimensions = 8
+    for dimensions, size in ((16, 16), (8, 8), (0, 8)):
+        assert (await questions.embed("a", soon(), dimensions)).vector.size == size
+    assert provider.questions == ["a", "a"]
+
+
 async def test_a_failure_is_not_asked_for_again_until_the_pause_is_over(questions, provider):
     provider.down = "it is down"
     first = await questions.embed("a", soon())

@@ -24,7 +24,7 @@ def side_of(tmp_path):
     settings = load(environ={}, home=tmp_path, flags={"state_dir": str(tmp_path / "state")})
     config = agent_config(settings.agents["main"], settings)
     threads = EmbedThreads()
-    yield lambda selection: VectorSide(config, selection, lambda: None, threads)
+    yield lambda selection, *on_mismatch: VectorSide(config, selection, lambda: None, threads, *on_mismatch)
     threads.shutdown()
 
 
@@ -120,6 +120,23 @@ async def test_vectors_of_another_model_are_never_met_by_this_ones(side_of, desk
     assert kinds(side) == [DegradationKind.IDENTITY_MISMATCH]
     made(side, desk)
     assert (await side.question(query(SearchMode.VECTOR))).vector is not None
+
+
+async def test_a_question_that_shows_another_model_is_told_once_and_meets_no_old_vector(side_of, desk):
+    provider, told = WordProvider(told=False), []
+    side = made(side_of(of(provider), lambda: told.append(1)), desk)
+    assert (await side.question(query(text="a"))).vector is not None
+    assert told == []
+    provider.dimensions = 8
+    for text in ("b", "c", "a"):
+        asked = await side.question(query(text=text))
+        assert asked.vector is None
+        assert "dimensions was '16', is '8'" in asked.reason
+    assert told == [1]
+    assert kinds(side) == [DegradationKind.IDENTITY_MISMATCH]
+    provider.dimensions = 16
+    assert (await side.question(query(text="d"))).vector is not None
+    assert kinds(side) == []
 
 
 async def test_a_provider_that_is_down_is_an_error_only_where_it_was_asked_for_alone(side_of, desk):

@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from memoryd_server.index.embedding_cache import CacheKey, EmbeddingCache
+from memoryd_server.index import embedding_cache
+from memoryd_server.index.embedding_cache import REFUSED_FOR_MS, CacheKey, EmbeddingCache
 from memoryd_server.index.progress import SyncMode
 
 KEY = CacheKey("openai", "small", "https://api")
@@ -139,3 +140,53 @@ def test_a_damaged_cache_is_set_aside_and_begun_anew(make, path):
     cache.put(KEY, vectors(1))
     assert held(cache, 1) == [1]
     assert [file.name for file in path.parent.iterdir() if ".damaged-" in file.name]
+
+
+OTHER = CacheKey("openai", "large", "https://api")
+
+
+def test_a_refusal_is_that_of_one_maker_and_outlives_the_process(make):
+    make().refuse(KEY, {digest(1): "too odd"})
+    cache = make()
+    assert cache.refused(KEY) == {digest(1): "too odd"}
+    assert cache.refused(OTHER) == {}
+
+
+def test_refusals_are_forgotten_all_at_once_or_after_a_day(path):
+    wall = iter([1, REFUSED_FOR_MS, REFUSED_FOR_MS + 1, REFUSED_FOR_MS + 1, REFUSED_FOR_MS + 1])
+    cache = EmbeddingCache(path, 10, lambda: next(wall))
+    cache.refuse(KEY, {digest(1): "too odd"})
+    assert cache.refused(KEY)
+    assert not cache.refused(KEY)
+    cache.refuse(KEY, {digest(2): "too odd"})
+    cache.forget_refused()
+    assert not cache.refused(KEY)
+    cache.close()
+
+
+def test_the_oldest_refusals_make_room(make, monkeypatch):
+    monkeypatch.setattr(embedding_cache, "MOST_REFUSED", 3)
+    cache = make()
+    for number in range(5):
+        cache.refuse(KEY, {digest(number): "x" * 10_000})
+    refused = cache.refused(KEY)
+    assert sorted(refused) == [digest(2), digest(3), digest(4)]
+    assert max(map(len, refused.values())) < 1_000
+
+
+def test_a_cache_of_an_older_version_learns_to_remember_refusals(make, path):
+    cache = make()
+    cache.put(KEY, vectors(1))
+    cache._connection.execute("DROP TABLE refused_texts")
+    cache.close()
+    cache = make()
+    cache.refuse(KEY, {digest(2): "too odd"})
+    assert (held(cache, 1), list(cache.refused(KEY))) == ([1], [digest(2)])
+
+
+def test_a_cache_in_memory_of_no_entries_keeps_refusals_alone():
+    cache = EmbeddingCache(None, 0, lambda: 1)
+    cache.put(KEY, vectors(1))
+    cache.refuse(KEY, {digest(2): "too odd"})
+    assert (cache.count(), held(cache, 1), list(cache.refused(KEY))) == (0, [], [digest(2)])
+    cache.close()

@@ -1,0 +1,136 @@
+"""One pass over the chunks of an index that have no vector, batch by batch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from memoryd_server.errors import MemorydError, SyncCancelled
+from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.index.vector_maker import Made, VectorMaker, usual
+from memoryd_server.index.vector_rows import UnembeddedChunk
+from memoryd_server.index.writer import IndexWriter
+
+CHUNKS_A_BATCH = 128
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingOutcome:
+    """What the phase did. `reason` says why chunks are left without a vector; empty when none are."""
+
+    embedded: int = 0
+    cached: int = 0
+    pending: int = 0
+    reason: str = ""
+
+
+class Filling:
+    """Gives the chunks of one index file their vectors.
+
+    `dimensions` is what its vectors have, 0 while there are none; `know_dimensions` hears what they are. `note` hears
+    of each state in between.
+    """
+
+    def __init__(
+        self,
+        maker: VectorMaker,
+        writer: IndexWriter,
+        observer: SyncObserver,
+        outcome: SyncOutcome,
+        *,
+        pending: int,
+        dimensions: int,
+        know_dimensions: Callable[[int], None],
+        note: Callable[[EmbeddingOutcome], None],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self._maker = maker
+        self._writer = writer
+        self._observer = observer
+        self._dimensions = dimensions
+        self._know_dimensions = know_dimensions
+        self._note = note
+        self._should_stop = should_stop
+        self._outcome = EmbeddingOutcome(pending=pending)
+        self._refused = maker.refused()
+        self._refused_chunks = 0
+        self._failure = self._refusal = ""
+        self._told = False
+        files = outcome.indexed_files
+        self._progress = SyncProgress(SyncPhase.EMBEDDING, files, files, total_chunks=pending)
+
+    def fill(self) -> EmbeddingOutcome:
+        """Fills in what is missing, each batch in a transaction of its own, until the provider fails.
+
+        Raises:
+            SyncCancelled: `should_stop` said so; what was made until then is kept.
+            DimensionsChanged: the provider makes vectors of another length now.
+        """
+        after, goes_on = 0, True
+        while goes_on and (batch := self._writer.vectors.chunks(after, CHUNKS_A_BATCH, everything=False)):
+            after = batch[-1].chunk_id
+            if self._should_stop():
+                raise SyncCancelled("the sync run was cancelled; the vectors made until then are kept")
+            goes_on = self._embed(batch)
+        return self._outcome
+
+    def _embed(self, batch: Sequence[UnembeddedChunk]) -> bool:
+        """Whether to go on."""
+        held = self._maker.cached([chunk.content_hash for chunk in batch], self._dimensions)
+        texts = {
+            chunk.content_hash: chunk.text
+            for chunk in batch
+            if chunk.content_hash not in held and chunk.content_hash not in self._refused
+        }
+        goes_on = True
+        try:
+            made = self._maker.make(texts, self._dimensions or usual(held.values()), self._should_stop)
+        except MemorydError as error:
+            made, goes_on = Made(failure=error.message), False
+        self._failure = made.failure or self._failure
+        self._refused.update(made.refused)
+        self._store(batch, {**held, **made.vectors}, held)
+        return goes_on
+
+    def _store(
+        self, batch: Sequence[UnembeddedChunk], vectors: Mapping[bytes, bytes], held: Mapping[bytes, bytes]
+    ) -> None:
+        rows = {chunk.chunk_id: vectors[chunk.content_hash] for chunk in batch if chunk.content_hash in vectors}
+        if rows:
+            self._tell_dimensions(usual(rows.values()))
+            self._observer.committed(self._writer.vectors.put(rows))
+        self._count_refused([chunk for chunk in batch if chunk.chunk_id not in rows])
+        cached = sum(chunk.content_hash in held for chunk in batch)
+        self._outcome = EmbeddingOutcome(
+            embedded=self._outcome.embedded + len(rows) - cached,
+            cached=self._outcome.cached + cached,
+            pending=self._outcome.pending - len(rows),
+            reason="; ".join(filter(None, (self._failure, refusal_reason(self._refused_chunks, self._refusal)))),
+        )
+        self._note(self._outcome)
+        self._tell()
+
+    def _tell_dimensions(self, dimensions: int) -> None:
+        if not self._told:
+            self._told = True
+            self._dimensions = dimensions
+            self._know_dimensions(dimensions)
+
+    def _count_refused(self, left: Sequence[UnembeddedChunk]) -> None:
+        reasons = [self._refused[chunk.content_hash] for chunk in left if chunk.content_hash in self._refused]
+        self._refused_chunks += len(reasons)
+        self._refusal = reasons[-1] if reasons else self._refusal
+
+    def _tell(self) -> None:
+        done = self._outcome.embedded + self._outcome.cached
+        self._progress = replace(self._progress, completed_chunks=done, cached_chunks=self._outcome.cached)
+        self._observer.progress(self._progress)
+
+
+def refusal_reason(chunks: int, reason: str) -> str:
+    """What is said of chunks whose texts the provider refused, `reason` being that of one of them."""
+    if not chunks:
+        return ""
+    told = "1 chunk was" if chunks == 1 else f"{chunks} chunks were"
+    return (
+        f"{told} refused by the provider: {reason} (asked for again after a day, or at once by Sync with mode FULL, "
+        "memoryd index --force)"
+    )

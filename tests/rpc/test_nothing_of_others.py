@@ -1,0 +1,172 @@
+"""A token for one agent learns nothing of another: whatever it calls, every world looks the same to it."""
+
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from embedding_server import embedding_server
+from memoryd.v1 import memory_pb2, sync_event_pb2
+from memoryd.v1 import memory_service_pb2 as pb
+from memoryd_server.rpc.opaque import make_cursor, make_page_token
+from rpc.agent_calls import AGENT_CALLS
+from rpc.worlds import World
+
+FOREIGN_CURSOR = "the cursor of another agent's run"
+BOB = {
+    "memory/secret.md": b"# Bob\n\nthe otter hides the key under the boathouse\n",
+    "MEMORY.md": b"# Bob\n\nlikes otters\n",
+}
+CHANGED = {"memory/secret.md": b"# Bob\n\nnothing to see here, and much of it\n" * 30, "memory/deep/a.md": b"badger\n"}
+SHARING = {"memorySearch": {"multimodal": {"enabled": True}, "extraPaths": ["../workspace"]}}
+OTHERS = (
+    {},
+    {"bob": ({}, BOB), "main": ({}, {"MEMORY.md": b"# Main\n\nthe otter again\n"})},
+    {
+        "bob": (SHARING, CHANGED),
+        "main": ({"memorySearch": {"enabled": False}}, {}),
+        "zed": ({}, {"memory/secret.md": b"badger"}),
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory):
+    """Three daemons: ada alone, with bob and main, and with others of other content."""
+    base = tmp_path_factory.mktemp("w")
+    with embedding_server() as provider, ExitStack() as stack:
+        made = []
+        for number, others in enumerate(OTHERS):
+            root = base / f"world-{number}"
+            root.mkdir()
+            made.append(stack.enter_context(World(root, provider, others).running()))
+        yield made
+
+
+agent_ids = st.sampled_from(
+    ["ada", "ada", "ada", "ADA", " ada", "bob", "Bob", "main", "zed", "", " ", "nobody", "böb", "b" * 5_000]
+)
+tokens = st.sampled_from(["ada"] * 8 + ["", "wrong"])
+queries = st.sampled_from(
+    ["heron weir", "otter boathouse", "badger", "key", "Bob", "seven herons", "", "x" * 5_000]
+) | st.text(max_size=20)
+paths = st.sampled_from(
+    [
+        "MEMORY.md",
+        "memory/plan.md",
+        "memory/secret.md",
+        "memory/none.md",
+        "ROOT/bob/memory/secret.md",
+        "ROOT/bob/MEMORY.md",
+        "ROOT/nobody/MEMORY.md",
+        "ROOT/workspace/MEMORY.md",
+        "../bob/memory/secret.md",
+        "../zed/memory/secret.md",
+        "memory/../../bob/memory/secret.md",
+        "ROOT/state/memory/bob.sqlite",
+        "",
+    ]
+)
+page_tokens = st.sampled_from(
+    ["", "x", *(make_page_token("agents", name) for name in ("ada", "bob", "a")), make_page_token("files", "a")]
+)
+sizes = st.sampled_from([0, 1, 2, 1_000, -1])
+cursors = st.sampled_from(["", "", FOREIGN_CURSOR, "no cursor", make_cursor("0" * 32, 3)])
+modes = st.sampled_from(memory_pb2.SearchMode.values())
+sync_modes = st.sampled_from(sync_event_pb2.SyncMode.values())
+NOW = {"seconds": 1_790_000_000}
+
+REQUESTS = {
+    "MemorySearch": st.builds(
+        lambda **fields: pb.MemorySearchRequest(now=NOW, **fields),
+        agent_id=agent_ids, query=queries, mode=modes, explain=st.booleans(),
+        min_score=st.sampled_from([0.0, 0.35]), max_total_chars=st.sampled_from([10, 1_000]),
+    ),
+    "MemoryGet": st.builds(pb.MemoryGetRequest, agent_id=agent_ids, path=paths, start_line=st.integers(0, 50)),
+    "Status": st.builds(pb.StatusRequest, agent_id=agent_ids, probe=st.booleans()),
+    "Sync": st.builds(
+        pb.SyncRequest,
+        agent_id=agent_ids, cursor=cursors, dry_run=st.booleans(), mode=sync_modes,
+    ),
+    "WatchIndex": st.builds(pb.WatchIndexRequest, agent_id=agent_ids),
+    "FlushDecision": st.builds(
+        lambda **fields: pb.FlushDecisionRequest(now=NOW, **fields),
+        agent_id=agent_ids, total_tokens=st.integers(-1, 200_000),
+    ),
+    "MemoryAppend": st.builds(
+        lambda **fields: pb.MemoryAppendRequest(now=NOW, **fields),
+        agent_id=agent_ids, path=paths, text=queries, idempotency_key=st.sampled_from(["", "one", "two"]),
+    ),
+    "MemoryForget": st.builds(pb.MemoryForgetRequest, agent_id=agent_ids, path=paths),
+    "SessionContext": st.builds(pb.SessionContextRequest, agent_id=agent_ids),
+    "SessionArchive": st.builds(pb.SessionArchiveRequest, agent_id=agent_ids),
+    "ListFiles": st.builds(pb.ListFilesRequest, agent_id=agent_ids, page_size=sizes, page_token=page_tokens),
+    "ListAgents": st.builds(pb.ListAgentsRequest, page_size=sizes, page_token=page_tokens),
+}  # fmt: skip
+calls = st.one_of([st.tuples(st.just(name), request, tokens) for name, request in REQUESTS.items()])
+deeds = st.tuples(
+    st.just("meanwhile"), st.sampled_from(["bob", "main", "zed"]), st.sampled_from(["otter", "heron weir"])
+)
+
+
+def placed(world, request):
+    """The request with this world's folder and its foreign cursor filled in."""
+    made = type(request)()
+    made.CopyFrom(request)
+    if hasattr(made, "path"):
+        made.path = made.path.replace("ROOT", str(world.home.root))
+    if getattr(made, "cursor", "") == FOREIGN_CURSOR:
+        made.cursor = world.cursor_of_another
+    return made
+
+
+def seen(worlds, method, request, token):
+    views = []
+    for world in worlds:
+        views.append(world.seen(method, placed(world, request), token))
+        world.settle()
+    return views
+
+
+def test_every_call_of_the_contract_is_made():
+    assert set(REQUESTS) == {*AGENT_CALLS, "ListAgents"}
+
+
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(calls | deeds, min_size=1, max_size=8))
+def test_a_token_for_ada_sees_the_same_in_every_world(worlds, steps):
+    for step in steps:
+        if step[0] == "meanwhile":
+            for world in worlds:
+                world.act(*step[1:])
+            continue
+        alone, *others = seen(worlds, *step)
+        for other in others:
+            assert other == alone
+
+
+@pytest.mark.parametrize("method", REQUESTS)
+@pytest.mark.parametrize("agent_id", ["bob", "main", "zed", "nobody", ""])
+def test_another_agent_is_refused_alike_whether_it_exists_or_not(worlds, method, agent_id):
+    request = AGENT_CALLS.get(method, pb.ListAgentsRequest())
+    if method in AGENT_CALLS:
+        request = type(request)()
+        request.CopyFrom(AGENT_CALLS[method])
+        request.agent_id = agent_id
+    (failure, messages), *others = seen(worlds, method, request, "ada")
+    assert others == [(failure, messages)] * 2
+    if method == "ListAgents":
+        assert (failure, len(messages)) == (None, 1)
+    else:
+        assert failure[0] == "PERMISSION_DENIED"
+
+
+def test_the_worlds_do_differ_to_one_who_may_see_it(worlds):
+    """Otherwise the comparison above would compare nothing."""
+    agents = [len(world.owner.ListAgents(pb.ListAgentsRequest()).agents) for world in worlds]
+    assert agents == [1, 3, 4]
+    for world in worlds:
+        world.act("bob", "otter")
+    embedded = [world.owner.Status(pb.StatusRequest(agent_id="ada")).embedding.calls for world in worlds]
+    assert len(set(embedded)) > 1

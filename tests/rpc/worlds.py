@@ -1,0 +1,133 @@
+"""Daemons that differ in everything but one agent, and all that a caller gets to see of them."""
+
+import asyncio
+import uuid
+from contextlib import contextmanager, suppress
+
+import grpc
+
+from memoryd.v1 import memory_service_pb2 as pb
+from memoryd.v1 import memory_service_pb2_grpc as stubs
+from memoryd_server.cli.local import LocalDaemon
+from memoryd_server.rpc.opaque import make_cursor
+from rpc.callers import bearer, new_token
+from rpc.wire import TIMEOUT, Home, eventually, quiet
+
+ADA = {
+    "MEMORY.md": "# Ada\n\nthe heron nests by the weir\n",
+    "memory/2026-01-02.md": "# Log\n\nAda counted seven herons at dawn\n\n" + "reeds and water and mist\n" * 40,
+    "memory/plan.md": "# Plan\n\nbuild a hide near the weir before spring\n",
+}
+REQUEST_ID = "the-same-in-every-world"
+VOLATILE_TYPES = {"google.protobuf.Timestamp", "google.protobuf.Duration"}
+# Names of runs are random, and the size of an index depends on when SQLite tidied up.
+VOLATILE_FIELDS = {"sync_id", "cursor", "size_bytes"}
+PASSING = {"progress", "heartbeat"}
+
+
+class World:
+    """A daemon in which `ada` is the same as in every other. `others` are the other agents: id → (settings, files)."""
+
+    def __init__(self, root, provider, others):
+        self.home = Home(root)
+        self.others = others
+        for path, text in ADA.items():
+            self.home.put(path, text)
+        entries = [{"id": "ada", "default": True}]
+        for name, (settings, files) in others.items():
+            entries.append({"id": name, "workspace": str(root / name), **settings})
+            for path, text in files.items():
+                file = root / name / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(text)
+        remote = {"baseUrl": provider.url, "apiKey": "sk-of-this-test"}
+        defaults = {"memorySearch": {"provider": "openai-compatible", "model": "words", "remote": remote}}
+        listen = ["127.0.0.1:0", f"unix:{self.home.socket}"]
+        settings = quiet({"memoryd": {"listen": listen}, "agents": {"defaults": defaults, "list": entries}})
+        self.daemon = LocalDaemon(self.home.settings(settings, listen=None), background=False)
+
+    @contextmanager
+    def running(self):
+        _, self.token = new_token(self.home, "ada")
+        self.daemon.start()
+        try:
+            with (
+                grpc.insecure_channel(self.daemon._daemon._server.addresses[0]) as by_tcp,
+                grpc.insecure_channel(f"unix:{self.home.socket}") as by_socket,
+            ):
+                self.stub, self.owner = (stubs.MemoryServiceStub(channel) for channel in (by_tcp, by_socket))
+                list(self.owner.Sync(pb.SyncRequest(agent_id="ada"), timeout=TIMEOUT))
+                self.cursor_of_another = make_cursor(uuid.uuid4().hex, 4)
+                for agent in self.others:
+                    with suppress(grpc.RpcError):
+                        *_, last = self.owner.Sync(pb.SyncRequest(agent_id=agent), timeout=TIMEOUT)
+                        self.cursor_of_another = last.cursor
+                yield self
+        finally:
+            self.daemon.stop()
+
+    def act(self, agent_id, text):
+        """What another agent does meanwhile, where it exists."""
+        if agent_id in self.others:
+            with suppress(grpc.RpcError):
+                self.owner.MemoryAppend(pb.MemoryAppendRequest(agent_id=agent_id, text=text), timeout=TIMEOUT)
+                self.owner.MemorySearch(pb.MemorySearchRequest(agent_id=agent_id, query=text), timeout=TIMEOUT)
+
+    def seen(self, method, request, token):
+        """Everything that a call shows to its caller."""
+        credential = bearer(self.token if token == "ada" else token)["metadata"] if token else ()
+        metadata = (*credential, ("x-request-id", REQUEST_ID))
+        call = getattr(self.stub, method)
+        messages, failure = [], None
+        try:
+            if method in {"Sync", "WatchIndex"}:
+                stream = call(request, timeout=TIMEOUT, metadata=metadata)
+                for message in stream:
+                    messages.append(message)
+                    if method == "WatchIndex":
+                        stream.cancel()
+                        break
+            else:
+                messages.append(call(request, timeout=TIMEOUT, metadata=metadata))
+        except grpc.RpcError as error:
+            failure = (
+                error.code().name,
+                self._plain(error.details()),
+                sorted((key, self._plain(value)) for key, value in error.trailing_metadata() or ()),
+            )
+        lasting = [message for message in messages if not _is_passing(message)]
+        return failure, [self._plain(str(_steady(message))) for message in lasting]
+
+    def settle(self):
+        """Returns when nothing of ada's is under way."""
+        memory = self.daemon._daemon.agents.memory("ada")
+        waiting = eventually(lambda: memory.coordinator.active is None)
+        asyncio.run_coroutine_threadsafe(waiting, self.daemon._loop).result(TIMEOUT)
+
+    def _plain(self, value):
+        """Without the folder of this world, whose name is as long in each."""
+        if isinstance(value, bytes):
+            return value.replace(str(self.home.root).encode(), b"ROOT")
+        return value.replace(str(self.home.root), "ROOT")
+
+
+def _is_passing(message):
+    return isinstance(message, pb.SyncResponse) and message.WhichOneof("event") in PASSING
+
+
+def _steady(message):
+    """A copy without times and random names."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    _strip(copy)
+    return copy
+
+
+def _strip(message):
+    for field, value in message.ListFields():
+        inner = field.message_type
+        if (inner and inner.full_name in VOLATILE_TYPES) or field.name in VOLATILE_FIELDS:
+            message.ClearField(field.name)
+        elif inner and not inner.GetOptions().map_entry:
+            for part in [value] if hasattr(value, "ListFields") else value:
+                _strip(part)

@@ -6,7 +6,7 @@ Methods are coroutines on the event loop; files and SQLite are touched on thread
 import asyncio
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.coordinator import SyncCoordinator
 from memoryd_server.backend.embed_threads import EmbedThreads
+from memoryd_server.backend.freshness import freshness, unwatched
 from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.status import IndexReport, keyword_error, report
@@ -36,7 +37,7 @@ from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import SearchAnswer, SearchQuery
-from memoryd_server.sources import WatchedRoot, Watcher, WatcherMode, resolve, stat_file
+from memoryd_server.sources import WatchedRoot, Watcher, resolve, stat_file
 from memoryd_server.text import Analyzer
 from memoryd_server.writing.append import Appended, Appender
 
@@ -198,7 +199,8 @@ class AgentMemory:
         answer = await self._on(self._threads.quick, self._search.search, query, asked.vector, asked.reason)
         if answer.stale:
             self.board.update(dirty=True)
-        if self.config.sync.on_search and self.board.current.dirty:
+        # What is hidden looks stale to every search, and no sync can change that.
+        if self.config.sync.on_search and self.board.current.dirty and not self._engine.last_look.hidden:
             self._sync_soon(SyncTrigger.SEARCH)
         return answer
 
@@ -286,6 +288,7 @@ class AgentMemory:
                 sources=SOURCES,
                 now_ns=self._clock.now_ns(),
                 append_issues=self._appender.issues(),
+                watched_roots=self._look,
             ),
         )
 
@@ -298,7 +301,11 @@ class AgentMemory:
         return await self._on(self._threads.quick, keyword_error, self._store)
 
     def degradations(self) -> tuple[Degradation, ...]:
-        """Every way in which this memory is less than what was configured."""
+        """Every way in which this memory is less than what was configured, as far as is known without a look."""
+        return self.degradations_with(self.watched_roots())
+
+    def degradations_with(self, watched: Sequence[WatchedRoot]) -> tuple[Degradation, ...]:
+        """The same, where how each root is watched has just been found out."""
         found = [*self.config.impairments, *self._store.impairments, *self._build_mismatch()]
         found += self.vectors.degradations()
         error = self.coordinator.last_error
@@ -306,13 +313,10 @@ class AgentMemory:
             found.append(
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
-        unwanted = (WatcherMode.DEAD,) if self.config.sync.poll else (WatcherMode.POLLING, WatcherMode.DEAD)
-        impaired = [root for root in self.watched_roots() if root.mode in unwanted]
-        found += [
-            Degradation(DegradationKind.WATCHER_IMPAIRED, f"native events for {root.root}", root.mode, root.reason)
-            for root in impaired
-        ]
-        return tuple(found)
+        return (*found, *freshness(self.config.sync, watched, self._engine.last_look.hidden, self._trouble()))
+
+    def _trouble(self) -> str:
+        return "" if self._background is None else self._background.trouble
 
     def _build_mismatch(self) -> list[Degradation]:
         differences = self._store.build_differences
@@ -333,13 +337,15 @@ class AgentMemory:
         return self._store.built_with
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
-        """How each root is watched."""
+        """How each root is watched, as far as is known without asking the disk."""
         if not self.config.sync.watch:
-            roots = self.config.roots
-            reason = "watching is switched off in the settings"
-            folders = (roots.base(), *roots.extras())
-            return tuple(WatchedRoot(roots.display(folder), WatcherMode.OFF, reason) for folder in folders)
+            return unwatched(self.config.roots)
         return () if self._background is None else self._background.watched_roots()
+
+    def _look(self) -> tuple[WatchedRoot, ...]:
+        if not self.config.sync.watch:
+            return unwatched(self.config.roots)
+        return () if self._background is None else self._background.look()
 
     @property
     def started(self) -> bool:

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import SyncConfig
 from memoryd_server.backend.coordinator import SyncCoordinator
 from memoryd_server.backend.sync_run import SyncTrigger
 from memoryd_server.errors import MemorydError
+from memoryd_server.index.progress import SyncPhase
 from memoryd_server.index.sync import SyncEngine
 from memoryd_server.sources import WatchedRoot, Watcher
 
@@ -19,11 +22,14 @@ MOST_DEBOUNCES = 5
 # Searches start no other sync for so long after one has failed, on a full disk for example.
 RETRY_SECONDS = 10.0
 
+_T = TypeVar("_T")
+
 
 class BackgroundSync:
     """Keeps one agent's index fresh until it is stopped.
 
-    `note_change` may be called from any thread; everything else belongs to the event loop's.
+    `note_change` and `look` may be called from any thread; everything else belongs to the event loop's. `trouble` says
+    why the last reconcile pass did not come to its end, and is empty when it did.
     """
 
     def __init__(
@@ -48,11 +54,14 @@ class BackgroundSync:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._first_event: float | None = None
+        self._tidied: asyncio.Future[None] = self._loop.create_future()
+        self._tidied.set_result(None)
+        self.trouble = ""
 
     async def start(self) -> None:
         """Starts watching, and a first sync."""
         if self._watcher is not None:
-            await self._loop.run_in_executor(self._threads, self._watcher.start)
+            await self._on_thread(self._watcher.start)
         self._spawn(self._sync(SyncTrigger.STARTUP))
         self._spawn(self._reconcile())
         if self._config.interval_seconds > 0:
@@ -62,7 +71,7 @@ class BackgroundSync:
         """Stops watching and every timer."""
         # First, and on a thread: what it has still told arrives here before this goes on, and no event comes after.
         if self._watcher is not None:
-            await self._loop.run_in_executor(self._threads, self._watcher.stop)
+            await self._on_thread(self._watcher.stop)
         if self._timer is not None:
             self._timer.cancel()
         tasks = list(self._tasks)
@@ -71,8 +80,12 @@ class BackgroundSync:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
-        """How each root is watched; empty when watching is off."""
+        """How each root is watched, without asking the disk; empty when watching is off."""
         return () if self._watcher is None else self._watcher.status()
+
+    def look(self) -> tuple[WatchedRoot, ...]:
+        """How each root is watched, verified against the disk; empty when watching is off. Blocks."""
+        return () if self._watcher is None else self._watcher.look()
 
     def sync_soon(self, trigger: SyncTrigger) -> None:
         """Starts a sync unless one is under way or has just failed, and does not wait for it."""
@@ -100,14 +113,14 @@ class BackgroundSync:
     def _events_settled(self) -> None:
         self._timer = None
         self._first_event = None
-        self._spawn(self._sync_after_active())
+        self._spawn(self._sync_after_active(SyncTrigger.WATCH))
 
-    async def _sync_after_active(self) -> None:
-        """One pass for the events of one debounce, never inside the run that may have caused or missed them."""
+    async def _sync_after_active(self, trigger: SyncTrigger) -> None:
+        """One run for what was noticed, unless the run that is under way takes it in before it ends."""
         while self._coordinator.active is not None:
             await self._coordinator.active.finished.wait()
         if self._board.current.dirty:
-            await self._sync(SyncTrigger.WATCH)
+            await self._sync(trigger)
 
     async def _sync(self, trigger: SyncTrigger) -> None:
         if self._coordinator.active is None:
@@ -123,35 +136,72 @@ class BackgroundSync:
             await self._sync(SyncTrigger.INTERVAL)
 
     async def _reconcile(self) -> None:
-        """Compares disk and index, so that a dead watcher cannot freeze the index."""
+        """Compares disk and index, so that neither a dead watcher nor a step that fails can freeze the index."""
         while True:
             await asyncio.sleep(self._config.reconcile_seconds)
-            await self._repair_watcher()
-            if self._coordinator.active is None and await self._differs():
-                self._board.update(dirty=True)
-                await self._sync(SyncTrigger.RECONCILE)
-            await self._tidy_up()
-
-    async def _tidy_up(self) -> None:
-        # What could not be tidied now is tried again at the next pass.
-        if self._tidy is not None:
-            with suppress(MemorydError):
-                await self._tidy()
+            steps = (self._repair_watcher, self._sync_differences, self._tidy_up)
+            self.trouble = "; ".join(filter(None, [await _attempt(step) for step in steps]))
 
     async def _repair_watcher(self) -> None:
-        # A watcher past repair says so in its status; the comparison that follows finds what it misses.
         if self._watcher is not None:
-            with suppress(OSError):
-                await self._loop.run_in_executor(self._threads, self._watcher.check)
+            await self._on_thread(self._watcher.check)
 
-    async def _differs(self) -> bool:
+    async def _sync_differences(self) -> None:
+        if not self._may_look():
+            return
+        idle = self._coordinator.active is None
         try:
-            disk = await self._loop.run_in_executor(self._threads, self._engine.compare)
+            plan = (await self._on_thread(self._engine.compare)).plan
         except (MemorydError, OSError):
-            return True
-        return disk.plan.worth_a_run
+            # The run tells better what is wrong, and may mend it.
+            self._sync_what_differs()
+            return
+        if plan.worth_a_run:
+            self._sync_what_differs()
+        if self._watcher is not None and plan.changed and idle:
+            await self._on_thread(partial(self._watcher.missed, plan.changed))
 
-    def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
+    async def _tidy_up(self) -> None:
+        # Not waited for: a run may take the writer thread first, and keep it for long.
+        if self._tidy is None or not self._tidied.done():
+            return
+        before, self._tidied = self._tidied, self._spawn(self._tidy_quietly(self._tidy))
+        before.result()
+
+    async def _tidy_quietly(self, tidy: Callable[[], Awaitable[None]]) -> None:
+        # What could not be tidied now is tried again at the next pass.
+        with suppress(MemorydError):
+            await tidy()
+
+    def _sync_what_differs(self) -> None:
+        known = self._board.current.dirty
+        # A run that makes vectors hears by this that it is to take files in before it goes on.
+        self._board.update(dirty=True)
+        if self._coordinator.active is None:
+            # Not waited for: while the run makes vectors, passes must go on.
+            self._spawn(self._sync(SyncTrigger.RECONCILE))
+        elif not known:
+            self._spawn(self._sync_after_active(SyncTrigger.RECONCILE))
+
+    def _may_look(self) -> bool:
+        """Whether a look is worth while: not during a run's own, which finds the same."""
+        run = self._coordinator.active
+        return run is None or run.progress.progress.phase is SyncPhase.EMBEDDING
+
+    async def _on_thread(self, work: Callable[[], _T]) -> _T:
+        return await self._loop.run_in_executor(self._threads, work)
+
+    def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> asyncio.Task[None]:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _attempt(step: Callable[[], Awaitable[None]]) -> str:
+    """Takes a step; returns why it failed, empty when it did not."""
+    try:
+        await step()
+    except Exception as error:  # noqa: BLE001 -- the next step and the next pass must come; the status tells of this
+        return f"{type(error).__name__}: {error}"
+    return ""

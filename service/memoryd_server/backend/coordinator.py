@@ -82,7 +82,7 @@ class SyncCoordinator:
             )
         run = self.new_run(trigger, mode)
         self.active = run
-        self._passes, self._asked_again = 0, False
+        self._passes, self._asked_again = 1, False
         run.started(self._board.current.revision)
         building = mode is SyncMode.FULL or self._engine.rebuild_due or self._board.current.files == 0
         self._board.update(syncing=True, building=building)
@@ -143,26 +143,35 @@ class SyncCoordinator:
         self._board.update(syncing=False, building=False)
 
     async def _passes_of(self, run: SyncRun) -> SyncOutcome:
-        """Runs until nobody has joined since the last pass began, so that each joiner's files are in."""
+        """Runs until nobody has joined since the last pass began, so that each joiner's files are in.
+
+        A pass that left off making vectors for files that have changed is followed by one that takes these in and goes
+        on; such passes are not limited, as each brings the end nearer.
+        """
         outcome = await self._pass(run, run.mode)
-        while self._asked_again:
+        while self._asked_again or outcome.yielded:
             if run.stop_asked:
                 raise SyncCancelled(
                     "the sync run was cancelled before it had looked again; what it had indexed stays, and a fresh "
                     "Sync goes on from there"
                 )
+            self._passes += self._asked_again
             outcome = outcome.followed_by(await self._pass(run, SyncMode.INCREMENTAL))
         return outcome
 
     async def _pass(self, run: SyncRun, mode: SyncMode) -> SyncOutcome:
-        self._passes += 1
         self._asked_again = False
         self._board.update(dirty=False)
         observer = _Bridge(run, self._board, asyncio.get_running_loop())
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
-            self._writer_thread, lambda: self._engine.run(mode, observer, lambda: run.stop_asked)
+            self._writer_thread,
+            lambda: self._engine.run(mode, observer, lambda: run.stop_asked, self._has_news),
         )
+
+    def _has_news(self) -> bool:
+        """Whether files are known to have changed since the pass began. Read from the writer thread, too."""
+        return self._asked_again or self._board.current.dirty
 
 
 class _Bridge:

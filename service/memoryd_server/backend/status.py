@@ -1,6 +1,6 @@
 """How an agent's memory is doing, computed from the disk and the index at the moment of asking."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from memoryd_server.errors import MemorydError
@@ -9,6 +9,7 @@ from memoryd_server.index.rows import FileRow, IndexCounts
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.sync import DiskState, SyncEngine
 from memoryd_server.model import FileFailure, Source
+from memoryd_server.sources import WatchedRoot
 
 # A word that the index may or may not hold: what counts is that a real search answers.
 _PROBE = '"memoryd"'
@@ -36,6 +37,7 @@ class IndexReport:
     dirty: bool
     pending_files: int
     oldest_unindexed_age_seconds: float | None
+    watched_roots: tuple[WatchedRoot, ...]
     issues: tuple[str, ...]
     failed_files: tuple[FileFailure, ...]
     cached_embeddings: int
@@ -50,8 +52,11 @@ def report(
     sources: Sequence[Source],
     now_ns: int,
     append_issues: tuple[str, ...],
+    watched_roots: Callable[[], tuple[WatchedRoot, ...]],
 ) -> IndexReport:
     """Walks the roots, reads the index and searches it once. Blocks; some 100 ms at 10,000 files.
+
+    `watched_roots` is asked here, as it looks at the disk too.
 
     Raises:
         IndexUnavailable: the index cannot be read.
@@ -68,7 +73,8 @@ def report(
         sources=tuple(_source_counts(source, disk, failed) for source in sources),
         dirty=disk.plan.pending > 0,
         pending_files=disk.plan.pending,
-        oldest_unindexed_age_seconds=_oldest_age(disk, now_ns),
+        oldest_unindexed_age_seconds=_oldest_age(disk, now_ns, last_sync_ns=int(last_sync or 0) * 1_000_000),
+        watched_roots=watched_roots(),
         issues=(*disk.discovery.issues, *append_issues),
         failed_files=failed,
         cached_embeddings=0 if cache is None else cache.count(),
@@ -102,9 +108,14 @@ def _source_counts(source: Source, disk: DiskState, failed: Sequence[FileFailure
     )
 
 
-def _oldest_age(disk: DiskState, now_ns: int) -> float | None:
-    """How long the longest-waiting changed file has waited. A removed file tells no time."""
-    if not disk.plan.changed:
-        return None
-    oldest = min(max(file.stat.mtime_ns, file.stat.ctime_ns) for file in disk.plan.changed)
-    return max(0.0, (now_ns - oldest) / 1e9)
+def _oldest_age(disk: DiskState, now_ns: int, *, last_sync_ns: int) -> float | None:
+    """How long the longest-waiting file has waited; None when none waits.
+
+    A file counts from its last change, but not from before disk and index last agreed: one that was moved here may be
+    old. One that is gone tells no time and counts from that agreement, or from the last sync.
+    """
+    agreed = disk.agreed_ns or 0
+    waiting = [max(file.stat.mtime_ns, file.stat.ctime_ns, agreed) for file in disk.plan.changed]
+    if disk.plan.removed or disk.plan.hidden:
+        waiting.append(agreed or last_sync_ns)
+    return max(0.0, (now_ns - min(waiting)) / 1e9) if waiting else None

@@ -45,9 +45,10 @@ class Application:
         self._touched: list[tuple[FileRow, FileStat]] = []
         self._progress = SyncProgress(phase=SyncPhase.INDEXING)
         self._outcome = SyncOutcome(revision=writer.revision())
+        self.vanished: list[FileRow] = []
 
     def carry_out(self, plan: SyncPlan, rows: Mapping[tuple[Source, str], FileRow]) -> SyncOutcome:
-        """Carries the plan out.
+        """Carries the plan out. `vanished` are then the rows of files that were found and gone when they were read.
 
         Raises:
             SyncCancelled: `should_stop` said so; what was done until then is committed.
@@ -63,6 +64,11 @@ class Application:
         # Last, so that the notes of a folder that was moved are never all missing.
         self._remove(plan.removed)
         self._tell(force=True)
+        return self._outcome
+
+    def remove(self, rows: tuple[FileRow, ...]) -> SyncOutcome:
+        """Removes more rows; returns the outcome with them."""
+        self._remove(rows)
         return self._outcome
 
     def _stop_if_asked(self) -> None:
@@ -95,7 +101,7 @@ class Application:
 
     def _vanished(self, known: FileRow | None) -> None:
         if known is not None:
-            self._remove((known,))
+            self.vanished.append(known)
 
     def _unchanged(self, known: FileRow | None, same: SameBytes) -> None:
         self._touch(known, same.stat)

@@ -42,6 +42,7 @@ class SyncOutcome:
     """What a run did. `files` is how many the index holds now. Outcomes of passes of one run add up.
 
     `embedding_reason` says why `pending_embeddings` chunks have no vector; empty when they all have, or want none.
+    `yielded` is set when the making of vectors was put off for files that have changed meanwhile.
     """
 
     revision: int
@@ -54,6 +55,7 @@ class SyncOutcome:
     cached_chunks: int = 0
     pending_embeddings: int = 0
     embedding_reason: str = ""
+    yielded: bool = False
     changed: bool = False
 
     def followed_by(self, later: "SyncOutcome") -> "SyncOutcome":
@@ -69,6 +71,7 @@ class SyncOutcome:
             cached_chunks=self.cached_chunks + later.cached_chunks,
             pending_embeddings=later.pending_embeddings,
             embedding_reason=later.embedding_reason,
+            yielded=later.yielded,
             changed=self.changed or later.changed,
         )
 

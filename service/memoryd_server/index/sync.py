@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from memoryd_server.errors import SyncCancelled
 from memoryd_server.index.apply import Application
 from memoryd_server.index.connection import translated
 from memoryd_server.index.embedding import Embedder, Price
+from memoryd_server.index.last_look import LastLook
 from memoryd_server.index.plan import SyncPlan, make_plan
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.pricing import RebuildGate, price_files
@@ -18,6 +20,7 @@ from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncObserver, 
 from memoryd_server.index.rows import FileRow
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.writer import IndexWriter
+from memoryd_server.index.yielding import Yielding
 from memoryd_server.model import Source
 from memoryd_server.sources import Discovery, Roots, discover
 
@@ -32,11 +35,15 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """The files on disk, the index's rows of the same moment, and how they differ."""
+    """The files on disk, the index's rows of the same moment, and how they differ.
+
+    `agreed_ns` is when the two were last known to agree (Unix nanoseconds); None when that is not known.
+    """
 
     discovery: Discovery
     rows: Mapping[tuple[Source, str], FileRow]
     plan: SyncPlan
+    agreed_ns: int | None = None
 
 
 class SyncEngine:
@@ -61,10 +68,21 @@ class SyncEngine:
         self._preparer = preparer
         self._files_per_transaction = files_per_transaction
         self._clock = clock
+        self.last_look = LastLook()
         self._gate = RebuildGate(store, roots, preparer, embedder, clock.monotonic)
 
-    def run(self, mode: SyncMode, observer: SyncObserver, should_stop: Callable[[], bool]) -> SyncOutcome:
+    def run(
+        self,
+        mode: SyncMode,
+        observer: SyncObserver,
+        should_stop: Callable[[], bool],
+        should_yield: Callable[[], bool] = lambda: False,
+    ) -> SyncOutcome:
         """Makes the index match the files; rebuilds it when asked to, or when it was built with another identity.
+
+        Where `should_yield` says so, making vectors ends early with `yielded` set, so that another run can take in
+        files that have changed meanwhile. While a root cannot be looked into, only a FULL run rebuilds: it would lose
+        what the index keeps of it.
 
         A rebuild for another identity that would cost more than was agreed to waits for a FULL run; until then the old
         index is kept up to date.
@@ -76,19 +94,29 @@ class SyncEngine:
         """
         observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
         with translated():
-            if mode is SyncMode.FULL or (self._store.needs_rebuild and not self._gate.holds_back(should_stop)):
+            if mode is SyncMode.FULL or self._may_rebuild(should_stop):
                 outcome = self._rebuild(observer, should_stop, confirmed=mode is SyncMode.FULL)
                 self._gate.open()
+                self.compare()
             else:
                 self._refresh_keyword(observer, should_stop)
                 outcome = self._apply(self._store.writer, observer, should_stop)
-                outcome = self._embed(self._store.writer, observer, outcome, should_stop, confirmed=False)
+                outcome = self._embed_or_yield(observer, outcome, should_stop, should_yield)
             self._store.writer.note_sync(self._clock.now_ns() // 1_000_000)
             with self._store.read() as reader:
                 return replace(outcome, files=reader.counts().files)
 
-    def _apply(self, writer: IndexWriter, observer: SyncObserver, should_stop: Callable[[], bool]) -> SyncOutcome:
+    def _may_rebuild(self, should_stop: Callable[[], bool]) -> bool:
+        if not self._store.needs_rebuild or self._gate.holds_back(should_stop):
+            return False
+        return not self.compare().plan.hidden
+
+    def _apply(
+        self, writer: IndexWriter, observer: SyncObserver, should_stop: Callable[[], bool], *, beside: bool = False
+    ) -> SyncOutcome:
+        began_ns = self._clock.now_ns()
         rows = writer.files()
+        plan = make_plan(discover(self._roots), rows)
         application = Application(
             writer,
             self._preparer,
@@ -97,7 +125,14 @@ class SyncEngine:
             should_stop=should_stop,
             monotonic=self._clock.monotonic,
         )
-        return application.carry_out(make_plan(discover(self._roots), rows), rows)
+        outcome = application.carry_out(plan, rows)
+        if application.vanished:
+            # Their folder may have become one that cannot be looked into, which is no ground to forget them.
+            gone = {(row.source, row.path): row for row in application.vanished}
+            outcome = application.remove(make_plan(discover(self._roots), gone).removed)
+        if not beside:
+            self.last_look.note(plan, began_ns, carried_out=not application.vanished)
+        return outcome
 
     def _refresh_keyword(self, observer: SyncObserver, should_stop: Callable[[], bool]) -> None:
         if self._store.keyword_outdated:
@@ -105,7 +140,7 @@ class SyncEngine:
 
     def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool], *, confirmed: bool) -> SyncOutcome:
         with self._store.rebuilding() as writer:
-            outcome = self._apply(writer, _Beside(observer), should_stop)
+            outcome = self._apply(writer, _Beside(observer), should_stop, beside=True)
             outcome = self._embed(writer, _Beside(observer), outcome, should_stop, confirmed=confirmed, beside=True)
             observer.progress(
                 SyncProgress(
@@ -117,6 +152,26 @@ class SyncEngine:
         revision = self._store.writer.revision()
         observer.committed(revision)
         return replace(outcome, revision=revision, changed=True)
+
+    def _embed_or_yield(
+        self,
+        observer: SyncObserver,
+        outcome: SyncOutcome,
+        should_stop: Callable[[], bool],
+        should_yield: Callable[[], bool],
+    ) -> SyncOutcome:
+        watch = Yielding(observer, should_stop, should_yield)
+        writer = self._store.writer
+        try:
+            done = self._embed(writer, watch, outcome, watch.should_stop, confirmed=False)
+        except SyncCancelled:
+            if should_stop() or not watch.yielded:
+                raise
+            done = replace(outcome, revision=writer.revision(), cached_chunks=watch.cached, changed=True)
+        if not watch.yielded:
+            return done
+        pending = 0 if self._embedder is None else self._embedder.state.pending
+        return replace(done, pending_embeddings=pending, embedding_reason="", yielded=True)
 
     def _embed(
         self,
@@ -154,10 +209,13 @@ class SyncEngine:
 
     def compare(self) -> DiskState:
         """What differs between disk and index now."""
+        began_ns = self._clock.now_ns()
         discovery = discover(self._roots)
         with self._store.read() as reader:
             rows = reader.files()
-        return DiskState(discovery, rows, make_plan(discovery, rows))
+        plan = make_plan(discovery, rows)
+        self.last_look.note(plan, began_ns)
+        return DiskState(discovery, rows, plan, self.last_look.agreed_ns)
 
     def estimate(self, mode: SyncMode) -> SyncEstimate:
         """What a run would do, from reading the files it would read; a rebuild that waits is priced. Writes nothing."""

@@ -42,7 +42,7 @@ def status_response(
         workspace=config.roots.workspace,
         configured_backend=enums.backend(config.configured_backend),
         active_backend=memory_pb2.BACKEND_BUILTIN,
-        degradations=[degradation(d) for d in memory.degradations()],
+        degradations=[degradation(d) for d in memory.degradations_with(report.watched_roots)],
         index=_index(memory, report),
         embedding=embedding_status(memory.vectors, probe),
         vector=vector_status(memory),
@@ -53,7 +53,7 @@ def status_response(
             enabled=config.cache_enabled, entries=report.cached_embeddings, max_entries=config.cache_max_entries
         ),
         batch=memory_pb2.BatchStatus(enabled=config.batch_enabled),
-        watchers=[watcher(root) for root in memory.watched_roots()],
+        watchers=[watcher(root) for root in report.watched_roots],
         qmd=memory_pb2.QmdStatus(
             configured=config.configured_backend == "qmd", reason="the qmd backend is not part of this version"
         ),

@@ -15,7 +15,8 @@ from memoryd_server.index.sync import Clock
 class FakeEngine:
     """Runs as long as the test wants: each pass waits for `go`, unless the test lets all of them pass.
 
-    `fails` is raised by the next pass; `scripts` are called with the observer, one a pass.
+    `fails` is raised by the next pass; `scripts` are called with the observer, one a pass. `phase` is what it tells
+    of, `yields` says for each pass whether it leaves off when it is asked to, and `should_yield` is the pass's.
     """
 
     rebuild_due = False
@@ -27,12 +28,16 @@ class FakeEngine:
         self.free = False
         self.fails = None
         self.scripts = []
+        self.phase = SyncPhase.INDEXING
+        self.yields = []
+        self.should_yield = lambda: False
 
-    def run(self, mode, observer, should_stop):
+    def run(self, mode, observer, should_stop, should_yield=lambda: False):
         self.modes.append(mode)
+        self.should_yield = should_yield
         number = len(self.modes)
         self.began.release()
-        observer.progress(SyncProgress(phase=SyncPhase.INDEXING, completed_files=number, total_files=10))
+        observer.progress(SyncProgress(phase=self.phase, completed_files=number, total_files=10))
         while not self.free and not self.go.acquire(timeout=0.01):
             if should_stop():
                 raise SyncCancelled("stopped")
@@ -42,7 +47,8 @@ class FakeEngine:
             failure, self.fails = self.fails, None
             raise failure
         observer.committed(number)
-        return SyncOutcome(revision=number, files=3, indexed_files=1, changed=True)
+        yielded = bool(self.yields) and self.yields.pop(0) and should_yield()
+        return SyncOutcome(revision=number, files=3, indexed_files=1, changed=True, yielded=yielded)
 
 
 class Bench:

@@ -10,8 +10,11 @@ from memoryd_server.backend.background import MOST_DEBOUNCES, BackgroundSync
 from memoryd_server.backend.config import SyncConfig
 from memoryd_server.backend.sync_run import SyncTrigger
 from memoryd_server.errors import IndexUnavailable
+from memoryd_server.index.progress import SyncPhase
+from rpc.wire import eventually
 
 DEBOUNCE = 0.05
+CHANGED = ("a changed file",)
 
 
 def config(**changes):
@@ -33,7 +36,8 @@ def config(**changes):
 class FakeWatcher:
     def __init__(self, on_change):
         self.on_change = on_change
-        self.checks, self.stopped, self.broken = 0, False, False
+        self.checks, self.stopped, self.broken = 0, False, None
+        self.untold = []
 
     def start(self):
         pass
@@ -44,7 +48,10 @@ class FakeWatcher:
     def check(self):
         self.checks += 1
         if self.broken:
-            raise OSError("beyond repair")
+            raise self.broken
+
+    def missed(self, files):
+        self.untold.append(files)
 
     def status(self):
         return ()
@@ -57,8 +64,8 @@ async def watch(bench):
     started = []
     threads = ThreadPoolExecutor(2)
 
-    async def watch(*, differs=lambda: False, **changes):
-        bench.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(worth_a_run=differs()))
+    async def watch(*, differs=lambda: False, tidy=None, **changes):
+        bench.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(worth_a_run=differs(), changed=CHANGED))
         watchers = []
 
         def make(on_change):
@@ -66,7 +73,13 @@ async def watch(bench):
             return watchers[-1]
 
         background = BackgroundSync(
-            config(**changes), bench.engine, bench.coordinator, bench.board, make_watcher=make, threads=threads
+            config(**changes),
+            bench.engine,
+            bench.coordinator,
+            bench.board,
+            make_watcher=make,
+            threads=threads,
+            tidy=tidy,
         )
         await background.start()
         started.append(background)
@@ -136,13 +149,76 @@ async def test_a_reconcile_pass_syncs_what_no_event_told_of(bench, watch):
     assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.RECONCILE]
 
 
-async def test_a_watcher_beyond_repair_does_not_end_the_reconciling(bench, watch):
+@pytest.mark.parametrize("broken", [OSError("beyond repair"), RuntimeError("can't start new thread")])
+async def test_a_watcher_beyond_repair_does_not_end_the_reconciling(bench, watch, broken):
     found = iter([False, False, True, *[False] * 1000])
-    _, watcher = await watch(differs=lambda: next(found), reconcile_seconds=0.02)
-    watcher.broken = True
+    background, watcher = await watch(differs=lambda: next(found), reconcile_seconds=0.02)
+    watcher.broken = broken
     await passes(bench, 2)
     assert watcher.checks >= 2
     assert triggers(bench)[-1] is SyncTrigger.RECONCILE
+    assert str(broken) in background.trouble
+    watcher.broken = None
+    await eventually(lambda: background.trouble == "")
+
+
+async def test_a_look_that_fails_is_told_and_tried_again(bench, watch):
+    found = iter([ZeroDivisionError("a bug"), True, *[False] * 1000])
+
+    def differs():
+        answer = next(found)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    background, _ = await watch(differs=differs, watch=False, reconcile_seconds=0.02)
+    await eventually(lambda: "a bug" in background.trouble)
+    await passes(bench, 2)
+    assert triggers(bench)[-1] is SyncTrigger.RECONCILE
+
+
+async def test_tidying_that_fails_or_hangs_does_not_end_the_reconciling(bench, watch):
+    calls, hang = [], asyncio.Event()
+
+    async def tidy():
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise ValueError("untidy")
+        await hang.wait()
+
+    background, _ = await watch(tidy=tidy, watch=False, reconcile_seconds=0.02)
+    await eventually(lambda: "untidy" in background.trouble)
+    found = iter([True, *[False] * 1000])
+    bench.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(worth_a_run=next(found), changed=()))
+    await passes(bench, 2)
+    assert len(calls) == 2, "it was not begun again while it was under way"
+    hang.set()
+    await eventually(lambda: len(calls) > 2)
+    assert background.trouble == ""
+
+
+async def test_the_watcher_hears_of_the_changes_that_only_a_look_has_found(bench, watch):
+    found = iter([False, True, *[False] * 1000])
+    _, watcher = await watch(differs=lambda: next(found), reconcile_seconds=0.02)
+    await passes(bench, 2)
+    await eventually(lambda: CHANGED in watcher.untold)
+
+
+async def test_a_run_that_makes_vectors_is_told_of_what_a_look_has_found(bench, watch):
+    """It takes the files in at once; a run at any earlier stage finds them by itself."""
+    differs = [False]
+    await watch(differs=lambda: differs[0], watch=False, reconcile_seconds=0.02)
+    bench.engine.free = False
+    bench.engine.phase = SyncPhase.EMBEDDING
+    run = await bench.coordinator.request(SyncTrigger.MANUAL)
+    await eventually(lambda: run.progress.progress.phase is SyncPhase.EMBEDDING)
+    assert not bench.engine.should_yield()
+    differs[0] = True
+    await eventually(bench.engine.should_yield)
+    differs[0] = False
+    bench.engine.free = True
+    await passes(bench, 3)
+    assert triggers(bench)[1:] == [SyncTrigger.MANUAL, SyncTrigger.RECONCILE]
 
 
 async def test_an_index_that_cannot_be_compared_is_synced(bench, watch):

@@ -76,6 +76,35 @@ async def test_joiners_without_end_do_not_keep_a_run_from_ending(bench):
     assert late is not first
 
 
+async def test_a_pass_that_leaves_off_for_changed_files_is_followed_by_another(bench):
+    bench.engine.yields = [True, True, True]
+    run = await bench.coordinator.request(MANUAL)
+    await bench.pass_begun()
+    bench.board.update(dirty=True)
+    bench.let_a_pass_end()
+    await bench.pass_begun()
+    assert not bench.board.current.dirty
+    assert not run.finished.is_set()
+    bench.let_a_pass_end()
+    await run.finished.wait()
+    assert (bench.engine.modes, run.outcome.yielded) == ([SyncMode.INCREMENTAL] * 2, False)
+
+
+async def test_leaving_off_any_number_of_times_keeps_nobody_from_joining(bench):
+    bench.engine.yields = [True] * (2 * MOST_PASSES)
+    run = await bench.coordinator.request(MANUAL)
+    for _ in range(2 * MOST_PASSES - 1):
+        await bench.pass_begun()
+        bench.board.update(dirty=True)
+        bench.let_a_pass_end()
+    await bench.pass_begun()
+    assert await bench.coordinator.request(SyncTrigger.APPEND) is run
+    assert bench.engine.should_yield(), "one who has joined waits for no vectors"
+    bench.engine.free = True
+    await run.finished.wait()
+    assert len(bench.engine.modes) == 2 * MOST_PASSES + 1
+
+
 async def test_stopping_ends_the_run_under_way_and_starts_no_other(bench):
     run = await bench.coordinator.request(MANUAL)
     await bench.pass_begun()

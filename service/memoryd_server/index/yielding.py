@@ -1,0 +1,44 @@
+"""Breaks the making of vectors off for files that have changed meanwhile: they are not to wait for it to end."""
+
+from collections.abc import Callable
+
+from memoryd_server.index.progress import SyncObserver, SyncProgress
+from memoryd_server.model import FileFailure
+
+
+class Yielding:
+    """An observer that passes everything on, and the stop sign that goes with it.
+
+    The sign shows `should_stop`, and `should_yield` once a first batch has been committed: each attempt then brings the
+    end nearer, however often it is broken off. `yielded` tells that it was `should_yield` that stopped; `cached` how
+    many vectors had come from the cache by then.
+    """
+
+    def __init__(
+        self, observer: SyncObserver, should_stop: Callable[[], bool], should_yield: Callable[[], bool]
+    ) -> None:
+        self._observer = observer
+        self._should_stop = should_stop
+        self._should_yield = should_yield
+        self._made = False
+        self.cached = 0
+        self.yielded = False
+
+    def should_stop(self) -> bool:
+        """Whether to stop for either reason; once it was to yield, it stays so."""
+        self.yielded = self.yielded or (self._made and self._should_yield())
+        return self.yielded or self._should_stop()
+
+    def progress(self, progress: SyncProgress) -> None:
+        """Passes on how far it is."""
+        self.cached = progress.cached_chunks
+        self._observer.progress(progress)
+
+    def file_failed(self, failure: FileFailure) -> None:
+        """Passes on that a file failed."""
+        self._observer.file_failed(failure)
+
+    def committed(self, revision: int) -> None:
+        """Passes on that a batch is in."""
+        self._made = True
+        self._observer.committed(revision)

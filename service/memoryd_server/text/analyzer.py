@@ -7,11 +7,11 @@ from typing import Final
 from memoryd_server.text.folding import accented, compatible
 from memoryd_server.text.languages import detect
 from memoryd_server.text.runs import Run, ShapeTable, cut
-from memoryd_server.text.stemming import DEFAULT, STEMMER_VERSION, Stemmers
+from memoryd_server.text.stemming import DEFAULT, LONGEST_WORD, STEMMER_VERSION, Stemmers
 from memoryd_server.text.stop_words import stop_words
 from memoryd_server.text.terms import QueryTerm, TermKind, index_tokens, query_terms
 
-ANALYZER_VERSION: Final = f"2+unicode{unicodedata.unidata_version}+{STEMMER_VERSION}"
+ANALYZER_VERSION: Final = f"3+unicode{unicodedata.unidata_version}+{STEMMER_VERSION}"
 """Differs whenever the same text may give other tokens, so that the keyword leg must be built anew."""
 
 _CONNECTORS = "._/:@#+-"
@@ -130,6 +130,8 @@ class WordFinder:
         self._prefixes = prefixes
         self._seen: set[str] = set()
         self._held: dict[str, list[str]] = {}
+        # A long word may stand in a part with its beginning alone.
+        self._signs: list[str] = []
 
     def __call__(self, text: str) -> list[str]:
         """The wanted words of `text`, in the spelling of the index, as often as they stand there."""
@@ -140,7 +142,7 @@ class WordFinder:
 
     def in_part(self, text: str) -> list[str]:
         """The same for a part of a text that was looked at before, at next to no cost where the part holds none."""
-        return self(text) if any(map(text.__contains__, self._held)) else []
+        return self(text) if any(map(text.__contains__, self._signs)) else []
 
     def _look_at(self, pieces: set[str]) -> None:
         words, prefixes = self._words, self._prefixes
@@ -149,6 +151,7 @@ class WordFinder:
                 held = [token for token in tokens.split() if token in words or token.startswith(prefixes)]
                 if held:
                     self._held[piece] = held
+                    self._signs.append(piece[:LONGEST_WORD])
         self._seen |= pieces
 
 

@@ -27,6 +27,15 @@ STEMMER_VERSION = f"{_LIBRARY.lower()}{version(_LIBRARY)}"
 DEFAULT = ""
 """The language of a text in which no other was recognised: English, names and code."""
 
+LONGEST_WORD = 128
+"""Letters of a longer word after these tell nothing: its end may stand in the next chunk.
+
+Beginnings are whole in some chunk, as long as chunks overlap by as much. A SHA-512 in hex is just within.
+"""
+
+# Folding makes three letters of one at most.
+_SURELY_SHORT = LONGEST_WORD // 3
+
 VIETNAMESE = "vi"
 TURKISH = "tr"
 
@@ -83,8 +92,12 @@ class Stemmers:
         """Returns what a word of a text in `language` is indexed under: one stem, seldom a second form beside it.
 
         A Korean word gives itself and its stem without the particle, a Vietnamese one itself without and with accents.
-        A word with digits in it is a name, and is only folded.
+        A word with digits in it is a name, and is only folded. A very long word gives its folded beginning.
         """
+        if len(word) > _SURELY_SHORT:
+            folded = fold(word)
+            if len(folded) > LONGEST_WORD:
+                return (folded[:LONGEST_WORD],)
         if any(map(str.isnumeric, word)):
             return (fold(word),)
         if HANGUL.match(word[-1]):
@@ -99,7 +112,7 @@ class Stemmers:
 
     def stem_plain(self, word: str) -> str:
         """Returns the stem of a lower-case ASCII word in the default language: the same as `forms`, sooner."""
-        return self._stemmed(word, "english")
+        return self._stemmed(word, "english") if len(word) <= LONGEST_WORD else word[:LONGEST_WORD]
 
     def _stem(self, word: str, algorithm: str, language: str) -> str:
         if algorithm in {"english", "greek"}:

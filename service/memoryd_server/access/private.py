@@ -22,7 +22,8 @@ def read_private(path: Path, what: str, *, root_may_share: bool = False) -> byte
         SettingsError: it cannot be read, others can open it, or it is far too large; the message says what to do.
     """
     try:
-        with path.open("rb") as file:
+        # A pipe would keep us waiting for whoever writes to it.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
             _refuse_shared(path, os.fstat(file.fileno()), what, root_may_share=root_may_share)
             content = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:

@@ -1,13 +1,15 @@
 """`memoryd doctor`: what could keep memoryd from working, and what to do about it."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 
 import click
 
 from memoryd import messages
 from memoryd.client import MemorydError as ClientError
+from memoryd_server.access import TokenFiles
 from memoryd_server.cli.index import all_agents
 from memoryd_server.cli.options import Common, common_options, json_option
 from memoryd_server.cli.output import FAILURE, print_json
@@ -22,6 +24,9 @@ from memoryd_server.observe.doctor import (
     check_state_dir,
     check_workspace,
 )
+from memoryd_server.observe.doctor_access import check_certificates, check_tokens
+from memoryd_server.settings import ResolvedSettings
+from memoryd_server.wiring import certificate_files
 
 _MARKS: Mapping[Verdict, str] = {Verdict.OK: "ok  ", Verdict.WARNING: "WARN", Verdict.FAILED: "FAIL"}
 
@@ -54,17 +59,32 @@ def _checks(common: Common) -> Iterator[Check]:
     yield check_inotify()
     yield check_keyword_engine(sqlite_version(), probe_keyword_engine)
     yield from (check_workspace(agent.agent_id, agent.workspace) for agent in settings.agents.values())
-    yield from _daemon_checks(common)
+    yield from _access_checks(settings)
+    yield from _daemon_checks(common, settings.warnings)
 
 
-def _daemon_checks(common: Common) -> Iterator[Check]:
+def _access_checks(settings: ResolvedSettings) -> Iterator[Check]:
+    if all(address.startswith("unix:") for address in settings.service.listen):
+        return
+    now = datetime.now(UTC)
+    yield from check_tokens(TokenFiles.beneath(settings.state_dir, settings.service.token_file), now)
+    certificates = certificate_files(settings)
+    if certificates is not None:
+        yield check_certificates(certificates, now)
+
+
+def _daemon_checks(common: Common, known: Sequence[str]) -> Iterator[Check]:
     try:
         with session(common) as found:
             where = "answers" if found.remote else "is not running; checked in this process"
             yield Check("daemon", Verdict.OK, where)
-            for agent in list(all_agents(found.client)):
-                if agent.enabled:
-                    yield from _agent_checks(found.client.status(agent_id=agent.agent_id, probe=True))
+            told = set(known)
+            for agent in [agent for agent in all_agents(found.client) if agent.enabled]:
+                answer = found.client.status(agent_id=agent.agent_id, probe=True)
+                news = [warning for warning in answer.service.settings_warnings if warning not in told]
+                yield from (Check("daemon", Verdict.WARNING, warning) for warning in news)
+                told.update(news)
+                yield from _agent_checks(answer)
     except (ClientError, MemorydError) as error:
         yield Check("daemon", Verdict.FAILED, error.message, "look at the daemon's log, or start it: memoryd serve")
 

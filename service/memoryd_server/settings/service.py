@@ -16,14 +16,14 @@ _LAST_PORT = 65535
 
 
 class TlsSettings(Block):
-    """TLS of the TCP listeners."""
+    """TLS of every TCP listener, once the first two are set. The files are read again when they change."""
 
     cert_file: OptionalPath = None
     """The server's certificate chain, PEM. Path; default unset."""
     key_file: OptionalPath = None
-    """The certificate's key, PEM. Path; default unset."""
+    """The certificate's key, PEM, for its owner alone to read. Path; default unset."""
     client_ca_file: OptionalPath = None
-    """Who signs the certificates that clients must show, PEM. Path; default unset."""
+    """Who signs the certificates that clients must then show besides their token, PEM. Path; default unset."""
 
     @model_validator(mode="after")
     def _certificate_and_key_together(self) -> Self:
@@ -85,7 +85,8 @@ class ServiceSettings(Block):
     listen: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Where clients connect. `unix:PATH`, `HOST:PORT` or `[::1]:PORT`; default ["unix:<runtime dir>/memoryd.sock"]."""
     token_file: OptionalPath = None
-    """The file with the tokens that clients show. Path; default unset."""
+    """Tokens that open every agent over TCP, one a line, for their owner alone to read; unset, one is made in
+    `memoryd.token` of the state directory where there is no other. Path; default unset."""
     tls: TlsSettings = TlsSettings()
     """TLS."""
     limits: LimitsSettings = LimitsSettings()

@@ -1,0 +1,8 @@
+import pytest
+
+from memoryd_server.access import TokenFiles
+
+
+@pytest.fixture
+def files(tmp_path):
+    return TokenFiles.beneath(tmp_path / "state", None)

@@ -22,10 +22,14 @@ def read_private(path: Path, what: str, *, root_may_share: bool = False) -> byte
         SettingsError: it cannot be read, others can open it, or it is far too large; the message says what to do.
     """
     try:
-        # A pipe would keep us waiting for whoever writes to it.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
-            _refuse_shared(path, os.fstat(file.fileno()), what, root_may_share=root_may_share)
-            content = file.read(_MOST_BYTES + 1)
+        # Without O_NONBLOCK a pipe would keep us waiting for whoever writes to it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            _refuse_shared(path, os.fstat(descriptor), what, root_may_share=root_may_share)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                content = file.read(_MOST_BYTES + 1)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise
     except OSError as error:

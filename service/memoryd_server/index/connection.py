@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 
 from memoryd_server.errors import DeadlineTooShort, DiskFull, IndexBusy, IndexUnavailable, MemorydError
+from memoryd_server.index.log_length import keep_short
 
 BUSY_TIMEOUT_MS = 5_000
 
@@ -29,7 +30,6 @@ _WRITER_PRAGMAS = (
     "PRAGMA secure_delete=ON",
     "PRAGMA cache_size=-16000",
     "PRAGMA temp_store=MEMORY",
-    "PRAGMA wal_autocheckpoint=1000",
     "PRAGMA journal_size_limit=16777216",
 )
 _READER_PRAGMAS = (
@@ -54,6 +54,7 @@ def open_writer(path: Path) -> apsw.Connection:
         _mark_if_new(connection)
         for pragma in _WRITER_PRAGMAS:
             connection.execute(pragma).fetchall()
+        keep_short(connection, BUSY_TIMEOUT_MS)
     except BaseException:
         connection.close()
         raise

@@ -1,0 +1,135 @@
+"""Edits for months leave an index about as large as a fresh one, and a log that stays short."""
+
+import random
+import shutil
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from desk import SOUND, Desk
+from memoryd_server.index import log_length
+from shelf import Shelf
+
+WORDS = [
+    f"{word}{ending}{number}" for word in ("heron", "bridge", "garden") for ending in "aeiou" for number in range(99)
+]
+ROUNDS = 100
+PAGE_BYTES = 4_096
+MOST_LOG_BYTES = 64 * 1024 * 1024
+SIZES = [40, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+
+
+def text(chance):
+    return "# Note\n\n" + "\n".join(" ".join(chance.choices(WORDS, k=12)) for _ in range(40))
+
+
+def fill(desk, files, chance):
+    for number in range(files):
+        desk.write(f"memory/{number}.md", text(chance))
+
+
+def size(desk):
+    """Bytes of the index and its log."""
+    return sum(desk.path.with_name(desk.path.name + suffix).stat().st_size for suffix in ("", "-wal"))
+
+
+def log_size(desk):
+    return desk.path.with_name(desk.path.name + "-wal").stat().st_size
+
+
+def rounds(desk, sync, files, chance, *, tidy_every):
+    """A hundred times, a tenth of the files is edited and synced; returns the longest log."""
+    longest = 0
+    for number in range(1, ROUNDS + 1):
+        for file in chance.sample(range(files), files // 10):
+            desk.write(f"memory/{file}.md", text(chance))
+        sync()
+        longest = max(longest, log_size(desk))
+        if tidy_every and number % tidy_every == 0:
+            assert desk.store.purge_deleted()
+    return longest
+
+
+@contextmanager
+def fresh(maker, folder, desk):
+    """The same of the same files, made just now."""
+    shutil.copytree(desk.workspace, folder / "workspace")
+    other = maker(folder)
+    yield other
+    other.close()
+
+
+@pytest.mark.parametrize("files", SIZES)
+@pytest.mark.parametrize("tidy_every", [0, 10])
+def test_a_hundred_rounds_of_edits_leave_an_index_at_most_twice_a_fresh_one(tmp_path, files, tidy_every):
+    chance = random.Random(files)
+    desk = Desk(tmp_path / "edited").open()
+    fill(desk, files, chance)
+    desk.sync()
+    assert rounds(desk, desk.sync, files, chance, tidy_every=tidy_every) < MOST_LOG_BYTES
+    # What the daemon does within a minute.
+    assert desk.store.purge_deleted()
+    with fresh(lambda folder: Desk(folder).open(), tmp_path / "fresh", desk) as other:
+        other.sync()
+        assert other.store.purge_deleted()
+        assert size(desk) <= 2 * size(other)
+        assert desk.rows() == other.rows()
+    assert desk.integrity() == SOUND
+    desk.close()
+
+
+@pytest.mark.parametrize("files", SIZES)
+def test_vectors_leave_no_more_behind(tmp_path, files):
+    chance = random.Random(files)
+    shelf = Shelf(tmp_path / "edited")
+    fill(shelf.desk, files, chance)
+    shelf.sync()
+    assert rounds(shelf.desk, shelf.sync, files, chance, tidy_every=10) < MOST_LOG_BYTES
+    with fresh(Shelf, tmp_path / "fresh", shelf.desk) as other:
+        other.sync()
+        assert other.desk.store.purge_deleted()
+        assert size(shelf.desk) <= 2 * size(other.desk)
+        assert shelf.vectors().keys() == other.vectors().keys()
+    shelf.close()
+
+
+@contextmanager
+def searching(desk, threads=3):
+    """Searches that overlap without a pause."""
+    stop, failures = threading.Event(), []
+
+    def search():
+        while not stop.is_set():
+            try:
+                desk.found("herona1 gardeno7", 20)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the test tells
+                failures.append(error)
+
+    workers = [threading.Thread(target=search) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    try:
+        yield failures
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join(30)
+
+
+def test_searches_that_never_rest_do_not_let_the_log_grow(opened, monkeypatch):
+    """Else it would hold every page that a long sync writes."""
+    monkeypatch.setattr(log_length, "_COPIED_PAGES", 50)
+    monkeypatch.setattr(log_length, "_MOST_PAGES", 100)
+    chance = random.Random(1)
+    fill(opened, 60, chance)
+    opened.sync()
+    lengths = []
+    with searching(opened) as failures:
+        for _ in range(5):
+            fill(opened, 60, chance)
+            opened.sync(files_per_transaction=5)
+            lengths.append(log_size(opened))
+    assert failures == []
+    # A transaction writes less than two hundred pages; a search that takes long may cost an attempt or two.
+    assert max(lengths) < 4 * 200 * PAGE_BYTES

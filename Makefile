@@ -84,6 +84,10 @@ test-slow: setup skipped ## Runs the slow tests
 	@# pytest ends with 5 when there is nothing to run.
 	$(BIN)/pytest -q -m slow || test $$? -eq 5
 
+.PHONY: faults
+faults: setup skipped ## Runs the tests that kill and damage, with all their kill points; part of the other two
+	$(BIN)/pytest -q -m faults
+
 .PHONY: skipped
 skipped:
 	@test -x .tools/bin/grpcurl || command -v grpcurl >/dev/null \

@@ -12,6 +12,8 @@ from memoryd.client import MemorydError
 from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL
 from serving import end
 
+pytestmark = pytest.mark.faults
+
 FILES = 3000
 
 

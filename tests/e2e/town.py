@@ -29,8 +29,8 @@ class Town:
         self.configure()
         self._ends = contextlib.ExitStack()
 
-    def configure(self, *, debounce_ms=200, reconcile_seconds=60, watch=True, **limits):
-        search = {"sync": {"watch": watch, "watchDebounceMs": debounce_ms}}
+    def configure(self, *, debounce_ms=200, reconcile_seconds=60, watch=True, search=None, **limits):
+        search = {"sync": {"watch": watch, "watchDebounceMs": debounce_ms}, **(search or {})}
         ours = {"reconcileSeconds": reconcile_seconds, "log": {"level": "info", "format": "json"}, **limits}
         self.config.write_text(json.dumps({"agents": {"defaults": {"memorySearch": search}}, "memoryd": ours}))
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.faults
+
 LOG = "memory/2026-02-08.md"
 TEXT = "- decided to keep the cache\n- and to name it"
 STEPS = ("ledger", "middle", "written")

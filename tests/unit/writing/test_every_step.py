@@ -12,6 +12,8 @@ from memoryd_server.writing.append import Appender
 from memoryd_server.writing.entries import Entry, State, encode
 from memoryd_server.writing.ledger import Ledger
 
+pytestmark = pytest.mark.faults
+
 CHILD = Path(__file__).parent / "killed_child.py"
 LOG = "memory/2026-02-08.md"
 TEXT = "- decided to keep the cache\n- 候鳥は北へ"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.errors import DiskFull, IndexUnavailable, InvalidRequest, PathNotAllowed, WorkspaceReadOnly
 from memoryd_server.writing import target
+from memoryd_server.writing.ledger import Ledger
 
 LOG = "memory/2026-02-08.md"
 
@@ -171,6 +172,29 @@ def test_after_a_full_disk_the_retry_writes(desk, monkeypatch):
             appender.append("text", path=LOG, idempotency_key="k")
     assert not appender.append("text", path=LOG, idempotency_key="k").already_appended
     assert desk.file(LOG).read_text() == "text\n"
+
+
+def test_a_ledger_that_is_full_at_the_end_does_not_deny_what_was_written(desk, monkeypatch):
+    appender = desk.appender()
+
+    def full(*_arguments):
+        raise DiskFull("the ledger's disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "settle", full)
+        first = appender.append("text", path=LOG, idempotency_key="k")
+    assert not first.already_appended
+    again = appender.append("text", path=LOG, idempotency_key="k")
+    assert (again.already_appended, again.start_line) == (True, first.start_line)
+    assert desk.file(LOG).read_text() == "text\n"
+
+
+def test_a_draft_that_cannot_be_kept_stops_the_append_before_it_begins(desk):
+    desk.ledger.parent.mkdir(parents=True)
+    desk.ledger.with_name("main.appends.block").mkdir()
+    with pytest.raises(IndexUnavailable):
+        desk.appender().append("text", path=LOG, idempotency_key="k")
+    assert desk.file(LOG).read_bytes() == b""
 
 
 def test_a_torn_block_with_others_bytes_after_it_is_left(desk, monkeypatch):

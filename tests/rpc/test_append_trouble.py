@@ -1,0 +1,74 @@
+"""What befell the append ledger is told by Status, and harms no append."""
+
+import json
+
+import pytest
+
+from memoryd_server.writing.block import Block, content_of, request_digest
+from memoryd_server.writing.entries import Entry, encode
+
+LOG = "memory/log.md"
+TEXT = "decided to keep the cache"
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture
+def ledger(home):
+    return home.state_dir / "memory" / "main.appends"
+
+
+def begun(home, *, before):
+    """The ledger's line of an append of TEXT that a crash cut short; what there is of it stands in the file."""
+    block = Block(b"", content_of(TEXT, ""))
+    digest = request_digest(TEXT, LOG, "")
+    home.put(LOG, before + block.data[:10].decode())
+    newlines = before.count("\n")
+    return encode(Entry("k", LOG, len(before), len(block.data), block.sha256, digest, newlines + 1, newlines + 1))
+
+
+async def test_a_damaged_ledger_is_told_of_and_its_readable_keys_count(serve, home, ledger):
+    running = await serve()
+    await running.append(TEXT, path=LOG, idempotency_key="k")
+    await running.stop()
+    ledger.write_bytes(b"\0\0 rubbish \xff\n" + ledger.read_bytes())
+    again = await serve()
+    (issue,) = (await again.status()).source_issues
+    assert str(ledger) in issue
+    assert "main.appends.damaged" in issue
+    assert (await again.append(TEXT, path=LOG, idempotency_key="k")).already_appended
+    assert (home.workspace / LOG).read_text() == f"{TEXT}\n"
+    assert b"rubbish" in ledger.with_name("main.appends.damaged").read_bytes()
+    await again.stop()
+    assert not (await (await serve()).status()).source_issues
+
+
+async def test_what_a_crash_cut_short_is_whole_when_the_daemon_listens(serve, home, ledger):
+    ledger.parent.mkdir(parents=True)
+    ledger.write_bytes(begun(home, before="earlier\n"))
+    ledger.with_name("main.appends.block").write_bytes(content_of(TEXT, ""))
+    running = await serve()
+    assert (home.workspace / LOG).read_text() == f"earlier\n{TEXT}\n"
+    assert not ledger.with_name("main.appends.block").exists()
+    reply = await running.append(TEXT, path=LOG, idempotency_key="k")
+    assert (reply.already_appended, reply.start_line) == (True, 2)
+
+
+async def test_a_fragment_that_nobody_can_complete_is_told_of_until_its_sender_does(serve, home, ledger):
+    ledger.parent.mkdir(parents=True)
+    ledger.write_bytes(begun(home, before="earlier\n"))
+    running = await serve()
+    (issue,) = (await running.status()).source_issues
+    assert issue.startswith(f"{LOG}, line 2: ")
+    await running.append(TEXT, path=LOG, idempotency_key="k")
+    assert (home.workspace / LOG).read_text() == f"earlier\n{TEXT}\n"
+    assert not (await running.status()).source_issues
+
+
+async def test_a_ledger_removed_under_the_daemon_is_written_anew(serve, home, ledger):
+    running = await serve()
+    await running.append(TEXT, path=LOG, idempotency_key="k")
+    ledger.unlink()
+    assert (await running.append(TEXT, path=LOG, idempotency_key="k")).already_appended
+    assert "emptied or removed" in (await running.status()).source_issues[0]
+    assert [json.loads(line)["key"] for line in ledger.read_text().splitlines()] == ["k"]

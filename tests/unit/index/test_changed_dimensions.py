@@ -79,8 +79,10 @@ def test_a_change_while_the_daemon_runs_is_found_too(shelf):
     shelf.sync()
     shelf.provider.dimensions = 8
     shelf.write(c="swan")
+    before = len(shelf.provider.texts)
     shelf.sync()
     check_of(shelf, 8)
+    assert sorted(shelf.provider.texts[before:]) == ["heron", "kestrel", "ping", "swan"], "a text was paid for twice"
 
 
 def test_a_question_shows_the_change_and_the_next_sync_makes_all_vectors_anew(shelf):

@@ -61,22 +61,15 @@ def keyring_and_certificates(
     Raises:
         SettingsError: a file cannot be used, or an address is not safe without TLS.
     """
-    tls = certificate_files(settings)
-    refuse_exposed(listen, tls=tls is not None)
+    tls = settings.service.tls
+    certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
+    refuse_exposed(listen, tls=certificates is not None)
     keyring = Keyring(
         TokenFiles.beneath(settings.state_dir, settings.service.token_file), now=lambda: datetime.now(UTC), log=log
     )
     over_tcp = any(address.socket_path is None for address in listen)
     keyring.open(for_tcp=over_tcp)
-    return keyring, Certificates(tls, log) if over_tcp and tls is not None else None
-
-
-def certificate_files(settings: ResolvedSettings) -> CertificateFiles | None:
-    """The files of `memoryd.tls`; None where it is not set."""
-    tls = settings.service.tls
-    if tls.cert_file is None or tls.key_file is None:
-        return None
-    return CertificateFiles(tls.cert_file, tls.key_file, tls.client_ca_file)
+    return keyring, Certificates(certificates, log) if over_tcp and certificates is not None else None
 
 
 def _flush_policy(agent: AgentSettings, zone: str) -> FlushPolicy:

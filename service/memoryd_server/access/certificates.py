@@ -20,6 +20,11 @@ class CertificateFiles:
     key: Path
     client_ca: Path | None = None
 
+    @classmethod
+    def named(cls, certificate: Path | None, key: Path | None, client_ca: Path | None) -> "CertificateFiles | None":
+        """The files that the settings name; None where they name no certificate."""
+        return None if certificate is None or key is None else cls(certificate, key, client_ca)
+
     def paths(self) -> tuple[Path, ...]:
         """All of them."""
         return (self.certificate, self.key, *((self.client_ca,) if self.client_ca else ()))

@@ -1,14 +1,24 @@
-"""How long a certificate is good for, asked of the TLS library by a handshake with ourselves."""
+"""How long a certificate is good for, and for which names: asked of the TLS library by a handshake with ourselves."""
 
 import ssl
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from memoryd_server.access.certificates import CertificateFiles
 from memoryd_server.errors import SettingsError
 
 
-def valid_until(files: CertificateFiles) -> datetime:
-    """The end of the certificate's time. The files must be a pair that can serve.
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Until when a certificate is good, and for which hosts, host names first."""
+
+    until: datetime
+    names: tuple[str, ...]
+
+
+def validity(files: CertificateFiles) -> Validity:
+    """What the certificate is good for. The files must be a pair that can serve.
 
     Raises:
         SettingsError: its time is over, or has not come.
@@ -24,10 +34,14 @@ def valid_until(files: CertificateFiles) -> datetime:
         shown = _shown(serving, asking)
     except ssl.SSLCertVerificationError as error:
         raise SettingsError(f"{files.certificate}: {error.verify_message}") from error
-    return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), UTC)
+    names = shown.get("subjectAltName", ())
+    return Validity(
+        until=datetime.fromtimestamp(ssl.cert_time_to_seconds(shown["notAfter"]), UTC),
+        names=tuple(name for wanted in ("DNS", "IP Address") for kind, name in names if kind == wanted),
+    )
 
 
-def _shown(serving: ssl.SSLContext, asking: ssl.SSLContext) -> dict[str, object]:
+def _shown(serving: ssl.SSLContext, asking: ssl.SSLContext) -> dict[str, Any]:
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = serving.wrap_bio(to_server, to_client, server_side=True)
     client = asking.wrap_bio(to_client, to_server)

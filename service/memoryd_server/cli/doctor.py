@@ -9,7 +9,8 @@ import click
 
 from memoryd import messages
 from memoryd.client import MemorydError as ClientError
-from memoryd_server.access import TokenFiles
+from memoryd_server.access import CertificateFiles, TokenFiles
+from memoryd_server.cli.endpoint import endpoint_of
 from memoryd_server.cli.index import all_agents
 from memoryd_server.cli.options import Common, common_options, json_option
 from memoryd_server.cli.output import FAILURE, print_json
@@ -26,7 +27,6 @@ from memoryd_server.observe.doctor import (
 )
 from memoryd_server.observe.doctor_access import check_certificates, check_tokens
 from memoryd_server.settings import ResolvedSettings
-from memoryd_server.wiring import certificate_files
 
 _MARKS: Mapping[Verdict, str] = {Verdict.OK: "ok  ", Verdict.WARNING: "WARN", Verdict.FAILED: "FAIL"}
 
@@ -64,11 +64,11 @@ def _checks(common: Common) -> Iterator[Check]:
 
 
 def _access_checks(settings: ResolvedSettings) -> Iterator[Check]:
-    if all(address.startswith("unix:") for address in settings.service.listen):
-        return
     now = datetime.now(UTC)
-    yield from check_tokens(TokenFiles.beneath(settings.state_dir, settings.service.token_file), now)
-    certificates = certificate_files(settings)
+    if not all(address.startswith("unix:") for address in (*settings.service.listen, *endpoint_of(settings.state_dir))):
+        yield from check_tokens(TokenFiles.beneath(settings.state_dir, settings.service.token_file), now)
+    tls = settings.service.tls
+    certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
     if certificates is not None:
         yield check_certificates(certificates, now)
 

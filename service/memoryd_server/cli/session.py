@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
-from memoryd_server.access import TokenFiles, first_token, read_tokens
+from memoryd_server.access import CertificateFiles, TokenFiles, first_token, read_tokens
+from memoryd_server.access.validity import validity
 from memoryd_server.cli.endpoint import endpoint_of
 from memoryd_server.cli.options import Common
+from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
 from memoryd_server.rpc.listeners import parse
 from memoryd_server.settings import ResolvedSettings
@@ -113,7 +115,8 @@ def _running(settings: ResolvedSettings, asked: Tls | None) -> MemorydClient | N
         if address.startswith("unix:") and not Path(address.removeprefix("unix:")).exists():
             continue
         over_tcp = not address.startswith("unix:")
-        client = _connect(address, _token_of(settings) if over_tcp else None, asked or _own_tls(settings))
+        token, tls = (_token_of(settings), _own_tls(settings, asked)) if over_tcp else (None, None)
+        client = _connect(address, token, tls)
         try:
             client.list_agents(page_size=1, timeout=_GREETING_SECONDS)
         except MemorydError as error:
@@ -125,10 +128,19 @@ def _running(settings: ResolvedSettings, asked: Tls | None) -> MemorydClient | N
     return None
 
 
-def _own_tls(settings: ResolvedSettings) -> Tls | None:
-    """TLS with a daemon of these settings: its certificate is known, and so trusted."""
-    own = settings.service.tls.cert_file
-    return None if own is None else Tls(ca_file=own)
+def _own_tls(settings: ResolvedSettings, asked: Tls | None) -> Tls | None:
+    """TLS with a daemon of these settings: its certificate is known, and so trusted whatever address is dialled."""
+    own = settings.service.tls
+    files = CertificateFiles.named(own.cert_file, own.key_file, own.client_ca_file)
+    if files is None or (asked is not None and asked.ca_file is not None):
+        return asked
+    try:
+        name = next(iter(validity(files).names), "")
+    except (MemorydServerError, OSError):
+        # The key may be out of our reach, and the daemon's all the same.
+        name = ""
+    client = asked or Tls()
+    return Tls(files.certificate, client.cert_file, client.key_file, name)
 
 
 @contextmanager

@@ -59,6 +59,8 @@ def new(agents: tuple[str, ...], name: str, expires: timedelta | None, as_json: 
     """Makes a token and prints it, this once: memoryd keeps its hash alone."""
     if len(name) > _MOST_NAME_CHARS or not (name.isprintable() or not name):
         raise click.UsageError(f"--name must be at most {_MOST_NAME_CHARS} printable characters")
+    if not all(agent.strip() for agent in agents):
+        raise click.UsageError("--agent must name an agent")
     with reported():
         settings = _settings(where)
         # A misspelt agent would make a token that opens nothing.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from memoryd_server.access import CertificateFiles, TokenFiles, TokenStore, read_certificates, read_tokens
-from memoryd_server.access.validity import valid_until
+from memoryd_server.access.validity import validity
 from memoryd_server.errors import MemorydError
 from memoryd_server.observe.doctor import Check, Verdict
 
@@ -45,7 +45,7 @@ def check_certificates(files: CertificateFiles, now: datetime) -> Check:
     name = "certificate"
     try:
         read_certificates(files)
-        end = valid_until(files)
+        end = validity(files).until
     except MemorydError as error:
         return Check(name, Verdict.FAILED, error.message, "mend memoryd.tls, or renew the certificate")
     detail = f"{files.certificate} is good until {end:%Y-%m-%d}"

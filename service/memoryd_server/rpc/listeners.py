@@ -88,19 +88,26 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _why_not(address: Address) -> str:
-    """Why an address cannot be bound, which gRPC does not say: asked of the system by trying the same."""
+def _obstacles(address: Address) -> list[OSError]:
+    """What the system says against listening there, which gRPC does not tell: found out by trying the same."""
+    found: list[OSError] = []
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as attempt:
-            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            attempt.bind(place)
-            attempt.listen()
+        places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        return _ADVICE.get(error.errno or 0, str(error))
-    return "the system did not let us; its log may tell more"
+        return [error]
+    for family, kind, protocol, _, place in places:
+        try:
+            with socket.socket(family, kind, protocol) as attempt:
+                attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                attempt.bind(place)
+                attempt.listen()
+        except OSError as error:
+            found.append(error)
+    return found
+
+
+def _words(error: OSError) -> str:
+    return _ADVICE.get(error.errno or 0, error.strerror or str(error))
 
 
 def _remove_stale(path: Path) -> None:
@@ -133,14 +140,23 @@ class Listener:
         """
         if self._address.socket_path is not None:
             return self._bind_socket(server, self._address.socket_path)
+        return self._bind_tcp(server, credentials)
+
+    def _bind_tcp(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> str:
         host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
         where = f"{host}:{self._address.port}"
+        taken = [error for error in _obstacles(self._address) if error.errno == errno.EADDRINUSE]
+        if taken:
+            # A name may stand for several addresses. To gRPC one of them is enough, and callers of the others would
+            # reach whoever has those.
+            raise SettingsError(f"cannot listen at {self._address.text}: {_words(taken[0])}")
         try:
             port = (
                 server.add_insecure_port(where) if credentials is None else server.add_secure_port(where, credentials)
             )
         except RuntimeError as error:
-            raise SettingsError(f"cannot listen at {self._address.text}: {_why_not(self._address)}") from error
+            why = next(map(_words, _obstacles(self._address)), "the system did not let us")
+            raise SettingsError(f"cannot listen at {self._address.text}: {why}") from error
         return f"{host}:{port}"
 
     def _bind_socket(self, server: grpc.aio.Server, path: Path) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from certificates import Authority, needs_openssl
 from memoryd_server.access import CertificateFiles, TokenFiles, TokenStore
-from memoryd_server.access.validity import valid_until
+from memoryd_server.access.validity import validity
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.doctor_access import check_certificates, check_tokens
 
@@ -17,15 +17,16 @@ def authority(tmp_path):
 
 
 @needs_openssl
-def test_the_end_of_a_certificate_is_known(authority):
-    end = valid_until(CertificateFiles(*authority.issue("a", days=30)))
-    assert abs(end - (NOW + timedelta(days=30))) < timedelta(minutes=5)
+def test_the_end_of_a_certificate_and_its_names_are_known(authority):
+    found = validity(CertificateFiles(*authority.issue("a", days=30)))
+    assert abs(found.until - (NOW + timedelta(days=30))) < timedelta(minutes=5)
+    assert found.names == ("localhost", "memory.example", "127.0.0.1")
 
 
 @needs_openssl
 def test_an_expired_certificate_is_told(authority):
     with pytest.raises(SettingsError, match="expired"):
-        valid_until(CertificateFiles(*authority.issue("a", days=-1)))
+        validity(CertificateFiles(*authority.issue("a", days=-1)))
 
 
 @needs_openssl

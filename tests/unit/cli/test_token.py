@@ -1,0 +1,114 @@
+"""`memoryd token` on files alone; tests/e2e/test_access.py has it beside a daemon."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner
+
+from memoryd_server.access import TokenFiles, TokenStore
+from memoryd_server.cli.token import token
+
+
+@pytest.fixture
+def state(tmp_path):
+    (tmp_path / "memoryd.json5").write_text('{agents: {list: [{id: "main"}, {id: "work"}]}}')
+    return tmp_path
+
+
+@pytest.fixture
+def records(state):
+    return TokenStore(TokenFiles.beneath(state, None).store).read
+
+
+@pytest.fixture
+def run(state, monkeypatch):
+    for name in ("MEMORYD_STATE_DIR", "MEMORYD_CONFIG", "MEMORYD_TOKEN_FILE", "OPENCLAW_STATE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(verb, *arguments, code=0):
+        done = CliRunner().invoke(token, [verb, "--state-dir", str(state), *arguments])
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("--agent", "wrok"), 3, "no agent 'wrok' is configured; there are: main, work"),
+        (("--agent", ""), 2, "--agent"),
+        (("--expires", "soon"), 2, "write 90d, 12h, 30m or 2w"),
+        (("--expires", "0d"), 2, "not between"),
+        (("--expires", "-1d"), 2, "write 90d"),
+        (("--expires", "99999999d"), 2, "not between"),
+        (("--expires", "9" * 400 + "d"), 2, "write 90d"),
+        (("--expires", "90"), 2, "write 90d"),
+        (("--expires", "٣d"), 2, "write 90d"),
+        (("--name", "a\nb"), 2, "printable"),
+        (("--name", "x" * 101), 2, "printable"),
+    ],
+)
+def test_a_token_that_makes_no_sense_is_not_made(run, records, arguments, code, told):
+    assert told in run("new", *arguments, code=code).stderr
+    assert records() == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "lifetime"), [("90d", timedelta(days=90)), ("12h", timedelta(hours=12)), ("2w", timedelta(weeks=2))]
+)
+def test_a_lifetime_is_counted_from_now(run, records, text, lifetime):
+    run("new", "--expires", text)
+    (record,) = records()
+    assert record.expires - record.created == lifetime
+    assert abs(record.created - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_the_token_alone_is_on_standard_output(run, records):
+    done = run("new", "--agent", "WORK", "--agent", "main", "--agent", "work", "--name", "für alle")
+    (record,) = records()
+    assert done.stdout.startswith("memoryd_")
+    assert len(done.stdout.split()) == 1
+    assert f"Token {record.token_id}, for main, work, without end" in done.stderr
+    assert (record.agents, record.name) == (("main", "work"), "für alle")
+
+
+def test_an_expired_token_is_listed_as_such(run, state):
+    now = datetime.now(UTC)
+    TokenStore(TokenFiles.beneath(state, None).store).add("", None, now - timedelta(days=2), now - timedelta(days=1))
+    assert "  expired 20" in run("list").stdout
+    assert [entry["expired"] for entry in json.loads(run("list", "--json").stdout)] == [True]
+
+
+def test_a_list_without_tokens_says_where_the_first_one_comes_from(run):
+    assert "No tokens" in run("list").stdout
+    assert json.loads(run("list", "--json").stdout) == []
+
+
+def test_tokens_of_the_plain_file_are_counted_and_not_shown(run, state):
+    file = state / "memoryd.token"
+    file.write_text("the-first\nthe-second\n")
+    file.chmod(0o600)
+    assert f"2 in {file}" in run("list").stdout
+    listed = run("list", "--json").stdout
+    assert [entry["file"] for entry in json.loads(listed)] == [str(file)] * 2
+    assert "the-first" not in listed
+
+
+def test_a_store_that_others_can_read_is_not_used(run, records, state):
+    run("new")
+    store = TokenFiles.beneath(state, None).store
+    store.chmod(0o644)
+    for verb in (("list",), ("new",), ("revoke", "x")):
+        assert f"chmod 600 {store}" in run(*verb, code=2).stderr
+    store.chmod(0o600)
+    assert len(records()) == 1
+
+
+def test_only_what_is_there_can_be_revoked(run, records):
+    run("new")
+    (record,) = records()
+    assert "there is no token 'x'" in run("revoke", "x", code=3).stderr
+    assert run("revoke", record.token_id).stdout == f"Revoked: {record.token_id}\n"
+    assert records() == ()

@@ -181,7 +181,7 @@ protos/node_modules/.ready: protos/package-lock.json
 
 .PHONY: docs
 docs: setup ## Regenerates docs/configuration.md from the settings' docstrings
-	$(BIN)/python -m memoryd_server.settings.document
+	$(BIN)/python -m memoryd_server.settings.document > docs/configuration.md
 
 .PHONY: lock
 lock: ## Resolves the dependencies anew into service/locks; needs uv

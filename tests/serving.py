@@ -49,10 +49,21 @@ def memoryd(*arguments, home, stdin=None):
     )
 
 
-def start(workspace, state, *arguments, home, listen=None):
-    """Starts `memoryd serve` and waits until it says that it listens."""
+def start(workspace, state, *arguments, home, listen=None, within=()):
+    """Starts `memoryd serve` and waits until it says that it listens. `within` is a command that runs it."""
     listen = listen or f"unix:{state}/m.sock"
-    command = [*COMMAND, "serve", "--workspace", workspace, "--state-dir", state, "--listen", listen, *arguments]
+    command = [
+        *within,
+        *COMMAND,
+        "serve",
+        "--workspace",
+        workspace,
+        "--state-dir",
+        state,
+        "--listen",
+        listen,
+        *arguments,
+    ]
     log = Path(home) / "daemon.log"
     with log.open("ab") as errors:
         process = subprocess.Popen(

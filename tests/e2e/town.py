@@ -34,8 +34,8 @@ class Town:
         ours = {"reconcileSeconds": reconcile_seconds, "log": {"level": "info", "format": "json"}, **limits}
         self.config.write_text(json.dumps({"agents": {"defaults": {"memorySearch": search}}, "memoryd": ours}))
 
-    def start(self):
-        served = start(self.workspace, self.state, "--config", self.config, home=self.home)
+    def start(self, within=()):
+        served = start(self.workspace, self.state, "--config", self.config, home=self.home, within=within)
         self._ends.callback(end, served.process)
         return served
 

@@ -64,6 +64,7 @@ class Filling:
             SyncCancelled: `should_stop` said so; what was made until then is kept.
             DimensionsChanged: the provider makes vectors of another length now.
         """
+        self._tell()
         after, goes_on = 0, True
         while goes_on and (batch := self._writer.vectors.chunks(after, CHUNKS_A_BATCH, everything=False)):
             after = batch[-1].chunk_id

@@ -160,7 +160,7 @@ class SyncEngine:
         should_stop: Callable[[], bool],
         should_yield: Callable[[], bool],
     ) -> SyncOutcome:
-        watch = Yielding(observer, should_stop, should_yield)
+        watch = Yielding(observer, should_stop, should_yield, self._clock.monotonic)
         writer = self._store.writer
         try:
             done = self._embed(writer, watch, outcome, watch.should_stop, confirmed=False)

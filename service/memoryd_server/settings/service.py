@@ -93,8 +93,9 @@ class ServiceSettings(Block):
     """Limits."""
     log: LogSettings = LogSettings()
     """Log."""
-    reconcile_seconds: Annotated[float, Real(1, 3600)] = 60.0
-    """Time between two comparisons of all files with the index, watcher or not. Seconds, 1..3600; default 60."""
+    reconcile_seconds: Annotated[float, Real(1, 3600)] = 45.0
+    """Time between two comparisons of all files with the index, watcher or not; with the default, whatever breaks, a
+    new file is found within a minute. Seconds, 1..3600; default 45."""
     watcher: WatcherSettings = WatcherSettings()
     """Watcher."""
     decay_floor: Annotated[float, Real(0, 1)] = 0.5

@@ -5,6 +5,8 @@ import pytest
 from desk import Notes
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.index.progress import SyncMode
+from memoryd_server.index.sync import Clock
+from memoryd_server.index.yielding import PATIENCE_SECONDS
 from shelf import Shelf
 
 CHUNKS = 600
@@ -18,8 +20,8 @@ def shelf(tmp_path):
     shelf.close()
 
 
-def run(shelf, should_yield, *, should_stop=lambda: False, notes=None):
-    return shelf.engine().run(SyncMode.INCREMENTAL, notes or Notes(), should_stop, should_yield)
+def run(shelf, should_yield, *, should_stop=lambda: False, notes=None, clock=None):
+    return shelf.engine(clock).run(SyncMode.INCREMENTAL, notes or Notes(), should_stop, should_yield)
 
 
 def yields_to(shelf, news):
@@ -55,6 +57,26 @@ def test_no_text_is_sent_twice_however_often_a_pass_leaves_off(shelf):
         assert passes < CHUNKS
     assert passes > 2
     assert sorted(shelf.provider.texts) == sorted(set(shelf.provider.texts))
+    assert len(shelf.vectors()) == CHUNKS
+
+
+def test_a_batch_that_takes_long_is_left_off_in_its_middle_and_loses_nothing(shelf):
+    """A model on a slow machine needs minutes for a batch."""
+    now, plain = [0.0], shelf.provider.embed_documents
+
+    def embed_documents(texts, should_stop):
+        def stop():
+            now[0] += 1.0
+            return should_stop()
+
+        return plain(texts, stop)
+
+    shelf.provider.embed_documents = embed_documents
+    outcome = run(shelf, lambda: True, clock=Clock(monotonic=lambda: now[0]))
+    assert outcome.yielded
+    assert CHUNKS - 2 * PATIENCE_SECONDS <= outcome.pending_embeddings < CHUNKS
+    assert shelf.missing() == outcome.pending_embeddings
+    assert run(shelf, lambda: False).pending_embeddings == 0
     assert len(shelf.vectors()) == CHUNKS
 
 

@@ -72,7 +72,8 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
     if index.HasField("oldest_unindexed_age"):
         yield f"Oldest     waiting for {index.oldest_unindexed_age.ToMilliseconds() / 1000:.0f} s"
     yield f"Provider   {answer.embedding.provider or 'none'} (requested: {answer.embedding.requested_provider})"
-    yield f"Vector     {answer.vector.engine}"
+    held = f", {answer.vector.resident} in memory ({bytes_text(answer.vector.resident_bytes)})"
+    yield f"Vector     {answer.vector.engine}{held if answer.vector.resident else ''}"
     yield f"FTS        {'ready' if answer.fulltext.available else answer.fulltext.error}"
     yield f"Cache      {answer.cache.entries} of {answer.cache.max_entries} embeddings"
     for watcher in answer.watchers:

@@ -35,6 +35,8 @@ def vector_status(memory: AgentMemory) -> memory_pb2.VectorStatus:
         version=engine.version or "",
         load_error=(engine.load_error or "") if side.embedder is not None else "",
         dimensions=stored.dimensions if stored is not None else 0,
+        resident=side.leg.form,
+        resident_bytes=side.leg.memory_bytes,
     )
 
 

@@ -84,6 +84,11 @@ class Vec0Copy:
         self._ids -= gone
 
     @property
+    def form(self) -> str:
+        """See `Resident`."""
+        return "whole"
+
+    @property
     def memory_bytes(self) -> int:
         """What the database takes."""
         with self._lock, _failing():

@@ -118,6 +118,11 @@ class VectorLeg:
         self._allowed.forget()
 
     @property
+    def form(self) -> str:
+        """What is held in memory of each vector: `whole`, `bits`, or nothing (empty)."""
+        return self._residency.form
+
+    @property
     def memory_bytes(self) -> int:
         """What is resident."""
         try:

@@ -36,6 +36,11 @@ class Matrix:
         self._slots.discard(ids)
 
     @property
+    def form(self) -> str:
+        """See `Resident`."""
+        return "whole"
+
+    @property
     def memory_bytes(self) -> int:
         """What the rows take, spare room included."""
         return self._slots.memory_bytes

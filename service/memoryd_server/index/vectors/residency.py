@@ -60,6 +60,12 @@ class Residency:
         with self._gate.shared():
             return sum(resident.memory_bytes for resident in self._held())
 
+    @property
+    def form(self) -> str:
+        """What the resident that answers holds of each vector; empty where there is none."""
+        resident = self._resident
+        return "" if resident is None else resident.form
+
     def candidates(self, reader: IndexReader, query: Vectors, limit: int, allowed: Ids | None) -> Ids | None:
         """What the resident proposes, loaded first if need be; None when only a scan can tell."""
         self._prepare(reader, len(query))

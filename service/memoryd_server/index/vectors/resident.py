@@ -24,6 +24,10 @@ class Resident(Protocol):
         """Drops chunks, those that are there."""
 
     @property
+    def form(self) -> str:
+        """What it holds of each vector: `whole`, or its sign `bits`."""
+
+    @property
     def memory_bytes(self) -> int:
         """What it takes in memory."""
 

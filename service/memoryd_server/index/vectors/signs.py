@@ -72,6 +72,11 @@ class SignBits:
         self._slots.discard(ids)
 
     @property
+    def form(self) -> str:
+        """See `Resident`."""
+        return "bits"
+
+    @property
     def memory_bytes(self) -> int:
         """What bits, ids and mean take, spare room included."""
         return self._slots.memory_bytes + self._mean.nbytes

@@ -15,7 +15,7 @@ from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.sources import Roots
 from memoryd_server.text import Analyzer
 
-IDENTITY = BuildIdentity(CHUNKER_VERSION, 400, 80)
+IDENTITY = BuildIdentity(str(CHUNKER_VERSION), 400, 80)
 OTHER_IDENTITY = dataclasses.replace(IDENTITY, chunk_tokens=40)
 ANALYZER = Analyzer()
 MOST_FILE_BYTES = 8 * 1024 * 1024

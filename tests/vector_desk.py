@@ -39,7 +39,7 @@ class VectorDesk:
         self.path = folder / "vectors.sqlite"
         self.connection = open_writer(self.path)
         with transaction(self.connection):
-            schema.create(self.connection, SimpleNamespace(to_json=lambda: "{}"), revision=1)
+            schema.create(self.connection, SimpleNamespace(to_json=lambda: "{}"), after_revision=0)
             for number, source in enumerate(Source, 1):
                 self.connection.execute(
                     "INSERT INTO files(id, source, path, hash, size_bytes, mtime_ns, ctime_ns, device, inode,"

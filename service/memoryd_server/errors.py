@@ -20,6 +20,8 @@
     ├── IndexBusy                 the index is held by another process
     ├── IndexTooNew               written by a newer memoryd
     ├── IndexUnavailable          cannot be opened, read or written
+    │   ├── IndexDamaged          found damaged or gone; built anew from the Markdown
+    │   └── IndexReadOnly         the state directory cannot be written
     ├── DiskFull                  no space left
     ├── TooManyRequests           more calls than the limits allow
     ├── ShuttingDown              the daemon is stopping
@@ -185,6 +187,14 @@ class IndexUnavailable(MemorydError):
     """The index cannot be opened, read or written."""
 
     reason = "INDEX_UNAVAILABLE"
+
+
+class IndexDamaged(IndexUnavailable):
+    """The index does not hold what was written to it, or its file is gone. It is built anew from the Markdown."""
+
+
+class IndexReadOnly(IndexUnavailable):
+    """The state directory cannot be written, so the index answers as it is and takes up nothing new."""
 
 
 class DiskFull(MemorydError):

@@ -14,13 +14,14 @@ async def test_a_run_begins_with_started_and_ends_with_completed(serve, home):
     home.many(1_500)
     home.put("MEMORY.md", "zebra")
     running = await serve()
+    before = (await running.status()).index.revision
     events = await running.sync(trigger=SESSION_START, reason="a test", session_key="agent:main:x")
     check_stream(events)
     started = events[0].started
     assert (started.mode, trigger(started.trigger)) == (sync_event_pb2.SYNC_MODE_INCREMENTAL, "SESSION_START")
     assert not started.attached
     assert not started.dry_run
-    assert started.index_revision == 0
+    assert started.index_revision == before
     assert started.start_time.seconds > 0
     progress = [event.progress for event in events if event.WhichOneof("event") == "progress"]
     assert len(progress) >= 2
@@ -176,6 +177,7 @@ async def test_a_cursor_beyond_the_end_is_no_way_around_completed(serve):
 async def test_a_dry_run_estimates_and_writes_nothing(serve, home):
     home.write(a="one", b="two", gone="three")
     running = await serve()
+    before = (await running.status()).index.revision
     events = await running.sync(dry_run=True)
     assert kinds_of(events) == ["started", "completed"]
     assert events[0].started.dry_run
@@ -184,7 +186,7 @@ async def test_a_dry_run_estimates_and_writes_nothing(serve, home):
     assert (estimate.cache_misses, estimate.estimated_tokens) == (0, 0)
     assert not events[-1].completed.changed
     index = (await running.status()).index
-    assert (index.revision, index.files, index.pending_files) == (0, 0, 3)
+    assert (index.revision, index.files, index.pending_files) == (before, 0, 3)
     await running.sync()
     (home.workspace / "memory" / "gone.md").unlink()
     home.write(a="changed")

@@ -30,10 +30,10 @@ async def until(states, wanted):
 async def test_the_first_state_comes_at_once_and_whole(serve, home):
     home.write(a="one")
     running = await serve()
-    await running.sync()
+    revision = (await running.synced()).index_revision
     async with asyncio.timeout(1):
         state = await anext(watch(running))
-    assert (state.agent_id, state.state, state.index_revision, state.dirty) == ("main", READY, 1, False)
+    assert (state.agent_id, state.state, state.index_revision, state.dirty) == ("main", READY, revision, False)
     assert state.time.seconds > 0
     assert not state.heartbeat
     assert not state.HasField("active_sync")
@@ -44,9 +44,11 @@ async def test_watching_starts_nothing(serve, home):
     home.write(a="one")
     running = await serve()
     states = watch(running, heartbeat_interval={"seconds": 1})
-    assert (await anext(states)).state == EMPTY
+    first = await anext(states)
+    assert first.state == EMPTY
     state = await anext(states)
-    assert (state.heartbeat, state.index_revision, state.HasField("active_sync")) == (True, 0, False)
+    assert (state.heartbeat, state.HasField("active_sync")) == (True, False)
+    assert state.index_revision == first.index_revision
 
 
 async def test_a_run_shows_from_its_start_to_its_end(serve, home):
@@ -111,11 +113,11 @@ async def test_an_agent_s_watcher_hears_of_no_other_agent(serve, home):
     (other / "memory").mkdir(parents=True)
     running = await serve({"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(other)}]}})
     states = watch(running, agent_id="other", heartbeat_interval={"seconds": 1})
-    await anext(states)
+    before = (await anext(states)).index_revision
     home.write(a="one")
     await running.sync()
     state = await anext(states)
-    assert (state.agent_id, state.heartbeat, state.index_revision) == ("other", True, 0)
+    assert (state.agent_id, state.heartbeat, state.index_revision) == ("other", True, before)
 
 
 async def test_a_watcher_is_told_that_the_daemon_stops_and_does_not_hold_it(serve):

@@ -22,6 +22,8 @@ REQUEST_ID = "the-same-in-every-world"
 VOLATILE_TYPES = {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 # Names of runs are random, and the size of an index depends on when SQLite tidied up.
 VOLATILE_FIELDS = {"sync_id", "cursor", "size_bytes"}
+# Revisions begin with the time at which an index was begun; which calls show the same one is what counts.
+REVISIONS = {"revision", "index_revision"}
 PASSING = {"progress", "heartbeat"}
 
 
@@ -31,6 +33,7 @@ class World:
     def __init__(self, root, provider, others):
         self.home = Home(root)
         self.others = others
+        self._revisions = {}
         for path, text in ADA.items():
             self.home.put(path, text)
         entries = [{"id": "ada", "default": True}]
@@ -96,13 +99,20 @@ class World:
                 sorted((key, self._plain(value)) for key, value in error.trailing_metadata() or ()),
             )
         lasting = [message for message in messages if not _is_passing(message)]
-        return failure, [self._plain(str(_steady(message))) for message in lasting]
+        return failure, [self._plain(str(self._steady(message))) for message in lasting]
 
     def settle(self):
         """Returns when nothing of ada's is under way."""
         memory = self.daemon._daemon.agents.memory("ada")
         waiting = eventually(lambda: memory.coordinator.active is None)
         asyncio.run_coroutine_threadsafe(waiting, self.daemon._loop).result(TIMEOUT)
+
+    def _steady(self, message):
+        """A copy without times and random names, its revisions numbered as they come up."""
+        copy = type(message)()
+        copy.CopyFrom(message)
+        _strip(copy, self._revisions)
+        return copy
 
     def _plain(self, value):
         """Without the folder of this world, whose name is as long in each."""
@@ -115,19 +125,13 @@ def _is_passing(message):
     return isinstance(message, pb.SyncResponse) and message.WhichOneof("event") in PASSING
 
 
-def _steady(message):
-    """A copy without times and random names."""
-    copy = type(message)()
-    copy.CopyFrom(message)
-    _strip(copy)
-    return copy
-
-
-def _strip(message):
+def _strip(message, revisions):
     for field, value in message.ListFields():
         inner = field.message_type
         if (inner and inner.full_name in VOLATILE_TYPES) or field.name in VOLATILE_FIELDS:
             message.ClearField(field.name)
+        elif field.name in REVISIONS:
+            setattr(message, field.name, revisions.setdefault(value, len(revisions) + 1))
         elif inner and not inner.GetOptions().map_entry:
             for part in [value] if hasattr(value, "ListFields") else value:
-                _strip(part)
+                _strip(part, revisions)

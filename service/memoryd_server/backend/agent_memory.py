@@ -6,9 +6,9 @@ Methods are coroutines on the event loop; files and SQLite are touched on thread
 import asyncio
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -19,13 +19,14 @@ from memoryd_server.backend.coordinator import SyncCoordinator
 from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.freshness import freshness, unwatched
 from memoryd_server.backend.listing import ListedFile, list_files
+from memoryd_server.backend.mending import Mending
 from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
-from memoryd_server.backend.vector_side import ProbeOutcome, VectorSide
+from memoryd_server.backend.vector_side import ProbeOutcome, QuestionVector, VectorSide
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.embed import Selection
-from memoryd_server.errors import MemorydError, RevisionNotReached
+from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError, RevisionNotReached
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.plan import stored
 from memoryd_server.index.prepare import FilePreparer
@@ -117,6 +118,7 @@ class AgentMemory:
             on_end=self._sync_ended,
         )
         self._background: BackgroundSync | None = None
+        self._mending: Mending | None = None
         self._searched_at = clock.monotonic()
 
     async def start(self, *, background: bool = True) -> None:
@@ -131,8 +133,7 @@ class AgentMemory:
             await self._on_writer_thread(self._close)
             self._writer_thread.shutdown(wait=False)
             raise
-        await self._note_counts()
-        await self._on(self._threads.slow, self.vectors.look, self._store)
+        await self._first_look()
         sync = self.config.sync
         self._background = BackgroundSync(
             sync,
@@ -143,8 +144,18 @@ class AgentMemory:
             threads=self._threads.slow,
             tidy=self._tidy,
         )
+        self._mending = Mending(self._store.condition, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
         if background:
             await self._background.start()
+
+    async def _first_look(self) -> None:
+        for _ in range(2):
+            try:
+                await self._note_counts()
+                return await self._on(self._threads.slow, self.vectors.look, self._store)
+            except IndexDamaged:
+                await self._on_writer_thread(self._store.mend)
+        raise IndexDamaged(f"the index {self.index_path} is damaged, and so is the one that was begun in its place")
 
     async def _tidy(self) -> None:
         """Between syncs: makes deleted words vanish from the disk, and gives an idle agent's vectors back."""
@@ -196,13 +207,19 @@ class AgentMemory:
             await self._wait_for(min_revision, query.deadline)
         self._searched_at = self._clock.monotonic()
         asked = await self.vectors.question(query)
-        answer = await self._on(self._threads.quick, self._search.search, query, asked.vector, asked.reason)
+        answer = await self._reading(lambda: self._answer(query, asked), query.deadline)
         if answer.stale:
             self.board.update(dirty=True)
         # What is hidden looks stale to every search, and no sync can change that.
         if self.config.sync.on_search and self.board.current.dirty and not self._engine.last_look.hidden:
             self._sync_soon(SyncTrigger.SEARCH)
         return answer
+
+    async def _answer(self, query: SearchQuery, asked: QuestionVector) -> SearchAnswer:
+        # Taken before: the index may be mended by the time that the answer, which lacks something, is sent.
+        impairments = self._store.impairments
+        answer = await self._on(self._threads.quick, self._search.search, query, asked.vector, asked.reason)
+        return replace(answer, degradations=(*answer.degradations, *impairments))
 
     def _note_session(self, session_key: str) -> None:
         if not session_key or not self.config.sync.on_session_start or session_key in self._sessions:
@@ -226,7 +243,8 @@ class AgentMemory:
                 await self.board.reached(revision)
         except TimeoutError:
             raise RevisionNotReached(
-                f"the index is at revision {self.board.current.revision} and did not reach {revision} in time; "
+                f"the index is at revision {self.board.current.revision} and did not reach {revision} in time"
+                f"{'' if self.board.current.whole else ', as no sync has completed since it was begun'}; "
                 "search without min_revision, or call Sync first",
                 metadata={"index_revision": str(self.board.current.revision)},
             ) from None
@@ -279,22 +297,24 @@ class AgentMemory:
 
     async def report(self) -> IndexReport:
         """The index against the disk, found out now."""
-        return await self._on(
-            self._threads.slow,
-            lambda: report(
-                self._store,
-                self._engine,
-                self._cache,
-                sources=SOURCES,
-                now_ns=self._clock.now_ns(),
-                append_issues=self._appender.issues(),
-                watched_roots=self._look,
-            ),
+        return await self._reading(
+            lambda: self._on(
+                self._threads.slow,
+                lambda: report(
+                    self._store,
+                    self._engine,
+                    self._cache,
+                    sources=SOURCES,
+                    now_ns=self._clock.now_ns(),
+                    append_issues=self._appender.issues(),
+                    watched_roots=self._look,
+                ),
+            )
         )
 
     async def files(self) -> list[ListedFile]:
         """Every file on disk or in the index, by path."""
-        return list_files(await self._on(self._threads.slow, self._engine.compare))
+        return list_files(await self._reading(lambda: self._on(self._threads.slow, self._engine.compare)))
 
     async def keyword_error(self) -> str:
         """Why a search would fail now; empty when it would not."""
@@ -309,7 +329,8 @@ class AgentMemory:
         found = [*self.config.impairments, *self._store.impairments, *self._build_mismatch()]
         found += self.vectors.degradations()
         error = self.coordinator.last_error
-        if error is not None:
+        # A state directory that cannot be written is told already.
+        if error is not None and not isinstance(error, IndexReadOnly):
             found.append(
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
@@ -335,6 +356,10 @@ class AgentMemory:
     def built_with(self) -> BuildIdentity | None:
         """How the index was chunked; None where it does not say."""
         return self._store.built_with
+
+    def remarks(self) -> tuple[Degradation, ...]:
+        """What an operator should know, although no answer is the worse for it."""
+        return self._store.remarks
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched, as far as is known without asking the disk."""
@@ -372,11 +397,14 @@ class AgentMemory:
 
     async def _note_counts(self) -> None:
         counts = await self._on(self._threads.quick, self._counts)
-        self.board.update(revision=counts.revision, files=counts.files)
+        self.board.update(revision=counts.revision, files=counts.files, whole=self._store.whole)
 
     def _counts(self) -> IndexCounts:
         with self._store.read() as reader:
             return reader.counts()
+
+    async def _reading(self, ask: Callable[[], Awaitable[_T]], deadline: float | None = None) -> _T:
+        return await (ask() if self._mending is None else self._mending.reading(ask, deadline))
 
     async def _on_writer_thread(self, work: Callable[[], _T]) -> _T:
         return await self._on(self._writer_thread, work)

@@ -20,7 +20,8 @@ class IndexState(StrEnum):
 class BoardState:
     """One moment. `pending_files` is how many files are known to wait; `building` is the first index or a rebuild.
 
-    `closing` is the last state that anybody will see.
+    `whole` is an index that has seen a sync to its end since it was begun. `closing` is the last state that anybody
+    will see.
     """
 
     revision: int = 0
@@ -30,6 +31,7 @@ class BoardState:
     syncing: bool = False
     building: bool = False
     unavailable: bool = False
+    whole: bool = False
     closing: bool = False
 
     @property
@@ -66,6 +68,10 @@ class StateBoard:
         return self._changed.wait()
 
     async def reached(self, revision: int) -> None:
-        """Returns when the index has reached `revision`."""
-        while self.current.revision < revision:
+        """Returns when the index has reached `revision`.
+
+        One that was begun anew counts from a higher revision than any before, and holds less: its first sync has to
+        end as well.
+        """
+        while revision > 0 and (self.current.revision < revision or not self.current.whole):
             await self.next_change()

@@ -116,7 +116,7 @@ class SyncCoordinator:
             outcome = await self._passes_of(run)
             self.last_error = None
             self._failed_at = None
-            self._board.update(pending_files=0, revision=outcome.revision, files=outcome.files)
+            self._board.update(pending_files=0, revision=outcome.revision, files=outcome.files, whole=True)
             self._ended(run)
             run.completed(outcome)
         except SyncCancelled as error:

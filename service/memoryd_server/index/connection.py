@@ -6,14 +6,23 @@ threads.
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 
-from memoryd_server.errors import DeadlineTooShort, DiskFull, IndexBusy, IndexUnavailable, MemorydError
+from memoryd_server.errors import (
+    DeadlineTooShort,
+    DiskFull,
+    IndexBusy,
+    IndexDamaged,
+    IndexUnavailable,
+    MemorydError,
+)
 from memoryd_server.index.log_length import keep_short
 
 BUSY_TIMEOUT_MS = 5_000
@@ -23,25 +32,42 @@ APPLICATION_ID = 0x6D6D7264
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
+# Only a full disk keeps the few kilobytes of a log's index from growing.
+_FULL_TOO = frozenset({apsw.SQLITE_IOERR_SHMSIZE})
+
+# A page that is not there, or not what was written: the file or its log was cut or overwritten.
+_DAMAGE = frozenset({apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS})
+
+
+class Journal(StrEnum):
+    """How a transaction survives a crash: a write-ahead log, or a rollback journal where no memory can be shared."""
+
+    LOG = "WAL"
+    ROLLBACK = "TRUNCATE"
+
+
 # One execute a pragma: apsw runs only the first statement of a text until its cursor is consumed.
 _WRITER_PRAGMAS = (
-    "PRAGMA journal_mode=WAL",
-    "PRAGMA synchronous=NORMAL",
     "PRAGMA secure_delete=ON",
     "PRAGMA cache_size=-16000",
     "PRAGMA temp_store=MEMORY",
     "PRAGMA journal_size_limit=16777216",
 )
+_JOURNAL_PRAGMAS: Mapping[Journal, tuple[str, ...]] = {
+    Journal.LOG: ("PRAGMA synchronous=NORMAL",),
+    # Pages that spill before the end of a transaction would shut the readers out until that end.
+    Journal.ROLLBACK: ("PRAGMA synchronous=FULL", "PRAGMA cache_spill=OFF"),
+}
+# No memory mapping: where a mapped file is cut short by somebody else, the process dies of SIGBUS.
 _READER_PRAGMAS = (
     "PRAGMA query_only=ON",
     "PRAGMA cache_size=-16000",
     "PRAGMA temp_store=MEMORY",
-    "PRAGMA mmap_size=268435456",
 )
 
 
-def open_writer(path: Path) -> apsw.Connection:
-    """Opens `path` for writing, in WAL mode, creating it when it is absent. It and its log are its owner's alone.
+def open_writer(path: Path, journal: Journal = Journal.LOG) -> apsw.Connection:
+    """Opens `path` for writing, creating it when it is absent. It and its journals are its owner's alone.
 
     Raises:
         apsw.Error: the file cannot be opened, or is no SQLite database.
@@ -52,13 +78,20 @@ def open_writer(path: Path) -> apsw.Connection:
     try:
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         _mark_if_new(connection)
-        for pragma in _WRITER_PRAGMAS:
+        _set_journal(connection, journal)
+        for pragma in (*_WRITER_PRAGMAS, *_JOURNAL_PRAGMAS[journal]):
             connection.execute(pragma).fetchall()
         keep_short(connection, BUSY_TIMEOUT_MS)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _set_journal(connection: apsw.Connection, journal: Journal) -> None:
+    found = str(scalar(connection, f"PRAGMA journal_mode={journal}"))
+    if found.upper() != journal:
+        raise IndexUnavailable(f"SQLite keeps the journal mode {found!r} where {journal} was asked for")
 
 
 def scalar(connection: apsw.Connection, query: str, bindings: tuple[Any, ...] = ()) -> Any:
@@ -82,7 +115,16 @@ def _mark_if_new(connection: apsw.Connection) -> None:
 
 def open_reader(path: Path) -> apsw.Connection:
     """Opens `path` for reading only, with a `vocabulary` table over the keyword leg for document frequencies."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    return _for_reading(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
+
+
+def open_unchanging(path: Path) -> apsw.Connection:
+    """The same for a file that nobody can write: no lock is taken, and no log looked for."""
+    uri = f"file:{quote(str(path))}?immutable=1"
+    return _for_reading(apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI))
+
+
+def _for_reading(connection: apsw.Connection) -> apsw.Connection:
     try:
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         for pragma in _READER_PRAGMAS[1:]:
@@ -136,6 +178,35 @@ def translate(error: apsw.Error | OSError) -> MemorydError:
         )
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return IndexBusy(f"the index is locked by another process: {error}", retry_after_seconds=1.0)
-    if isinstance(error, apsw.FullError) or getattr(error, "errno", None) in _FULL:
+    if is_full(error):
         return DiskFull("the disk that holds the index is full; free some space and sync again")
+    if is_damage(error):
+        words = f"the index is damaged ({damage_words(error)}) and is built anew from the Markdown"
+        return IndexDamaged(words, retry_after_seconds=1.0)
     return IndexUnavailable(f"the index cannot be used: {type(error).__name__}: {error}")
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether no space is left."""
+    return (
+        isinstance(error, apsw.FullError)
+        or getattr(error, "extendedresult", None) in _FULL_TOO
+        or getattr(error, "errno", None) in _FULL
+    )
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether the file does not hold what was written to it."""
+    return (
+        isinstance(error, apsw.CorruptError | apsw.NotADBError)
+        or getattr(error, "extendedresult", None) in _DAMAGE
+        # Every index has every table; one that was cut to nothing has none, and SQLite takes it for a new one.
+        or (isinstance(error, apsw.SQLError) and str(error).startswith("no such table"))
+    )
+
+
+def damage_words(error: BaseException) -> str:
+    """What was found, for a person."""
+    if getattr(error, "extendedresult", None) in _DAMAGE:
+        return "a part of the file or of its log is missing"
+    return str(error)

@@ -1,10 +1,18 @@
 """One process an index: an OS lock that dies with its holder."""
 
+import errno
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from memoryd_server.errors import IndexBusy, IndexUnavailable
+from memoryd_server.errors import IndexBusy, IndexReadOnly, IndexUnavailable
+from memoryd_server.index.connection import is_full, translate
+
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+"""How the system says that a folder cannot be written."""
+
+_HELD = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
 
 class IndexLock:
@@ -19,26 +27,66 @@ class IndexLock:
 
         Raises:
             IndexBusy: another process holds it; the message names its process id.
-            IndexUnavailable: the lock file cannot be made.
+            IndexReadOnly: the folder cannot be written.
+            DiskFull, IndexUnavailable: the lock file cannot be made.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise IndexUnavailable(f"cannot make the lock file {self._path}: {error.strerror}") from error
+            raise self._unmade(error) from error
+        self._take(descriptor)
+        # For people; a full disk has no room for it.
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def acquire_to_read(self) -> None:
+        """Takes the lock where its file can only be read; without a file nobody can hold it. Gives up what it held.
+
+        Raises:
+            IndexBusy: another process holds it, and may be writing.
+        """
+        self.release()
+        with suppress(FileNotFoundError, PermissionError):
+            self._take(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _unmade(self, error: OSError) -> Exception:
+        if error.errno in READ_ONLY:
+            return IndexReadOnly(
+                f"{self._path.parent} cannot be written ({error.strerror}); make it writable for the daemon's user, or "
+                "choose another --state-dir"
+            )
+        if is_full(error):
+            return translate(error)
+        return IndexUnavailable(f"cannot make the lock file {self._path}: {error.strerror}")
+
+    def _take(self, descriptor: int) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
+            if error.errno not in _HELD:
+                raise IndexUnavailable(
+                    f"the file system of {self._path} gives no locks ({error.strerror}); choose another --state-dir"
+                ) from error
             raise IndexBusy(
                 f"the index {self._path.name.removesuffix('.lock')} is held by another memoryd (process {holder}); "
                 "use that daemon, stop it, or give this one another --state-dir",
                 retry_after_seconds=1.0,
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._descriptor = descriptor
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lock file was removed or replaced, so that another process could take the lock too."""
+        if self._descriptor is None:
+            return False
+        try:
+            return not os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except OSError:
+            return True
 
     def release(self) -> None:
         """Gives the lock up. The lock file stays: removing it would let two processes lock two files."""

@@ -14,11 +14,12 @@ from memoryd_server.index.connection import open_reader
 class ReaderPool:
     """Hands out at most `size` connections to `path`, opened on first use and kept.
 
-    A reader costs about a millisecond to open and some megabytes of page cache to keep.
+    A reader costs about a millisecond to open and some megabytes of page cache to keep. `path` may be changed while the
+    pool is closed.
     """
 
     def __init__(self, path: Path, size: int, open_connection: Callable[[Path], apsw.Connection] = open_reader) -> None:
-        self._path = path
+        self.path = path
         self._size = size
         self._open = open_connection
         self._idle: list[apsw.Connection] = []
@@ -62,7 +63,7 @@ class ReaderPool:
         try:
             return self._idle.pop()
         except IndexError:
-            return self._open(self._path)
+            return self._open(self.path)
 
     def _give_back(self, connection: apsw.Connection, *, healthy: bool) -> None:
         if healthy:

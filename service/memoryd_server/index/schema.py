@@ -2,10 +2,11 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Any, Self
 
 import apsw
 
+from memoryd_server.errors import IndexDamaged
 from memoryd_server.index.connection import scalar
 from memoryd_server.text import ANALYZER_VERSION
 
@@ -83,14 +84,20 @@ class BuildIdentity:
         return tuple((name, str(mine[name]), str(theirs[name])) for name in mine if mine[name] != theirs[name])
 
 
-def create(connection: apsw.Connection, identity: BuildIdentity, revision: int) -> None:
-    """Writes the tables into an empty file, within the caller's transaction."""
+# Unix milliseconds. A revision is never below them when it is made, so that it rises also where the file that held the
+# ones before is lost.
+_NOW_MS = "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
+
+
+def create(connection: apsw.Connection, identity: BuildIdentity, after_revision: int) -> None:
+    """Writes the tables into an empty file, within the caller's transaction; its revision is above `after_revision`."""
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     for statement in _TABLES:
         connection.execute(statement)
     set_meta(connection, "identity", identity.to_json())
     set_meta(connection, "analyzer_version", ANALYZER_VERSION)
-    set_meta(connection, "revision", revision)
+    set_meta(connection, "revision", after_revision)
+    raise_revision(connection)
 
 
 def get_meta(connection: apsw.Connection, key: str) -> str | int | None:
@@ -122,10 +129,13 @@ def build_differences(connection: apsw.Connection, wanted: BuildIdentity) -> tup
 
 
 def raise_revision(connection: apsw.Connection) -> int:
-    """Raises the index revision by one, within the caller's transaction; returns it."""
-    revision = int(get_meta(connection, "revision") or 0) + 1
-    set_meta(connection, "revision", revision)
-    return revision
+    """Raises the index revision, within the caller's transaction; returns it."""
+    row: tuple[Any, ...] | None = connection.execute(
+        f"UPDATE meta SET value = max(value + 1, {_NOW_MS}) WHERE key = 'revision' RETURNING value"  # noqa: S608 -- a constant
+    ).fetchone()
+    if row is None:
+        raise IndexDamaged("the index holds no revision")
+    return int(row[0])
 
 
 def user_version(connection: apsw.Connection) -> int:

@@ -1,28 +1,31 @@
-"""One agent's index file: opened under a lock, rebuilt beside itself, swapped in whole."""
+"""One agent's index file: opened under a lock, rebuilt beside itself, swapped in whole, begun anew where it is lost."""
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
-from memoryd_server.errors import IndexTooNew, IndexUnavailable
-from memoryd_server.index import purge, refresh, schema, swap
-from memoryd_server.index.connection import APPLICATION_ID, open_reader, open_writer, transaction, translated
+from memoryd_server.errors import IndexDamaged, IndexReadOnly, IndexUnavailable, SyncCancelled
+from memoryd_server.index import opening, purge, refresh, swap
+from memoryd_server.index.condition import Condition, Damage, FileMark
+from memoryd_server.index.connection import Journal, is_damage, open_reader, translated
+from memoryd_server.index.journals import journal_for
 from memoryd_server.index.lock import IndexLock
+from memoryd_server.index.opening import IndexFacts
 from memoryd_server.index.reader import IndexReader, LastCounts, reading
 from memoryd_server.index.readers import ReaderPool
+from memoryd_server.index.reading_only import open_to_read, refusals_named
 from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.vector_rows import VectorChanges
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.sources.mounts import MOUNT_TABLE
 from memoryd_server.text import Analyzer
 
 READERS = 4
-
-_HEADER_BYTES = 100
 
 _T = TypeVar("_T")
 
@@ -30,100 +33,97 @@ _T = TypeVar("_T")
 class IndexStore:
     """The index at `path`, held by this process from `open` to `close`.
 
-    `changes` hears of every vector and chunk that comes or goes. `open`, `writer` and the rebuild belong to the agent's
-    one writer thread; `read` may be used from any thread.
+    `changes` hears of every vector and chunk that comes or goes. `open`, `writer`, `mend` and the rebuild belong to the
+    agent's one writer thread; `read` may be used from any thread.
     """
 
-    def __init__(self, path: Path, identity: BuildIdentity, changes: VectorChanges | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        identity: BuildIdentity,
+        changes: VectorChanges | None = None,
+        mount_table: Path = MOUNT_TABLE,
+    ) -> None:
         self._wanted_path = path
         self._identity = identity
+        self._mount_table = mount_table
         self._lock = IndexLock(path.with_name(path.name + ".lock"))
         self._connection: apsw.Connection | None = None
         self._pool: ReaderPool | None = None
         self._last_counts = LastCounts()
         self._changes = changes
+        self._mark: FileMark | None = None
+        self._foreign: Degradation | None = None
+        self._journal_reason = ""
+        self.condition = Condition()
+        self.journal = Journal.LOG
         self.path = path
         self.built_with: BuildIdentity | None = None
         self.build_differences: tuple[Difference, ...] = ()
         self.keyword_outdated = False
-        self.impairments: tuple[Degradation, ...] = ()
+        self.read_only = ""
+        self.whole = False
+        """Whether a sync has completed since the index was begun; before that, revisions tell nothing."""
 
     def open(self) -> None:
         """Locks and opens the index, creating, recovering or setting aside what is at the path.
 
+        Where the folder cannot be written and holds an index, that is opened to be read.
+
         Raises:
             IndexBusy: another process holds the index.
             IndexTooNew: a newer memoryd wrote it.
-            IndexUnavailable: it can neither be opened nor made.
+            IndexReadOnly: the folder cannot be written and holds no index that could be read.
+            DiskFull, IndexUnavailable: it can neither be opened nor made.
         """
-        self._lock.acquire()
         try:
-            with translated():
-                self._open_file()
+            try:
+                self._lock.acquire()
+                self._open_to_write()
+            except IndexReadOnly as error:
+                self._open_to_read(error.message)
         except BaseException:
             self.close()
             raise
 
+    def _open_to_write(self) -> None:
+        self.journal, self._journal_reason = journal_for(self._wanted_path.parent, self._mount_table)
+        with refusals_named(self._wanted_path.parent), translated():
+            self._open_file()
+        self._pool = ReaderPool(self.path, READERS, self._open_reader)
+
     def _open_file(self) -> None:
-        self.path = self._own_path()
-        swap.recover(self.path)
+        self.path, self._foreign = opening.own_path(self._wanted_path)
+        known = self._last_counts.counts
+        opened = opening.open_index(self.path, self._identity, self.journal, known.revision if known else 0)
+        self._connection = opened.connection
+        self._mark = FileMark.of(self.path, is_local=self.journal is Journal.LOG)
+        self._note(opened.facts)
+        if opened.mishap is not None:
+            self.condition.happened(opened.mishap)
+
+    def _note(self, facts: IndexFacts) -> None:
+        self.keyword_outdated = facts.keyword_outdated
+        self.built_with = facts.built_with
+        self.build_differences = facts.differences
+        self.whole = facts.whole
+
+    def _open_to_read(self, reason: str) -> None:
+        with translated():
+            self._lock.acquire_to_read()
+            self.path, self._foreign = opening.own_path(self._wanted_path)
+            self._pool = open_to_read(self.path, READERS, reason)
+            self.read_only = reason
+            with self._pool.connection() as connection:
+                self._note(IndexFacts.of(connection, self._identity))
+
+    def _open_reader(self, path: Path) -> apsw.Connection:
         try:
-            self._connection = self._open_or_create()
-        except (apsw.NotADBError, apsw.CorruptError) as error:
-            self._quarantine(error)
-            self._connection = self._open_or_create()
-        self._pool = ReaderPool(self.path, READERS, open_reader)
-
-    def _own_path(self) -> Path:
-        """The configured path, or a sibling when another program's database is there."""
-        if not _is_foreign(self._wanted_path):
-            return self._wanted_path
-        sibling = self._wanted_path.with_name(f"{self._wanted_path.stem}.memoryd.sqlite")
-        if _is_foreign(sibling):
-            raise IndexUnavailable(
-                f"{self._wanted_path} and {sibling} were made by other programs; configure another path for the index"
-            )
-        reason = f"{self._wanted_path} was made by another program and is left untouched"
-        self._impaired(str(self._wanted_path), str(sibling), reason)
-        return sibling
-
-    def _open_or_create(self) -> apsw.Connection:
-        connection = open_writer(self.path)
-        try:
-            if schema.user_version(connection) < schema.SCHEMA_VERSION and not schema.is_empty(connection):
-                connection = self._begun_anew(connection)
-            if schema.is_empty(connection):
-                with transaction(connection):
-                    schema.create(connection, self._identity, revision=0)
-            self._check_version(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _begun_anew(self, connection: apsw.Connection) -> apsw.Connection:
-        """An empty file in the place of one of an older schema: the index is derived, and the next sync fills it."""
-        connection.close()
-        swap.remove_database(self.path)
-        return open_writer(self.path)
-
-    def _check_version(self, connection: apsw.Connection) -> None:
-        version = schema.user_version(connection)
-        if version > schema.SCHEMA_VERSION:
-            raise IndexTooNew(
-                f"the index {self.path} has schema {version}, this memoryd knows {schema.SCHEMA_VERSION}; "
-                "upgrade memoryd, or remove the file to have it rebuilt from the Markdown"
-            )
-        self.keyword_outdated = refresh.keyword_outdated(connection)
-        self.built_with = BuildIdentity.from_json(str(schema.get_meta(connection, "identity")))
-        self.build_differences = schema.build_differences(connection, self._identity)
-
-    def _quarantine(self, error: Exception) -> None:
-        aside = swap.set_aside(self.path, time.time())
-        self._impaired(str(self.path), str(aside), f"the index was damaged ({error}); set aside, rebuilt from Markdown")
-
-    def _impaired(self, wanted: str, used: str, reason: str) -> None:
-        self.impairments += (Degradation(DegradationKind.INDEX_IMPAIRED, wanted, used, reason),)
+            return open_reader(path)
+        except apsw.CantOpenError as error:
+            if path.exists():
+                raise
+            raise _lost(path) from error
 
     def close(self) -> None:
         """Closes every connection and gives the lock up. Closing twice is fine."""
@@ -134,9 +134,12 @@ class IndexStore:
         self._lock.release()
 
     def _close_writer(self) -> None:
+        self._mark = None
         if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+            connection, self._connection = self._connection, None
+            # Closing copies the log into the file, which damage or a full disk may refuse; nothing is lost by that.
+            with suppress(apsw.Error):
+                connection.close()
 
     @property
     def needs_rebuild(self) -> bool:
@@ -145,14 +148,138 @@ class IndexStore:
 
     @property
     def writer(self) -> IndexWriter:
-        """The rows of the index, for the writer thread."""
-        return IndexWriter(_opened(self._connection), self._identity, self._changes)
+        """The rows of the index, for the writer thread.
+
+        Raises:
+            IndexReadOnly: the folder cannot be written.
+        """
+        return IndexWriter(self._writing, self._identity, self._changes)
+
+    @property
+    def _writing(self) -> apsw.Connection:
+        if self.read_only:
+            raise IndexReadOnly(self.read_only)
+        return _opened(self._connection)
 
     @contextmanager
     def read(self, deadline: float | None = None) -> Iterator[IndexReader]:
-        """One snapshot of the index, until `time.monotonic()` passes `deadline`."""
-        with reading(_opened(self._pool), self._last_counts, deadline) as reader:
+        """One snapshot of the index, until `time.monotonic()` passes `deadline`.
+
+        Raises:
+            DeadlineTooShort: the deadline came first.
+            IndexDamaged: the index was found damaged or gone; `condition` tells that, and the next `mend` begins anew.
+            IndexUnavailable: it cannot be read.
+        """
+        with self._noticing(), reading(_opened(self._pool), self._last_counts, deadline) as reader:
+            # Within the reader's turn: a swap, which changes the file too, waits for its end.
+            if self._mark is not None and self._mark.is_gone(self.path):
+                raise _lost(self.path)
             yield reader
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Remembers damage that its body meets."""
+        generation = self.condition.generation
+        try:
+            yield
+        except IndexDamaged as error:
+            self.condition.found(Damage(error.message, gone=not self.path.exists()), generation)
+            raise
+
+    def mend(self) -> bool:
+        """Begins the index anew where it was found damaged or gone; true when it did. For the writer thread.
+
+        Where the folder could not be written and can be now, writing begins.
+
+        Raises:
+            IndexReadOnly: the folder cannot be written.
+            IndexBusy: another process has taken the lock, whose file was gone.
+            DiskFull, IndexUnavailable: no index can be made.
+        """
+        if self.read_only:
+            self._begin_writing()
+            return False
+        if self._mark is None or self._mark.has_changed(self.path):
+            self.condition.found(Damage(_lost(self.path).message, gone=True), self.condition.generation)
+        damage = self.condition.damage
+        if damage is None:
+            return False
+        with _opened(self._pool).closed():
+            self._close_writer()
+            self._begin_anew(damage)
+            self.condition.mended()
+        return True
+
+    def _begin_anew(self, damage: Damage) -> None:
+        with refusals_named(self.path.parent), translated():
+            if not self.path.exists():
+                swap.remove_journals(self.path)
+            elif not damage.gone:
+                self.condition.happened(opening.set_aside(self.path, damage.reason))
+                # What stands there from now on is our own beginning, whose end may have to wait for space.
+                self.condition.damage = replace(damage, gone=True)
+            if self._lock.is_lost:
+                self._lock.release()
+                self._lock.acquire()
+            self._open_file()
+        if damage.gone and self.condition.mishap is None:
+            then = "what stands there now is brought up to date" if self.whole else "the index is built anew"
+            reason = f"{self.path} was removed or replaced while it was in use; {then}"
+            self.condition.happened(_impaired(str(self._wanted_path), str(self.path), reason))
+        _opened(self._pool).path = self.path
+        if self._changes is not None:
+            self._changes.reset()
+
+    def _begin_writing(self) -> None:
+        old = _opened(self._pool)
+        self._lock.release()
+        try:
+            self._lock.acquire()
+            with old.closed():
+                self._open_to_write()
+                self.read_only = ""
+        except IndexReadOnly:
+            self._lock.acquire_to_read()
+            raise
+        old.close()
+
+    def mending(self, work: Callable[[Callable[[], bool]], _T], should_stop: Callable[[], bool]) -> _T:
+        """Does `work`, which stops where it is told to, on a sound index: again where damage came up meanwhile.
+
+        Raises:
+            IndexDamaged: what was begun anew was damaged, too, time and again.
+        """
+        for turns_left in (2, 1, 0):
+            self.mend()
+            try:
+                with self._noticing():
+                    done = work(lambda: should_stop() or self.condition.damage is not None)
+            except IndexDamaged:
+                if not turns_left:
+                    raise
+            except SyncCancelled:
+                if should_stop() or self.condition.damage is None:
+                    raise
+            else:
+                if self.condition.damage is None:
+                    self.whole = True
+                    self.condition.rebuilt()
+                    return done
+        raise IndexDamaged("the index was found damaged each time that it was begun anew; look at the disk it is on")
+
+    @property
+    def impairments(self) -> tuple[Degradation, ...]:
+        """What stands in for a whole index of our own, for every answer to say."""
+        read_only = _impaired(str(self.path), "the index as it is", f"nothing new is taken up: {self.read_only}")
+        found = (self._foreign, self.condition.mishap, read_only if self.read_only else None)
+        return tuple(degradation for degradation in found if degradation is not None)
+
+    @property
+    def remarks(self) -> tuple[Degradation, ...]:
+        """What Status tells beyond that: no answer is the worse for it."""
+        rollback = _impaired("write-ahead log", "rollback journal", self._journal_reason)
+        found = (self.condition.past_mishap, rollback if self._journal_reason else None)
+        return tuple(degradation for degradation in found if degradation is not None)
 
     def refresh_keyword(self, analyzer: Analyzer, should_stop: Callable[[], bool]) -> int:
         """Builds the keyword leg anew from the stored text with the present analyzer; returns the new revision.
@@ -160,19 +287,20 @@ class IndexStore:
         Raises:
             SyncCancelled: `should_stop` said so; the old words stay in use.
         """
-        revision = refresh.refresh_keyword(_opened(self._connection), analyzer, should_stop)
+        revision = refresh.refresh_keyword(self._writing, analyzer, should_stop)
         self.keyword_outdated = False
         return revision
 
     @property
     def has_deleted_words(self) -> bool:
         """Whether words of deleted chunks may still be on the disk, so that `purge_deleted` is due."""
-        return purge.has_deleted_words(_opened(self._connection))
+        with self._noticing(), translated():
+            return not self.read_only and purge.has_deleted_words(self._writing)
 
     def purge_deleted(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """Makes deleted words vanish from the disk, for the writer thread; false when it has to be tried again."""
-        with translated():
-            return purge.purge(_opened(self._connection), should_stop)
+        with self._noticing(), translated():
+            return purge.purge(self._writing, should_stop)
 
     def size_bytes(self) -> int:
         """Bytes on disk: the index with its write-ahead log."""
@@ -186,18 +314,19 @@ class IndexStore:
         """
         beside = swap.rebuilding_path(self.path)
         swap.discard(self.path)
-        connection = open_writer(beside)
+        revision = self.writer.revision()
         try:
-            with transaction(connection):
-                schema.create(connection, self._identity, revision=self.writer.revision())
-            yield IndexWriter(connection, self._identity)
-            _raise_revision_past(connection, self.writer.revision())
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except BaseException:
-            connection.close()
+            connection = opening.begin(beside, self._identity, self.journal, revision)
+            try:
+                yield IndexWriter(connection, self._identity)
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                connection.close()
+        except BaseException as error:
             swap.remove_database(beside)
+            if is_damage(error):
+                raise IndexUnavailable(f"the rebuilt index was damaged while it was written: {error}") from error
             raise
-        connection.close()
         self._swap()
 
     def _swap(self) -> None:
@@ -206,7 +335,7 @@ class IndexStore:
             try:
                 self._commit_swap()
             finally:
-                self._connection = self._open_or_create()
+                self._open_file()
                 if self._changes is not None:
                     self._changes.reset()
 
@@ -218,9 +347,15 @@ class IndexStore:
             raise
 
 
-def _raise_revision_past(connection: apsw.Connection, old_revision: int) -> None:
-    writer = IndexWriter(connection)
-    writer.set_revision(max(writer.revision(), old_revision) + 1)
+def _lost(path: Path) -> IndexDamaged:
+    return IndexDamaged(
+        f"{path} was removed or replaced while it was in use; it is opened again or built anew from the Markdown",
+        retry_after_seconds=1.0,
+    )
+
+
+def _impaired(wanted: str, used: str, reason: str) -> Degradation:
+    return Degradation(DegradationKind.INDEX_IMPAIRED, wanted, used, reason)
 
 
 def _size_bytes(path: Path) -> int:
@@ -235,17 +370,3 @@ def _opened(value: _T | None) -> _T:
     if value is None:
         raise IndexUnavailable("the index is not open")
     return value
-
-
-def _is_foreign(path: Path) -> bool:
-    """Whether another program's SQLite database is at `path`. Damage is not foreignness.
-
-    Read from the file's header, without opening the database, which could write beside it.
-    """
-    try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
-    except OSError:
-        return False
-    mark = int.from_bytes(header[68:72], "big")
-    return header.startswith(b"SQLite format 3\0") and mark != APPLICATION_ID

@@ -1,13 +1,19 @@
 """Puts a rebuilt index in the place of the old one, so that a crash at any step leaves one whole index.
 
 The steps: the new file is complete and closed (`.rebuilding`, no WAL of its own) → it is renamed to `.ready`, which
-says so → the old file's `-wal` and `-shm` go, for a leftover WAL would bring the old rows back, silently → `.ready` is
-renamed over the old file. Start-up looks which of these had happened and finishes or undoes the rest.
+says so → the old file's journals go, for a leftover one would bring the old rows back, silently → `.ready` is renamed
+over the old file. Start-up looks which of these had happened and finishes or undoes the rest.
 """
 
+import glob
 import os
 import time
 from pathlib import Path
+
+MOST_KEPT = 2
+"""Damaged files that are kept, the newest ones: they are for whoever wants to know what happened."""
+
+_JOURNALS = ("-wal", "-shm", "-journal")
 
 
 def rebuilding_path(path: Path) -> Path:
@@ -41,23 +47,34 @@ def discard(path: Path) -> None:
 
 
 def set_aside(path: Path, unix_seconds: float) -> Path:
-    """Renames a damaged database to a name that says so and when, removes its journals, and answers with that name."""
+    """Renames a damaged database to a name that says so and when, removes its journals, and answers with that name.
+
+    Older ones beyond `MOST_KEPT` are removed.
+    """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(unix_seconds))
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
     path.replace(aside)
-    remove_database(path)
+    remove_journals(path)
+    for old in sorted(path.parent.glob(f"{glob.escape(path.name)}.damaged-*"))[:-MOST_KEPT]:
+        old.unlink(missing_ok=True)
+    _sync_directory(path.parent)
     return aside
 
 
 def remove_database(path: Path) -> None:
     """Removes a database file with its journals; absent ones are fine."""
-    for suffix in ("", "-wal", "-shm", "-journal"):
+    path.unlink(missing_ok=True)
+    remove_journals(path)
+
+
+def remove_journals(path: Path) -> None:
+    """Removes the journals of a database that is gone or set aside."""
+    for suffix in _JOURNALS:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _finish(path: Path) -> None:
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    remove_journals(path)
     _sync_directory(path.parent)
     ready_path(path).replace(path)
     _sync_directory(path.parent)

@@ -13,6 +13,7 @@ from memoryd_server.index.apply import Application
 from memoryd_server.index.connection import translated
 from memoryd_server.index.embedding import Embedder, Price
 from memoryd_server.index.last_look import LastLook
+from memoryd_server.index.mending import on_sound_index
 from memoryd_server.index.plan import SyncPlan, make_plan
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.pricing import RebuildGate, price_files
@@ -70,7 +71,9 @@ class SyncEngine:
         self._clock = clock
         self.last_look = LastLook()
         self._gate = RebuildGate(store, roots, preparer, embedder, clock.monotonic)
+        store.condition.watch(self._look_again)
 
+    @on_sound_index
     def run(
         self,
         mode: SyncMode,
@@ -110,6 +113,10 @@ class SyncEngine:
         if not self._store.needs_rebuild or self._gate.holds_back(should_stop):
             return False
         return not self.compare().plan.hidden
+
+    def _look_again(self) -> None:
+        if self._embedder is not None and self._store.condition.damage is None:
+            self._embedder.look(self._store.writer.vectors)
 
     def _apply(
         self, writer: IndexWriter, observer: SyncObserver, should_stop: Callable[[], bool], *, beside: bool = False

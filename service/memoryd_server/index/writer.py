@@ -49,11 +49,6 @@ class IndexWriter:
         """The index revision."""
         return int(schema.get_meta(self._connection, "revision") or 0)
 
-    def set_revision(self, revision: int) -> None:
-        """Sets the revision, so that a rebuilt index continues from the old one."""
-        with transaction(self._connection):
-            schema.set_meta(self._connection, "revision", revision)
-
     def write(self, files: Sequence[PreparedFile], removed: Iterable[FileRow] = ()) -> int:
         """Replaces and removes whole files in one transaction; returns the new revision."""
         self._gone = []

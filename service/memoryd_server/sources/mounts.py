@@ -12,6 +12,19 @@ _SILENT = frozenset({"9p", "afs", "ceph", "cifs", "drvfs", "fakeowner", "lustre"
 _SILENT_TOO = frozenset({"fuse.grpcfuse", "fuse.osxfs", "fuse.sshfs", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs"})
 
 
+def file_system_of(path: Path, table: Path = MOUNT_TABLE) -> str:
+    """Returns the type of the file system that holds `path`, such as "ext4"; "" where the table does not tell."""
+    real = str(path.resolve())
+    holders = [mount for mount in _mounts(table) if is_within(real, mount[0])]
+    # Of several mounts on one point the last one is seen.
+    return max(reversed(holders), key=lambda mount: len(mount[0]), default=("", ""))[1]
+
+
+def is_remote(file_system: str) -> bool:
+    """Whether another machine, or the host of a virtual one, keeps the files of such a file system."""
+    return file_system in _SILENT | _SILENT_TOO or file_system.startswith("fuse.")
+
+
 def silent_mount(scope: Scope, table: Path = MOUNT_TABLE) -> str:
     """Returns the type of a mount that holds the scope's top, or a folder it enters, and is silent; "" if none is."""
     mounts = list(_mounts(table))

@@ -148,8 +148,11 @@ async def test_a_deleted_file_is_not_shown_though_the_index_still_has_it(memory_
 
 async def test_a_revision_that_comes_too_late_is_said_so(memory_of):
     memory = await memory_of()
-    with pytest.raises(RevisionNotReached, match="revision 0"):
+    with pytest.raises(RevisionNotReached, match="no sync has completed"):
         await ask(memory, min_revision=1, seconds=0.05)
+    revision = (await synced(memory)).outcome.revision
+    with pytest.raises(RevisionNotReached, match=f"revision {revision} and did not reach {revision + 1} in time;"):
+        await ask(memory, min_revision=revision + 1, seconds=0.05)
 
 
 async def test_a_search_may_wait_for_a_revision(memory_of):

@@ -39,7 +39,8 @@ def test_the_next_sync_makes_the_words_of_the_present_analyzer(opened):
     desk.sync(notes=notes)
     assert not desk.store.keyword_outdated
     assert meta(desk, "analyzer_version") == ANALYZER_VERSION
-    assert notes.revisions == [before + 1] == [desk.revision()]
+    assert notes.revisions == [desk.revision()]
+    assert desk.revision() > before
     assert len(desk.found("heron")) == 5
     assert len(desk.found("wader")) == 5
     assert desk.found("Haus") == ["memory/de.md"]

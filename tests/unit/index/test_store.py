@@ -68,13 +68,13 @@ def test_a_lock_dies_with_its_holder(desk, holder):
     holder.kill()
     holder.wait()
     desk.open()
-    assert desk.revision() == 0
+    assert desk.paths() == []
 
 
 def test_an_index_is_refused_to_a_second_store_of_the_same_process(opened):
     with pytest.raises(IndexBusy, match=rf"process {os.getpid()}\b"):
         IndexStore(opened.path, IDENTITY).open()
-    assert opened.revision() == 0
+    assert opened.paths() == []
 
 
 def test_a_closed_index_may_be_opened_again(opened):
@@ -83,7 +83,7 @@ def test_a_closed_index_may_be_opened_again(opened):
     with pytest.raises(IndexUnavailable):
         opened.revision()
     opened.open()
-    assert opened.revision() == 0
+    assert opened.paths() == []
 
 
 def test_a_folder_that_cannot_be_made_is_said_so(tmp_path):
@@ -157,11 +157,15 @@ DAMAGES = {
 def test_a_damaged_index_is_set_aside_and_built_anew(desk, damage):
     damaged(desk, damage).open()
     assert desk.found("heron") == []
+    (aside,) = desk.path.parent.glob("*.damaged-*")
+    (impairment,) = desk.store.impairments
+    assert (impairment.kind, impairment.used) == (DegradationKind.INDEX_IMPAIRED, str(aside))
+    assert str(aside) in impairment.reason
     desk.sync()
     assert desk.found("heron") == ["memory/a.md"]
     assert desk.integrity() == SOUND
-    assert [i.kind for i in desk.store.impairments] == [DegradationKind.INDEX_IMPAIRED]
-    assert len([name for name in desk.beside() if ".damaged-" in name]) == 1
+    assert desk.store.impairments == ()
+    assert [remark.used for remark in desk.store.remarks] == [str(aside)]
 
 
 def test_a_leftover_log_of_a_damaged_index_does_not_haunt_the_new_one(desk):

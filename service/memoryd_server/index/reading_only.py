@@ -1,0 +1,66 @@
+"""Reads an index whose folder cannot be written: on a read-only mount, or owned by somebody else."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from memoryd_server.errors import IndexReadOnly
+from memoryd_server.index import opening, schema, swap
+from memoryd_server.index.connection import is_damage, open_reader, open_unchanging
+from memoryd_server.index.lock import READ_ONLY
+from memoryd_server.index.readers import ReaderPool
+
+
+@contextmanager
+def refusals_named(folder: Path) -> Iterator[None]:
+    """Names what a folder that cannot be written refuses.
+
+    Raises:
+        IndexReadOnly: it did.
+    """
+    try:
+        yield
+    except (apsw.ReadOnlyError, apsw.CantOpenError, OSError) as error:
+        told = error.errno in READ_ONLY if isinstance(error, OSError) else not os.access(folder, os.W_OK | os.X_OK)
+        if not told:
+            raise
+        raise IndexReadOnly(
+            f"{folder} cannot be written ({error}); make it writable for the daemon's user, or choose another "
+            "--state-dir"
+        ) from error
+
+
+def open_to_read(path: Path, readers: int, reason: str) -> ReaderPool:
+    """Readers of the index at `path`; `reason` says why there is no writer.
+
+    Raises:
+        IndexTooNew: a newer memoryd wrote it.
+        IndexReadOnly: there is no index, or one that must be written before it can be read.
+        apsw.Error: it cannot be read.
+    """
+    # A rebuild whose swap was cut short is whole, and newer than what it was to replace.
+    found = next((each for each in (swap.ready_path(path), path) if each.exists()), None)
+    if found is None:
+        raise IndexReadOnly(f"{reason}; there is no index in it that could be read meanwhile")
+    pool = ReaderPool(found, readers, open_reader if _has_journal(found) else open_unchanging)
+    try:
+        with pool.connection() as connection:
+            version = schema.user_version(connection)
+    except apsw.Error as error:
+        pool.close()
+        if is_damage(error):
+            raise IndexReadOnly(f"{reason}; the index in it is damaged ({error})") from error
+        raise
+    opening.refuse_newer(found, version)
+    if version < schema.SCHEMA_VERSION:
+        raise IndexReadOnly(f"{reason}; the index in it was made by an older memoryd and has to be upgraded first")
+    return pool
+
+
+def _has_journal(path: Path) -> bool:
+    """Whether a transaction of a daemon that was killed may stand beside the file."""
+    journals = (path.with_name(path.name + suffix) for suffix in ("-wal", "-journal"))
+    return any(journal.exists() and journal.stat().st_size for journal in journals)

@@ -1,0 +1,176 @@
+"""An index that is damaged or removed under a running daemon: answers go on or say why not, and it heals by itself."""
+
+import asyncio
+import os
+import shutil
+
+import grpc
+import pytest
+
+from embedding_server import embedding_server
+from memoryd.v1 import memory_pb2
+from memoryd.v1 import memory_service_pb2 as pb
+from rpc.wire import TIMEOUT, eventually, kinds, paths, refusal
+
+PAGE = 4096
+FILES = 200
+
+
+def zero_the_rest(path):
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(PAGE)
+        file.write(bytes(size - PAGE))
+
+
+def zero_page_1(path):
+    with path.open("r+b") as file:
+        file.write(bytes(PAGE))
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def cut_log(path):
+    os.truncate(path.with_name(path.name + "-wal"), 0)
+
+
+def remove_folder(path):
+    shutil.rmtree(path.parent)
+
+
+DAMAGES = {each.__name__: each for each in (zero_the_rest, zero_page_1, cut, cut_log, remove_folder)}
+
+
+@pytest.fixture
+async def running(home, serve):
+    home.write(**{f"n{number}": f"heron number{number}x in the reeds " * 8 for number in range(FILES)})
+    daemon = await serve()
+    await daemon.synced()
+    return daemon
+
+
+def index(home):
+    return home.state_dir / "memory" / "main.sqlite"
+
+
+def checkpoint(running):
+    running.memory()._store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+async def whole(running):
+    status = await running.status()
+    return status if status.index.files == FILES and not status.HasField("active_sync") else None
+
+
+async def check_asked(running, number):
+    """An answer that is right, or one that says what it lacks, or an error with the right reason."""
+    try:
+        answer = await running.search(f"number{number}x")
+    except grpc.aio.AioRpcError as error:
+        found = refusal(error)
+        assert (found.code, found.reason) == ("UNAVAILABLE", "INDEX_UNAVAILABLE")
+        assert found.retry_seconds
+        return
+    if paths(answer) != [f"memory/n{number}.md"]:
+        assert not answer.results
+        assert "INDEX_IMPAIRED" in kinds(answer.info.degradations)
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+async def test_every_search_is_right_or_says_what_it_lacks_and_nobody_has_to_mend_anything(running, home, damage):
+    before = (await running.status()).index.revision
+    if damage is not cut_log:
+        checkpoint(running)
+    damage(index(home))
+    for number in range(40):
+        await check_asked(running, number)
+    # A first page that every reader still remembers is met by the next one that is opened, or by a sync.
+    await running.synced()
+    status = await eventually(lambda: whole(running))
+    assert status.index.revision > before
+    assert status.index.state == memory_pb2.INDEX_STATE_READY
+    answer = await running.search("number7x")
+    assert paths(answer) == ["memory/n7.md"]
+    assert not answer.info.degradations
+    (told,) = status.degradations
+    assert told.kind == memory_pb2.DEGRADATION_KIND_INDEX_IMPAIRED
+    asides = list(index(home).parent.glob("main.sqlite.damaged-*"))
+    if damage is remove_folder:
+        assert "removed" in told.reason
+        assert asides == []
+    else:
+        assert [told.used] == [str(aside) for aside in asides]
+
+
+async def test_a_search_that_meets_the_damage_starts_the_healing_by_itself(running, home):
+    checkpoint(running)
+    zero_the_rest(index(home))
+    await check_asked(running, 150)
+    await eventually(lambda: whole(running))
+    assert running.logged("complete-sync")[-1]["trigger"] == "RECONCILE"
+    assert paths(await running.search("number150x")) == ["memory/n150.md"]
+
+
+async def test_status_and_lists_meet_it_and_answer_too(running, home):
+    checkpoint(running)
+    zero_the_rest(index(home))
+    assert (await running.status()).index.sources[0].files_on_disk == FILES
+    await eventually(lambda: whole(running))
+    checkpoint(running)
+    zero_the_rest(index(home))
+    assert (await running.files(page_size=1000)).files
+    await eventually(lambda: whole(running))
+
+
+async def test_health_is_true_to_it(running, home):
+    memory = running.memory()
+    assert await memory.keyword_error() == ""
+    remove_folder(index(home))
+    assert "removed" in await memory.keyword_error()
+    await eventually(lambda: whole(running))
+    assert await memory.keyword_error() == ""
+
+
+async def test_a_caller_who_waits_for_an_old_revision_waits_for_the_new_index_to_be_whole(running, home, hold):
+    revision = (await running.status()).index.revision
+    checkpoint(running)
+    held = hold(running, at=FILES // 2)
+    zero_the_rest(index(home))
+    await check_asked(running, 150)
+    await held.until_reached()
+    request = pb.MemorySearchRequest(query="number199x", min_revision=revision)
+    waiting = asyncio.ensure_future(running.stub.MemorySearch(request, timeout=TIMEOUT))
+    early = await running.search("number199x")
+    assert early.info.index_revision > revision, "the new index counts from a higher number, before it holds as much"
+    assert early.info.index_state == memory_pb2.INDEX_STATE_BUILDING
+    assert not waiting.done()
+    held.release()
+    assert paths(await waiting) == ["memory/n199.md"]
+
+
+async def test_an_index_damaged_while_no_daemon_ran_is_searched_and_built_at_once(running, home, serve):
+    await running.stop()
+    zero_the_rest(index(home))
+    again = await serve(background=True)
+    await eventually(lambda: whole(again))
+    assert paths(await again.search("number7x")) == ["memory/n7.md"]
+
+
+async def test_vectors_come_back_without_a_call_to_the_provider(home, serve):
+    with embedding_server() as server:
+        remote = {"baseUrl": server.url, "apiKey": "x"}
+        search = {"provider": "openai-compatible", "model": "words", "remote": remote}
+        home.write(**{f"n{number}": f"heron number{number}x" for number in range(FILES)})
+        running = await serve({"agents": {"defaults": {"memorySearch": search}}})
+        await running.synced()
+        assert len(server.texts) == FILES
+        checkpoint(running)
+        zero_the_rest(index(home))
+        await check_asked(running, 150)
+        status = await eventually(lambda: whole(running))
+        assert (status.index.pending_embeddings, status.index.identity.model) == (0, "words")
+        answer = await running.search("heron number150x")
+        assert answer.info.served_mode == memory_pb2.SEARCH_MODE_HYBRID
+        assert len([text for text in server.texts if text.count(" ") == 1]) == FILES + 1

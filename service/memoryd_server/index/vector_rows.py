@@ -1,6 +1,7 @@
 """Vectors beside the chunks that they belong to."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,7 +51,7 @@ class VectorRows:
 
     def begin(self, identity: str) -> None:
         """Forgets every vector and notes what the next ones are built with."""
-        with transaction(self._connection):
+        with _not_overwriting(self._connection), transaction(self._connection):
             self._connection.execute("DELETE FROM vectors")
             schema.set_meta(self._connection, "vector_identity", identity)
         if self._changes is not None:
@@ -117,3 +118,16 @@ class VectorRows:
             return {}
         matrix = np.frombuffer(b"".join(blob for _, blob in fitting), "<f4").reshape(len(fitting), len(query))
         return dict(zip((chunk_id for chunk_id, _ in fitting), (matrix @ query).tolist(), strict=True))
+
+
+@contextmanager
+def _not_overwriting(connection: apsw.Connection) -> Iterator[None]:
+    """Frees pages without overwriting them, which for a whole table would write all of it to the log.
+
+    The next vectors take the pages; and numbers tell no word.
+    """
+    connection.execute("PRAGMA secure_delete=FAST").fetchall()
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA secure_delete=ON").fetchall()

@@ -133,3 +133,19 @@ def test_searches_that_never_rest_do_not_let_the_log_grow(opened, monkeypatch):
     assert failures == []
     # A transaction writes less than two hundred pages; a search that takes long may cost an attempt or two.
     assert max(lengths) < 4 * 200 * PAGE_BYTES
+
+
+def test_another_model_does_not_write_every_old_vector_to_the_log(opened):
+    vectors = opened.store.writer.vectors
+    vectors.begin("one")
+    for first in range(0, 2_000, 100):
+        vectors.put({number: random.Random(number).randbytes(3_072) for number in range(first, first + 100)})
+    assert opened.store.purge_deleted()
+    pages = size(opened) // PAGE_BYTES
+    vectors.begin("another")
+    assert log_size(opened) < pages // 10 * PAGE_BYTES
+    assert opened.store._connection.execute("PRAGMA secure_delete").fetchone() == (1,)
+    for first in range(0, 2_000, 100):
+        vectors.put({number: random.Random(number).randbytes(3_072) for number in range(first, first + 100)})
+    assert opened.store.purge_deleted()
+    assert size(opened) // PAGE_BYTES <= pages + 10, "the freed pages are taken first"

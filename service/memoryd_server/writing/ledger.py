@@ -126,13 +126,11 @@ class Ledger:
         """Brings the entries in line with the file; false when the file had to be replaced by a repaired one."""
         stat = os.fstat(fd)
         identity = (stat.st_dev, stat.st_ino)
-        known = self._entries
+        known, same = self._entries, identity == self._file
         # Another process that rewrites the ledger leaves another file, and never an empty one.
-        lost = bool(known) and (stat.st_size == 0 or (identity == self._file and stat.st_size < self._position))
-        unreadable = 0
-        if identity == self._file and not lost:
-            unreadable = self._read_on(fd, stat.st_size)
-        if identity != self._file or lost or unreadable:
+        lost = bool(known) and (stat.st_size == 0 or (same and stat.st_size < self._position))
+        unreadable = self._read_on(fd, stat.st_size) if same and not lost else 0
+        if not same or lost or unreadable:
             self._entries, self._position, self._lines, self._file = {}, 0, 0, identity
             self._beside(".new").unlink(missing_ok=True)
             unreadable = self._read_on(fd, stat.st_size)
@@ -140,7 +138,7 @@ class Ledger:
             return True
         # Too far on purpose: if the repair fails, the next look finds the file too short and tries again.
         self._position = stat.st_size + 1
-        self._repair(known if lost else {}, unreadable)
+        self._repair(known if lost or same else {}, unreadable)
         return False
 
     def _read_on(self, fd: int, size: int) -> int:

@@ -154,6 +154,16 @@ def test_a_ledger_cut_in_the_middle_while_the_daemon_runs_loses_nothing(ledger, 
         assert [key for key in "abcdefg" if other.get(key) == entry(key)] == list("abcdefg")
 
 
+def test_a_ledger_overwritten_while_the_daemon_runs_loses_nothing(ledger, path):
+    put(ledger, entry("a"), entry("b"))
+    path.write_bytes(b"something else\n" * 100)
+    put(ledger, entry("c"))
+    other = Ledger(str(path))
+    with other.locked():
+        assert [other.get(key) for key in "abc"] == [entry("a"), entry("b"), entry("c")]
+    assert "damaged" in ledger.trouble
+
+
 def test_a_repair_that_fails_is_tried_again(ledger, path, monkeypatch):
     put(ledger, entry("a"))
     path.write_bytes(b"garbage\n" + path.read_bytes())

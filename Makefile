@@ -96,6 +96,7 @@ skipped:
 		|| echo "Skipped: the tests of embeddings on this machine (\`make setup-local\` installs what they need)."
 	@test -e "$(TEST_MODEL)" \
 		|| echo "Skipped: the tests that need a model: there is no $(TEST_MODEL), and MEMORYD_TEST_MODEL names no other."
+	@command -v openssl >/dev/null || echo "Skipped: the tests of TLS (they make certificates with the openssl command)."
 	@command -v npm >/dev/null || echo "Skipped: whatever needs Node (buf in \`make lint\`)."
 
 .PHONY: lint

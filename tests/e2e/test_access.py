@@ -97,6 +97,17 @@ def test_a_client_s_token_file_must_be_private_and_hold_a_token(served, tmp_path
     check(elsewhere(served, tmp_path / "none", "agents"), code=2, err="there is no token")
 
 
+def test_a_daemon_that_refuses_the_token_is_not_taken_for_one_that_is_away(workspace, tmp_path, home):
+    (tmp_path / "state").mkdir()
+    state = state_of(tmp_path / "state")
+    token = tmp_path / "token"
+    token.write_text(memoryd("token", "new", "--state-dir", state, home=home).stdout)
+    token.chmod(0o600)
+    with serving(workspace, state, home=home, listen="127.0.0.1:0") as daemon:
+        check(daemon.memoryd("agents"), code=4, err="TOKEN_MISSING")
+        check(daemon.memoryd("agents", "--token-file", token), out="main")
+
+
 def test_a_second_daemon_on_the_same_port_is_refused(served, workspace, tmp_path, home):
     for listen in (served.address, served.address.replace("127.0.0.1", "localhost")):
         done = memoryd("serve", "--workspace", workspace, "--state-dir", tmp_path, "--listen", listen, home=home)

@@ -63,7 +63,8 @@ def _named(common: Common, address: str) -> MemorydClient:
         SettingsError: a file cannot be used, or the token would travel in the clear beyond this machine.
     """
     file, here = common.named_token_file(), _is_here(address)
-    token = _first_of(file) if file is not None else _owner_token(common) if here else None
+    asks = here and not address.startswith("unix:")
+    token = _first_of(file) if file is not None else _owner_token(common) if asks else None
     if token is not None and not here and common.tls is None:
         raise SettingsError(f"refusing to send the token to {address} in the clear; speak TLS with --tls or --tls-ca")
     return _connect(address, token, common.tls)

@@ -143,7 +143,7 @@ def test_a_token_for_ada_sees_the_same_in_every_world(worlds, steps):
             continue
         alone, *others = seen(worlds, *step)
         for other in others:
-            assert other == alone
+            assert other == alone, f"{other}\n{alone}"
 
 
 @pytest.mark.parametrize("method", REQUESTS)

@@ -289,6 +289,17 @@ async def test_no_secret_is_in_the_store_the_log_or_the_status(over_tcp, home):
     assert stat.S_IMODE(store(home).path.stat().st_mode) == 0o600
 
 
+async def test_the_log_tells_which_token_was_shown(over_tcp, home):
+    (limited, token), (_, every) = new_token(home, "ada"), new_token(home)
+    await check_refused(
+        over_tcp.stub.Status(pb.StatusRequest(), **bearer(token)), "PERMISSION_DENIED", "AGENT_FORBIDDEN"
+    )
+    await check_open(over_tcp, every)
+    await check_closed(over_tcp, "wrong")
+    assert [line.get("token_id") for line in over_tcp.logged("refuse-call")] == [limited, None]
+    assert {line["token_id"] for line in over_tcp.logged("serve-call")} == {store(home).read()[1].token_id}
+
+
 async def test_calls_wait_for_no_file_on_the_event_loop(over_tcp, home, monkeypatch):
     """A look at the files that hangs holds the call that needs it, and no other."""
     _, token = new_token(home)

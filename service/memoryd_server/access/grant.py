@@ -1,6 +1,6 @@
 """What a caller may use, by the credential that it showed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # What an empty agent id means to a caller who may not use every agent. It depends on nothing that is configured:
 # otherwise the answer would tell whether other agents exist.
@@ -9,9 +9,13 @@ DEFAULT_AGENT = "main"
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The agents that a caller may use, by id; None means every agent, also those configured later."""
+    """The agents that a caller may use, by id; None means every agent, also those configured later.
+
+    `token_id` is for the log: the id of the token that was shown, empty for one of the plain file and on the socket.
+    """
 
     agents: frozenset[str] | None = None
+    token_id: str = field(default="", compare=False)
 
     @property
     def limited(self) -> bool:

@@ -92,8 +92,8 @@ class Keyring:
     def _store_keys(self, problems: list[str]) -> Iterator[_Key]:
         try:
             for record in self._store.read():
-                grant = EVERYTHING if record.agents is None else Grant(frozenset(record.agents))
-                yield _Key(record.sha256, grant, record.expires)
+                agents = None if record.agents is None else frozenset(record.agents)
+                yield _Key(record.sha256, Grant(agents, record.token_id), record.expires)
         except SettingsError as error:
             problems.append(error.message)
 

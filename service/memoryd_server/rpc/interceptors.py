@@ -111,6 +111,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     @asynccontextmanager
     async def _served(self, method: str, context: Context) -> AsyncIterator[Grant]:
         request_id = _request_id(context)
+        call = {"method": method, "request_id": request_id}
         began = time.monotonic()
         grant = EVERYTHING
         await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
@@ -119,22 +120,26 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             yield grant
         except MemorydError as error:
             code = code_of(error).name
-            self._log.info("refuse-call", method=method, request_id=request_id, code=code, reason=error.reason)
+            self._log.info("refuse-call", **call, **_caller(grant), code=code, reason=error.reason)
             await abort(context, _told_to(grant, error), request_id)
         except grpc.aio.AbortError:
             raise
         except Exception:  # noqa: BLE001 -- the edge: a bug becomes a status and a log line
-            self._log.exception("fail-call", method=method, request_id=request_id)
+            self._log.exception("fail-call", **call, **_caller(grant))
             message = f"memoryd met a fault of its own; its log tells more under request id {request_id}"
             await abort(context, MemorydError(message, metadata={"request_id": request_id}), request_id)
         else:
             elapsed_ms = round((time.monotonic() - began) * 1000, 2)
-            self._log.debug("serve-call", method=method, request_id=request_id, elapsed_ms=elapsed_ms)
+            self._log.debug("serve-call", **call, **_caller(grant), elapsed_ms=elapsed_ms)
 
 
 def _is_about_health(method: str) -> bool:
     # A probe must hear NOT_SERVING while the daemon stops, and SERVING while it is merely busy.
     return method.startswith(f"/{health.SERVICE_NAME}/")
+
+
+def _caller(grant: Grant) -> dict[str, str]:
+    return {"token_id": grant.token_id} if grant.token_id else {}
 
 
 def _told_to(grant: Grant, error: MemorydError) -> MemorydError:

@@ -42,9 +42,7 @@ def status_response(
         workspace=config.roots.workspace,
         configured_backend=enums.backend(config.configured_backend),
         active_backend=memory_pb2.BACKEND_BUILTIN,
-        degradations=[
-            degradation(d) for d in (*memory.degradations_with(report.watched_roots), *memory.remarks())
-        ],
+        degradations=[degradation(d) for d in (*memory.degradations_with(report.watched_roots), *memory.remarks())],
         index=_index(memory, report),
         embedding=embedding_status(memory.vectors, probe),
         vector=vector_status(memory),

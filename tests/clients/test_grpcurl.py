@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from certificates import Authority, needs_openssl
 from serving import serving
 
 REPOSITORY = Path(__file__).parents[2]
@@ -122,3 +123,27 @@ def test_a_mistake_is_explained(grpcurl, method, data, expected):
 def test_health_is_serving(grpcurl):
     check(grpcurl("grpc.health.v1.Health/Check", data={}), '"SERVING"')
     check(grpcurl("grpc.health.v1.Health/Check", data={"service": SERVICE}), '"SERVING"')
+
+
+@needs_openssl
+def test_over_tls_a_token_opens_reflection_health_and_calls(tmp_path):
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("daemon")
+    (tmp_path / "memoryd.json5").write_text(
+        json.dumps({"memoryd": {"tls": {"certFile": str(certificate), "keyFile": str(key)}}}), "utf-8"
+    )
+    with serving(tmp_path / "workspace", tmp_path, home=tmp_path, listen="127.0.0.1:0") as daemon:
+        token = (tmp_path / "memoryd.token").read_text("utf-8").strip()
+
+        def call(*arguments, header=f"authorization: Bearer {token}"):
+            command = [grpcurl_command(), "-cacert", str(authority.ca), "-H", header, "-max-time", "20"]
+            command += [daemon.address, *arguments]
+            return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+        check(call("list"), SERVICE)
+        check(call("grpc.health.v1.Health/Check"), '"SERVING"')
+        check(call(f"{SERVICE}/ListAgents"), '"main"')
+        for arguments in (("list",), ("grpc.health.v1.Health/Check",), (f"{SERVICE}/ListAgents",)):
+            done = call(*arguments, header="authorization: Bearer wrong")
+            assert done.returncode != 0
+            assert "Unauthenticated" in done.stderr or "bearer token" in done.stderr

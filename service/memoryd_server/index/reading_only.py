@@ -1,4 +1,4 @@
-"""Reads an index whose folder cannot be written: on a read-only mount, or owned by somebody else."""
+"""Reads an index that cannot be written: on a read-only mount, owned by somebody else, or on a full disk."""
 
 import os
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import apsw
 
-from memoryd_server.errors import IndexReadOnly
+from memoryd_server.errors import IndexReadOnly, MemorydError
 from memoryd_server.index import opening, schema, swap
-from memoryd_server.index.connection import is_damage, open_reader, open_unchanging
+from memoryd_server.index.connection import damage_words, is_damage, open_reader, open_unchanging
 from memoryd_server.index.lock import READ_ONLY
 from memoryd_server.index.readers import ReaderPool
 
@@ -33,31 +33,36 @@ def refusals_named(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def open_to_read(path: Path, readers: int, reason: str) -> ReaderPool:
-    """Readers of the index at `path`; `reason` says why there is no writer.
+def open_to_read(path: Path, readers: int, refusal: MemorydError) -> ReaderPool:
+    """Readers of the index at `path`; `refusal` says why there is no writer.
 
     Raises:
         IndexTooNew: a newer memoryd wrote it.
-        IndexReadOnly: there is no index, or one that must be written before it can be read.
+        MemorydError: the refusal: there is no index, or one that must be written before it can be read.
         apsw.Error: it cannot be read.
     """
     # A rebuild whose swap was cut short is whole, and newer than what it was to replace.
     found = next((each for each in (swap.ready_path(path), path) if each.exists()), None)
     if found is None:
-        raise IndexReadOnly(f"{reason}; there is no index in it that could be read meanwhile")
+        raise _beyond(refusal, "there is no index yet that could be read meanwhile")
     pool = ReaderPool(found, readers, open_reader if _has_journal(found) else open_unchanging)
     try:
         with pool.connection() as connection:
             version = schema.user_version(connection)
-    except apsw.Error as error:
+        opening.refuse_newer(found, version)
+        if version < schema.SCHEMA_VERSION:
+            raise _beyond(refusal, "the index was made by an older memoryd and has to be upgraded first")
+    except BaseException as error:
         pool.close()
         if is_damage(error):
-            raise IndexReadOnly(f"{reason}; the index in it is damaged ({error})") from error
+            raise _beyond(refusal, f"the index is damaged ({damage_words(error)})") from error
         raise
-    opening.refuse_newer(found, version)
-    if version < schema.SCHEMA_VERSION:
-        raise IndexReadOnly(f"{reason}; the index in it was made by an older memoryd and has to be upgraded first")
     return pool
+
+
+def _beyond(refusal: MemorydError, words: str) -> MemorydError:
+    """The refusal with what makes it final."""
+    return type(refusal)(f"{refusal.message}; {words}")
 
 
 def _has_journal(path: Path) -> bool:

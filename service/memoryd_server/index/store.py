@@ -8,7 +8,14 @@ from typing import TypeVar
 
 import apsw
 
-from memoryd_server.errors import IndexDamaged, IndexReadOnly, IndexUnavailable, SyncCancelled
+from memoryd_server.errors import (
+    DiskFull,
+    IndexDamaged,
+    IndexReadOnly,
+    IndexUnavailable,
+    MemorydError,
+    SyncCancelled,
+)
 from memoryd_server.index import opening, purge, refresh, swap
 from memoryd_server.index.condition import Condition, Damage, FileMark
 from memoryd_server.index.connection import Journal, is_damage, open_reader, translated
@@ -61,14 +68,14 @@ class IndexStore:
         self.built_with: BuildIdentity | None = None
         self.build_differences: tuple[Difference, ...] = ()
         self.keyword_outdated = False
-        self.read_only = ""
+        self._refusal: MemorydError | None = None
         self.whole = False
         """Whether a sync has completed since the index was begun; before that, revisions tell nothing."""
 
     def open(self) -> None:
         """Locks and opens the index, creating, recovering or setting aside what is at the path.
 
-        Where the folder cannot be written and holds an index, that is opened to be read.
+        Where the folder cannot be written, or its disk is full, an index in it is opened to be read.
 
         Raises:
             IndexBusy: another process holds the index.
@@ -80,8 +87,8 @@ class IndexStore:
             try:
                 self._lock.acquire()
                 self._open_to_write()
-            except IndexReadOnly as error:
-                self._open_to_read(error.message)
+            except (IndexReadOnly, DiskFull) as error:
+                self._open_to_read(error)
         except BaseException:
             self.close()
             raise
@@ -108,12 +115,12 @@ class IndexStore:
         self.build_differences = facts.differences
         self.whole = facts.whole
 
-    def _open_to_read(self, reason: str) -> None:
+    def _open_to_read(self, refusal: MemorydError) -> None:
         with translated():
             self._lock.acquire_to_read()
             self.path, self._foreign = opening.own_path(self._wanted_path)
-            self._pool = open_to_read(self.path, READERS, reason)
-            self.read_only = reason
+            self._pool = open_to_read(self.path, READERS, refusal)
+            self._refusal = refusal
             with self._pool.connection() as connection:
                 self._note(IndexFacts.of(connection, self._identity))
 
@@ -142,6 +149,11 @@ class IndexStore:
                 connection.close()
 
     @property
+    def is_read_only(self) -> bool:
+        """Whether the index could only be opened to be read."""
+        return self._refusal is not None
+
+    @property
     def needs_rebuild(self) -> bool:
         """Whether the index was built with another identity, at least in part."""
         return bool(self.build_differences)
@@ -151,14 +163,14 @@ class IndexStore:
         """The rows of the index, for the writer thread.
 
         Raises:
-            IndexReadOnly: the folder cannot be written.
+            IndexReadOnly, DiskFull: the index could only be opened to be read.
         """
         return IndexWriter(self._writing, self._identity, self._changes)
 
     @property
     def _writing(self) -> apsw.Connection:
-        if self.read_only:
-            raise IndexReadOnly(self.read_only)
+        if self._refusal is not None:
+            raise type(self._refusal)(self._refusal.message)
         return _opened(self._connection)
 
     @contextmanager
@@ -196,7 +208,7 @@ class IndexStore:
             IndexBusy: another process has taken the lock, whose file was gone.
             DiskFull, IndexUnavailable: no index can be made.
         """
-        if self.read_only:
+        if self._refusal is not None:
             self._begin_writing()
             return False
         if self._mark is None or self._mark.has_changed(self.path):
@@ -237,8 +249,8 @@ class IndexStore:
             self._lock.acquire()
             with old.closed():
                 self._open_to_write()
-                self.read_only = ""
-        except IndexReadOnly:
+                self._refusal = None
+        except (IndexReadOnly, DiskFull):
             self._lock.acquire_to_read()
             raise
         old.close()
@@ -270,8 +282,11 @@ class IndexStore:
     @property
     def impairments(self) -> tuple[Degradation, ...]:
         """What stands in for a whole index of our own, for every answer to say."""
-        read_only = _impaired(str(self.path), "the index as it is", f"nothing new is taken up: {self.read_only}")
-        found = (self._foreign, self.condition.mishap, read_only if self.read_only else None)
+        read_only = None
+        if self._refusal is not None:
+            reason = f"nothing new is taken up: {self._refusal.message}"
+            read_only = _impaired(str(self.path), "the index as it is", reason)
+        found = (self._foreign, self.condition.mishap, read_only)
         return tuple(degradation for degradation in found if degradation is not None)
 
     @property
@@ -295,7 +310,7 @@ class IndexStore:
     def has_deleted_words(self) -> bool:
         """Whether words of deleted chunks may still be on the disk, so that `purge_deleted` is due."""
         with self._noticing(), translated():
-            return not self.read_only and purge.has_deleted_words(self._writing)
+            return self._refusal is None and purge.has_deleted_words(self._writing)
 
     def purge_deleted(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """Makes deleted words vanish from the disk, for the writer thread; false when it has to be tried again."""

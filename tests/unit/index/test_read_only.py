@@ -71,7 +71,7 @@ def test_a_rebuild_that_waits_for_its_swap_is_what_answers(filled):
 
 def test_without_an_index_the_folder_is_refused(desk):
     desk.path.parent.mkdir(parents=True)
-    with unwritable(desk.path.parent), pytest.raises(IndexReadOnly, match="no index in it"):
+    with unwritable(desk.path.parent), pytest.raises(IndexReadOnly, match="no index yet"):
         desk.open()
     desk.open()
     assert desk.sync().files == 0
@@ -94,7 +94,7 @@ def test_the_first_sync_after_it_can_be_written_again_takes_everything_up(filled
     assert filled.sync().indexed_files == 1
     assert filled.found("kestrel") == ["memory/late.md"]
     assert filled.revision() > before
-    assert (filled.store.impairments, filled.store.read_only) == ((), "")
+    assert (filled.store.impairments, filled.store.is_read_only) == ((), False)
     assert filled.integrity() == SOUND
     with pytest.raises(IndexBusy):
         IndexLock(filled.path.with_name("main.sqlite.lock")).acquire()

@@ -1,0 +1,167 @@
+"""An index of an older memoryd is upgraded where it stands, or built anew; one of a newer memoryd is left alone."""
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import apsw
+import pytest
+
+from desk import SOUND
+from memoryd_server.errors import IndexReadOnly, IndexTooNew
+from memoryd_server.index import migrate, schema
+from memoryd_server.index.connection import open_writer
+from memoryd_server.index.progress import SyncMode
+from memoryd_server.index.reading_only import open_to_read
+from shelf import Shelf
+
+# Written by the memoryd of that schema, from these notes.
+SCHEMA_1 = Path(__file__).parent / "data" / "schema_1.sqlite.gz"
+NOTES = {
+    "memory/harbour.md": "# Harbour\n\nThe crane lifts containers while gulls circle over pier seven.\n",
+    "memory/reiher.md": "# Reiher\n\nDer Reiher steht im Schilf, und die Fische sind nicht weit von ihm.\n",
+}
+
+
+@pytest.fixture
+def old(desk):
+    for path, text in NOTES.items():
+        desk.write(path, text)
+    desk.path.parent.mkdir(parents=True)
+    desk.path.write_bytes(gzip.decompress(SCHEMA_1.read_bytes()))
+    return desk
+
+
+def version_of(path):
+    return int.from_bytes(path.read_bytes()[60:64], "big")
+
+
+def ask(path, query):
+    connection = apsw.Connection(str(path))
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def tables(path):
+    """Each table and index with its columns, whatever their order."""
+    return {
+        (kind, name): sorted(ask(path, f"SELECT name, type FROM pragma_table_info('{name}')"))
+        for kind, name in ask(path, "SELECT type, name FROM sqlite_master")
+    }
+
+
+def mark(path, version):
+    connection = open_writer(path)
+    connection.execute(f"PRAGMA user_version={version}").fetchall()
+    connection.close()
+
+
+def test_an_index_of_schema_1_answers_at_once_and_reads_no_file_again(old):
+    assert version_of(old.path) == 1
+    old.open()
+    assert version_of(old.path) <= schema.SCHEMA_VERSION
+    assert old.found("crane") == ["memory/harbour.md"]
+    assert (old.store.impairments, old.store.build_differences) == ((), ())
+    assert old.store.keyword_outdated
+    outcome = old.sync()
+    assert (outcome.indexed_files, outcome.unchanged_files, outcome.removed_files) == (0, 2, 0)
+    # FTS5 checks a table by what a connection remembers of it, so one that has remembered nothing has to ask.
+    assert old.reopen().integrity() == SOUND
+    with old.store.read() as reader:
+        assert "de" in reader.languages()
+    assert old.found("Fisch") == ["memory/reiher.md"], "by its stem, which the old words did not have"
+
+
+def test_an_upgraded_index_is_what_a_fresh_one_is(old):
+    old.open().sync()
+    old.close()
+    upgraded = tables(old.path)
+    rows = old.open().rows()
+    old.sync(SyncMode.FULL)
+    assert old.rows() == rows
+    old.close()
+    assert upgraded == tables(old.path)
+    assert version_of(old.path) == schema.SCHEMA_VERSION
+
+
+def test_the_revision_of_an_upgraded_index_goes_on_rising(old):
+    old.open()
+    before = old.revision()
+    old.write("memory/late.md", "kestrel")
+    assert old.sync().revision > before
+
+
+def test_an_upgraded_index_takes_vectors(tmp_path):
+    shelf = Shelf(tmp_path)
+    for path, text in NOTES.items():
+        shelf.desk.write(path, text)
+    shelf.desk.close()
+    shelf.desk.path.write_bytes(gzip.decompress(SCHEMA_1.read_bytes()))
+    shelf.open(shelf.desk.store._identity)
+    assert shelf.sync().pending_embeddings == 0
+    assert len(shelf.vectors()) == 2
+    shelf.close()
+
+
+def test_an_upgrade_that_fails_leaves_the_old_index_as_it_was(old, monkeypatch):
+    def fail(_connection):
+        raise apsw.FullError("database or disk is full")
+
+    steps = {**migrate._STEPS, schema.SCHEMA_VERSION: fail}
+    monkeypatch.setattr(migrate, "_STEPS", steps)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", schema.SCHEMA_VERSION + 1)
+    with pytest.raises(Exception, match="full"):
+        old.open()
+    assert version_of(old.path) == 1
+    assert ask(old.path, "SELECT count(*) FROM sqlite_master WHERE name = 'vectors'") == [(0,)]
+    assert ask(old.path, "SELECT count(*) FROM chunks") == [(2,)]
+    monkeypatch.undo()
+    old.open()
+    assert old.found("crane") == ["memory/harbour.md"]
+
+
+def test_an_index_of_a_schema_that_no_step_leads_from_is_built_anew_and_says_so(desk):
+    desk.write("memory/a.md", "heron")
+    before = desk.open().sync().revision
+    desk.close()
+    mark(desk.path, 0)
+    desk.open()
+    (impairment,) = desk.store.impairments
+    assert "older memoryd (schema 0)" in impairment.reason
+    assert desk.found("heron") == []
+    assert desk.sync().revision > before
+    assert desk.found("heron") == ["memory/a.md"]
+    assert desk.store.impairments == ()
+
+
+def test_a_newer_index_is_refused_and_not_a_byte_of_it_is_touched(desk):
+    desk.write("memory/a.md", "heron")
+    desk.open().sync()
+    desk.close()
+    mark(desk.path, schema.SCHEMA_VERSION + 1)
+    desk.path.chmod(0o640)
+    ready = desk.path.with_name(desk.path.name + ".ready")
+    ready.write_bytes(b"what a newer memoryd left")
+    before, stamp = hashlib.sha256(desk.path.read_bytes()).digest(), desk.path.stat()
+    with pytest.raises(IndexTooNew, match="upgrade memoryd, or remove the file"):
+        desk.open()
+    after = desk.path.stat()
+    assert hashlib.sha256(desk.path.read_bytes()).digest() == before
+    assert (after.st_mtime_ns, after.st_ctime_ns, after.st_mode) == (
+        stamp.st_mtime_ns,
+        stamp.st_ctime_ns,
+        stamp.st_mode,
+    )
+    assert ready.read_bytes() == b"what a newer memoryd left"
+    assert desk.beside() == ["main.sqlite", "main.sqlite.lock", "main.sqlite.ready"]
+
+
+def test_an_index_that_cannot_be_upgraded_where_it_is_says_so(old):
+    with pytest.raises(IndexReadOnly, match=r"the disk is read-only.*older memoryd"):
+        open_to_read(old.path, 1, IndexReadOnly("the disk is read-only"))
+
+
+def test_every_step_leads_to_the_next_version():
+    assert sorted(migrate._STEPS) == list(range(1, schema.SCHEMA_VERSION))

@@ -1,0 +1,92 @@
+"""`kill -9` before each step of a rebuild and its swap leaves the old index or the new one, whole, and nothing else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from desk import SOUND, Desk
+from disks import unwritable
+
+CHILD = Path(__file__).with_name("rebuilding_child.py")
+TESTS = Path(__file__).parents[2]
+OLD, NEW = "heron", "kestrel"
+KNOWN = {"main.sqlite", "main.sqlite-wal", "main.sqlite-shm", "main.sqlite.lock"}
+LEAST_STEPS = 8
+
+
+@pytest.fixture
+def outcomes(tmp_path):
+    """The desks that rebuilds leave which die before their first step, their second, and so on, in that order."""
+    beginning = Desk(tmp_path / "beginning")
+    beginning.write("memory/a.md", OLD)
+    beginning.write("memory/b.md", "always there")
+    revision = beginning.open().sync().revision
+    beginning.close()
+    desks = []
+
+    def made(*more_steps):
+        command = [sys.executable, CHILD, tmp_path / "beginning", tmp_path / "outcomes", *more_steps]
+        path = f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"
+        done = subprocess.run(
+            [str(part) for part in command],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert done.returncode == 0, done.stderr
+        desks.extend(Desk(Path(line)) for line in done.stdout.splitlines())
+        assert len(desks) >= LEAST_STEPS, "the steps are no longer those of a swap"
+        return desks
+
+    made.revision = revision
+    yield made
+    for desk in desks:
+        desk.close()
+
+
+def check_whole(desk, before):
+    """Answers from one index alone, and goes on from there. Returns which one it was."""
+    desk.open()
+    found = OLD if desk.found(OLD) else NEW
+    assert desk.found(found) == ["memory/a.md"]
+    assert desk.found(NEW if found == OLD else OLD) == []
+    assert desk.found("always") == ["memory/b.md"]
+    assert desk.integrity() == SOUND
+    assert set(desk.beside()) <= KNOWN
+    assert desk.store.impairments == ()
+    assert desk.revision() >= before
+    desk.sync()
+    assert desk.found(NEW) == ["memory/a.md"]
+    assert desk.revision() > before
+    desk.close()
+    return found
+
+
+def test_a_kill_before_each_step_leaves_one_whole_index(outcomes):
+    seen = [check_whole(desk, outcomes.revision) for desk in outcomes()]
+    turn = seen.index(NEW)
+    assert seen == [OLD] * turn + [NEW] * (len(seen) - turn), "once the new index was there, the old one came back"
+    assert turn
+
+
+@pytest.mark.parametrize("again", [(1,), (2,), (3, 1), (5, 4)])
+def test_more_crashes_while_recovering_from_the_first_do_no_more_harm(outcomes, again):
+    for desk in outcomes(*again):
+        check_whole(desk, outcomes.revision)
+
+
+def test_what_each_crash_leaves_can_be_read_where_nothing_can_be_mended(outcomes):
+    for desk in outcomes():
+        with unwritable(desk.path.parent):
+            desk.open()
+            assert desk.store.is_read_only
+            assert {tuple(desk.found(OLD)), tuple(desk.found(NEW))} == {(), ("memory/a.md",)}
+            desk.close()
+        desk.open().sync()
+        assert desk.found(NEW) == ["memory/a.md"]
+        desk.close()

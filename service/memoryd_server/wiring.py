@@ -8,14 +8,14 @@ from zoneinfo import ZoneInfo
 
 from memoryd_server.access import CertificateFiles, Certificates, Keyring, TokenFiles
 from memoryd_server.backend import AgentConfig, SyncConfig
-from memoryd_server.embed import EmbeddingConfig
+from memoryd_server.embed import EmbeddingConfig, LocalConfig, RemoteConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.observe.log import Log
 from memoryd_server.rpc.listeners import Address, refuse_exposed
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import CitationMode
-from memoryd_server.settings import AgentSettings, ResolvedSettings, ServiceSettings
+from memoryd_server.settings import AgentSettings, ProviderAccess, ResolvedSettings, ServiceSettings, default_model
 from memoryd_server.sources import Roots
 
 
@@ -119,20 +119,35 @@ def _ranking(agent: AgentSettings, service: ServiceSettings) -> RankingConfig:
 
 
 def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingConfig:
-    search = agent.memory_search
-    remote = search.remote
-    headers = (remote.headers or {}) if remote else {}
-    return EmbeddingConfig(
-        provider=search.provider,
-        model=search.model,
-        base_url=(remote.base_url or "") if remote else "",
-        api_key=remote.api_key.get_secret_value() if remote and remote.api_key else "",
-        headers=tuple(sorted((name, value.get_secret_value()) for name, value in headers.items())),
-        dimensions=search.output_dimensionality,
-        local_model_path=search.local.model_path or "",
-        local_cache_dir=search.local.model_cache_dir or str(settings.state_dir / "models"),
-        idle_seconds=settings.service.local.idle_seconds,
-        threads=settings.service.local.threads or None,
+    search, service = agent.memory_search, settings.service
+    local = LocalConfig(
+        model_path=search.local.model_path or "",
+        cache_dir=search.local.model_cache_dir or str(settings.state_dir / "models"),
+        idle_seconds=service.local.idle_seconds,
+        threads=service.local.threads or None,
+    )
+    remotes = tuple(
+        _remote(name, access, search.model, search.output_dimensionality)
+        for name, access in agent.provider_access.items()
+    )
+    fallback = None
+    if search.fallback not in {"none", "auto", search.provider}:
+        # Model and dimensions are the configured provider's.
+        fallback = EmbeddingConfig(search.fallback, (_remote(search.fallback, agent.fallback_access),), local)
+    return EmbeddingConfig(search.provider, remotes, local, fallback)
+
+
+def _remote(provider: str, access: ProviderAccess, model: str = "", dimensions: int | None = None) -> RemoteConfig:
+    headers = sorted((name, value.get_secret_value()) for name, value in access.headers.items())
+    return RemoteConfig(
+        provider=provider,
+        model=model or default_model(provider),
+        base_url=access.base_url,
+        keys=tuple(key.get_secret_value() for key in access.keys),
+        headers=tuple(headers),
+        dimensions=dimensions,
+        no_key=access.no_key,
+        problem=access.problem,
     )
 
 

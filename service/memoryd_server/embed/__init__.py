@@ -1,5 +1,6 @@
 """Text into vectors: one provider a file, behind one Protocol. The only folder whose modules start processes."""
 
+from memoryd_server.embed.config import EmbeddingConfig, LocalConfig, RemoteConfig
 from memoryd_server.embed.provider import (
     PLAIN_TEXT,
     EmbeddingFailure,
@@ -7,20 +8,23 @@ from memoryd_server.embed.provider import (
     ProviderState,
     ProviderStatus,
 )
-from memoryd_server.embed.selection import EmbeddingConfig, ProviderPool, Selection, select
+from memoryd_server.embed.selection import NOT_CONFIGURED, ProviderPool, Selection, select
 from memoryd_server.embed.spec import EmbeddingSpec, spec_for
 from memoryd_server.embed.vectors import BadVector, Vector, from_blob, to_blob, unit
 
 __all__ = [
+    "NOT_CONFIGURED",
     "PLAIN_TEXT",
     "BadVector",
     "EmbeddingConfig",
     "EmbeddingFailure",
     "EmbeddingProvider",
     "EmbeddingSpec",
+    "LocalConfig",
     "ProviderPool",
     "ProviderState",
     "ProviderStatus",
+    "RemoteConfig",
     "Selection",
     "Vector",
     "from_blob",

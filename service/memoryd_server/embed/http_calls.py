@@ -3,39 +3,63 @@
 import ipaddress
 import json
 import ssl
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import httpx
 
-from memoryd_server.embed.http_errors import Discretion, public_url, raise_for
+from memoryd_server.embed.http_errors import Discretion, RateLimited, public_url, raise_for
+from memoryd_server.embed.keys import QUOTA_REST_SECONDS, REST_SECONDS, Header, KeyRing
 from memoryd_server.embed.pacing import Pacer, Patience, Transient
-from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 
 INDEXING_SECONDS = 120.0
-"""A call of indexing takes no longer."""
+"""A call of indexing takes no longer, where the server is a remote one."""
 CONNECT_SECONDS = 10.0
 MOST_REPLY_BYTES = 256 * 2**20
 CONNECTIONS = 16
 
 
 class HttpCalls:
-    """Calls one provider. `name` is how messages call it; `secrets` never get into one. Thread-safe.
+    """Calls one provider. `name` is how messages call it. Thread-safe.
+
+    `keys` are the headers that carry a key, one of them in each call; one of `headers` of the same name replaces it.
+    Nothing of either gets into a message.
 
     Raises:
         EmbeddingUnavailable: nothing can be sent with this address, key or headers.
     """
 
-    def __init__(self, name: str, base_url: str, headers: Mapping[str, str], secrets: tuple[str, ...]) -> None:
-        _check(base_url, headers, name)
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        headers: Mapping[str, str] | None = None,
+        keys: Sequence[Header] = (),
+        *,
+        indexing_seconds: float = INDEXING_SECONDS,
+    ) -> None:
+        fixed = {header.lower(): value for header, value in (headers or {}).items()}
+        rings = [{header: value for header, value in key.items() if header not in fixed} for key in keys]
+        for sent in (fixed, *rings):
+            _check(base_url, sent, name)
         self._name = f"{name} at {public_url(base_url)}"
-        self._base_url = base_url.rstrip("/")
-        self._discretion = Discretion(secrets)
+        self._base_url = base_url
+        self._discretion = Discretion(_secrets(base_url, (fixed, *rings)))
+        self._keys = KeyRing(rings)
         self._pacer = Pacer(self._name)
-        self._client = _client(base_url, headers)
-        self.calls = 0
+        self._client = _client(base_url, fixed)
+        self._indexing_seconds = indexing_seconds
+        self._lock = threading.Lock()
+        self._calls = 0
+
+    @property
+    def calls(self) -> int:
+        """Requests that were sent."""
+        return self._calls
 
     @property
     def name(self) -> str:
@@ -53,13 +77,30 @@ class HttpCalls:
         Raises:
             EmbeddingQuotaExceeded, EmbeddingUnavailable, RequestRefused, Stopped: as their docstrings say.
         """
-        return self._pacer.attempt(lambda: self._once(path, body, patience), patience)
-
-    def _once(self, path: str, body: Mapping[str, Any], patience: Patience) -> Any:
-        self.calls += 1
         content = json.dumps(body).encode()
+        return self._pacer.attempt(lambda: self._with_some_key(path, content, patience), patience)
+
+    def _with_some_key(self, path: str, content: bytes, patience: Patience) -> Any:
+        """Asks with each key at most once: with the next one when the server limits the one before."""
+        for tried in range(1, len(self._keys) + 1):
+            number = self._keys.current()
+            try:
+                return self._once(path, content, self._keys.header(number), patience)
+            except RateLimited as limit:
+                another = self._keys.rest(number, limit.retry_after_seconds or REST_SECONDS)
+                if not another or tried == len(self._keys):
+                    raise
+            except EmbeddingQuotaExceeded:
+                another = self._keys.rest(number, QUOTA_REST_SECONDS)
+                if not another or tried == len(self._keys):
+                    raise
+        raise AssertionError("the last key raised")
+
+    def _once(self, path: str, content: bytes, key: Header, patience: Patience) -> Any:
+        with self._lock:
+            self._calls += 1
         try:
-            status, headers, reply = self._exchange(path, content, patience)
+            status, headers, reply = self._exchange(path, content, key, patience)
         except httpx.ReadTimeout as error:
             raise EmbeddingUnavailable(f"{self._name} did not answer in time") from error
         except httpx.LocalProtocolError:
@@ -79,15 +120,17 @@ class HttpCalls:
     def _said(self, error: Exception) -> str:
         return self._discretion.clean(str(error)) or type(error).__name__
 
-    def _exchange(self, path: str, content: bytes, patience: Patience) -> tuple[int, Mapping[str, str], bytes]:
-        left = min(patience.left(), INDEXING_SECONDS)
+    def _exchange(
+        self, path: str, content: bytes, key: Header, patience: Patience
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        left = min(patience.left(), self._indexing_seconds)
         if left <= 0:
             raise EmbeddingUnavailable(f"{self._name}: no time was left to ask it")
         until = time.monotonic() + left
         timeout = httpx.Timeout(left, connect=min(left, CONNECT_SECONDS))
         reply = bytearray()
-        headers = {"content-type": "application/json"}
-        url = self._base_url + path
+        headers = {"content-type": "application/json", **key}
+        url = _beneath(self._base_url, path)
         with self._client.stream("POST", url, content=content, headers=headers, timeout=timeout) as response:
             for part in response.iter_bytes():
                 reply += part
@@ -103,6 +146,12 @@ class HttpCalls:
         self._client.close()
 
 
+def _beneath(base_url: str, path: str) -> str:
+    """The address of `path` beneath `base_url`, whose query stays at the end."""
+    parts = urlsplit(base_url)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + path, parts.query, ""))
+
+
 def _check(base_url: str, headers: Mapping[str, str], name: str) -> None:
     try:
         url = httpx.URL(public_url(base_url))
@@ -112,6 +161,14 @@ def _check(base_url: str, headers: Mapping[str, str], name: str) -> None:
         raise EmbeddingUnavailable(f"{name}: the base URL must begin with http:// or https:// and name a host")
     if not all(f"{key}{value}".isascii() and f"{key}{value}".isprintable() for key, value in headers.items()):
         raise EmbeddingUnavailable(f"{name}: the key or a header has characters that HTTP forbids")
+
+
+def _secrets(base_url: str, sent: Sequence[Header]) -> list[str]:
+    """Whatever could be one: header values, whole and without the scheme, and what stands in the address."""
+    values = [value for headers in sent for value in headers.values()]
+    parts = urlsplit(base_url)
+    in_address = [parts.password or "", *(value for _, value in parse_qsl(parts.query))]
+    return [*values, *(word for value in values for word in value.split()[-1:]), *in_address]
 
 
 def is_loopback(url: str) -> bool:

@@ -14,7 +14,11 @@ from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 _MOST_MESSAGE_CHARS = 300
 _SHORTEST_SECRET = 4
 _LEAST_SERVER_FAULT = 500
-_QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+_QUOTA_CODES = frozenset({"INSUFFICIENT_QUOTA", "BILLING_HARD_LIMIT_REACHED", "BILLING_NOT_ACTIVE"})
+# Google refuses a key with HTTP 400.
+_KEY_CODES = frozenset({"API_KEY_INVALID", "API_KEY_EXPIRED"})
+# Google says the same words of a minute's limit and of a day's: only the limit's name tells which it is.
+_GOOGLES_LIMIT = "RESOURCE_EXHAUSTED"
 _QUOTA = re.compile(
     r"exceeded your current quota|insufficient (?:quota|credit|balance|funds)|credit balance", re.IGNORECASE
 )
@@ -28,10 +32,20 @@ _TOKENS = re.compile(r"(?i)token|context|length")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The error that an answer's body names."""
+    """The error that an answer's body names, its codes in upper case.
 
-    message: str
-    code: str
+    `limits` are the names of the limits that were exceeded, and `retry_after_seconds` the pause that is asked for,
+    where the body tells them.
+    """
+
+    message: str = ""
+    codes: frozenset[str] = frozenset()
+    limits: tuple[str, ...] = ()
+    retry_after_seconds: float | None = None
+
+
+class RateLimited(Transient):
+    """The server takes no more calls for now, at least not with this key."""
 
 
 class RequestRefused(Exception):
@@ -65,25 +79,43 @@ def public_url(url: str) -> str:
 
 
 def problem(body: bytes) -> Problem:
-    """The message and code of an error's body, in any of the usual forms; empty where there are none."""
+    """What an error's body says, in any of the usual forms; nothing where it says nothing."""
     try:
         tree = json.loads(body)
     except ValueError:
         text = body[: 4 * _MOST_MESSAGE_CHARS].decode("utf-8", "replace").strip()
-        return Problem("" if text.startswith("<") else text, "")
+        return Problem("" if text.startswith("<") else text)
     return _found(tree)
 
 
 def _found(tree: Any) -> Problem:
     if isinstance(tree, list):
-        return _found(tree[0]) if tree else Problem("", "")
+        return _found(tree[0]) if tree else Problem()
     if not isinstance(tree, dict):
-        return Problem(str(tree), "")
-    inner = tree.get("error") or tree.get("detail")
-    if isinstance(inner, (dict, list)):
-        return _found(inner)
-    message = inner or tree.get("message") or tree.get("msg") or ""
-    return Problem(str(message), str(tree.get("code") or tree.get("type") or ""))
+        return Problem(str(tree))
+    message = tree.get("error") or tree.get("detail") or tree.get("message") or tree.get("msg") or ""
+    if isinstance(message, (dict, list)):
+        return _found(message)
+    details = [detail for detail in _listed(tree.get("details")) if isinstance(detail, dict)]
+    codes = [tree.get(key) for key in ("code", "type", "status")] + [detail.get("reason") for detail in details]
+    violations = [v for detail in details for v in _listed(detail.get("violations")) if isinstance(v, dict)]
+    pauses = [seconds for detail in details if (seconds := _seconds(detail.get("retryDelay"))) is not None]
+    return Problem(
+        str(message),
+        frozenset(str(code).upper() for code in codes if code),
+        tuple(str(violation.get("quotaId", "")) for violation in violations),
+        max(pauses, default=None),
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _seconds(text: Any) -> float | None:
+    """Seconds of a protobuf duration such as "34.07s"."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)s", text) if isinstance(text, str) else None
+    return float(found[1]) if found else None
 
 
 def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, discretion: Discretion) -> None:
@@ -98,7 +130,7 @@ def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, d
     if status == HTTPStatus.OK:
         return
     said = problem(body)
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} and not _is_quota(status, said):
+    if _is_about_the_key(status, said):
         # The body may repeat the key.
         raise EmbeddingUnavailable(f"{name} refuses the key (HTTP {status}): check the provider's apiKey")
     message = discretion.clean(f"{name} answers HTTP {status}: {said.message or 'no reason given'}")
@@ -107,19 +139,30 @@ def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, d
     if _is_refusal(status, said):
         too_many = bool(_COUNT.search(said.message) and not _TOKENS.search(said.message))
         raise RequestRefused(message, too_many=too_many)
-    if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}:
-        raise Transient(message, retry_after(headers.get("retry-after")))
-    if status >= _LEAST_SERVER_FAULT:
-        raise Transient(message, retry_after(headers.get("retry-after")))
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        raise RateLimited(message, _pause(headers, said))
+    if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY} or status >= _LEAST_SERVER_FAULT:
+        raise Transient(message, _pause(headers, said))
     raise EmbeddingUnavailable(message)
 
 
+def _pause(headers: Mapping[str, str], said: Problem) -> float | None:
+    asked = retry_after(headers.get("retry-after"))
+    return said.retry_after_seconds if asked is None else asked
+
+
+def _is_about_the_key(status: int, said: Problem) -> bool:
+    if said.codes & _KEY_CODES:
+        return True
+    return status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} and not _is_quota(status, said)
+
+
 def _is_quota(status: int, said: Problem) -> bool:
-    return (
-        status == HTTPStatus.PAYMENT_REQUIRED
-        or said.code in _QUOTA_CODES
-        or (status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.FORBIDDEN} and bool(_QUOTA.search(said.message)))
-    )
+    if status == HTTPStatus.PAYMENT_REQUIRED or said.codes & _QUOTA_CODES:
+        return True
+    if _GOOGLES_LIMIT in said.codes:
+        return any("PerDay" in limit for limit in said.limits)
+    return status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.FORBIDDEN} and bool(_QUOTA.search(said.message))
 
 
 def _is_refusal(status: int, said: Problem) -> bool:

@@ -1,55 +1,49 @@
 """Which provider the settings ask for. One that was asked for is never replaced by another."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from memoryd_server.embed.http_errors import public_url
+from memoryd_server.embed.config import EmbeddingConfig, LocalConfig, RemoteConfig
+from memoryd_server.embed.gemini import gemini
 from memoryd_server.embed.local import LocalProvider
+from memoryd_server.embed.mistral import mistral
 from memoryd_server.embed.model_files import DEFAULT_MODEL, FileOnDisk, HuggingFaceFile, ModelFile
-from memoryd_server.embed.openai_compatible import OpenAICompatibleProvider
+from memoryd_server.embed.ollama import ollama
+from memoryd_server.embed.openai import openai
+from memoryd_server.embed.openai_compatible import openai_compatible
 from memoryd_server.embed.provider import EmbeddingProvider
-from memoryd_server.embed.spec import spec_for
+from memoryd_server.embed.voyage import voyage
 from memoryd_server.errors import EmbeddingUnavailable
 
-OPENAI_URL = "https://api.openai.com/v1"
-OPENAI_MODEL = "text-embedding-3-small"
-OPENAI_KEY_MISSING = "no API key is configured for the provider openai"
+AUTOMATIC = ("openai", "gemini", "voyage", "mistral")
+"""What "auto" looks for a key of, in this order, after a model on this machine and a server at an address."""
 
+NOT_CONFIGURED = "no embedding provider is configured"
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingConfig:
-    """What the settings say of embeddings. Equal configurations can share a provider.
-
-    `provider` is "auto", "none" or a provider's name. Empty strings mean not set. `local_model_path` is a path (made
-    absolute, "~" expanded) or an `hf:` address; `local_cache_dir` is where fetched models are kept. `headers` are
-    pairs. `threads` None means half the processors.
-    """
-
-    provider: str = "auto"
-    model: str = ""
-    base_url: str = ""
-    api_key: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    dimensions: int | None = None
-    local_model_path: str = ""
-    local_cache_dir: str = ""
-    idle_seconds: float = 300.0
-    threads: int | None = None
-
-    def __repr__(self) -> str:
-        """Without the secrets."""
-        return f"EmbeddingConfig(provider={self.provider!r}, model={self.model!r})"
+_REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
+    "openai": openai,
+    "openai-compatible": openai_compatible,
+    "gemini": gemini,
+    "voyage": voyage,
+    "mistral": mistral,
+    "ollama": ollama,
+}
+_KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The provider, or why there is none. `requested` is what the settings ask for."""
+    """The provider, or why there is none. `requested` is what the settings ask for.
+
+    `fallback` makes the one that the settings name to stand in for it, and is None where they name none.
+    """
 
     provider: EmbeddingProvider | None
     requested: str
     reason: str = ""
+    fallback: "Callable[[], Selection] | None" = None
 
 
 def select(config: EmbeddingConfig) -> Selection:
@@ -66,25 +60,64 @@ class ProviderPool:
 
     def select(self, config: EmbeddingConfig) -> Selection:
         """The provider for this configuration. The pool closes it."""
-        requested = config.provider
-        chosen = _automatic(config) if requested == "auto" else requested
-        if chosen == "none":
-            reason = "embeddings are switched off" if requested == "none" else "no embedding provider is configured"
-            return Selection(None, requested, reason)
+        provider, reason = self._found(config)
+        second = config.fallback
+        chosen = provider.spec.provider if provider is not None else config.provider
+        if second is None or second.provider in {chosen, "none"}:
+            return Selection(provider, config.provider, reason)
+        return Selection(provider, config.provider, reason, lambda: self.select(second))
+
+    def _found(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str]:
+        if config.provider == "none":
+            return None, "embeddings are switched off"
         try:
             with self._lock:
-                return Selection(self._provider(chosen, config), requested)
+                return self._automatic(config) if config.provider == "auto" else (self._named(config), "")
         except (EmbeddingUnavailable, ValueError) as error:
-            return Selection(None, requested, str(error))
+            return None, str(error)
 
-    def _provider(self, chosen: str, config: EmbeddingConfig) -> EmbeddingProvider:
-        if chosen == "local":
-            model = config.local_model_path or DEFAULT_MODEL
-            return self._shared(("local", model, config.local_cache_dir), lambda: _local(model, config))
-        if chosen in {"openai", "openai-compatible"}:
-            key = (chosen, config.model, config.base_url, config.api_key, config.headers, config.dimensions)
-            return self._shared(key, lambda: _openai(chosen, config))
-        raise EmbeddingUnavailable(f"the provider {chosen} is not part of this version yet")
+    def _automatic(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str]:
+        """The first that is configured. One that is, and cannot be used, is not passed over for the next.
+
+        Raises:
+            EmbeddingUnavailable, ValueError: it cannot be used.
+        """
+        path = config.local.model_path
+        if path and not _is_address(path) and Path(path).is_file():
+            return self._local(config.local), ""
+        server = config.remote("openai-compatible")
+        if server.base_url or server.problem:
+            return self._remote(server), ""
+        missing: list[str] = []
+        for name in AUTOMATIC:
+            remote = config.remote(name)
+            if remote.problem or _has_key(remote):
+                return self._remote(remote), ""
+            missing.append(f"{name} ({remote.no_key})" if remote.no_key else name)
+        without = "local.modelPath names no file" if path else "local.modelPath is not set"
+        return None, f"{NOT_CONFIGURED}: {without}, and there is no key for {', '.join(missing)}"
+
+    def _named(self, config: EmbeddingConfig) -> EmbeddingProvider:
+        if config.provider == "local":
+            return self._local(config.local)
+        if config.provider not in _REMOTE:
+            raise EmbeddingUnavailable(f"the provider {config.provider} is not part of this version")
+        return self._remote(config.remote(config.provider))
+
+    def _local(self, local: LocalConfig) -> EmbeddingProvider:
+        model = local.model_path or DEFAULT_MODEL
+        key = ("local", model, local.cache_dir)
+        return self._shared(
+            key, lambda: LocalProvider(_file(model, local), idle_seconds=local.idle_seconds, threads=local.threads)
+        )
+
+    def _remote(self, remote: RemoteConfig) -> EmbeddingProvider:
+        if remote.problem:
+            raise EmbeddingUnavailable(f"the provider {remote.provider} cannot be used: {remote.problem}")
+        if remote.provider in AUTOMATIC and not remote.base_url and not _has_key(remote):
+            why = f": {remote.no_key}" if remote.no_key else ""
+            raise EmbeddingUnavailable(f"no API key is configured for the provider {remote.provider}{why}")
+        return self._shared(remote, lambda: _REMOTE[remote.provider](remote))
 
     def _shared(self, key: object, make: Callable[[], EmbeddingProvider]) -> EmbeddingProvider:
         if key not in self._providers:
@@ -99,41 +132,19 @@ class ProviderPool:
             provider.close()
 
 
-def _automatic(config: EmbeddingConfig) -> str:
-    path = config.local_model_path
-    if path and not _is_address(path) and Path(path).is_file():
-        return "local"
-    if config.base_url:
-        return "openai-compatible"
-    return "openai" if config.api_key else "none"
+def _has_key(remote: RemoteConfig) -> bool:
+    return bool(remote.keys) or any(name.lower() in _KEY_HEADERS for name, _ in remote.headers)
 
 
 def _is_address(path: str) -> bool:
     return path.startswith(("hf:", "http:", "https:"))
 
 
-def _local(model: str, config: EmbeddingConfig) -> EmbeddingProvider:
-    return LocalProvider(_file(model, config), idle_seconds=config.idle_seconds, threads=config.threads)
-
-
-def _file(model: str, config: EmbeddingConfig) -> ModelFile:
+def _file(model: str, local: LocalConfig) -> ModelFile:
     if not _is_address(model):
         return FileOnDisk(Path(model))
     if not model.startswith("hf:"):
         raise EmbeddingUnavailable("models are not fetched from http(s): addresses; use hf: or a path")
-    if not config.local_cache_dir:
+    if not local.cache_dir:
         raise EmbeddingUnavailable("no folder is configured to keep fetched models in")
-    return HuggingFaceFile(model, Path(config.local_cache_dir))
-
-
-def _openai(provider: str, config: EmbeddingConfig) -> EmbeddingProvider:
-    model = config.model.removeprefix(f"{provider}/")
-    base_url = config.base_url
-    if provider == "openai":
-        base_url, model = base_url or OPENAI_URL, model or OPENAI_MODEL
-        if not config.api_key and not config.base_url:
-            raise EmbeddingUnavailable(OPENAI_KEY_MISSING)
-    if not base_url:
-        raise EmbeddingUnavailable("the provider openai-compatible needs remote.baseUrl")
-    spec = spec_for(provider, model or OPENAI_MODEL, public_url(base_url), config.dimensions)
-    return OpenAICompatibleProvider(spec, base_url, config.api_key, dict(config.headers))
+    return HuggingFaceFile(model, Path(local.cache_dir))

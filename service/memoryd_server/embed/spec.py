@@ -57,7 +57,8 @@ _FAMILIES = (
     _Family(r"arctic-embed.*v?2\.0|arctic-embed2", 8192, "query: "),
     _Family(r"arctic-embed", 512, _SENTENCE),
     _Family(r"minilm", 512),
-    _Family(r"gemini-embedding-2", 8192),
+    # Told by words what its older siblings are told by a field.
+    _Family(r"gemini-embedding-2", 8192, "task: search result | query: ", "title: none | text: "),
     _Family(r"text-embedding-ada-002", 8191),
     _Family(r"voyage-3-lite", 16000),
     _Family(r"voyage-", 32000),

@@ -7,7 +7,8 @@ from .compaction import CompactionSettings, MemoryFlushSettings
 from .environment import client_address, client_token_file, process_environment
 from .loading import load
 from .memory_block import MemoryBlock, QmdSettings
-from .memory_search import MemorySearchSettings
+from .memory_search import MemorySearchSettings, default_model
+from .provider_access import ProviderAccess
 from .resolved import AgentSettings, ResolvedSettings
 from .service import LimitsSettings, LogSettings, ServiceSettings, TlsSettings, WatcherSettings
 
@@ -19,6 +20,7 @@ __all__ = [
     "MemoryBlock",
     "MemoryFlushSettings",
     "MemorySearchSettings",
+    "ProviderAccess",
     "QmdSettings",
     "ResolvedSettings",
     "ServiceSettings",
@@ -26,6 +28,7 @@ __all__ = [
     "WatcherSettings",
     "client_address",
     "client_token_file",
+    "default_model",
     "load",
     "process_environment",
 ]

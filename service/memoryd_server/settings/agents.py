@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from .agent_list import DEFAULTS, LIST, agent_paths
+from .auth_profiles import profile_keys, profiles_file
 from .checking import Checker
 from .compaction import CompactionSettings
 from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
+from .model_providers import ModelProviderSettings, model_providers
+from .provider_access import AccessSources
 from .resolved import AgentSettings
 from .timezone import complaint_about_timezone
 from .tree import merged
@@ -23,6 +26,7 @@ class Surroundings:
 
     state_dir: Path
     workspace: str
+    environ: Mapping[str, str]
 
 
 def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, AgentSettings], str]:
@@ -33,10 +37,12 @@ def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, Ag
     compaction = _compaction(checker)
     timezone = _timezone(checker)
     base = _memory_search(checker, DEFAULTS)
+    blocks = model_providers(checker)
     agents = {}
     for agent_id, path in paths.items():
         search = _with_index(_resolved_search(base, _memory_search(checker, path), checker), agent_id, around.state_dir)
         reason = _disabled_reason(checker, path, search)
+        sources = _access_sources(checker, around, agent_id, search, blocks)
         agents[agent_id] = AgentSettings(
             agent_id=agent_id,
             workspace=_workspace(checker, path, around, default=agent_id == default),
@@ -48,6 +54,8 @@ def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, Ag
             user_timezone=timezone,
             index_path=Path(search.store.path),
             default=agent_id == default,
+            provider_access=sources.wanted(search),
+            fallback_access=sources.fallback(search),
         )
     _refuse_shared_indexes(checker, agents)
     return agents, default
@@ -100,6 +108,18 @@ def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) ->
     template = search.store.path.strip() or str(state_dir / "memory" / "{agentId}.sqlite")
     store = search.store.model_copy(update={"path": template.replace("{agentId}", agent_id)})
     return search.model_copy(update={"store": store})
+
+
+def _access_sources(
+    checker: Checker,
+    around: Surroundings,
+    agent_id: str,
+    search: MemorySearchSettings,
+    blocks: Mapping[str, ModelProviderSettings],
+) -> AccessSources:
+    remote = {search.provider, search.fallback} - {"local", "none"}
+    profiles = profile_keys(profiles_file(around.state_dir, agent_id), checker.report) if remote else {}
+    return AccessSources(blocks, profiles, around.environ)
 
 
 def _workspace(checker: Checker, path: KeyPath, around: Surroundings, *, default: bool) -> Path:

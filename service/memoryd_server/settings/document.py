@@ -15,6 +15,7 @@ from .compaction import CompactionSettings
 from .environment import variables
 from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
+from .model_providers import ModelProviderSettings
 from .service import ServiceSettings
 from .unimplemented import AGENTS, COMPACTION, MEMORY, MEMORY_SEARCH
 from .words import Path as KeyPath
@@ -36,6 +37,7 @@ _BLOCKS: tuple[tuple[str, type[Block]], ...] = (
     ("agents.defaults.memorySearch", MemorySearchSettings),
     ("agents.defaults.compaction", CompactionSettings),
     ("memory", MemoryBlock),
+    ("models.providers.<id>", ModelProviderSettings),
 )
 _UNIMPLEMENTED: tuple[tuple[KeyPath, tuple[KeyPath, ...]], ...] = (
     (("agents", "defaults", "memorySearch"), tuple(MEMORY_SEARCH)),

@@ -22,6 +22,15 @@ TOKEN_FILE = "MEMORYD_TOKEN_FILE"  # noqa: S105 -- a name
 REFERENCE_STATE_DIR = "OPENCLAW_STATE_DIR"
 RUNTIME_DIR = "XDG_RUNTIME_DIR"
 
+PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
+    "openai": ("OPENAI_API_KEY",),
+    "gemini": ("GEMINI_API_KEYS", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "voyage": ("VOYAGE_API_KEY",),
+    "mistral": ("MISTRAL_API_KEY",),
+    "ollama": ("OLLAMA_API_KEY",),
+}
+"""The variables that hold a provider's key; the first that is set counts."""
+
 _SHORT: Mapping[str, KeyPath] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
 
 

@@ -24,7 +24,7 @@ from .words import dotted
 def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> ResolvedSettings:
     """The settings in force: flags over variables over memoryd.json5 over openclaw.json over the defaults.
 
-    Reads the two files and nothing else; creates nothing.
+    Reads the two files, and the agents' `auth-profiles.json` for the keys in them; creates nothing.
 
     Raises:
         SettingsError: lists every problem, each with its file and key.
@@ -56,7 +56,7 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
     drop_unimplemented(checker.tree, entries, checker.report)
     workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
     service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
-    agents, default = resolve_agents(checker, Surroundings(state_dir, workspace))
+    agents, default = resolve_agents(checker, Surroundings(state_dir, workspace, overrides.environ))
     checker.report.raise_if_refused()
     service = service.model_copy(update={"listen": service.listen or (_socket(overrides.environ, state_dir),)})
     origins = _origins(checker.tree, overrides, state_dir, service, agents)

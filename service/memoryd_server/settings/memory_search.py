@@ -11,6 +11,7 @@ from .rules import Known, Whole
 
 _MODEL_OF: Mapping[str, str] = {
     "openai": "text-embedding-3-small",
+    "openai-compatible": "text-embedding-3-small",
     "gemini": "gemini-embedding-001",
     "voyage": "voyage-4-large",
     "mistral": "mistral-embed",
@@ -21,7 +22,14 @@ _PROVIDERS = (
     *("bedrock", "github-copilot", "lmstudio", "deepinfra", "openai-compatible"),
 )
 
+_FALLBACKS = tuple(provider for provider in _PROVIDERS if provider != "auto")
+
 SourceName = Literal["memory", "sessions"]
+
+
+def default_model(provider: str) -> str:
+    """The model that a provider uses unless another one is named; empty where there is none."""
+    return _MODEL_OF.get(provider, "")
 
 
 class MultimodalSettings(Block):
@@ -58,7 +66,7 @@ class BatchSettings(Block):
 
 
 class RemoteSettings(Block):
-    """Where a remote provider is reached, and with what credentials."""
+    """Where a remote provider is reached, and with what credentials. `${NAME}` in a value reads the environment."""
 
     base_url: str | None = None
     """The address of the provider's API, instead of the provider's own. URL; default unset."""
@@ -176,7 +184,7 @@ class MemorySearchSettings(Block):
     """The provider's model. Name; default by provider."""
     output_dimensionality: Annotated[int | None, Whole(1)] = None
     """The length of the vectors, for models that offer several. Dimensions, at least 1; default unset."""
-    fallback: Annotated[str, Known(_PROVIDERS)] = "none"
+    fallback: Annotated[str, Known(_FALLBACKS)] = "none"
     """The provider used when the first one fails. Id or none; default "none"."""
     remote: RemoteSettings | None = Field(RemoteSettings(), validate_default=True)
     """Remote providers."""
@@ -210,7 +218,7 @@ class MemorySearchSettings(Block):
     @field_validator("model")
     @classmethod
     def _model_of_the_provider(cls, model: str, info: ValidationInfo) -> str:
-        return model.strip() or _MODEL_OF.get(info.data.get("provider", ""), "")
+        return model.strip() or default_model(info.data.get("provider", ""))
 
     @field_validator("remote")
     @classmethod

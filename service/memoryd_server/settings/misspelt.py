@@ -7,7 +7,7 @@ from typing import Any
 from .report import Report
 from .words import dotted, nearest
 
-_TOP = ("memoryd", "memory", "agents", "plugins")
+_TOP = ("memoryd", "memory", "agents", "plugins", "models")
 _IN_AGENTS = ("defaults", "list")
 _IN_DEFAULTS = ("workspace", "memorySearch", "userTimezone", "compaction")
 _IN_AGENT = ("workspace", "memorySearch", "default")

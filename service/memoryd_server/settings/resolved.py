@@ -10,6 +10,7 @@ from .compaction import CompactionSettings
 from .describing import flattened, masked
 from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
+from .provider_access import ProviderAccess
 from .service import ServiceSettings
 from .tree import DEFAULT
 from .words import dotted
@@ -21,7 +22,8 @@ MAIN = "main"
 class AgentSettings:
     """One agent: where its memory is, and how it is indexed and searched. Paths are absolute.
 
-    `disabled_reason` names the key that switches memory off; it is empty when `enabled`.
+    `disabled_reason` names the key that switches memory off; it is empty when `enabled`. `provider_access` has the
+    embedding providers that the agent may use, `fallback_access` is that of `memory_search.fallback`.
     """
 
     agent_id: str
@@ -34,6 +36,8 @@ class AgentSettings:
     user_timezone: str | None
     index_path: Path
     default: bool
+    provider_access: Mapping[str, ProviderAccess]
+    fallback_access: ProviderAccess
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 import pytest
 
-from memoryd_server.embed import EmbeddingConfig, ProviderPool
+from memoryd_server.embed import EmbeddingConfig, LocalConfig, ProviderPool, RemoteConfig
 from memoryd_server.embed.local import LocalProvider
-from memoryd_server.embed.openai_compatible import OpenAICompatibleProvider
+from memoryd_server.embed.remote import RemoteProvider
 
 BASE = "http://127.0.0.1:9/v1"
+KEYED = ("openai", "gemini", "voyage", "mistral")
 
 
 @pytest.fixture
@@ -21,36 +22,82 @@ def model(tmp_path):
     return str(path)
 
 
-def check(selection, kind, provider, model):
+def remote(provider, model="m", **fields):
+    return RemoteConfig(provider, model, **fields)
+
+
+def asking_for(provider, model="m", **fields):
+    return EmbeddingConfig(provider, (remote(provider, model, **fields),))
+
+
+def automatic(*remotes, local=""):
+    return EmbeddingConfig("auto", remotes, LocalConfig(local))
+
+
+def check(selection, kind, provider, model="m"):
     assert isinstance(selection.provider, kind), selection
     assert selection.reason == ""
     assert (selection.provider.spec.provider, selection.provider.spec.model) == (provider, model)
 
 
 def test_auto_takes_a_local_model_that_is_there(pool, model):
-    check(pool.select(EmbeddingConfig(local_model_path=model, api_key="k")), LocalProvider, "local", "m.gguf")
+    check(pool.select(automatic(remote("openai", keys=("k",)), local=model)), LocalProvider, "local", "m.gguf")
 
 
 @pytest.mark.parametrize("path", ["", "/none.gguf", "hf:o/r/m.gguf"])
 def test_auto_takes_a_local_model_only_when_it_is_there(pool, path):
-    selection = pool.select(EmbeddingConfig(local_model_path=path))
-    assert (selection.provider, selection.requested) == (None, "auto")
-    assert selection.reason == "no embedding provider is configured"
-    check(
-        pool.select(EmbeddingConfig(local_model_path=path, api_key="k")),
-        OpenAICompatibleProvider,
-        "openai",
-        "text-embedding-3-small",
+    check(pool.select(automatic(remote("openai", keys=("k",)), local=path)), RemoteProvider, "openai")
+
+
+@pytest.mark.parametrize("count", range(1, 5))
+def test_auto_takes_the_first_that_has_a_key(pool, count):
+    have = KEYED[-count:]
+    found = pool.select(automatic(*(remote(name, keys=("k",)) for name in reversed(have))))
+    check(found, RemoteProvider, have[0])
+
+
+def test_auto_takes_the_server_at_an_address_before_all_that_have_keys(pool):
+    server = remote("openai-compatible", base_url=BASE)
+    check(pool.select(automatic(remote("openai", keys=("k",)), server)), RemoteProvider, "openai-compatible")
+
+
+def test_a_header_that_carries_a_key_is_one(pool):
+    check(pool.select(automatic(remote("voyage", headers=(("Authorization", "x"),)))), RemoteProvider, "voyage")
+
+
+def test_auto_never_takes_what_has_an_address_and_no_key(pool):
+    configured = automatic(remote("ollama", keys=("k",), base_url=BASE), remote("openai", base_url=BASE))
+    assert pool.select(configured).provider is None
+
+
+def test_auto_says_what_it_looked_for(pool):
+    found = pool.select(automatic(remote("gemini", no_key="remote.apiKey names the variable G, which is not set")))
+    assert (found.provider, found.requested) == (None, "auto")
+    assert found.reason == (
+        "no embedding provider is configured: local.modelPath is not set, and there is no key for openai, "
+        "gemini (remote.apiKey names the variable G, which is not set), voyage, mistral"
     )
+    assert "local.modelPath names no file" in pool.select(automatic(local="/none.gguf")).reason
 
 
-def test_auto_takes_the_server_that_is_configured(pool):
-    selection = pool.select(EmbeddingConfig(base_url=BASE, model="m"))
-    check(selection, OpenAICompatibleProvider, "openai-compatible", "m")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        remote("openai", keys=("k",), base_url="example.org"),
+        remote("openai", keys=("schlüssel",)),
+        remote("openai", keys=("k",), problem="remote.baseUrl names the variable B, which is not set"),
+    ],
+    ids=["address", "key", "variable"],
+)
+def test_auto_does_not_pass_over_what_is_configured_and_cannot_be_used(pool, broken):
+    found = pool.select(automatic(broken, remote("gemini", keys=("k",))))
+    assert found.provider is None
+    assert "openai" in found.reason
 
 
 def test_none_is_none(pool, model):
-    selection = pool.select(EmbeddingConfig("none", base_url=BASE, api_key="k", local_model_path=model))
+    config = EmbeddingConfig("none", (remote("openai", keys=("k",)),), LocalConfig(model))
+    selection = pool.select(config)
     assert (selection.provider, selection.requested) == (None, "none")
     assert selection.reason
 
@@ -58,48 +105,91 @@ def test_none_is_none(pool, model):
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (EmbeddingConfig("gemini", api_key="k"), "the provider gemini is not part of this version yet"),
-        (EmbeddingConfig("ollama", base_url=BASE), "the provider ollama is not part of this version yet"),
-        (EmbeddingConfig("openai-compatible", api_key="k"), "needs remote.baseUrl"),
-        (EmbeddingConfig("openai"), "no API key"),
-        (EmbeddingConfig("openai", base_url="example.org", api_key="k"), "base URL"),
-        (EmbeddingConfig("openai", api_key="schlüssel"), "HTTP forbids"),
-        (EmbeddingConfig("local", local_model_path="https://x.org/m.gguf"), "use hf: or a path"),
-        (EmbeddingConfig("local", local_model_path="hf:x", local_cache_dir="/c"), "organization/repository"),
+        (asking_for("bedrock", keys=("k",)), "the provider bedrock is not part of this version"),
+        (asking_for("openai-compatible", keys=("k",)), "needs memorySearch.remote.baseUrl"),
+        *((asking_for(name), f"no API key is configured for the provider {name}") for name in KEYED),
+        (asking_for("gemini", no_key="the variable G is not set"), "provider gemini: the variable G is not set"),
+        (asking_for("gemini", keys=("{}",)), "JSON that holds no token"),
+        (asking_for("gemini", "gemini-embedding-2", keys=("k",), dimensions=512), "768, 1536, 3072 dimensions"),
+        (asking_for("ollama", base_url="example.org"), "base URL"),
+        (asking_for("voyage", base_url=BASE, problem="the variable B is not set"), "the variable B is not set"),
+        (asking_for("mistral", keys=("schlüssel",)), "HTTP forbids"),
+        (EmbeddingConfig("local", (), LocalConfig("https://x.org/m.gguf")), "use hf: or a path"),
+        (EmbeddingConfig("local", (), LocalConfig("hf:x", "/c")), "organization/repository"),
         (EmbeddingConfig("local"), "no folder is configured"),
     ],
 )
 def test_a_provider_that_was_asked_for_is_never_replaced(pool, config, why):
-    selection = pool.select(config)
+    others = tuple(remote(name, keys=("k",)) for name in KEYED if name != config.provider)
+    selection = pool.select(EmbeddingConfig(config.provider, (*config.remotes, *others), config.local))
     assert (selection.provider, selection.requested) == (None, config.provider)
     assert why in selection.reason
 
 
 def test_a_missing_model_that_was_asked_for_is_a_provider_that_says_so(pool):
-    selection = pool.select(EmbeddingConfig("local", local_model_path="/none.gguf"))
+    selection = pool.select(EmbeddingConfig("local", (), LocalConfig("/none.gguf")))
     check(selection, LocalProvider, "local", "none.gguf")
     assert selection.provider.status().reason
 
 
-def test_the_provider_s_name_before_the_model_is_dropped(pool):
-    selection = pool.select(EmbeddingConfig("openai", model="openai/text-embedding-3-large", api_key="k"))
-    check(selection, OpenAICompatibleProvider, "openai", "text-embedding-3-large")
+@pytest.mark.parametrize(
+    ("provider", "written"),
+    [
+        ("openai", "openai/m"),
+        ("mistral", "mistral/m"),
+        ("voyage", "voyage/m"),
+        ("ollama", "ollama/m"),
+        ("gemini", "models/m"),
+        ("gemini", "gemini/m"),
+        ("gemini", "google/m"),
+    ],
+)
+def test_the_provider_s_name_before_the_model_is_dropped(pool, provider, written):
+    check(pool.select(asking_for(provider, model=written, keys=("k",))), RemoteProvider, provider)
 
 
-def test_the_endpoint_of_the_spec_holds_no_credentials(pool):
-    config = EmbeddingConfig("openai-compatible", base_url="https://joe:pw@example.org/v1/?key=secret")
-    assert pool.select(config).provider.spec.endpoint == "https://example.org/v1"
+@pytest.mark.parametrize(
+    ("provider", "given", "endpoint"),
+    [
+        ("openai-compatible", "https://joe:pw@example.org/v1/?key=secret", "https://example.org/v1"),
+        ("openai", "", "https://api.openai.com/v1"),
+        ("mistral", "", "https://api.mistral.ai/v1"),
+        ("voyage", "", "https://api.voyageai.com/v1"),
+        ("gemini", "", "https://generativelanguage.googleapis.com/v1beta"),
+        ("gemini", "https://g.example/v1beta/openai/", "https://g.example/v1beta"),
+        ("gemini", "https://g.example/v1beta//", "https://g.example/v1beta"),
+        ("gemini", "https://g.example/v1beta/openai/embeddings", "https://g.example/v1beta"),
+        ("ollama", "", "http://127.0.0.1:11434"),
+        ("ollama", "http://box:11434/v1/", "http://box:11434"),
+    ],
+)
+def test_the_endpoint_is_normal_and_holds_no_credentials(pool, provider, given, endpoint):
+    assert pool.select(asking_for(provider, base_url=given, keys=("k",))).provider.spec.endpoint == endpoint
 
 
 def test_agents_that_ask_for_the_same_share_a_provider(pool, model):
-    local = [pool.select(EmbeddingConfig("local", model=m, local_model_path=model)).provider for m in ("", "x")]
+    local = [pool.select(EmbeddingConfig("local", (), LocalConfig(model, idle_seconds=s))).provider for s in (1, 2)]
     assert local[0] is local[1]
-    config = EmbeddingConfig(base_url=BASE, headers=(("a", "b"),))
+    config = asking_for("openai-compatible", base_url=BASE, headers=(("a", "b"),))
     assert pool.select(config).provider is pool.select(config).provider
-    assert pool.select(config).provider is not pool.select(EmbeddingConfig(base_url=BASE)).provider
+    assert pool.select(config).provider is not pool.select(asking_for("openai-compatible", base_url=BASE)).provider
+
+
+def test_the_fallback_is_made_when_it_is_asked_for(pool):
+    second = asking_for("gemini", keys=("k",))
+    selection = pool.select(EmbeddingConfig("openai", (remote("openai"),), fallback=second))
+    assert selection.provider is None
+    check(selection.fallback(), RemoteProvider, "gemini")
+
+
+@pytest.mark.parametrize("fallback", [None, EmbeddingConfig("none"), asking_for("openai", keys=("k",))])
+def test_a_provider_is_no_fallback_of_its_own(pool, fallback):
+    first = remote("openai", keys=("k",))
+    for provider in ("openai", "auto"):
+        assert pool.select(EmbeddingConfig(provider, (first,), fallback=fallback)).fallback is None
 
 
 def test_a_configuration_shows_no_secrets():
-    shown = repr(EmbeddingConfig(api_key="sk-secret", headers=(("x", "hidden"),)))
-    assert "secret" not in shown
-    assert "hidden" not in shown
+    config = asking_for("openai", keys=("sk-secret",), headers=(("x", "hidden"),), base_url="http://joe:pw@x")
+    shown = repr(EmbeddingConfig("voyage", fallback=config)) + str(config)
+    assert not [secret for secret in ("sk-secret", "hidden", "joe") if secret in shown]

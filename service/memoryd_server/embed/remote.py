@@ -1,0 +1,182 @@
+"""What all providers behind HTTP have in common: JSON with texts goes out, vectors come back.
+
+A provider's own file says what its JSON looks like (`Wire`), where it is and how its key is sent.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from memoryd_server.embed.batching import Answer, Limits, embed_in_batches
+from memoryd_server.embed.http_calls import HttpCalls
+from memoryd_server.embed.pacing import Patience
+from memoryd_server.embed.provider import EmbeddingFailure, ProviderState, ProviderStatus
+from memoryd_server.embed.spec import EmbeddingSpec
+from memoryd_server.embed.vectors import BadVector, Vector, unit
+from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+
+_BYTES_A_TOKEN = 4
+_FOREVER = float("inf")
+
+
+class Role(Enum):
+    """What texts are: some models make other vectors of questions than of documents."""
+
+    QUERY = auto()
+    DOCUMENT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is posted: a JSON body to a path beneath the base URL."""
+
+    path: str
+    body: Mapping[str, Any]
+
+
+class BadReply(ValueError):
+    """An answer that is not what the provider's documentation promises; the message goes on from "answers"."""
+
+
+class Wire(Protocol):
+    """The JSON of one kind of server. Pure."""
+
+    def request(self, texts: Sequence[str], role: Role) -> Request:
+        """What asks for the vectors of these texts. Questions come one at a time."""
+        ...
+
+    def vectors(self, reply: Any) -> list[Any]:
+        """The vectors of an answer, in the order of the texts, still unchecked.
+
+        Raises:
+            BadReply: they are not where they should be.
+        """
+        ...
+
+    def tokens(self, reply: Any) -> int | None:
+        """The tokens that the server counted; None where it does not tell."""
+        ...
+
+
+class RemoteProvider:
+    """One model of one server. `spec.dimensions`, when set, is asked for in each request by the `wire`."""
+
+    def __init__(self, spec: EmbeddingSpec, wire: Wire, http: HttpCalls) -> None:
+        self._spec = spec
+        self._wire = wire
+        self._http = http
+        self._dimensions = spec.dimensions or 0
+        self._limits = Limits(spec.max_input_tokens)
+        self._lock = threading.Lock()
+        self._tokens = 0
+        self._trouble = ""
+        self._closed = False
+
+    @property
+    def spec(self) -> EmbeddingSpec:
+        """What the vectors are made with, with dimensions only if they are asked for."""
+        return self._spec
+
+    def embed_query(self, text: str, deadline: float) -> Vector:
+        """See `EmbeddingProvider`. Tried again only as far as the deadline allows."""
+        patience = Patience(deadline, lambda: False)
+        answer = self._embed([self._spec.query_prefix + text], Role.QUERY, patience, find_out_why=False)[0]
+        if isinstance(answer, EmbeddingFailure):
+            raise EmbeddingUnavailable(answer.reason)
+        return answer
+
+    def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[Vector | EmbeddingFailure]:
+        """See `EmbeddingProvider`."""
+        prefixed = [self._spec.document_prefix + text for text in texts]
+        return self._embed(prefixed, Role.DOCUMENT, Patience(_FOREVER, should_stop))
+
+    def status(self) -> ProviderStatus:
+        """See `EmbeddingProvider`. The state is that of the last call."""
+        with self._lock:
+            trouble = "it is closed" if self._closed else self._trouble
+            state = ProviderState.UNAVAILABLE if trouble else ProviderState.READY
+            return ProviderStatus(state, trouble, self._http.calls, self._tokens, self._http.retries)
+
+    def close(self) -> None:
+        """See `EmbeddingProvider`."""
+        self._closed = True
+        self._http.close()
+
+    def _embed(
+        self, texts: Sequence[str], role: Role, patience: Patience, *, find_out_why: bool = True
+    ) -> list[Answer]:
+        return embed_in_batches(
+            texts,
+            self._limits,
+            lambda batch: self._request(batch, role, patience),
+            patience.should_stop,
+            find_out_why=find_out_why,
+        )
+
+    def _request(self, texts: Sequence[str], role: Role, patience: Patience) -> list[Answer]:
+        # What UTF-8 cannot hold is no text; a server would refuse the whole request for it.
+        inputs = [text.encode("utf-8", "replace").decode() for text in texts]
+        request = self._wire.request(inputs, role)
+        try:
+            reply = self._http.post(request.path, request.body, patience)
+            vectors = self._counted(reply, len(inputs))
+        except (EmbeddingUnavailable, EmbeddingQuotaExceeded) as error:
+            self._trouble = error.message
+            raise
+        tokens = self._wire.tokens(reply)
+        with self._lock:
+            self._trouble = ""
+            self._tokens += _estimated(inputs) if tokens is None else tokens
+        self._dimensions = self._spec.dimensions or _usual(map(_length, vectors), self._dimensions)
+        return [self._checked(vector) for vector in vectors]
+
+    def _counted(self, reply: Any, count: int) -> list[Any]:
+        try:
+            vectors = self._wire.vectors(reply)
+        except BadReply as fault:
+            raise EmbeddingUnavailable(f"{self._http.name} answers {fault}") from None
+        if len(vectors) != count:
+            raise EmbeddingUnavailable(f"{self._http.name} answers with {len(vectors)} embeddings for {count} texts")
+        return vectors
+
+    def _checked(self, values: Any) -> Answer:
+        try:
+            return unit(values, self._dimensions or None)
+        except BadVector as error:
+            return EmbeddingFailure(f"{self._http.name}: {error}")
+
+
+def list_in(reply: Any, key: str) -> list[Any]:
+    """The list at `key` of an answer.
+
+    Raises:
+        BadReply: there is none.
+    """
+    found = reply.get(key) if isinstance(reply, dict) else None
+    if not isinstance(found, list):
+        raise BadReply("without a list of embeddings")
+    return found
+
+
+def count_in(reply: Any, *path: str) -> int | None:
+    """The number at a path of an answer; None where there is none."""
+    for key in path:
+        reply = reply.get(key) if isinstance(reply, dict) else None
+    return reply if isinstance(reply, int) else None
+
+
+def _length(vector: Any) -> int:
+    return len(vector) if isinstance(vector, list) else 0
+
+
+def _usual(lengths: Iterable[int], known: int) -> int:
+    """The length that vectors of one answer should have: `known`, unless none has it and most have another one."""
+    counted = Counter(length for length in lengths if length)
+    return known if known in counted or not counted else counted.most_common(1)[0][0]
+
+
+def _estimated(texts: Sequence[str]) -> int:
+    return sum(-(-len(text.encode()) // _BYTES_A_TOKEN) for text in texts)

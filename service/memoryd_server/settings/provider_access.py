@@ -1,0 +1,113 @@
+"""How each embedding provider is reached, and with what key.
+
+From `remote`, the gateway's settings, its profiles, or the environment, in this order.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import SecretStr
+
+from .environment import PROVIDER_KEYS
+from .memory_search import MemorySearchSettings, RemoteSettings
+from .model_providers import ModelProviderSettings, names_of
+from .substitution import UnsetVariable, filled
+
+AUTOMATIC = ("openai-compatible", "openai", "gemini", "voyage", "mistral")
+"""The providers that `auto` may use."""
+
+_NO_REMOTE = RemoteSettings()
+_NO_BLOCK = ModelProviderSettings()
+_LOCAL = "local"
+_MANY_KEYS = "gemini"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderAccess:
+    """Where a provider is and what is shown to it; `base_url` is empty where the provider's own address is meant.
+
+    `no_key` says why there is no key, where somebody meant to give one; `problem` why nothing may be sent at all.
+    """
+
+    base_url: str = ""
+    keys: tuple[SecretStr, ...] = ()
+    headers: Mapping[str, SecretStr] = field(default_factory=dict)
+    no_key: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSources:
+    """Where keys come from besides `remote`. `profiles` are the agent's own, by the gateway's name of the provider."""
+
+    blocks: Mapping[str, ModelProviderSettings]
+    profiles: Mapping[str, tuple[str, ...]]
+    environ: Mapping[str, str]
+
+    def wanted(self, search: MemorySearchSettings) -> dict[str, ProviderAccess]:
+        """The access to each provider that the agent may use."""
+        names = AUTOMATIC if search.provider == "auto" else (search.provider,)
+        return {name: self.access(name, search.remote) for name in names}
+
+    def fallback(self, search: MemorySearchSettings) -> ProviderAccess:
+        """The access to the provider that stands in for the configured one. `remote` is the configured one's.
+
+        Where that runs on this machine, and so has no use for `remote`, it is the other's.
+        """
+        return self.access(search.fallback, search.remote if search.provider == _LOCAL else None)
+
+    def access(self, provider: str, remote: RemoteSettings | None) -> ProviderAccess:
+        """The access to one provider; what `remote` says counts over the rest, header by header."""
+        remote = remote or _NO_REMOTE
+        name = next((name for name in names_of(provider) if name in self.blocks), provider)
+        block, path = self.blocks.get(name, _NO_BLOCK), f"models.providers.{name}"
+        try:
+            base_url = self._filled(remote.base_url, "remote.baseUrl")
+            base_url = base_url or self._filled(block.base_url, f"{path}.baseUrl")
+            headers = {**self._headers(block.headers, path), **self._headers(remote.headers, "remote")}
+        except UnsetVariable as unset:
+            return ProviderAccess(problem=str(unset))
+        try:
+            keys = self._keys(provider, remote, block, path)
+        except UnsetVariable as unset:
+            return ProviderAccess(base_url, headers=headers, no_key=str(unset))
+        return ProviderAccess(base_url, tuple(SecretStr(key) for key in keys), headers)
+
+    def _headers(self, headers: Mapping[str, SecretStr] | None, path: str) -> dict[str, SecretStr]:
+        """By their names in lower case."""
+        return {
+            name.lower(): SecretStr(self._filled(value, f"{path}.headers.{name}"))
+            for name, value in (headers or {}).items()
+        }
+
+    def _keys(self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str) -> tuple[str, ...]:
+        """Those of the first place that has any; one, but for the provider whose keys may take turns."""
+        for found in self._places(provider, remote, block, path):
+            if found:
+                return found if provider == _MANY_KEYS else found[:1]
+        return ()
+
+    def _places(
+        self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str
+    ) -> Iterator[tuple[str, ...]]:
+        yield self._one(provider, remote.api_key, "remote.apiKey")
+        yield self._one(provider, block.api_key, f"{path}.apiKey")
+        for name in names_of(provider):
+            where = f"the profile of {name} in auth-profiles.json"
+            yield tuple(key for raw in self.profiles.get(name, ()) if (key := self._key(provider, raw, where)))
+        for variable in PROVIDER_KEYS.get(provider, ()):
+            value = self.environ.get(variable, "").strip()
+            yield (value,) if value else ()
+
+    def _one(self, provider: str, value: SecretStr | None, where: str) -> tuple[str, ...]:
+        key = self._key(provider, value.get_secret_value(), where) if value else ""
+        return (key,) if key else ()
+
+    def _key(self, provider: str, text: str, where: str) -> str:
+        # The reference takes the bare name of a provider's variable for its value.
+        bare = text.strip() in PROVIDER_KEYS.get(provider, ())
+        return filled(f"${{{text.strip()}}}" if bare else text, where, self.environ)
+
+    def _filled(self, text: str | SecretStr | None, where: str) -> str:
+        plain = text.get_secret_value() if isinstance(text, SecretStr) else text
+        return filled(plain or "", where, self.environ)

@@ -1,5 +1,6 @@
-"""When to ask a remote provider again: one cooldown for all callers, and pauses that grow."""
+"""When a remote provider may be asked: its rate, one cooldown for all callers, and pauses that grow."""
 
+import math
 import random
 import threading
 import time
@@ -12,10 +13,14 @@ from typing import TypeVar
 from memoryd_server.errors import EmbeddingUnavailable
 
 RETRIES = 3
+RATE_LIMIT_RETRIES = 5
+"""How often a call is made again that was one too many; turns while others get through do not count."""
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
 LONGEST_COOLDOWN_SECONDS = 300.0
 """A server that asks for more patience than this is not waited for."""
+LONGEST_BELIEVED_SECONDS = 3_600.0
+"""After so long it is asked again, whatever it said."""
 
 _LOOK_UP_SECONDS = 0.1
 
@@ -34,6 +39,10 @@ class Transient(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+class RateLimited(Transient):
+    """The server takes no more calls for now, at least not with this key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long a caller waits: until `deadline` (in `time.monotonic()`), and until `should_stop`."""
@@ -45,14 +54,27 @@ class Patience:
         """Seconds until the deadline, at least 0."""
         return max(0.0, self.deadline - time.monotonic())
 
+    @property
+    def endless(self) -> bool:
+        """Whether there is no deadline, as when indexing."""
+        return self.deadline == math.inf
+
 
 class Pacer:
-    """Holds the cooldown that all calls of a provider share. `jitter` gives numbers from 0 to 1. Thread-safe."""
+    """Paces the calls of one provider, whoever makes them. Thread-safe.
 
-    def __init__(self, name: str, jitter: Callable[[], float] = random.random) -> None:
+    At most `requests_per_minute` are begun, evenly spread, 0 being any number; a question, which has a deadline, does
+    not wait for its turn, and the next of the others waits the longer. `jitter` gives numbers from 0 to 1.
+    """
+
+    def __init__(self, name: str, requests_per_minute: int = 0, jitter: Callable[[], float] = random.random) -> None:
         self._name = name
+        self._interval = 60.0 / requests_per_minute if requests_per_minute else 0.0
         self._jitter = jitter
+        self._lock = threading.Lock()
         self._not_before = 0.0
+        self._next_turn = 0.0
+        self._passed = 0
         self._closed = threading.Event()
         self.retries = 0
 
@@ -63,23 +85,49 @@ class Pacer:
             EmbeddingUnavailable: it did not succeed.
             Stopped: the caller wants no more.
         """
-        for number in range(RETRIES + 1):
-            self._wait(self._not_before - time.monotonic(), patience, "it asked for a pause")
+        failures = 0
+        while True:
+            self._take_turn(patience)
+            passed = self._passed
             try:
-                return call()
+                answer = call()
             except Transient as failure:
-                self._pause(number, failure, patience)
-        raise AssertionError("the last pause returned")
+                # Turned away while others got through: it is the next who has to wait.
+                overtaken = isinstance(failure, RateLimited) and self._passed > passed
+                failures = 1 if overtaken else failures + 1
+                self._pause(failures, failure, patience)
+            else:
+                with self._lock:
+                    self._passed += 1
+                return answer
 
-    def _pause(self, number: int, failure: Transient, patience: Patience) -> None:
+    def _take_turn(self, patience: Patience) -> None:
+        """Returns when the cooldown is over and, for whoever has time, the rate allows one more."""
+        while True:
+            with self._lock:
+                now = time.monotonic()
+                cooldown = self._not_before - now
+                turn = self._next_turn - now if patience.endless else 0.0
+                if max(cooldown, turn) <= 0:
+                    self._next_turn = max(self._next_turn, now) + self._interval
+                    return
+            why = "it asked for a pause" if cooldown > 0 else "the requests per minute are used up"
+            self._wait(max(cooldown, turn), patience, why)
+
+    def _pause(self, failures: int, failure: Transient, patience: Patience) -> None:
         asked = failure.retry_after_seconds
-        if asked is not None:
-            self._not_before = max(self._not_before, time.monotonic() + asked)
-        if number == RETRIES:
-            raise EmbeddingUnavailable(f"{failure}; tried {RETRIES + 1} times", retry_after_seconds=asked) from failure
-        self.retries += 1
-        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**number)
-        self._wait(longest * (1 + self._jitter()) / 2 if asked is None else asked, patience, str(failure))
+        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
+        pause = longest * (1 + self._jitter()) / 2 if asked is None else asked
+        limited = isinstance(failure, RateLimited)
+        tries = 1 + (RATE_LIMIT_RETRIES if limited else RETRIES)
+        with self._lock:
+            if limited or asked is not None:
+                rest = min(pause, LONGEST_BELIEVED_SECONDS)
+                self._not_before = max(self._not_before, time.monotonic() + rest)
+            self.retries += failures < tries
+        if failures >= tries:
+            raise EmbeddingUnavailable(f"{failure}; tried {failures} times", retry_after_seconds=asked) from failure
+        self._wait(pause, patience, str(failure))
 
     def _wait(self, seconds: float, patience: Patience, why: str) -> None:
         self._check_open()
@@ -109,7 +157,8 @@ def retry_after(value: str | None) -> float | None:
     if not value:
         return None
     try:
-        return max(0.0, float(value))
+        seconds = float(value)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:

@@ -5,20 +5,22 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from memoryd_server.access import AccessFiles
 from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, EmbedThreads, SyncRun, Threads
 from memoryd_server.embed import ProviderPool
+from memoryd_server.errors import MemorydError
 from memoryd_server.index.sync import Clock
-from memoryd_server.observe.log import Log
+from memoryd_server.observe.log import Log, LogLevel
 from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import Readiness
 from memoryd_server.rpc.listeners import parse
 from memoryd_server.rpc.server import RpcServer
 from memoryd_server.rpc.service import MemoryService, utc_now
-from memoryd_server.rpc.status_conversion import ServiceInfo
-from memoryd_server.settings import ResolvedSettings
-from memoryd_server.wiring import agent_config, keyring_and_certificates
+from memoryd_server.rpc.status_conversion import ServiceInfo, SettingsReport
+from memoryd_server.settings import ResolvedSettings, brought_into_force, changed_keys
+from memoryd_server.wiring import agent_config, check_listeners, keyring_and_certificates
 
 QUICK_THREADS = 4
 SLOW_THREADS = 2
@@ -28,12 +30,19 @@ class Daemon:
     """memoryd from `start` to `stop`.
 
     `background` switches what nobody asked for: watching and the first sync. A command that runs without a daemon has
-    no use for it.
+    no use for it. `log_level` is that of `log`, for reloads to set.
     """
 
-    def __init__(self, settings: ResolvedSettings, log: Log, *, background: bool = True) -> None:
+    def __init__(
+        self, settings: ResolvedSettings, log: Log, *, background: bool = True, log_level: LogLevel | None = None
+    ) -> None:
         self._log = log
+        self._log_level = log_level
         self._background = background
+        self._settings = settings
+        self._settings_report = SettingsReport(time.time_ns())
+        self._reloading = asyncio.Lock()
+        self._stopping = False
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
         self._providers = ProviderPool()
         self._threads = Threads(
@@ -46,10 +55,14 @@ class Daemon:
         limits = settings.service.limits
         addresses = [parse(address) for address in settings.service.listen]
         access = AccessFiles(*keyring_and_certificates(settings, addresses, log))
-        gate = Gate(access, limits.max_concurrent_calls)
-        service = MemoryService(
+        self._gate = gate = Gate(access, limits.max_concurrent_calls)
+        self._service = service = MemoryService(
             self.agents,
-            ServiceInfo(time.time_ns(), lambda: (*settings.warnings, *access.problems())),
+            ServiceInfo(
+                time.time_ns(),
+                warnings=lambda: (*self._settings.warnings, *access.problems()),
+                settings=lambda: self._settings_report,
+            ),
             gate.grant_of,
             ceiling_seconds=limits.default_deadline_seconds,
             now=utc_now,
@@ -93,10 +106,61 @@ class Daemon:
         self._log.info("start-daemon", listen=self._server.addresses, agents=list(self.agents.configs()))
         return self._server.addresses
 
+    async def reload(self, load: Callable[[], ResolvedSettings]) -> SettingsReport:
+        """Brings into force what `load` reads, as far as it can be at work; what cannot be used changes nothing.
+
+        Returns how that went, which `Status` tells from then on.
+        """
+        async with self._reloading:
+            if self._stopping:
+                return self._settings_report
+            loads = self._settings_report.loads + 1
+            try:
+                loaded, settings = await asyncio.to_thread(self._read, load)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the settings in force stay
+                self._settings_report = replace(self._settings_report, loads=loads, error=_words(error), changed=())
+                self._log.error("refuse-settings", error=_words(error), exc_info=_bug(error))
+                return self._settings_report
+            changed = changed_keys(self._settings, settings)
+            problems = await self._bring_into_force(settings)
+            waiting = changed_keys(settings, loaded)
+            self._settings_report = SettingsReport(time.time_ns(), loads, "; ".join(problems), changed, waiting)
+        self._log.info("reload-settings", changed=changed, awaiting_restart=waiting, problems=problems)
+        for warning in settings.warnings:
+            self._log.warning("warn-settings", warning=warning)
+        return self._settings_report
+
+    def _read(self, load: Callable[[], ResolvedSettings]) -> tuple[ResolvedSettings, ResolvedSettings]:
+        """The settings as they are on disk, and as far as they can be in force now; blocks."""
+        loaded = load()
+        check_listeners(loaded)
+        return loaded, brought_into_force(self._settings, loaded)
+
+    async def _bring_into_force(self, settings: ResolvedSettings) -> tuple[str, ...]:
+        limits = settings.service.limits
+        self._settings = settings
+        self._grace_seconds = limits.shutdown_grace_seconds
+        self._gate.max_concurrent_calls = limits.max_concurrent_calls
+        self._service.ceiling_seconds = limits.default_deadline_seconds
+        if self._log_level is not None:
+            self._log_level.set(settings.service.log.level)
+        configs = [agent_config(agent, settings) for agent in settings.agents.values()]
+        problems = await self.agents.change(configs, grace_seconds=self._grace_seconds)
+        embedders = [memory.vectors.embedder for memory in self.agents.opened().values()]
+        used = [embedder.provider for embedder in embedders if embedder is not None]
+        self._threads.embed.keep(used)
+        await asyncio.to_thread(self._providers.keep, used)
+        return problems
+
     async def stop(self) -> None:
         """Health NOT_SERVING, syncs to a file boundary, running calls within the grace, then everything closed."""
         self._log.info("stop-daemon", grace_s=self._grace_seconds)
+        self._stopping = True
         await self._server.close_gate()
+        async with self._reloading:
+            await self._stop()
+
+    async def _stop(self) -> None:
         await self.agents.interrupt_syncs()
         await self._server.stop(self._grace_seconds)
         await self.agents.stop()
@@ -106,16 +170,41 @@ class Daemon:
         self._threads.slow.shutdown(wait=False, cancel_futures=True)
 
 
-async def run(settings: ResolvedSettings, log: Log, on_ready: Callable[[list[str]], None]) -> None:
-    """Runs the daemon until SIGTERM or SIGINT; a second one ends it at once."""
-    daemon = Daemon(settings, log)
-    stop = asyncio.Event()
+async def run(
+    settings: ResolvedSettings,
+    log: Log,
+    on_ready: Callable[[list[str]], None],
+    *,
+    log_level: LogLevel,
+    load: Callable[[], ResolvedSettings],
+    on_reload: Callable[[SettingsReport], None],
+) -> None:
+    """Runs the daemon until SIGTERM or SIGINT; a second one ends it at once. SIGHUP has it `load` settings again."""
+    stop, reload = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, reload.set)
+    daemon = Daemon(settings, log, log_level=log_level)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_or_die, stop, number)
     on_ready(await daemon.start())
+    reloads = loop.create_task(_reload_whenever(reload, daemon, load, on_reload))
     await stop.wait()
     await daemon.stop()
+    reloads.cancel()
+    await asyncio.gather(reloads, return_exceptions=True)
+
+
+async def _reload_whenever(
+    asked: asyncio.Event,
+    daemon: Daemon,
+    load: Callable[[], ResolvedSettings],
+    on_reload: Callable[[SettingsReport], None],
+) -> None:
+    """One reload for all the signals that came before it began."""
+    while True:
+        await asked.wait()
+        asked.clear()
+        on_reload(await daemon.reload(load))
 
 
 def _stop_or_die(stop: asyncio.Event, number: signal.Signals) -> None:
@@ -123,3 +212,11 @@ def _stop_or_die(stop: asyncio.Event, number: signal.Signals) -> None:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     stop.set()
+
+
+def _words(error: Exception) -> str:
+    return error.message if isinstance(error, MemorydError) else f"{type(error).__name__}: {error}"
+
+
+def _bug(error: Exception) -> Exception | None:
+    return None if isinstance(error, MemorydError) else error

@@ -12,7 +12,7 @@ from memoryd_server.embed import EmbeddingConfig, LocalConfig, RemoteConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.observe.log import Log
-from memoryd_server.rpc.listeners import Address, refuse_exposed
+from memoryd_server.rpc.listeners import Address, parse, refuse_exposed
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import CitationMode
 from memoryd_server.settings import AgentSettings, ProviderAccess, ResolvedSettings, ServiceSettings, default_model
@@ -70,6 +70,17 @@ def keyring_and_certificates(
     over_tcp = any(address.socket_path is None for address in listen)
     keyring.open(for_tcp=over_tcp)
     return keyring, Certificates(certificates, log) if over_tcp and certificates is not None else None
+
+
+def check_listeners(settings: ResolvedSettings) -> None:
+    """Checks listeners that wait for a restart, so that the restart will not fail of them. Binds and writes nothing.
+
+    Raises:
+        SettingsError: an address is none, or is not safe without TLS.
+    """
+    tls = settings.service.tls
+    certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
+    refuse_exposed([parse(address) for address in settings.service.listen], tls=certificates is not None)
 
 
 def _flush_policy(agent: AgentSettings, zone: str) -> FlushPolicy:

@@ -119,6 +119,7 @@ class AgentMemory:
         )
         self._background: BackgroundSync | None = None
         self._mending: Mending | None = None
+        self._has_background = False
         self._searched_at = clock.monotonic()
 
     async def start(self, *, background: bool = True) -> None:
@@ -129,14 +130,20 @@ class AgentMemory:
         """
         try:
             await self._on_writer_thread(self._open)
+            await self._first_look()
         except BaseException:
             await self._on_writer_thread(self._close)
             self._writer_thread.shutdown(wait=False)
             raise
-        await self._first_look()
-        sync = self.config.sync
-        self._background = BackgroundSync(
-            sync,
+        self._has_background = background
+        self._background = self._make_background()
+        self._mending = Mending(self._store.condition, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
+        if background:
+            await self._background.start()
+
+    def _make_background(self) -> BackgroundSync:
+        return BackgroundSync(
+            self.config.sync,
             self._engine,
             self.coordinator,
             self.board,
@@ -144,9 +151,16 @@ class AgentMemory:
             threads=self._threads.slow,
             tidy=self._tidy,
         )
-        self._mending = Mending(self._store.condition, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
-        if background:
-            await self._background.start()
+
+    async def adopt(self, config: AgentConfig) -> None:
+        """Goes on with a configuration that the present one `can_become`; runs and searches under way go on."""
+        before, self.config = self.config, config
+        self._search.rank_by(config.ranking)
+        if config.sync != before.sync and self._background is not None:
+            await self._background.stop()
+            self._background = self._make_background()
+            if self._has_background:
+                await self._background.start()
 
     async def _first_look(self) -> None:
         for _ in range(2):

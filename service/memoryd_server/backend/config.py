@@ -1,6 +1,6 @@
 """What one agent's memory is made with. The composition root fills it from the settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memoryd_server.embed import EmbeddingConfig
@@ -60,3 +60,26 @@ class AgentConfig:
     vector_memory_bytes: int
     batch_enabled: bool
     impairments: tuple[Degradation, ...]
+
+    def can_become(self, other: "AgentConfig") -> bool:
+        """Whether a memory opened with this can go on with `other`: neither index nor provider is concerned."""
+        sync = replace(
+            other.sync,
+            files_per_transaction=self.sync.files_per_transaction,
+            max_file_bytes=self.sync.max_file_bytes,
+        )
+        return replace(self, sync=sync, **{name: getattr(other, name) for name in _TAKEN_OVER}) == other
+
+
+# What is looked up anew by each call.
+_TAKEN_OVER = (
+    "default",
+    "max_results",
+    "min_score",
+    "citations",
+    "time_zone",
+    "flush",
+    "ranking",
+    "batch_enabled",
+    "impairments",
+)

@@ -78,7 +78,8 @@ class SyncCoordinator:
         """Starts a run; none may be under way."""
         if self._stopping:
             raise ShuttingDown(
-                "the daemon is stopping and starts no sync run; try again when it is back", retry_after_seconds=5.0
+                "the daemon is stopping, or opens this memory anew with other settings, and starts no sync; try again",
+                retry_after_seconds=1.0,
             )
         run = self.new_run(trigger, mode)
         self.active = run
@@ -203,6 +204,7 @@ class _Bridge:
 
 def _shutting_down() -> ShuttingDown:
     return ShuttingDown(
-        "the daemon is stopping; what the run had indexed stays, and a fresh Sync goes on from there",
-        retry_after_seconds=5.0,
+        "the daemon is stopping, or opens this memory anew with other settings; what the run had indexed stays, and a "
+        "fresh Sync goes on from there",
+        retry_after_seconds=1.0,
     )

@@ -1,11 +1,14 @@
 """All configured agents: which exist, which may be used, and their memories."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from memoryd_server.backend.agent_memory import AgentMemory
 from memoryd_server.backend.config import AgentConfig
-from memoryd_server.errors import AgentNotFound, IndexBusy, MemorydError, MemoryDisabled
+from memoryd_server.backend.uses import Uses
+from memoryd_server.errors import AgentNotFound, IndexBusy, IndexUnavailable, MemorydError, MemoryDisabled
 
 DEFAULT_AGENT = "main"
 
@@ -15,8 +18,12 @@ class AgentDirectory:
 
     def __init__(self, configs: Sequence[AgentConfig], make_memory: Callable[[AgentConfig], AgentMemory]) -> None:
         self._configs = {config.agent_id: config for config in configs}
+        self._make_memory = make_memory
         self._memories = {c.agent_id: make_memory(c) for c in configs if c.enabled}
         self._unopened: dict[str, MemorydError] = {}
+        self._uses: defaultdict[str, Uses] = defaultdict(Uses)
+        self._changing: dict[str, asyncio.Event] = {}
+        self._background = False
 
     async def start(self, *, background: bool) -> None:
         """Opens every enabled agent's index.
@@ -27,6 +34,7 @@ class AgentDirectory:
             IndexBusy: another process holds one of the indexes.
             MemorydError: no index could be opened at all.
         """
+        self._background = background
         try:
             for agent_id, memory in self._memories.items():
                 await self._start(agent_id, memory, background=background)
@@ -44,6 +52,84 @@ class AgentDirectory:
             raise
         except MemorydError as error:
             self._unopened[agent_id] = error
+
+    async def change(self, configs: Sequence[AgentConfig], *, grace_seconds: float) -> tuple[str, ...]:
+        """Goes on with other configurations; answers with what could not be brought into force, in words.
+
+        A memory that can goes on as it is. The others are closed, once the calls that use them have ended or
+        `grace_seconds` have passed, and opened anew; calls that come meanwhile wait. An agent whose memory cannot be
+        opened keeps its old configuration.
+        """
+        wanted = {config.agent_id: config for config in configs}
+        kept = {agent_id for agent_id in wanted if self._goes_on(agent_id, wanted[agent_id])}
+        closing = [agent_id for agent_id in self._memories if agent_id not in kept]
+        opening = [config for agent_id, config in wanted.items() if config.enabled and agent_id not in kept]
+        changing = {agent_id: asyncio.Event() for agent_id in (*closing, *(config.agent_id for config in opening))}
+        self._changing |= changing
+        try:
+            for agent_id in kept:
+                await self._memories[agent_id].adopt(wanted[agent_id])
+            await asyncio.gather(*(self._close(agent_id, grace_seconds) for agent_id in closing))
+            before, self._configs = self._configs, wanted
+            # One after the other: two agents may have changed places.
+            problems = [await self._open_or_go_back(config, before.get(config.agent_id)) for config in opening]
+            return tuple(filter(None, problems))
+        finally:
+            for agent_id, done in changing.items():
+                del self._changing[agent_id]
+                done.set()
+
+    def _goes_on(self, agent_id: str, config: AgentConfig) -> bool:
+        opened = agent_id in self._memories and agent_id not in self._unopened
+        return opened and config.enabled and self._memories[agent_id].config.can_become(config)
+
+    async def _close(self, agent_id: str, grace_seconds: float) -> None:
+        await self._uses[agent_id].end(grace_seconds)
+        memory = self._memories.pop(agent_id)
+        if self._unopened.pop(agent_id, None) is None:
+            await memory.stop()
+
+    async def _open_or_go_back(self, config: AgentConfig, old: AgentConfig | None) -> str:
+        agent_id = config.agent_id
+        error = await self._try_to_open(config)
+        if error is None:
+            return ""
+        if old is not None and old.enabled and old != config and await self._try_to_open(old) is None:
+            self._configs[agent_id] = old
+            return f"agent {agent_id} keeps its old settings: {error.message}"
+        self._unopened[agent_id] = error
+        return f"the memory of agent {agent_id} cannot be opened: {error.message}"
+
+    async def _try_to_open(self, config: AgentConfig) -> MemorydError | None:
+        memory = self._memories[config.agent_id] = self._make_memory(config)
+        try:
+            await memory.start(background=self._background)
+        except MemorydError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 -- the other agents go on, and the caller tells of it
+            return IndexUnavailable(f"{type(error).__name__}: {error}")
+        return None
+
+    @asynccontextmanager
+    async def use(self, agent_id: str) -> AsyncIterator[AgentMemory]:
+        """The memory of an agent, which stays open while the block lasts; waits while it is opened anew.
+
+        Raises:
+            AgentNotFound, MemoryDisabled, MemorydError: as `memory` does.
+        """
+        memory = await self.settled(agent_id)
+        with self._uses[memory.config.agent_id].one():
+            yield memory
+
+    async def settled(self, agent_id: str) -> AgentMemory:
+        """The memory of an agent, for one who follows it for long; waits while it is opened anew.
+
+        Raises:
+            AgentNotFound, MemoryDisabled, MemorydError: as `memory` does.
+        """
+        while changing := self._changing.get(self.enabled_config(agent_id).agent_id):
+            await changing.wait()
+        return self.memory(agent_id)
 
     async def interrupt_syncs(self) -> None:
         """Ends every sync run at its next file boundary, and starts no other."""
@@ -101,4 +187,5 @@ class AgentDirectory:
 
     def opened(self) -> Mapping[str, AgentMemory]:
         """The memories whose index is open, by agent id."""
-        return {agent_id: m for agent_id, m in self._memories.items() if agent_id not in self._unopened}
+        closed = self._unopened.keys() | self._changing.keys()
+        return {agent_id: m for agent_id, m in self._memories.items() if agent_id not in closed}

@@ -1,18 +1,74 @@
-"""Where the daemon of a state directory listens, noted in a file there for the commands that look for it."""
+"""What a daemon notes of itself in its state directory, for the commands that look for it."""
 
+import fcntl
 import json
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+_ATTEMPTS = 20
+_PAUSE_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class LastReload:
+    """How the settings in force came about: `loads` counts every time that settings were read, the start included."""
+
+    loads: int = 1
+    error: str = ""
+    changed: tuple[str, ...] = ()
+    awaiting_restart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A daemon that runs: its process, and how its last reload went."""
+
+    pid: int
+    reload: LastReload
 
 
 def _file(state_dir: Path) -> Path:
     return state_dir / "memoryd.endpoint.json"
 
 
-def note_endpoint(state_dir: Path, addresses: Sequence[str]) -> None:
-    """Notes the addresses of a daemon that has started."""
+@contextmanager
+def marked_alive(state_dir: Path) -> Iterator[None]:
+    """Marks the notes of this process as those of one that lives. The mark goes with the process, however it ends."""
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(_mark(state_dir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        # One who asks whether we live holds the mark for a moment, too; a second daemon, until it is refused its index.
+        for _ in range(_ATTEMPTS):
+            if _try_lock(descriptor):
+                break
+            time.sleep(_PAUSE_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _mark(state_dir: Path) -> Path:
+    return state_dir / "memoryd.endpoint.lock"
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def note_endpoint(state_dir: Path, addresses: Sequence[str], reload: LastReload) -> None:
+    """Notes the addresses of a daemon that has started, and how its settings were read."""
+    noted = {"addresses": list(addresses), "pid": os.getpid(), "reload": asdict(reload)}
     temporary = _file(state_dir).with_suffix(".tmp")
-    temporary.write_text(json.dumps({"addresses": list(addresses)}) + "\n", "utf-8")
+    temporary.write_text(json.dumps(noted) + "\n", "utf-8")
     temporary.chmod(0o600)
     temporary.replace(_file(state_dir))
 
@@ -25,7 +81,25 @@ def forget_endpoint(state_dir: Path) -> None:
 def endpoint_of(state_dir: Path) -> list[str]:
     """The noted addresses; none when no daemon has noted any. A note may outlive its daemon."""
     try:
-        noted = json.loads(_file(state_dir).read_text("utf-8"))
-        return [str(address) for address in noted["addresses"]]
+        return [str(address) for address in _noted(state_dir)["addresses"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
+
+
+def running(state_dir: Path) -> Note | None:
+    """The daemon that runs on this state directory; None when none does. A note that outlived its daemon is none."""
+    try:
+        with _mark(state_dir).open("rb") as mark:
+            if _try_lock(mark.fileno()):
+                return None
+        noted = _noted(state_dir)
+        reload = noted["reload"]
+        lists = {name: tuple(map(str, reload[name])) for name in ("changed", "awaiting_restart")}
+        return Note(int(noted["pid"]), LastReload(int(reload["loads"]), str(reload["error"]), **lists))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _noted(state_dir: Path) -> Mapping[str, Any]:
+    noted: Mapping[str, Any] = json.loads(_file(state_dir).read_text("utf-8"))
+    return noted

@@ -10,6 +10,7 @@ from memoryd_server import __version__
 # Verb: module, and the command's name in it where the verb's own would hide a builtin.
 _MODULES: Mapping[str, str] = {
     "serve": "serve",
+    "reload": "reload",
     "status": "status",
     "index": "index",
     "search": "search",
@@ -45,7 +46,8 @@ class _Verbs(click.Group):
 def main() -> None:
     """Gives AI agents a memory that lasts: plain Markdown, indexed, searched and read over gRPC.
 
-    Every verb but `serve`, `token` and `eval` calls the daemon that runs, and does the work itself where none does.
+    Every verb but `serve`, `reload`, `token` and `eval` calls the daemon that runs, and does the work itself where none
+    does.
     """
 
 

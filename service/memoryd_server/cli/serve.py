@@ -6,10 +6,12 @@ from pathlib import Path
 import click
 
 from memoryd_server import app
-from memoryd_server.cli.endpoint import forget_endpoint, note_endpoint
+from memoryd_server.cli.endpoint import LastReload, forget_endpoint, marked_alive, note_endpoint
 from memoryd_server.cli.options import Common, settings_options
 from memoryd_server.cli.output import reported
-from memoryd_server.observe.log import make_log
+from memoryd_server.observe.log import LogLevel, make_log
+from memoryd_server.rpc.status_conversion import SettingsReport
+from memoryd_server.settings import ResolvedSettings
 
 
 @click.command()
@@ -22,17 +24,35 @@ def serve(
     workspace: Path | None,
     token_file: Path | None,
 ) -> None:
-    """Runs the daemon until SIGTERM or Ctrl-C; prints `listening on ...` when it is ready."""
+    """Runs the daemon until SIGTERM or Ctrl-C; prints `listening on ...` when it is ready.
+
+    SIGHUP, or `memoryd reload`, has it read its settings again.
+    """
     with reported():
         common = Common(config, state_dir, workspace, None, token_file)
-        settings = common.settings(listen=list(listen) or None)
-        log = make_log(settings.service.log.level, settings.service.log.format)
+
+        def load() -> ResolvedSettings:
+            return common.settings(listen=list(listen) or None)
+
+        settings = load()
+        level = LogLevel(settings.service.log.level)
+        log = make_log(level, settings.service.log.format)
         for warning in settings.warnings:
             log.warning("warn-settings", warning=warning)
+        bound: list[str] = []
 
         def ready(addresses: list[str]) -> None:
-            note_endpoint(settings.state_dir, addresses)
+            bound.extend(addresses)
+            note_endpoint(settings.state_dir, bound, LastReload())
             click.echo(f"listening on {', '.join(addresses)}")
 
-        asyncio.run(app.run(settings, log, ready))
+        def reloaded(report: SettingsReport) -> None:
+            outcome = LastReload(report.loads, report.error, report.changed, report.awaiting_restart)
+            try:
+                note_endpoint(settings.state_dir, bound, outcome)
+            except OSError:
+                log.exception("fail-note")
+
+        with marked_alive(settings.state_dir):
+            asyncio.run(app.run(settings, log, ready, log_level=level, load=load, on_reload=reloaded))
         forget_endpoint(settings.state_dir)

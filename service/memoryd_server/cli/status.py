@@ -83,3 +83,6 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
     yield from (f"Issue      {issue}" for issue in answer.source_issues)
     yield from (f"Failed     {failed.path}: {failed.error}" for failed in answer.failed_files)
     yield from (f"Settings   {warning}" for warning in answer.service.settings_warnings)
+    yield from (f"Settings   {key} waits for a restart" for key in answer.service.settings_awaiting_restart)
+    if answer.service.settings_error:
+        yield f"Settings   the last reload failed: {answer.service.settings_error}"

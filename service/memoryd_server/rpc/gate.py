@@ -18,11 +18,14 @@ _MOST_SHOWN_CHARS = 64
 
 
 class Gate:
-    """Which calls are let in. Tokens are asked for on TCP only; a caller on the Unix socket is the owner."""
+    """Which calls are let in. Tokens are asked for on TCP only; a caller on the Unix socket is the owner.
+
+    `max_concurrent_calls` may be set while it stands.
+    """
 
     def __init__(self, access: AccessFiles, max_concurrent_calls: int) -> None:
         self._access = access
-        self._max_concurrent_calls = max_concurrent_calls
+        self.max_concurrent_calls = max_concurrent_calls
         self.calls = 0
         self._stopping = asyncio.Event()
 
@@ -95,9 +98,9 @@ class Gate:
         Raises:
             TooManyRequests: as many are at work as are allowed.
         """
-        if self.calls >= self._max_concurrent_calls:
+        if self.calls >= self.max_concurrent_calls:
             raise TooManyRequests(
-                f"{self.calls} calls are at work, the limit is {self._max_concurrent_calls}; try again shortly",
+                f"{self.calls} calls are at work, the limit is {self.max_concurrent_calls}; try again shortly",
                 retry_after_seconds=0.5,
             )
         self.calls += 1

@@ -30,7 +30,8 @@ class MemoryService(MemoryServiceServicer):
     """Answers every RPC of the contract.
 
     `grant_of` tells what a caller may use; that a request's agent is among it has been checked before. `now` is the
-    wall clock, for requests that tell no time.
+    wall clock, for requests that tell no time. `ceiling_seconds` is what a call may take whatever its deadline says,
+    and may be set while it serves.
     """
 
     def __init__(
@@ -45,43 +46,43 @@ class MemoryService(MemoryServiceServicer):
         self._agents = agents
         self._service = service
         self._grant_of = grant_of
-        self._ceiling_seconds = ceiling_seconds
+        self.ceiling_seconds = ceiling_seconds
         self._now = now
 
     async def MemorySearch(self, request: pb.MemorySearchRequest, context: Context) -> pb.MemorySearchResponse:
         """Finds the parts of memory that answer a question."""
         began = time.monotonic()
-        memory = self._agents.memory(request.agent_id)
-        call = validation.search_call(request, memory.config, self._deadline(context), self._now())
-        answer = await memory.search(call.query, session_key=call.session_key, min_revision=call.min_revision)
-        return conversion.search_response(
-            answer, memory, elapsed_seconds=time.monotonic() - began, explain=call.explain
-        )
+        async with self._agents.use(request.agent_id) as memory:
+            call = validation.search_call(request, memory.config, self._deadline(context), self._now())
+            answer = await memory.search(call.query, session_key=call.session_key, min_revision=call.min_revision)
+            return conversion.search_response(
+                answer, memory, elapsed_seconds=time.monotonic() - began, explain=call.explain
+            )
 
     async def MemoryGet(self, request: pb.MemoryGetRequest, context: Context) -> pb.MemoryGetResponse:
         """Reads a line range of a memory file."""
-        memory = self._agents.memory(request.agent_id)
-        call = validation.get_call(request)
-        lines = await self._in_time(memory.read(call.path, call.start_line, call.line_count), context)
-        return conversion.get_response(lines)
+        async with self._agents.use(request.agent_id) as memory:
+            call = validation.get_call(request)
+            lines = await self._in_time(memory.read(call.path, call.start_line, call.line_count), context)
+            return conversion.get_response(lines)
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
         """Tells how an agent's memory is doing."""
-        memory = self._agents.memory(request.agent_id)
-        probe = await memory.probe(self._deadline(context)) if request.probe else None
-        answer = status_response(memory, await self._in_time(memory.report(), context), self._service, probe)
-        return shared_apart(answer) if self._grant_of(context).limited else answer
+        async with self._agents.use(request.agent_id) as memory:
+            probe = await memory.probe(self._deadline(context)) if request.probe else None
+            answer = status_response(memory, await self._in_time(memory.report(), context), self._service, probe)
+            return shared_apart(answer) if self._grant_of(context).limited else answer
 
     async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncResponse]:
         """Starts or joins a sync run and follows it to its end."""
-        memory = self._agents.memory(request.agent_id)
+        memory = await self._agents.settled(request.agent_id)
         async with aclosing(streams.follow_sync(memory, validation.sync_call(request))) as events:
             async for event in events:
                 yield event
 
     async def WatchIndex(self, request: pb.WatchIndexRequest, context: Context) -> AsyncIterator[pb.WatchIndexResponse]:
         """Follows an agent's index without starting anything."""
-        memory = self._agents.memory(request.agent_id)
+        memory = await self._agents.settled(request.agent_id)
         async with aclosing(streams.follow_index(memory, validation.watch_heartbeat(request))) as states:
             async for state in states:
                 yield state
@@ -94,23 +95,23 @@ class MemoryService(MemoryServiceServicer):
 
     async def MemoryAppend(self, request: pb.MemoryAppendRequest, context: Context) -> pb.MemoryAppendResponse:
         """Appends text to a memory file, once per key."""
-        memory = self._agents.memory(request.agent_id)
-        deadline = self._deadline(context)
-        call = validation.append_call(request, memory.config, self._now())
-        appended = await memory.append(
-            call.text,
-            path=call.path,
-            asked_path=call.asked_path,
-            idempotency_key=call.idempotency_key,
-            heading=call.heading,
-        )
-        return pb.MemoryAppendResponse(
-            path=appended.path,
-            start_line=appended.start_line,
-            end_line=appended.end_line,
-            index_revision=await memory.index_append(deadline),
-            already_appended=appended.already_appended,
-        )
+        async with self._agents.use(request.agent_id) as memory:
+            deadline = self._deadline(context)
+            call = validation.append_call(request, memory.config, self._now())
+            appended = await memory.append(
+                call.text,
+                path=call.path,
+                asked_path=call.asked_path,
+                idempotency_key=call.idempotency_key,
+                heading=call.heading,
+            )
+            return pb.MemoryAppendResponse(
+                path=appended.path,
+                start_line=appended.start_line,
+                end_line=appended.end_line,
+                index_revision=await memory.index_append(deadline),
+                already_appended=appended.already_appended,
+            )
 
     async def MemoryForget(self, request: pb.MemoryForgetRequest, context: Context) -> pb.MemoryForgetResponse:
         """Not part of this version."""
@@ -137,9 +138,9 @@ class MemoryService(MemoryServiceServicer):
 
     async def ListFiles(self, request: pb.ListFilesRequest, context: Context) -> pb.ListFilesResponse:
         """Lists an agent's memory files."""
-        memory = self._agents.memory(request.agent_id)
-        page = validation.page(request)
-        return files_page(await self._in_time(memory.files(), context), page)
+        async with self._agents.use(request.agent_id) as memory:
+            page = validation.page(request)
+            return files_page(await self._in_time(memory.files(), context), page)
 
     async def _in_time(self, work: Awaitable[_T], context: Context) -> _T:
         """What `work` answers before the caller stops waiting.
@@ -160,7 +161,7 @@ class MemoryService(MemoryServiceServicer):
     def _deadline(self, context: Context) -> float:
         """Until when to work, in `time.monotonic()` seconds: short of the caller's deadline and of our ceiling."""
         remaining = context.time_remaining()
-        allowed = self._ceiling_seconds if remaining is None else min(remaining, self._ceiling_seconds)
+        allowed = self.ceiling_seconds if remaining is None else min(remaining, self.ceiling_seconds)
         return time.monotonic() + allowed - min(REPLY_MARGIN_SECONDS, allowed * REPLY_MARGIN_SHARE)
 
 

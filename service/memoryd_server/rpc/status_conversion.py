@@ -20,11 +20,28 @@ MOST_FAILED_FILES = 20
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsReport:
+    """How the settings in force came about.
+
+    `load_time_ns` is when they were read (Unix time), `loads` how often settings were read since the start. `error`
+    says why the last reload was refused or what of it failed, `changed` which keys it brought into force, and
+    `awaiting_restart` those that differ on disk and could not be.
+    """
+
+    load_time_ns: int
+    loads: int = 1
+    error: str = ""
+    changed: tuple[str, ...] = ()
+    awaiting_restart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceInfo:
     """The daemon itself. `start_time_ns` is Unix time; `warnings` are about the settings and the files they name."""
 
     start_time_ns: int
     warnings: Callable[[], tuple[str, ...]]
+    settings: Callable[[], SettingsReport]
 
 
 def status_response(
@@ -33,11 +50,7 @@ def status_response(
     """How `memory` is doing, by a report of this moment. Holds no secret."""
     config = memory.config
     return memory_service_pb2.StatusResponse(
-        service=memory_pb2.ServiceStatus(
-            version=__version__,
-            start_time=timestamp(service.start_time_ns),
-            settings_warnings=service.warnings(),
-        ),
+        service=_service(service),
         agent_id=config.agent_id,
         workspace=config.roots.workspace,
         configured_backend=enums.backend(config.configured_backend),
@@ -63,9 +76,23 @@ def status_response(
     )
 
 
+def _service(service: ServiceInfo) -> memory_pb2.ServiceStatus:
+    settings = service.settings()
+    return memory_pb2.ServiceStatus(
+        version=__version__,
+        start_time=timestamp(service.start_time_ns),
+        settings_awaiting_restart=settings.awaiting_restart,
+        settings_warnings=service.warnings(),
+        settings_load_time=timestamp(settings.load_time_ns),
+        settings_loads=settings.loads,
+        settings_error=settings.error,
+    )
+
+
 def shared_apart(answer: memory_service_pb2.StatusResponse) -> memory_service_pb2.StatusResponse:
     """`answer` without what other agents have a part in, for callers who may learn nothing of those."""
-    for field in ("settings_warnings", "settings_awaiting_restart"):
+    settings = ("settings_warnings", "settings_awaiting_restart", "settings_load_time", "settings_loads")
+    for field in (*settings, "settings_error"):
         answer.service.ClearField(field)
     for field in ("calls", "tokens"):
         answer.embedding.ClearField(field)

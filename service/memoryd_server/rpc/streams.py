@@ -59,7 +59,7 @@ async def follow_index(
     """The state of an index at once, then after each change, and heartbeats between; without end.
 
     Raises:
-        ShuttingDown: the daemon stops, and would otherwise wait for its watchers.
+        ShuttingDown: the daemon stops, and would otherwise wait for its watchers, or it opens the memory anew.
     """
     heartbeat = False
     while not memory.board.current.closing:
@@ -79,4 +79,6 @@ async def follow_index(
         heartbeat = not done
         if done and not memory.board.current.closing:
             await asyncio.sleep(STATE_INTERVAL_SECONDS)
-    raise ShuttingDown("the daemon is stopping; watch again when it is back", retry_after_seconds=5.0)
+    raise ShuttingDown(
+        "the daemon is stopping, or opens this memory anew with other settings; watch again", retry_after_seconds=1.0
+    )

@@ -57,8 +57,13 @@ class SearchEngine:
         self._store = store
         self._analyzer = analyzer
         self._check = check
-        self._ranking = ranking or RankingConfig()
-        self._legs = Legs(analyzer, vectors, self._ranking)
+        self._vectors = vectors
+        self.rank_by(ranking or RankingConfig())
+
+    def rank_by(self, ranking: RankingConfig) -> None:
+        """Ranks by these figures from the next search on."""
+        self._ranking = ranking
+        self._legs = Legs(self._analyzer, self._vectors, ranking)
 
     def search(
         self, query: SearchQuery, vector: NDArray[np.float32] | None = None, no_vector: str = ""

@@ -5,10 +5,11 @@
 
 from .compaction import CompactionSettings, MemoryFlushSettings
 from .environment import client_address, client_token_file, process_environment
-from .loading import load
+from .loading import load, state_directory
 from .memory_block import MemoryBlock, QmdSettings
 from .memory_search import MemorySearchSettings, default_model
 from .provider_access import ProviderAccess
+from .reloading import brought_into_force, changed_keys
 from .resolved import AgentSettings, ResolvedSettings
 from .service import LimitsSettings, LogSettings, ServiceSettings, TlsSettings, WatcherSettings
 
@@ -26,9 +27,12 @@ __all__ = [
     "ServiceSettings",
     "TlsSettings",
     "WatcherSettings",
+    "brought_into_force",
+    "changed_keys",
     "client_address",
     "client_token_file",
     "default_model",
     "load",
     "process_environment",
+    "state_directory",
 ]

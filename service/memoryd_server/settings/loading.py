@@ -38,6 +38,11 @@ def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] 
     return _resolve(Checker(tree, report), overrides, state_dir, home)
 
 
+def state_directory(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> Path:
+    """Where `load` would look for the settings' files, found out without reading them."""
+    return find_state_dir(Overrides(environ, flags or {}, Report()).state_dir.text, home)
+
+
 def _layers(overrides: Overrides, state_dir: Path, home: Path, report: Report) -> Iterator[tuple[dict[str, Any], str]]:
     reference = state_dir / REFERENCE_FILE
     named = overrides.config.text

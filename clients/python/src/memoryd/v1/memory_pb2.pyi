@@ -423,13 +423,19 @@ class QmdStatus(_message.Message):
     def __init__(self, configured: bool = ..., available: bool = ..., version: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ServiceStatus(_message.Message):
-    __slots__ = ("version", "start_time", "settings_awaiting_restart", "settings_warnings")
+    __slots__ = ("version", "start_time", "settings_awaiting_restart", "settings_warnings", "settings_load_time", "settings_loads", "settings_error")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_AWAITING_RESTART_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_LOAD_TIME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_LOADS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_ERROR_FIELD_NUMBER: _ClassVar[int]
     version: str
     start_time: _timestamp_pb2.Timestamp
     settings_awaiting_restart: _containers.RepeatedScalarFieldContainer[str]
     settings_warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., settings_awaiting_restart: _Optional[_Iterable[str]] = ..., settings_warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    settings_load_time: _timestamp_pb2.Timestamp
+    settings_loads: int
+    settings_error: str
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., settings_awaiting_restart: _Optional[_Iterable[str]] = ..., settings_warnings: _Optional[_Iterable[str]] = ..., settings_load_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., settings_loads: _Optional[int] = ..., settings_error: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,149 @@
+"""Settings change under a running daemon: SIGHUP and `memoryd reload`, with real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from e2e.town import client, eventually, paths
+from memoryd.client import MemorydError
+from serving import end, memoryd
+
+
+def configure(town, *, max_results=6, agents=("main",), **ours):
+    """Writes settings that a daemon of `town` was started with, or is to read again."""
+    defaults = {"memorySearch": {"query": {"maxResults": max_results}, "sync": {"watchDebounceMs": 50}}}
+    listed = [{"id": agent} for agent in agents]
+    town.config.write_text(json.dumps({"agents": {"list": listed, "defaults": defaults}, "memoryd": ours}))
+
+
+@pytest.fixture
+def served(town):
+    for number in range(5):
+        town.write(f"memory/{number}.md", f"heron number {number}")
+    configure(town)
+    served = town.start()
+    with client(served) as connection:
+        eventually(lambda: len(paths(connection, "heron")) == 5)
+    return served
+
+
+def hits(connection):
+    return len(connection.search(query="heron").results)
+
+
+def check_reload(served, code, *, out="", err=""):
+    done = served.memoryd("reload")
+    assert (done.returncode, out in done.stdout, err in done.stderr) == (code, True, True), (done.stdout, done.stderr)
+    return done
+
+
+def test_a_hangup_signal_brings_new_settings_into_force(town, served):
+    with client(served) as connection:
+        assert hits(connection) == 5
+        configure(town, max_results=2)
+        served.process.send_signal(signal.SIGHUP)
+        eventually(lambda: hits(connection) == 2)
+        service = connection.status().service
+        assert (service.settings_loads, service.settings_error) == (2, "")
+    (event,) = town.events("reload-settings")
+    assert event["changed"] == ["agents.list[main].memorySearch.query.maxResults"]
+
+
+def test_memoryd_reload_tells_what_is_in_force_and_what_waits(town, served):
+    configure(town, max_results=2, listen=["unix:/tmp/elsewhere.sock"], local={"threads": 1})
+    done = check_reload(served, 0, out="in force: agents.list[main].memorySearch.query.maxResults")
+    # The listener is given by flag, which goes over the file.
+    assert "waits for a restart: memoryd.local.threads" in done.stdout
+    assert "listen" not in done.stdout
+    with client(served) as connection:
+        assert hits(connection) == 2
+        assert list(connection.status().service.settings_awaiting_restart) == ["memoryd.local.threads"]
+    assert "memoryd.local.threads waits for a restart" in served.memoryd("status").stdout
+    told = json.loads(served.memoryd("reload", "--json").stdout)
+    assert told == {"loads": 3, "error": "", "changed": [], "awaiting_restart": ["memoryd.local.threads"]}
+    configure(town, max_results=2)
+    check_reload(served, 0, out="nothing has changed")
+
+
+def test_a_file_that_cannot_be_used_is_an_error_and_changes_nothing(town, served):
+    town.config.write_text('{"memoryd": {"reconcileSecond": 3}}')
+    check_reload(served, 1, err="did you mean")
+    with client(served) as connection:
+        assert hits(connection) == 5
+        assert "reconcileSecond" in connection.status().service.settings_error
+    assert "the last reload failed" in served.memoryd("status").stdout
+    assert town.events("refuse-settings")
+    configure(town, max_results=2)
+    check_reload(served, 0, out="in force")
+    with client(served) as connection:
+        assert (hits(connection), connection.status().service.settings_error) == (2, "")
+
+
+def test_agents_and_the_log_level_change_under_a_running_daemon(town, served):
+    with client(served) as connection:
+        with pytest.raises(MemorydError):
+            connection.status(agent_id="bird")
+        configure(town, agents=("main", "bird"), log={"level": "debug"})
+        check_reload(served, 0, out="in force: agents.list[bird]")
+        assert connection.status(agent_id="bird").agent_id == "bird"
+        eventually(lambda: town.events("serve-call"))
+        configure(town, log={"level": "error"})
+        check_reload(served, 0)
+        with pytest.raises(MemorydError, match="there is no agent"):
+            connection.status(agent_id="bird")
+        assert hits(connection) == 5
+
+
+def test_many_signals_while_searches_run_lose_no_call(town, served):
+    errors = []
+    with client(served) as connection:
+        until = time.monotonic() + 2
+        turn = 0
+        while time.monotonic() < until:
+            turn += 1
+            configure(town, max_results=1 + turn % 5, vectorMemoryBytes=1_000_000 + turn)
+            served.process.send_signal(signal.SIGHUP)
+            for _ in range(20):
+                try:
+                    connection.search(query="heron")
+                except MemorydError as error:
+                    errors.append(str(error))
+        configure(town, max_results=3)
+        check_reload(served, 0)
+        assert hits(connection) == 3
+    assert errors == []
+    assert served.process.poll() is None
+
+
+def test_without_a_daemon_reload_says_so(town):
+    done = memoryd("reload", "--state-dir", town.state, home=town.home)
+    assert (done.returncode, "no daemon runs" in done.stderr) == (5, True)
+
+
+def test_the_note_of_a_daemon_that_was_killed_sends_no_signal_to_whoever_has_its_number_now(town, served):
+    end(served.process, signal.SIGKILL)
+    note = town.state / "memoryd.endpoint.json"
+    assert json.loads(note.read_text())["pid"] == served.process.pid
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        note.write_text(json.dumps({**json.loads(note.read_text()), "pid": bystander.pid}))
+        done = memoryd("reload", "--state-dir", town.state, home=town.home)
+        assert (done.returncode, "no daemon runs" in done.stderr) == (5, True)
+        time.sleep(0.1)
+        assert bystander.poll() is None
+    finally:
+        bystander.terminate()
+        bystander.wait(10)
+
+
+def test_the_note_is_for_its_owner_alone_and_goes_with_the_daemon(town, served):
+    note = town.state / "memoryd.endpoint.json"
+    assert note.stat().st_mode & 0o777 == 0o600
+    assert end(served.process) == 0
+    assert not note.exists()
+    assert os.path.lexists(town.state / "memoryd.endpoint.lock")

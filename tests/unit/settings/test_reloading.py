@@ -1,0 +1,95 @@
+"""What of settings that are read again comes into force, and what waits for a restart."""
+
+import pytest
+
+from memoryd_server.errors import SettingsError
+from memoryd_server.settings import brought_into_force, changed_keys, state_directory
+
+
+def check(home, before, after, *, changed=(), waiting=()):
+    """Of the way from one file to the other, these keys are in force at once, and those wait."""
+    old, loaded = home.load(own=before), home.load(own=after)
+    new = brought_into_force(old, loaded)
+    assert changed_keys(old, new) == tuple(changed)
+    assert changed_keys(new, loaded) == tuple(waiting)
+    return new
+
+
+def agents(*ids, **defaults):
+    return {"agents": {"list": [{"id": agent_id} for agent_id in ids], "defaults": {"memorySearch": defaults}}}
+
+
+def test_the_same_settings_change_nothing(home):
+    check(home, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("block", "key"),
+    [
+        ({"log": {"level": "debug"}}, "log.level"),
+        ({"limits": {"maxConcurrentCalls": 3}}, "limits.maxConcurrentCalls"),
+        ({"limits": {"shutdownGraceSeconds": 3}}, "limits.shutdownGraceSeconds"),
+        ({"limits": {"defaultDeadlineSeconds": 3}}, "limits.defaultDeadlineSeconds"),
+        ({"limits": {"maxFileBytes": 3}}, "limits.maxFileBytes"),
+        ({"reconcileSeconds": 3}, "reconcileSeconds"),
+        ({"watcher": {"mode": "polling"}}, "watcher.mode"),
+        ({"decayFloor": 0.1}, "decayFloor"),
+        ({"confirmAboveTokens": 3}, "confirmAboveTokens"),
+        ({"vectorMemoryBytes": 3}, "vectorMemoryBytes"),
+    ],
+)
+def test_what_can_be_changed_at_work_is(home, block, key):
+    check(home, {}, {"memoryd": block}, changed=[f"memoryd.{key}"])
+
+
+@pytest.mark.parametrize(
+    ("block", "keys"),
+    [
+        ({"listen": ["unix:/tmp/other"]}, ["listen"]),
+        ({"tokenFile": "tokens"}, ["tokenFile"]),
+        ({"tls": {"certFile": "a", "keyFile": "b"}}, ["tls.certFile", "tls.keyFile"]),
+        ({"log": {"format": "console"}}, ["log.format"]),
+        ({"local": {"threads": 3, "idleSeconds": 3}}, ["local.threads", "local.idleSeconds"]),
+    ],
+)
+def test_what_the_daemon_was_built_with_waits_for_a_restart(home, block, keys):
+    new = check(home, {}, {"memoryd": block}, waiting=[f"memoryd.{key}" for key in keys])
+    assert new.service == home.load(own={}).service
+
+
+def test_a_key_that_went_back_waits_no_more(home):
+    old = home.load(own={})
+    between = brought_into_force(old, home.load(own={"memoryd": {"local": {"threads": 3}}}))
+    again = home.load(own={})
+    assert changed_keys(brought_into_force(between, again), again) == ()
+
+
+def test_every_agents_own_keys_are_named(home):
+    check(
+        home,
+        agents("a", "b"),
+        agents("a", "b", query={"maxResults": 3}),
+        changed=[f"agents.list[{agent}].memorySearch.query.maxResults" for agent in "ab"],
+    )
+
+
+def test_an_agent_that_comes_or_goes_is_one_key(home):
+    check(home, agents("a", "b"), agents("a", "c"), changed=["agents.list[b]", "agents.list[c]"])
+
+
+def test_a_secret_that_changes_is_told_by_its_key_alone(home):
+    before, after = ({"remote": {"apiKey": f"sk-{n}", "baseUrl": "https://x.invalid"}} for n in "ab")
+    check(home, agents("a", **before), agents("a", **after), changed=["agents.list[a].memorySearch.remote.apiKey"])
+
+
+def test_another_state_directory_is_refused(home, tmp_path):
+    old = home.load(own={})
+    with pytest.raises(SettingsError, match="restart it"):
+        brought_into_force(old, home.load(state_dir=str(tmp_path / "elsewhere")))
+
+
+def test_the_state_directory_is_found_without_reading_its_files(home, tmp_path):
+    home.write(home.own, "{ not JSON5")
+    assert state_directory(environ={}, home=home.path) == home.state
+    assert state_directory(environ={"MEMORYD_STATE_DIR": str(tmp_path)}, home=home.path) == tmp_path
+    assert state_directory(environ={}, home=home.path, flags={"state_dir": str(tmp_path)}) == tmp_path

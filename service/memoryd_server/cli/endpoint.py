@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,16 @@ def _file(state_dir: Path) -> Path:
 
 @contextmanager
 def marked_alive(state_dir: Path) -> Iterator[None]:
-    """Marks the notes of this process as those of one that lives. The mark goes with the process, however it ends."""
-    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(_mark(state_dir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Marks the notes of this process as those of one that lives. The mark goes with the process, however it ends.
+
+    A state directory that takes no file gets none: `memoryd reload` then finds no daemon.
+    """
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(_mark(state_dir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield
+        return
     try:
         # One who asks whether we live holds the mark for a moment, too; a second daemon, until it is refused its index.
         for _ in range(_ATTEMPTS):
@@ -65,7 +72,11 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def note_endpoint(state_dir: Path, addresses: Sequence[str], reload: LastReload) -> None:
-    """Notes the addresses of a daemon that has started, and how its settings were read."""
+    """Notes the addresses of a daemon that has started, and how its settings were read.
+
+    Raises:
+        OSError: the state directory takes no file.
+    """
     noted = {"addresses": list(addresses), "pid": os.getpid(), "reload": asdict(reload)}
     temporary = _file(state_dir).with_suffix(".tmp")
     temporary.write_text(json.dumps(noted) + "\n", "utf-8")
@@ -74,8 +85,9 @@ def note_endpoint(state_dir: Path, addresses: Sequence[str], reload: LastReload)
 
 
 def forget_endpoint(state_dir: Path) -> None:
-    """Removes the note of a daemon that has stopped."""
-    _file(state_dir).unlink(missing_ok=True)
+    """Removes the note of a daemon that has stopped, where it can be removed."""
+    with suppress(OSError):
+        _file(state_dir).unlink(missing_ok=True)
 
 
 def endpoint_of(state_dir: Path) -> list[str]:

@@ -41,17 +41,20 @@ def serve(
             log.warning("warn-settings", warning=warning)
         bound: list[str] = []
 
+        def note(outcome: LastReload) -> None:
+            try:
+                note_endpoint(settings.state_dir, bound, outcome)
+            except OSError as error:
+                # A full or read-only disk: the daemon answers, and the commands need --address to find it.
+                log.warning("skip-endpoint-note", state_dir=str(settings.state_dir), error=str(error))
+
         def ready(addresses: list[str]) -> None:
             bound.extend(addresses)
-            note_endpoint(settings.state_dir, bound, LastReload())
+            note(LastReload())
             click.echo(f"listening on {', '.join(addresses)}")
 
         def reloaded(report: SettingsReport) -> None:
-            outcome = LastReload(report.loads, report.error, report.changed, report.awaiting_restart)
-            try:
-                note_endpoint(settings.state_dir, bound, outcome)
-            except OSError:
-                log.exception("fail-note")
+            note(LastReload(report.loads, report.error, report.changed, report.awaiting_restart))
 
         with marked_alive(settings.state_dir):
             asyncio.run(app.run(settings, log, ready, log_level=level, load=load, on_reload=reloaded))

@@ -145,12 +145,8 @@ class Daemon:
         if self._log_level is not None:
             self._log_level.set(settings.service.log.level)
         configs = [agent_config(agent, settings) for agent in settings.agents.values()]
-        problems = await self.agents.change(configs, grace_seconds=self._grace_seconds)
-        embedders = [memory.vectors.embedder for memory in self.agents.opened().values()]
-        used = [embedder.provider for embedder in embedders if embedder is not None]
-        self._threads.embed.keep(used)
-        await asyncio.to_thread(self._providers.keep, used)
-        return problems
+        # Providers that nobody uses any more stay until the end: they are idle, and a change back finds them.
+        return await self.agents.change(configs, grace_seconds=self._grace_seconds)
 
     async def stop(self) -> None:
         """Health NOT_SERVING, syncs to a file boundary, running calls within the grace, then everything closed."""

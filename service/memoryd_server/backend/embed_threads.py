@@ -1,7 +1,6 @@
 """Threads that wait for embedding providers: each has its own, so that one that hangs delays no other's callers."""
 
 import threading
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from memoryd_server.embed import EmbeddingProvider
@@ -28,12 +27,6 @@ class EmbedThreads:
                 name = f"embed-{len(self._executors)}"
                 threads = self._executors[provider] = ThreadPoolExecutor(self._each, thread_name_prefix=name)
             return threads
-
-    def keep(self, used: Collection[EmbeddingProvider]) -> None:
-        """Lets the threads of providers that are not among `used` end."""
-        with self._lock:
-            for provider in [provider for provider in self._executors if provider not in used]:
-                self._executors.pop(provider).shutdown(wait=False, cancel_futures=True)
 
     def shutdown(self) -> None:
         """Takes no more calls and drops those that wait; does not wait for those under way."""

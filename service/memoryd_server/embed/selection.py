@@ -1,7 +1,7 @@
 """Which provider the settings ask for. One that was asked for is never replaced by another."""
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,15 +123,6 @@ class ProviderPool:
         if key not in self._providers:
             self._providers[key] = make()
         return self._providers[key]
-
-    def keep(self, used: Collection[EmbeddingProvider]) -> None:
-        """Closes the providers that are not among `used`; may wait for their end."""
-        with self._lock:
-            unused = {key: provider for key, provider in self._providers.items() if provider not in used}
-            for key in unused:
-                del self._providers[key]
-        for provider in unused.values():
-            provider.close()
 
     def close(self) -> None:
         """Closes every provider."""

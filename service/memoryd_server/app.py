@@ -122,7 +122,7 @@ class Daemon:
                 self._log.error("refuse-settings", error=_words(error), exc_info=_bug(error))
                 return self._settings_report
             changed = changed_keys(self._settings, settings)
-            problems = await self._bring_into_force(settings)
+            problems = await self._tried(settings)
             waiting = changed_keys(settings, loaded)
             self._settings_report = SettingsReport(time.time_ns(), loads, "; ".join(problems), changed, waiting)
         self._log.info("reload-settings", changed=changed, awaiting_restart=waiting, problems=problems)
@@ -135,6 +135,13 @@ class Daemon:
         loaded = load()
         check_listeners(loaded)
         return loaded, brought_into_force(self._settings, loaded)
+
+    async def _tried(self, settings: ResolvedSettings) -> tuple[str, ...]:
+        try:
+            return await self._bring_into_force(settings)
+        except Exception as error:  # noqa: BLE001 -- the daemon goes on, and the next reload mends what it can
+            self._log.exception("fail-reload")
+            return (_words(error),)
 
     async def _bring_into_force(self, settings: ResolvedSettings) -> tuple[str, ...]:
         limits = settings.service.limits

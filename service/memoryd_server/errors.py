@@ -19,9 +19,9 @@
     ├── SyncCancelled             the run was cancelled before its end
     ├── IndexBusy                 the index is held by another process
     ├── IndexTooNew               written by a newer memoryd
+    ├── IndexReadOnly             the state directory cannot be written
     ├── IndexUnavailable          cannot be opened, read or written
-    │   ├── IndexDamaged          found damaged or gone; built anew from the Markdown
-    │   └── IndexReadOnly         the state directory cannot be written
+    │   └── IndexDamaged          found damaged or gone; built anew from the Markdown
     ├── DiskFull                  no space left
     ├── TooManyRequests           more calls than the limits allow
     ├── ShuttingDown              the daemon is stopping
@@ -193,8 +193,10 @@ class IndexDamaged(IndexUnavailable):
     """The index does not hold what was written to it, or its file is gone. It is built anew from the Markdown."""
 
 
-class IndexReadOnly(IndexUnavailable):
+class IndexReadOnly(MemorydError):
     """The state directory cannot be written, so the index answers as it is and takes up nothing new."""
+
+    reason = "STATE_READ_ONLY"
 
 
 class DiskFull(MemorydError):

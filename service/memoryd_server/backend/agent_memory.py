@@ -190,6 +190,7 @@ class AgentMemory:
             path if enabled else None,
             self.config.cache_max_entries if enabled else 0,
             lambda: self._clock.now_ns() // 1_000_000,
+            self._store.journal,
         )
         self._appender.recover()
 
@@ -373,7 +374,8 @@ class AgentMemory:
 
     def remarks(self) -> tuple[Degradation, ...]:
         """What an operator should know, although no answer is the worse for it."""
-        return self._store.remarks
+        trouble = None if self._cache is None else self._cache.trouble
+        return self._store.remarks if trouble is None else (*self._store.remarks, trouble)
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched, as far as is known without asking the disk."""

@@ -22,6 +22,7 @@ from memoryd_server.observe.doctor import (
     Verdict,
     check_inotify,
     check_keyword_engine,
+    check_set_aside,
     check_state_dir,
     check_workspace,
 )
@@ -56,6 +57,7 @@ def _checks(common: Common) -> Iterator[Check]:
     yield Check("settings", Verdict.OK, f"{len(settings.agents)} agents")
     yield from (Check("settings", Verdict.WARNING, warning) for warning in settings.warnings)
     yield from check_state_dir(settings.state_dir)
+    yield from check_set_aside(settings.state_dir)
     yield check_inotify()
     yield check_keyword_engine(sqlite_version(), probe_keyword_engine)
     yield from (check_workspace(agent.agent_id, agent.workspace) for agent in settings.agents.values())

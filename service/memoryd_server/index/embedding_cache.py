@@ -1,14 +1,15 @@
 """Embeddings by what made them, in a file of their own: neither a rebuild nor a damaged index loses paid ones."""
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import apsw
 
-from memoryd_server.index import swap
-from memoryd_server.index.connection import open_writer, scalar, transaction, translated
+from memoryd_server.index.cache_file import CacheFile
+from memoryd_server.index.connection import Journal, scalar, transaction
+from memoryd_server.model import Degradation
 
 REFUSED_FOR_MS = 24 * 60 * 60 * 1_000
 """A text that was refused is asked for again after so long: the provider may have learnt to read it."""
@@ -41,38 +42,37 @@ class CacheKey:
 class EmbeddingCache:
     """Vectors as little-endian float32 blobs, by maker and SHA-256 of the text; the least recently used go first.
 
-    Beside them stand the texts that a maker has refused. `path` None keeps everything in memory. A damaged file is set
-    aside, and what it held is paid for again. Thread-safe; one caller at a time is served.
-    `now_ms` is the wall clock in Unix milliseconds.
+    Beside them stand the texts that a maker has refused. `path` None keeps everything in memory. What a damaged or
+    removed file held is paid for again; `trouble` says so. Thread-safe; one caller at a time is served. `now_ms` is the
+    wall clock in Unix milliseconds.
     """
 
-    def __init__(self, path: Path | None, max_entries: int, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, path: Path | None, max_entries: int, now_ms: Callable[[], int], journal: Journal = Journal.LOG
+    ) -> None:
         self.max_entries = max_entries
         self._now_ms = now_ms
-        self._lock = threading.Lock()
-        with translated():
-            try:
-                self._connection: apsw.Connection | None = _opened(path)
-            except (apsw.NotADBError, apsw.CorruptError):
-                if path is None:
-                    raise
-                swap.set_aside(path, now_ms() / 1000)
-                self._connection = _opened(path)
+        self._file = CacheFile(path, _TABLES, journal, now_ms)
+
+    @property
+    def trouble(self) -> Degradation | None:
+        """What became of the file, where it could not be used as it was; None when nothing did."""
+        return self._file.trouble
 
     def get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors held for these texts, by hash; a hit counts as a use."""
         found: dict[bytes, bytes] = {}
-        with self._lock, translated():
-            for start in range(0, len(hashes), _HASHES_A_QUERY):
-                found.update(self._get(key, hashes[start : start + _HASHES_A_QUERY]))
+        for start in range(0, len(hashes), _HASHES_A_QUERY):
+            some = hashes[start : start + _HASHES_A_QUERY]
+            found.update(self._file.use(partial(self._get, key=key, hashes=some)))
         return found
 
-    def _get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+    def _get(self, connection: apsw.Connection, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
         where = f"provider=? AND model=? AND provider_key=? AND hash IN ({','.join('?' * len(hashes))})"
         values = (key.provider, key.model, key.provider_key, *hashes)
-        with transaction(self._open):
-            rows = dict(self._open.execute(f"SELECT hash, embedding FROM embedding_cache WHERE {where}", values))  # noqa: S608
-            self._open.execute(
+        with transaction(connection):
+            rows = dict(connection.execute(f"SELECT hash, embedding FROM embedding_cache WHERE {where}", values))  # noqa: S608
+            connection.execute(
                 f"UPDATE embedding_cache SET used_at_ms=? WHERE {where}",  # noqa: S608 -- constants and marks
                 (self._now_ms(), *values),
             )
@@ -84,14 +84,18 @@ class EmbeddingCache:
         rows = [
             (key.provider, key.model, key.provider_key, text, vector, now) for text, vector in dict(vectors).items()
         ]
-        with self._lock, translated(), transaction(self._open):
-            self._open.executemany("INSERT OR REPLACE INTO embedding_cache VALUES(?,?,?,?,?,?)", rows)
-            self._prune()
 
-    def _prune(self) -> None:
-        surplus = self._count() - self.max_entries
+        def write(connection: apsw.Connection) -> None:
+            with transaction(connection):
+                connection.executemany("INSERT OR REPLACE INTO embedding_cache VALUES(?,?,?,?,?,?)", rows)
+                self._prune(connection)
+
+        self._file.use(write)
+
+    def _prune(self, connection: apsw.Connection) -> None:
+        surplus = _count(connection) - self.max_entries
         if surplus > 0:
-            self._open.execute(
+            connection.execute(
                 "DELETE FROM embedding_cache WHERE (provider, model, provider_key, hash) IN"
                 " (SELECT provider, model, provider_key, hash FROM embedding_cache ORDER BY used_at_ms LIMIT ?)",
                 (surplus,),
@@ -100,13 +104,12 @@ class EmbeddingCache:
     def refused(self, key: CacheKey) -> dict[bytes, str]:
         """The texts, by hash, that this maker has refused within the last day, and why."""
         since = self._now_ms() - REFUSED_FOR_MS
-        with self._lock, translated():
-            rows = self._open.execute(
-                "SELECT hash, reason FROM refused_texts"
-                " WHERE provider=? AND model=? AND provider_key=? AND refused_at_ms > ?",
-                (key.provider, key.model, key.provider_key, since),
-            )
-            return dict(rows)
+        query = (
+            "SELECT hash, reason FROM refused_texts"
+            " WHERE provider=? AND model=? AND provider_key=? AND refused_at_ms > ?"
+        )
+        values = (key.provider, key.model, key.provider_key, since)
+        return self._file.use(lambda connection: dict(connection.execute(query, values)))
 
     def refuse(self, key: CacheKey, reasons: Mapping[bytes, str]) -> None:
         """Remembers texts, by hash, that this maker refuses; of more than 10,000 the oldest are forgotten."""
@@ -115,49 +118,32 @@ class EmbeddingCache:
             (key.provider, key.model, key.provider_key, text, reason[:_MOST_REASON_CHARS], now)
             for text, reason in reasons.items()
         ]
-        with self._lock, translated(), transaction(self._open):
-            self._open.executemany("INSERT OR REPLACE INTO refused_texts VALUES(?,?,?,?,?,?)", rows)
-            self._open.execute("DELETE FROM refused_texts WHERE refused_at_ms <= ?", (now - REFUSED_FOR_MS,))
-            self._open.execute(
-                "DELETE FROM refused_texts WHERE (provider, model, provider_key, hash) IN"
-                " (SELECT provider, model, provider_key, hash FROM refused_texts"
-                " ORDER BY refused_at_ms DESC LIMIT -1 OFFSET ?)",
-                (MOST_REFUSED,),
-            )
+
+        def write(connection: apsw.Connection) -> None:
+            with transaction(connection):
+                connection.executemany("INSERT OR REPLACE INTO refused_texts VALUES(?,?,?,?,?,?)", rows)
+                connection.execute("DELETE FROM refused_texts WHERE refused_at_ms <= ?", (now - REFUSED_FOR_MS,))
+                connection.execute(
+                    "DELETE FROM refused_texts WHERE (provider, model, provider_key, hash) IN"
+                    " (SELECT provider, model, provider_key, hash FROM refused_texts"
+                    " ORDER BY refused_at_ms DESC LIMIT -1 OFFSET ?)",
+                    (MOST_REFUSED,),
+                )
+
+        self._file.use(write)
 
     def forget_refused(self) -> None:
         """Forgets every refusal, whoever refused."""
-        with self._lock, translated(), transaction(self._open):
-            self._open.execute("DELETE FROM refused_texts")
+        self._file.use(lambda connection: connection.execute("DELETE FROM refused_texts").fetchall())
 
     def count(self) -> int:
         """Vectors held."""
-        with self._lock, translated():
-            return self._count()
-
-    def _count(self) -> int:
-        return int(scalar(self._open, "SELECT count(*) FROM embedding_cache"))
-
-    @property
-    def _open(self) -> apsw.Connection:
-        if self._connection is None:
-            raise apsw.ConnectionClosedError("the embedding cache is closed")
-        return self._connection
+        return self._file.use(_count)
 
     def close(self) -> None:
         """Closes the file. Closing twice is fine."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        self._file.close()
 
 
-def _opened(path: Path | None) -> apsw.Connection:
-    connection = apsw.Connection(":memory:") if path is None else open_writer(path)
-    try:
-        for statement in _TABLES:
-            connection.execute(statement)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+def _count(connection: apsw.Connection) -> int:
+    return int(scalar(connection, "SELECT count(*) FROM embedding_cache"))

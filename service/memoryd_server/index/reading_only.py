@@ -48,16 +48,19 @@ def open_to_read(path: Path, readers: int, refusal: MemorydError) -> ReaderPool:
     pool = ReaderPool(found, readers, open_reader if _has_journal(found) else open_unchanging)
     try:
         with pool.connection() as connection:
-            version = schema.user_version(connection)
-        opening.refuse_newer(found, version)
-        if version < schema.SCHEMA_VERSION:
-            raise _beyond(refusal, "the index was made by an older memoryd and has to be upgraded first")
+            _check_version(found, schema.user_version(connection), refusal)
     except BaseException as error:
         pool.close()
         if is_damage(error):
             raise _beyond(refusal, f"the index is damaged ({damage_words(error)})") from error
         raise
     return pool
+
+
+def _check_version(path: Path, version: int, refusal: MemorydError) -> None:
+    opening.refuse_newer(path, version)
+    if version < schema.SCHEMA_VERSION:
+        raise _beyond(refusal, "the index was made by an older memoryd and has to be upgraded first")
 
 
 def _beyond(refusal: MemorydError, words: str) -> MemorydError:

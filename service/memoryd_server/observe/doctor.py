@@ -34,13 +34,21 @@ def check_state_dir(state_dir: Path) -> Iterator[Check]:
     """Whether indexes can be written, and whether there is room."""
     nearest = next(path for path in (state_dir, *state_dir.parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        yield Check("state directory", Verdict.FAILED, f"{state_dir} cannot be written", "choose one with --state-dir")
+        advice = "make it writable, or choose another with --state-dir; an index in it answers as it is"
+        yield Check("state directory", Verdict.FAILED, f"{state_dir} cannot be written", advice)
         return
     yield Check("state directory", Verdict.OK, str(state_dir))
     free = shutil.disk_usage(nearest).free
     enough = free >= _LEAST_FREE_BYTES
     advice = "" if enough else "free some space: a rebuild writes a second index beside the first"
     yield Check("free space", Verdict.OK if enough else Verdict.WARNING, f"{free // 2**20:,} MiB", advice)
+
+
+def check_set_aside(state_dir: Path) -> Iterator[Check]:
+    """Whether damaged files lie about. They hold notes, deleted ones too."""
+    for path in sorted(state_dir.rglob("*.damaged-*")):
+        advice = "look at the disk if this happens again; the file may be deleted"
+        yield Check("damaged file", Verdict.WARNING, f"{path} was set aside and built anew", advice)
 
 
 def check_workspace(agent_id: str, workspace: Path) -> Check:

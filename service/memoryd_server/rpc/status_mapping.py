@@ -33,6 +33,7 @@ _CODES: Mapping[str, grpc.StatusCode] = {
     "EMBEDDING_NOT_CONFIGURED": grpc.StatusCode.FAILED_PRECONDITION,
     "WORKSPACE_READ_ONLY": grpc.StatusCode.FAILED_PRECONDITION,
     "INDEX_TOO_NEW": grpc.StatusCode.FAILED_PRECONDITION,
+    "STATE_READ_ONLY": grpc.StatusCode.FAILED_PRECONDITION,
     "SYNC_CONFLICT": grpc.StatusCode.ABORTED,
     "SYNC_CANCELLED": grpc.StatusCode.ABORTED,
     "EMBEDDING_UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,

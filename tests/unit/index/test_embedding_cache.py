@@ -177,7 +177,7 @@ def test_the_oldest_refusals_make_room(make, monkeypatch):
 def test_a_cache_of_an_older_version_learns_to_remember_refusals(make, path):
     cache = make()
     cache.put(KEY, vectors(1))
-    cache._connection.execute("DROP TABLE refused_texts")
+    cache._file._connection.execute("DROP TABLE refused_texts")
     cache.close()
     cache = make()
     cache.refuse(KEY, {digest(2): "too odd"})

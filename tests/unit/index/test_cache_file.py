@@ -1,0 +1,172 @@
+"""Whatever happens to the file of the embedding cache costs what it held, and nothing else."""
+
+import os
+
+import pytest
+
+from disks import fill_up, small_disk, unwritable
+from memoryd_server.errors import DiskFull, IndexUnavailable
+from memoryd_server.index.cache_file import RETRY_MS
+from memoryd_server.index.connection import Journal
+from memoryd_server.index.embedding_cache import CacheKey, EmbeddingCache
+from shelf import Shelf
+
+KEY = CacheKey("openai", "small", "https://api")
+PAGE = 4096
+
+
+def vectors(*numbers):
+    return {number.to_bytes(32, "big"): bytes([number % 256]) * 3072 for number in numbers}
+
+
+class Clock:
+    def __init__(self):
+        self.ms = 1_000_000
+
+    def __call__(self):
+        return self.ms
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "state").mkdir()
+    return tmp_path / "state" / "main.embeddings.sqlite"
+
+
+@pytest.fixture
+def filled(path, clock):
+    cache = EmbeddingCache(path, 1_000, clock)
+    cache.put(KEY, vectors(*range(200)))
+    yield cache
+    cache.close()
+
+
+def checkpoint(cache):
+    cache._file._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    cache._file._connection.execute("PRAGMA cache_size=1").fetchall()
+    cache._file._connection.execute("PRAGMA shrink_memory").fetchall()
+
+
+def zero_the_rest(path):
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(PAGE)
+        file.write(bytes(size - PAGE))
+
+
+def halve(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path):
+    os.truncate(path, 0)
+
+
+def works(cache):
+    cache.put(KEY, vectors(7))
+    return cache.get(KEY, list(vectors(7))) == vectors(7)
+
+
+@pytest.mark.parametrize("damage", [zero_the_rest, halve, empty])
+def test_damage_at_work_is_set_aside_and_work_goes_on(filled, path, damage):
+    checkpoint(filled)
+    damage(path)
+    found = filled.get(KEY, list(vectors(*range(200))))
+    assert all(vectors(*range(200))[key] == value for key, value in found.items())
+    assert works(filled)
+    (aside,) = path.parent.glob("*.damaged-*")
+    assert filled.trouble.used == str(aside)
+    assert "made again" in filled.trouble.reason
+
+
+def test_a_write_meets_damage_and_is_kept_all_the_same(filled, path):
+    checkpoint(filled)
+    zero_the_rest(path)
+    filled.put(KEY, vectors(500))
+    assert filled.get(KEY, list(vectors(500))) == vectors(500)
+
+
+def test_a_file_removed_at_work_is_made_anew(filled, path):
+    for file in path.parent.iterdir():
+        file.unlink()
+    assert filled.count() == 0
+    assert works(filled)
+    assert path.exists()
+
+
+def test_a_folder_removed_with_its_index_comes_back_with_it(tmp_path):
+    import shutil  # noqa: PLC0415 -- only here
+
+    shelf = Shelf(tmp_path)
+    shelf.write(a="heron", b="kestrel")
+    shelf.sync()
+    shutil.rmtree(shelf.desk.path.parent)
+    outcome = shelf.sync()
+    assert outcome.pending_embeddings == 0
+    assert set(shelf.vectors()) == {"heron", "kestrel"}
+    assert shelf.cache.count() == 2
+    shelf.close()
+
+
+def test_damage_of_the_cache_is_no_damage_of_the_index(tmp_path):
+    shelf = Shelf(tmp_path)
+    shelf.write(**{f"n{number}": f"note{number}" for number in range(200)})
+    shelf.sync()
+    before = shelf.desk.revision()
+    checkpoint(shelf.cache)
+    zero_the_rest(shelf.cache._file._path)
+    shelf.write(late="kestrel")
+    outcome = shelf.sync()
+    assert (outcome.indexed_files, outcome.pending_embeddings) == (1, 0)
+    assert shelf.desk.store.condition.damage is None
+    assert shelf.desk.revision() > before
+    assert not list(shelf.desk.path.parent.glob("main.sqlite.damaged-*"))
+    shelf.close()
+
+
+def test_memory_stands_in_where_the_file_cannot_be_opened_until_it_can(path, clock):
+    with unwritable(path.parent):
+        cache = EmbeddingCache(path, 10, clock)
+        assert works(cache)
+        assert cache.trouble.used == "memory"
+    assert works(cache)
+    assert not path.exists()
+    clock.ms += RETRY_MS + 1
+    assert works(cache)
+    assert path.exists()
+    assert cache.trouble is None
+    cache.close()
+
+
+def test_a_full_disk_keeps_what_is_there_and_says_why_nothing_is_added(tmp_path, clock):
+    with small_disk(tmp_path / "state", 300):
+        cache = EmbeddingCache(tmp_path / "state" / "c.sqlite", 1_000, clock)
+        cache.put(KEY, vectors(1))
+        ballast = fill_up(tmp_path / "state")
+        with pytest.raises(DiskFull):
+            cache.put(KEY, vectors(*range(2, 90)))
+        ballast.unlink()
+        assert cache.get(KEY, list(vectors(1, 2))) == vectors(1)
+        cache.put(KEY, vectors(2))
+        assert cache.get(KEY, list(vectors(1, 2))) == vectors(1, 2)
+        cache.close()
+
+
+def test_the_cache_uses_the_journal_that_it_is_told(path, clock):
+    cache = EmbeddingCache(path, 10, clock, Journal.ROLLBACK)
+    assert works(cache)
+    assert path.read_bytes()[18] == 1
+    assert not path.with_name(path.name + "-wal").exists()
+    cache.close()
+
+
+def test_a_closed_cache_is_not_opened_again(filled):
+    filled.close()
+    filled.close()
+    with pytest.raises(IndexUnavailable, match="closed"):
+        filled.count()

@@ -164,7 +164,7 @@ def test_doctor_finds_nothing_wrong(run):
 
 
 def test_config_tells_values_and_where_they_came_from(run, workspace):
-    check(run("config"), out=r"memoryd\.reconcileSeconds +60\.0 +\(default\)")
+    check(run("config"), out=r"memoryd\.reconcileSeconds +45\.0 +\(default\)")
     described = json.loads(run("config", "--json").stdout)
     assert {"key", "value", "origin"} == set(described["settings"][0])
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from memoryd_server.access import CertificateFiles, Certificates, Keyring, TokenFiles
 from memoryd_server.backend import AgentConfig, SyncConfig
-from memoryd_server.embed import EmbeddingConfig, LocalConfig, RemoteConfig
+from memoryd_server.embed import EmbeddingConfig, LocalConfig, Pace, RemoteConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.observe.log import Log
@@ -137,18 +137,22 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
         idle_seconds=service.local.idle_seconds,
         threads=service.local.threads or None,
     )
+    at_once = search.remote.non_batch_concurrency if search.remote else Pace().at_once
+    pace = Pace(at_once, service.embedding.requests_per_minute)
     remotes = tuple(
-        _remote(name, access, search.model, search.output_dimensionality)
+        _remote(name, access, pace, search.model, search.output_dimensionality)
         for name, access in agent.provider_access.items()
     )
     fallback = None
     if search.fallback not in {"none", "auto", search.provider}:
         # Model and dimensions are the configured provider's.
-        fallback = EmbeddingConfig(search.fallback, (_remote(search.fallback, agent.fallback_access),), local)
+        fallback = EmbeddingConfig(search.fallback, (_remote(search.fallback, agent.fallback_access, pace),), local)
     return EmbeddingConfig(search.provider, remotes, local, fallback)
 
 
-def _remote(provider: str, access: ProviderAccess, model: str = "", dimensions: int | None = None) -> RemoteConfig:
+def _remote(
+    provider: str, access: ProviderAccess, pace: Pace, model: str = "", dimensions: int | None = None
+) -> RemoteConfig:
     headers = sorted((name, value.get_secret_value()) for name, value in access.headers.items())
     return RemoteConfig(
         provider=provider,
@@ -159,6 +163,7 @@ def _remote(provider: str, access: ProviderAccess, model: str = "", dimensions: 
         dimensions=dimensions,
         no_key=access.no_key,
         problem=access.problem,
+        pace=pace,
     )
 
 

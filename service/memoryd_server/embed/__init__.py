@@ -1,6 +1,7 @@
 """Text into vectors: one provider a file, behind one Protocol. The only folder whose modules start processes."""
 
 from memoryd_server.embed.config import EmbeddingConfig, LocalConfig, RemoteConfig
+from memoryd_server.embed.pacing import Pace
 from memoryd_server.embed.provider import (
     PLAIN_TEXT,
     EmbeddingFailure,
@@ -21,6 +22,7 @@ __all__ = [
     "EmbeddingProvider",
     "EmbeddingSpec",
     "LocalConfig",
+    "Pace",
     "ProviderPool",
     "ProviderState",
     "ProviderStatus",

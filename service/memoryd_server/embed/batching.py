@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from memoryd_server.embed.http_errors import RequestRefused
 from memoryd_server.embed.lanes import Lanes, at_once
-from memoryd_server.embed.pacing import Stopped
+from memoryd_server.embed.pacing import Pace, Stopped
 from memoryd_server.embed.provider import PLAIN_TEXT, EmbeddingFailure
 from memoryd_server.embed.vectors import Vector
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
@@ -47,7 +47,7 @@ class Limits:
     most_items: int = MOST_ITEMS
     most_bytes: int = MOST_BYTES
     most_tokens: int = MOST_TOKENS
-    lanes: Lanes = field(default_factory=Lanes)
+    lanes: Lanes = field(default_factory=lambda: Lanes(Pace().at_once))
 
     def allow(self, texts: Sequence[str]) -> bool:
         """Whether so many texts may go into one request; a text alone always may."""

@@ -1,6 +1,8 @@
 """What the settings say of embeddings. Equal configurations can share a provider. Empty strings mean not set."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from memoryd_server.embed.pacing import Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,7 @@ class RemoteConfig:
     dimensions: int | None = None
     no_key: str = ""
     problem: str = ""
+    pace: Pace = field(default_factory=Pace)
 
     def __repr__(self) -> str:
         """Without the secrets."""

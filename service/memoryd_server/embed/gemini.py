@@ -73,7 +73,7 @@ def gemini(config: RemoteConfig) -> RemoteProvider:
     # A base URL that was made for the OpenAI interface serves too.
     base_url = re.sub(r"/openai(?:/.*)?$", "", (config.base_url or BASE_URL).rstrip("/")).rstrip("/")
     keys = [_header(key) for joined in config.keys for key in _separate(joined)]
-    http = HttpCalls("gemini", base_url, dict(config.headers), keys)
+    http = HttpCalls("gemini", base_url, dict(config.headers), keys, pace=config.pace)
     model = re.sub(r"^(?:models|gemini|google)/", "", config.model)
     dimensions = _dimensions(model, config.dimensions)
     spec = spec_for("gemini", model, public_url(base_url), dimensions)

@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import httpx
 
-from memoryd_server.embed.http_errors import Discretion, RateLimited, public_url, raise_for
+from memoryd_server.embed.http_errors import Discretion, public_url, raise_for
 from memoryd_server.embed.keys import QUOTA_REST_SECONDS, REST_SECONDS, Header, KeyRing
-from memoryd_server.embed.pacing import Pacer, Patience, Transient
+from memoryd_server.embed.pacing import Pace, Pacer, Patience, RateLimited, Transient
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 
 INDEXING_SECONDS = 120.0
@@ -41,6 +41,7 @@ class HttpCalls:
         keys: Sequence[Header] = (),
         *,
         indexing_seconds: float = INDEXING_SECONDS,
+        pace: Pace | None = None,
     ) -> None:
         fixed = {header.lower(): value for header, value in (headers or {}).items()}
         rings = [{header: value for header, value in key.items() if header not in fixed} for key in keys]
@@ -50,7 +51,8 @@ class HttpCalls:
         self._base_url = base_url
         self._discretion = Discretion(_secrets(base_url, (fixed, *rings)))
         self._keys = KeyRing(rings)
-        self._pacer = Pacer(self._name)
+        self.pace = pace or Pace()
+        self._pacer = Pacer(self._name, self.pace.requests_per_minute)
         self._client = _client(base_url, fixed)
         self._indexing_seconds = indexing_seconds
         self._lock = threading.Lock()

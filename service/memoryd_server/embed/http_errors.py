@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from memoryd_server.embed.pacing import Transient, retry_after
+from memoryd_server.embed.pacing import RateLimited, Transient, retry_after
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 
 _MOST_MESSAGE_CHARS = 300
@@ -42,10 +42,6 @@ class Problem:
     codes: frozenset[str] = frozenset()
     limits: tuple[str, ...] = ()
     retry_after_seconds: float | None = None
-
-
-class RateLimited(Transient):
-    """The server takes no more calls for now, at least not with this key."""
 
 
 class RequestRefused(Exception):

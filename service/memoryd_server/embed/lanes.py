@@ -11,9 +11,6 @@ from typing import Any, TypeVar
 
 from memoryd_server.embed.pacing import Stopped
 
-LANES = 4
-"""Requests of indexing that a provider gets at once unless told otherwise."""
-
 _LOOK_UP_SECONDS = 0.1
 
 T = TypeVar("T")
@@ -30,7 +27,7 @@ class Abandoned:
 class Lanes:
     """Where the requests of indexing run, whoever makes them; questions do not come here. Thread-safe."""
 
-    def __init__(self, count: int = LANES) -> None:
+    def __init__(self, count: int) -> None:
         self.count = count
         self._free = threading.Semaphore(count)
         self._lock = threading.Lock()

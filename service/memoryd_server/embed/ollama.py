@@ -46,7 +46,14 @@ def ollama(config: RemoteConfig) -> RemoteProvider:
         EmbeddingUnavailable: nothing can be sent with this address, key or headers.
     """
     base_url = (config.base_url or BASE_URL).rstrip("/").removesuffix("/v1")
-    http = HttpCalls("ollama", base_url, dict(config.headers), bearer(config.keys), indexing_seconds=INDEXING_SECONDS)
+    http = HttpCalls(
+        "ollama",
+        base_url,
+        dict(config.headers),
+        bearer(config.keys),
+        indexing_seconds=INDEXING_SECONDS,
+        pace=config.pace,
+    )
     model = config.model.removeprefix("ollama/")
     spec = spec_for("ollama", model, public_url(base_url), config.dimensions)
     return RemoteProvider(spec, OllamaWire(model, config.dimensions), http)

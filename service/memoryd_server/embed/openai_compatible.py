@@ -68,7 +68,7 @@ def openai_speaking(
     Raises:
         EmbeddingUnavailable: nothing can be sent with this address, key or headers.
     """
-    http = HttpCalls(config.provider, base_url, dict(config.headers), bearer(config.keys))
+    http = HttpCalls(config.provider, base_url, dict(config.headers), bearer(config.keys), pace=config.pace)
     model = config.model.removeprefix(f"{config.provider}/")
     spec = spec_for(config.provider, model, public_url(base_url), config.dimensions)
     return RemoteProvider(spec, OpenAIWire(model, config.dimensions, dimensions_field, input_types or {}), http)

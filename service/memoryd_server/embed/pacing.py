@@ -27,6 +27,14 @@ _LOOK_UP_SECONDS = 0.1
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much a remote provider may be asked: requests of indexing at once, and requests a minute, 0 being any."""
+
+    at_once: int = 4
+    requests_per_minute: int = 0
+
+
 class Stopped(Exception):
     """The caller wants no more."""
 

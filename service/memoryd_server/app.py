@@ -9,9 +9,12 @@ from dataclasses import replace
 
 from memoryd_server.access import AccessFiles
 from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, EmbedThreads, SyncRun, Threads
+from memoryd_server.backend.fallback import FallbackBackend, make_qmd
+from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.embed import ProviderPool
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.sync import Clock
+from memoryd_server.index.vectors import use_calling_thread_only
 from memoryd_server.observe.log import Log, LogLevel
 from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import Readiness
@@ -36,6 +39,7 @@ class Daemon:
     def __init__(
         self, settings: ResolvedSettings, log: Log, *, background: bool = True, log_level: LogLevel | None = None
     ) -> None:
+        use_calling_thread_only()
         self._log = log
         self._log_level = log_level
         self._background = background
@@ -51,7 +55,8 @@ class Daemon:
             embed=EmbedThreads(),
         )
         configs = [agent_config(agent, settings) for agent in settings.agents.values()]
-        self.agents = AgentDirectory(configs, self._make_memory)
+        self._qmd_host = QmdHost() if any(config.qmd for config in configs) else None
+        self.agents = AgentDirectory(configs, self._make_memory, self._make_backend)
         limits = settings.service.limits
         addresses = [parse(address) for address in settings.service.listen]
         access = AccessFiles(*keyring_and_certificates(settings, addresses, log))
@@ -72,6 +77,26 @@ class Daemon:
     def _make_memory(self, config: AgentConfig) -> AgentMemory:
         selection = self._providers.select(config.embedding)
         return AgentMemory(config, selection, self._threads, Clock(), self._log_run)
+
+    def _make_backend(self, memory: AgentMemory) -> FallbackBackend | None:
+        if memory.config.qmd is None:
+            return None
+        # A reload may bring the first agent that asks for it.
+        self._qmd_host = self._qmd_host or QmdHost()
+        agent_id = memory.config.agent_id
+        return make_qmd(
+            memory,
+            memory.config.qmd,
+            self._qmd_host,
+            threads=self._threads.quick,
+            on_change=lambda answers, reason: self._log_backend(agent_id, answers=answers, reason=reason),
+        )
+
+    def _log_backend(self, agent_id: str, *, answers: bool, reason: str) -> None:
+        if answers:
+            self._log.info("return-to-qmd", agent=agent_id)
+        else:
+            self._log.warning("leave-qmd", agent=agent_id, reason=reason)
 
     def _log_run(self, agent_id: str, run: SyncRun) -> None:
         fields = {"agent": agent_id, "sync_id": run.sync_id, "trigger": run.trigger, "mode": run.mode}
@@ -102,6 +127,7 @@ class Daemon:
             await self._server.start()
         except BaseException:
             await self.agents.stop()
+            await self._end_commands()
             raise
         self._log.info("start-daemon", listen=self._server.addresses, agents=list(self.agents.configs()))
         return self._server.addresses
@@ -155,6 +181,10 @@ class Daemon:
         # Providers that nobody uses any more stay until the end: they are idle, and a change back finds them.
         return await self.agents.change(configs, grace_seconds=self._grace_seconds)
 
+    async def _end_commands(self) -> None:
+        if self._qmd_host is not None:
+            await asyncio.to_thread(self._qmd_host.close)
+
     async def stop(self) -> None:
         """Health NOT_SERVING, syncs to a file boundary, running calls within the grace, then everything closed."""
         self._log.info("stop-daemon", grace_s=self._grace_seconds)
@@ -167,6 +197,7 @@ class Daemon:
         await self.agents.interrupt_syncs()
         await self._server.stop(self._grace_seconds)
         await self.agents.stop()
+        await self._end_commands()
         self._providers.close()
         self._threads.embed.shutdown()
         self._threads.quick.shutdown(wait=False, cancel_futures=True)

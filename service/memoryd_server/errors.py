@@ -14,6 +14,7 @@
     ├── EmbeddingNotConfigured    vector search asked for, no provider
     ├── EmbeddingUnavailable      the provider of embeddings does not answer
     ├── EmbeddingQuotaExceeded    its quota is used up
+    ├── BackendUnavailable        the configured backend failed, and no other may answer
     ├── WorkspaceReadOnly         the workspace cannot be written
     ├── SyncConflict              a FULL sync during a run
     ├── SyncCancelled             the run was cancelled before its end
@@ -151,6 +152,12 @@ class EmbeddingQuotaExceeded(MemorydError):
     """The quota at the provider of embeddings is used up. Trying again soon does not help."""
 
     reason = "EMBEDDING_QUOTA_EXCEEDED"
+
+
+class BackendUnavailable(MemorydError):
+    """The configured backend failed, and falling back is switched off."""
+
+    reason = "BACKEND_UNAVAILABLE"
 
 
 class WorkspaceReadOnly(MemorydError):

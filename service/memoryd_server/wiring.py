@@ -17,18 +17,21 @@ from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import CitationMode
 from memoryd_server.settings import AgentSettings, ProviderAccess, ResolvedSettings, ServiceSettings, default_model
 from memoryd_server.sources import Roots
+from memoryd_server.wiring_qmd import qmd_config
 
 
 def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:
     """What one agent's memory is made with."""
     search = agent.memory_search
     zone = agent.user_timezone or host_time_zone()
+    roots = Roots(str(agent.workspace), tuple(str(Path(p).expanduser()) for p in search.extra_paths))
+    qmd = qmd_config(agent, roots, settings)
     return AgentConfig(
         agent_id=agent.agent_id,
         default=agent.default,
         enabled=agent.enabled,
         disabled_reason=agent.disabled_reason,
-        roots=Roots(str(agent.workspace), tuple(str(Path(p).expanduser()) for p in search.extra_paths)),
+        roots=roots,
         index_path=agent.index_path,
         ledger_path=settings.state_dir / "memory" / f"{agent.agent_id}.appends",
         cache_enabled=search.cache.enabled,
@@ -43,13 +46,15 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         sync=_sync_config(agent, settings.service),
         configured_backend=agent.memory.backend,
         ranking=_ranking(agent, settings.service),
-        embedding=_embedding(agent, settings),
+        # Where qmd alone answers, nothing of ours is embedded.
+        embedding=_embedding(agent, settings) if qmd is None or qmd.fallback else EmbeddingConfig("none"),
         confirm_above_tokens=settings.service.confirm_above_tokens,
         vector_enabled=search.store.vector.enabled,
         vector_extension_path=search.store.vector.extension_path,
         vector_memory_bytes=settings.service.vector_memory_bytes,
         batch_enabled=search.remote is not None and search.remote.batch.enabled,
         impairments=tuple(_impairments(agent)),
+        qmd=qmd,
     )
 
 
@@ -171,9 +176,6 @@ def _impairments(agent: AgentSettings) -> list[Degradation]:
     """What the settings ask for and this version does not do."""
     found: list[Degradation] = []
     search = agent.memory_search
-    if agent.memory.backend != "builtin":
-        reason = f"the {agent.memory.backend} backend is not part of this version"
-        found.append(Degradation(DegradationKind.BACKEND_FALLBACK, agent.memory.backend, "builtin", reason))
     if "sessions" in search.sources:
         reason = "session transcripts are not indexed by this version"
         found.append(Degradation(DegradationKind.SOURCE_SKIPPED, "sessions", "", reason))

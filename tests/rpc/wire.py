@@ -31,6 +31,7 @@ class Home:
     workspace: Path = field(init=False)
     state_dir: Path = field(init=False)
     socket: Path = field(init=False)
+    environ: dict = field(default_factory=dict)
 
     def __post_init__(self):
         self.workspace = self.root / "workspace"
@@ -62,7 +63,7 @@ class Home:
         """`settings` as memoryd.json5, on this home's folders and socket unless `flags` say otherwise."""
         (self.state_dir / "memoryd.json5").write_text(json.dumps(settings or {}))
         given = {"workspace": str(self.workspace), "state_dir": str(self.state_dir), "listen": f"unix:{self.socket}"}
-        return load(environ={}, home=self.root, flags={**given, **flags})
+        return load(environ=self.environ, home=self.root, flags={**given, **flags})
 
 
 def quiet(settings=None, **sync):

@@ -15,11 +15,13 @@ from typing import ParamSpec, TypeVar
 from memoryd_server.backend.background import BackgroundSync
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import AgentConfig
-from memoryd_server.backend.coordinator import SyncCoordinator
+from memoryd_server.backend.coordinator import AfterSync, SyncCoordinator
 from memoryd_server.backend.embed_threads import EmbedThreads
+from memoryd_server.backend.engine import Engine
 from memoryd_server.backend.freshness import freshness, unwatched
 from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.mending import Mending
+from memoryd_server.backend.protocol import BackendState
 from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
@@ -37,7 +39,7 @@ from memoryd_server.index.store import IndexStore
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.engine import SearchEngine
-from memoryd_server.search.query import SearchAnswer, SearchQuery
+from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
 from memoryd_server.sources import WatchedRoot, Watcher, resolve, stat_file
 from memoryd_server.text import Analyzer
 from memoryd_server.writing.append import Appended, Appender
@@ -89,7 +91,7 @@ class AgentMemory:
         self._store = IndexStore(config.index_path, identity, self.vectors.leg)
         self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix=f"writer-{config.agent_id}")
         preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns)
-        self._engine = SyncEngine(
+        self._engine: Engine = SyncEngine(
             self._store,
             config.roots,
             preparer,
@@ -121,6 +123,11 @@ class AgentMemory:
         self._mending: Mending | None = None
         self._has_background = False
         self._searched_at = clock.monotonic()
+
+    def accompany(self, after_sync: AfterSync, engine: Engine | None = None) -> None:
+        """Lets `after_sync` follow each run, and `engine`, if there is one, do the runs' work; before `start`."""
+        self._engine = engine or self._engine
+        self.coordinator.accompany(after_sync, engine)
 
     async def start(self, *, background: bool = True) -> None:
         """Opens the index and, unless told otherwise, starts watching and a first sync.
@@ -217,9 +224,7 @@ class AgentMemory:
         Raises:
             RevisionNotReached: the deadline came before that revision.
         """
-        self._note_session(session_key)
-        if min_revision is not None:
-            await self._wait_for(min_revision, query.deadline)
+        await self.reach(session_key, min_revision, query.deadline)
         self._searched_at = self._clock.monotonic()
         asked = await self.vectors.question(query)
         answer = await self._reading(lambda: self._answer(query, asked), query.deadline)
@@ -235,6 +240,23 @@ class AgentMemory:
         impairments = self._store.impairments
         answer = await self._on(self._threads.quick, self._search.search, query, asked.vector, asked.reason)
         return replace(answer, degradations=(*answer.degradations, *impairments))
+
+    async def reach(self, session_key: str, min_revision: int | None, deadline: float) -> None:
+        """What precedes a search whoever answers it: notes a session's start, and waits for a revision.
+
+        Raises:
+            RevisionNotReached: the deadline came before that revision.
+        """
+        self._note_session(session_key)
+        if min_revision is not None:
+            await self._wait_for(min_revision, deadline)
+
+    async def check(self, deadline: float) -> None:
+        """Nothing to call: what `state` tells is of now."""
+
+    def state(self) -> BackendState:
+        """The builtin engine answers, since no other was asked for."""
+        return BackendState(BUILTIN)
 
     def _note_session(self, session_key: str) -> None:
         if not session_key or not self.config.sync.on_session_start or session_key in self._sessions:

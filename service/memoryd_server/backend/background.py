@@ -10,10 +10,10 @@ from typing import TypeVar
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import SyncConfig
 from memoryd_server.backend.coordinator import SyncCoordinator
+from memoryd_server.backend.engine import Engine
 from memoryd_server.backend.sync_run import SyncTrigger
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.progress import SyncPhase
-from memoryd_server.index.sync import SyncEngine
 from memoryd_server.sources import WatchedRoot, Watcher
 
 # Under a steady stream of events a sync starts after this many debounces all the same.
@@ -35,7 +35,7 @@ class BackgroundSync:
     def __init__(
         self,
         config: SyncConfig,
-        engine: SyncEngine,
+        engine: Engine,
         coordinator: SyncCoordinator,
         board: StateBoard,
         *,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from memoryd_server.backend.qmd.config import QmdConfig
 from memoryd_server.embed import EmbeddingConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Degradation
@@ -31,7 +32,7 @@ class SyncConfig:
 class AgentConfig:
     """One agent.
 
-    `impairments` are what the settings ask for and this version does not do.
+    `impairments` are what the settings ask for and this version does not do. `qmd` is there where it is to answer.
     """
 
     agent_id: str
@@ -60,6 +61,7 @@ class AgentConfig:
     vector_memory_bytes: int
     batch_enabled: bool
     impairments: tuple[Degradation, ...]
+    qmd: QmdConfig | None = None
 
     def can_become(self, other: "AgentConfig") -> bool:
         """Whether a memory opened with this can go on with `other`: neither index nor provider is concerned."""

@@ -3,10 +3,11 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 
 from memoryd_server.backend.board import StateBoard
+from memoryd_server.backend.engine import Engine
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
 from memoryd_server.errors import (
     IndexUnavailable,
@@ -16,7 +17,7 @@ from memoryd_server.errors import (
     SyncConflict,
 )
 from memoryd_server.index.progress import SyncMode, SyncOutcome, SyncPhase, SyncProgress
-from memoryd_server.index.sync import Clock, SyncEngine
+from memoryd_server.index.sync import Clock
 from memoryd_server.model import FileFailure
 
 # Ended runs whose cursors still work.
@@ -25,13 +26,20 @@ REMEMBERED_RUNS = 8
 # A run that has planned this often takes no more joiners, so that it ends; later callers wait for the next.
 MOST_PASSES = 20
 
+# What follows a run before its end is told, and what the run has done then.
+AfterSync = Callable[[SyncRun, SyncOutcome], Awaitable[SyncOutcome]]
+
+
+async def _nothing(_: SyncRun, outcome: SyncOutcome) -> SyncOutcome:
+    return outcome
+
 
 class SyncCoordinator:
     """The sync runs of one agent. Every method belongs to the event loop's thread."""
 
     def __init__(
         self,
-        engine: SyncEngine,
+        engine: Engine,
         board: StateBoard,
         writer_thread: Executor,
         *,
@@ -46,13 +54,22 @@ class SyncCoordinator:
         self._new_id = new_id
         self._on_end = on_end
         self._past: deque[SyncRun] = deque(maxlen=REMEMBERED_RUNS)
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._after_sync: AfterSync = _nothing
         self._stopping = False
         self._passes = 0
         self._asked_again = False
         self.active: SyncRun | None = None
         self._failed_at: float | None = None
         self.last_error: MemorydError | None = None
+
+    def accompany(self, after_sync: AfterSync, engine: Engine | None) -> None:
+        """Lets `after_sync` follow each run that completes, and `engine` carry the runs out; before the first one.
+
+        While it follows, the run is no longer the active one: it holds nobody up but its own followers.
+        """
+        self._after_sync = after_sync
+        self._engine = engine or self._engine
 
     async def request(self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL) -> SyncRun:
         """The run that will bring into the index whatever was on disk before this call: a new one, or one joined.
@@ -87,7 +104,9 @@ class SyncCoordinator:
         run.started(self._board.current.revision)
         building = mode is SyncMode.FULL or self._engine.rebuild_due or self._board.current.files == 0
         self._board.update(syncing=True, building=building)
-        self._task = asyncio.get_running_loop().create_task(self._carry_out(run))
+        task = asyncio.get_running_loop().create_task(self._carry_out(run))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return run
 
     def new_run(self, trigger: SyncTrigger, mode: SyncMode) -> SyncRun:
@@ -108,8 +127,8 @@ class SyncCoordinator:
         self._stopping = True
         if self.active is not None:
             self.active.stop_asked = True
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         self._board.update(closing=True)
 
     async def _carry_out(self, run: SyncRun) -> None:
@@ -118,8 +137,6 @@ class SyncCoordinator:
             self.last_error = None
             self._failed_at = None
             self._board.update(pending_files=0, revision=outcome.revision, files=outcome.files, whole=True)
-            self._ended(run)
-            run.completed(outcome)
         except SyncCancelled as error:
             self._failed(run, _shutting_down() if self._stopping else error)
         except MemorydError as error:
@@ -129,7 +146,20 @@ class SyncCoordinator:
             self.last_error = IndexUnavailable(f"the sync run failed: {type(error).__name__}: {error}")
             self.last_error.__cause__ = error
             self._failed(run, self.last_error)
+        else:
+            self._ended(run)
+            await self._conclude(run, outcome)
         self._on_end(run)
+
+    async def _conclude(self, run: SyncRun, outcome: SyncOutcome) -> None:
+        try:
+            run.completed(await self._after_sync(run, outcome))
+        except MemorydError as error:
+            run.failed(error)
+        except Exception as error:  # noqa: BLE001 -- likewise
+            failure = IndexUnavailable(f"what follows the sync run failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            run.failed(failure)
 
     def _failed(self, run: SyncRun, error: MemorydError) -> None:
         self._failed_at = self._clock.monotonic()

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 
 from memoryd_server.backend.agent_memory import AgentMemory
 from memoryd_server.backend.config import AgentConfig
+from memoryd_server.backend.fallback import FallbackBackend
+from memoryd_server.backend.protocol import MemoryBackend
 from memoryd_server.backend.uses import Uses
 from memoryd_server.errors import AgentNotFound, IndexBusy, IndexUnavailable, MemorydError, MemoryDisabled
 
@@ -14,12 +16,22 @@ DEFAULT_AGENT = "main"
 
 
 class AgentDirectory:
-    """The agents by id. `make_memory` builds the memory of an enabled one."""
+    """The agents by id.
 
-    def __init__(self, configs: Sequence[AgentConfig], make_memory: Callable[[AgentConfig], AgentMemory]) -> None:
+    `make_memory` builds the memory of an enabled one, and `make_backend` what answers in front of it, if anything does.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[AgentConfig],
+        make_memory: Callable[[AgentConfig], AgentMemory],
+        make_backend: Callable[[AgentMemory], FallbackBackend | None] = lambda _: None,
+    ) -> None:
         self._configs = {config.agent_id: config for config in configs}
-        self._make_memory = make_memory
+        self._make_memory, self._make_backend = make_memory, make_backend
         self._memories = {c.agent_id: make_memory(c) for c in configs if c.enabled}
+        made = {agent_id: make_backend(memory) for agent_id, memory in self._memories.items()}
+        self._backends = {agent_id: backend for agent_id, backend in made.items() if backend is not None}
         self._unopened: dict[str, MemorydError] = {}
         self._uses: defaultdict[str, Uses] = defaultdict(Uses)
         self._changing: dict[str, asyncio.Event] = {}
@@ -47,6 +59,8 @@ class AgentDirectory:
     async def _start(self, agent_id: str, memory: AgentMemory, *, background: bool) -> None:
         try:
             await memory.start(background=background)
+            if agent_id in self._backends:
+                await self._backends[agent_id].start(background=background)
         except IndexBusy as error:
             self._unopened[agent_id] = error
             raise
@@ -86,6 +100,9 @@ class AgentDirectory:
     async def _close(self, agent_id: str, grace_seconds: float) -> None:
         await self._uses[agent_id].end(grace_seconds)
         memory = self._memories.pop(agent_id)
+        backend = self._backends.pop(agent_id, None)
+        if backend is not None:
+            await backend.stop()
         if self._unopened.pop(agent_id, None) is None:
             await memory.stop()
 
@@ -102,8 +119,12 @@ class AgentDirectory:
 
     async def _try_to_open(self, config: AgentConfig) -> MemorydError | None:
         memory = self._memories[config.agent_id] = self._make_memory(config)
+        backend = self._make_backend(memory)
         try:
             await memory.start(background=self._background)
+            if backend is not None:
+                self._backends[config.agent_id] = backend
+                await backend.start(background=self._background)
         except MemorydError as error:
             return error
         except Exception as error:  # noqa: BLE001 -- the other agents go on, and the caller tells of it
@@ -133,6 +154,8 @@ class AgentDirectory:
 
     async def interrupt_syncs(self) -> None:
         """Ends every sync run at its next file boundary, and starts no other."""
+        # First these: what follows a run waits for them.
+        await asyncio.gather(*(backend.stop() for backend in self._backends.values()))
         await asyncio.gather(*(memory.coordinator.stop() for memory in self._open()))
 
     def _open(self) -> list[AgentMemory]:
@@ -140,7 +163,17 @@ class AgentDirectory:
 
     async def stop(self) -> None:
         """Closes every index that is open."""
+        await asyncio.gather(*(backend.stop() for backend in self._backends.values()))
         await asyncio.gather(*(memory.stop() for memory in self._open()))
+
+    def backend(self, agent_id: str) -> MemoryBackend:
+        """Who answers for an agent: its memory itself, or what stands in front of it.
+
+        Raises:
+            MemorydError: as `memory` does.
+        """
+        memory = self.memory(agent_id)
+        return self._backends.get(memory.config.agent_id, memory)
 
     def memory(self, agent_id: str) -> AgentMemory:
         """The memory of an agent; an empty id means `main`, or the default agent where there is no `main`.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from memoryd_server.chunk import split_utf8
 from memoryd_server.errors import PathNotAllowed
-from memoryd_server.sources import FileTooLarge, Roots, read_file, resolve
+from memoryd_server.sources import FileTooLarge, Location, Roots, read_file, resolve
 
 # What one reply may hold, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024
@@ -31,15 +31,24 @@ def read_range(roots: Roots, path: str, start_line: int, line_count: int, max_fi
             too large, or not ours to read.
         FileNotFound: the path is allowed, and no file is there.
     """
-    location = resolve(roots, path)
+    return read_location(resolve(roots, path), start_line, line_count, max_file_bytes)
+
+
+def read_location(location: Location, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
+    """The same of a place that is known to be allowed.
+
+    Raises:
+        PathNotAllowed: it leads through a link, is too large, or is not ours to read.
+        FileNotFound: no file is there.
+    """
     try:
         data, _ = read_file(location, max_file_bytes)
     except FileTooLarge as error:
         raise PathNotAllowed(
-            path, f"the file has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)"
+            location.path, f"the file has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)"
         ) from error
     except PermissionError as error:
-        raise PathNotAllowed(path, "the daemon's user may not read the file") from error
+        raise PathNotAllowed(location.path, "the daemon's user may not read the file") from error
     lines = data.decode("utf-8", "replace").split("\n") if data else []
     wanted = lines[start_line - 1 : start_line - 1 + line_count]
     shown, truncated = _within_bytes(wanted)

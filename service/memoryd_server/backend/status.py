@@ -1,13 +1,14 @@
 """How an agent's memory is doing, computed from the disk and the index at the moment of asking."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from memoryd_server.backend.engine import Engine
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.rows import FileRow, IndexCounts
 from memoryd_server.index.store import IndexStore
-from memoryd_server.index.sync import DiskState, SyncEngine
+from memoryd_server.index.sync import DiskState
 from memoryd_server.model import FileFailure, Source
 from memoryd_server.sources import WatchedRoot
 
@@ -46,7 +47,7 @@ class IndexReport:
 
 def report(
     store: IndexStore,
-    engine: SyncEngine,
+    engine: Engine,
     cache: EmbeddingCache | None,
     *,
     sources: Sequence[Source],
@@ -66,11 +67,14 @@ def report(
         counts = reader.counts()
         last_sync = reader.meta("last_sync_ms")
     failed = tuple(_failures(disk))
+    by_source = tuple(_source_counts(source, disk, failed) for source in sources)
+    # Where memoryd keeps no index of its own, the store is empty, and only the engine knows what is indexed.
+    files = counts.files or sum(each.files_indexed for each in by_source)
     return IndexReport(
-        counts=counts,
+        counts=replace(counts, files=files),
         size_bytes=store.size_bytes(),
         last_sync_ms=None if last_sync is None else int(last_sync),
-        sources=tuple(_source_counts(source, disk, failed) for source in sources),
+        sources=by_source,
         dirty=disk.plan.pending > 0,
         pending_files=disk.plan.pending,
         oldest_unindexed_age_seconds=_oldest_age(disk, now_ns, last_sync_ns=int(last_sync or 0) * 1_000_000),

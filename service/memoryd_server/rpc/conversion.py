@@ -1,31 +1,32 @@
 """Answers of searches, reads and lists as messages."""
 
 from memoryd.v1 import memory_pb2, memory_service_pb2
-from memoryd_server.backend import AgentMemory, FileRange, ListedFile
+from memoryd_server.backend import AgentMemory, FileRange, IndexState, ListedFile
 from memoryd_server.flush import FlushDecision
 from memoryd_server.model import Degradation
 from memoryd_server.rpc import enums
 from memoryd_server.rpc.times import duration, timestamp
 from memoryd_server.search.citation import citation
-from memoryd_server.search.query import Hit, LegReport, SearchAnswer
+from memoryd_server.search.query import BUILTIN, Hit, LegReport, SearchAnswer
 
 
 def search_response(
     answer: SearchAnswer, memory: AgentMemory, *, elapsed_seconds: float, explain: bool
 ) -> memory_service_pb2.MemorySearchResponse:
     """An answer with how it came about. The details of scores and legs are there when `explain` asks for them."""
-    board, degradations = memory.board.current, memory.degradations()
+    board, builtin = memory.board.current, answer.backend == BUILTIN
+    degradations = memory.degradations() if builtin else memory.config.impairments
     info = memory_pb2.SearchInfo(
-        backend=memory_pb2.BACKEND_BUILTIN,
+        backend=enums.backend(answer.backend),
         served_mode=enums.search_mode(answer.served_mode),
         degradations=[degradation(d) for d in (*_beyond(degradations, answer.degradations), *degradations)],
         index_revision=answer.revision,
-        index_state=enums.index_state(board.state),
-        stale=answer.stale or board.dirty or board.pending_files > 0,
+        index_state=enums.index_state(board.state if builtin else _state_of(answer)),
+        stale=answer.stale or (builtin and (board.dirty or board.pending_files > 0)),
         keyword_candidates=answer.keyword_candidates,
         vector_candidates=answer.vector_candidates,
         coverage=answer.coverage,
-        embedding=_embedding(memory) if answer.vector_candidates else None,
+        embedding=_embedding(memory, answer) if answer.vector_candidates else None,
         dropped_by_min_score=answer.dropped_by_min_score,
         elapsed=duration(elapsed_seconds),
         empty_reason=enums.empty_reason(answer.empty_reason),
@@ -41,7 +42,16 @@ def _beyond(standing: tuple[Degradation, ...], answers: tuple[Degradation, ...])
     return [d for d in answers if d.kind not in told]
 
 
-def _embedding(memory: AgentMemory) -> memory_pb2.EmbeddingInfo | None:
+def _state_of(answer: SearchAnswer) -> IndexState:
+    """The state of an index that is not memoryd's own."""
+    if not answer.indexed_files:
+        return IndexState.EMPTY
+    return IndexState.STALE if answer.stale else IndexState.READY
+
+
+def _embedding(memory: AgentMemory, answer: SearchAnswer) -> memory_pb2.EmbeddingInfo | None:
+    if answer.backend != BUILTIN:
+        return memory_pb2.EmbeddingInfo(provider=answer.backend)
     if memory.vectors.embedder is None:
         return None
     spec = memory.vectors.embedder.provider.spec

@@ -54,23 +54,30 @@ class MemoryService(MemoryServiceServicer):
         began = time.monotonic()
         async with self._agents.use(request.agent_id) as memory:
             call = validation.search_call(request, memory.config, self._deadline(context), self._now())
-            answer = await memory.search(call.query, session_key=call.session_key, min_revision=call.min_revision)
+            backend = self._agents.backend(request.agent_id)
+            answer = await backend.search(call.query, session_key=call.session_key, min_revision=call.min_revision)
             return conversion.search_response(
                 answer, memory, elapsed_seconds=time.monotonic() - began, explain=call.explain
             )
 
     async def MemoryGet(self, request: pb.MemoryGetRequest, context: Context) -> pb.MemoryGetResponse:
         """Reads a line range of a memory file."""
-        async with self._agents.use(request.agent_id) as memory:
+        async with self._agents.use(request.agent_id):
+            backend = self._agents.backend(request.agent_id)
             call = validation.get_call(request)
-            lines = await self._in_time(memory.read(call.path, call.start_line, call.line_count), context)
+            lines = await self._in_time(backend.read(call.path, call.start_line, call.line_count), context)
             return conversion.get_response(lines)
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
         """Tells how an agent's memory is doing."""
         async with self._agents.use(request.agent_id) as memory:
-            probe = await memory.probe(self._deadline(context)) if request.probe else None
-            answer = status_response(memory, await self._in_time(memory.report(), context), self._service, probe)
+            backend = self._agents.backend(request.agent_id)
+            probe = None
+            if request.probe:
+                deadline = self._deadline(context)
+                probe, _ = await asyncio.gather(memory.probe(deadline), backend.check(deadline))
+            report = await self._in_time(memory.report(), context)
+            answer = status_response(memory, report, self._service, probe, backend.state())
             return shared_apart(answer) if self._grant_of(context).limited else answer
 
     async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncResponse]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server import __version__
 from memoryd_server.backend import AgentMemory, IndexReport
+from memoryd_server.backend.protocol import BackendState, QmdState
 from memoryd_server.backend.vector_side import ProbeOutcome
 from memoryd_server.index.schema import SCHEMA_VERSION, TOKENIZER
 from memoryd_server.rpc import enums
@@ -45,17 +46,18 @@ class ServiceInfo:
 
 
 def status_response(
-    memory: AgentMemory, report: IndexReport, service: ServiceInfo, probe: ProbeOutcome | None
+    memory: AgentMemory, report: IndexReport, service: ServiceInfo, probe: ProbeOutcome | None, backend: BackendState
 ) -> memory_service_pb2.StatusResponse:
-    """How `memory` is doing, by a report of this moment. Holds no secret."""
+    """How `memory`, and the backend in front of it, are doing, by a report of this moment. Holds no secret."""
     config = memory.config
+    degradations = (*backend.degradations, *memory.degradations_with(report.watched_roots), *memory.remarks())
     return memory_service_pb2.StatusResponse(
         service=_service(service),
         agent_id=config.agent_id,
         workspace=config.roots.workspace,
         configured_backend=enums.backend(config.configured_backend),
-        active_backend=memory_pb2.BACKEND_BUILTIN,
-        degradations=[degradation(d) for d in (*memory.degradations_with(report.watched_roots), *memory.remarks())],
+        active_backend=enums.backend(backend.active or "unspecified"),
+        degradations=[degradation(d) for d in degradations],
         index=_index(memory, report),
         embedding=embedding_status(memory.vectors, probe),
         vector=vector_status(memory),
@@ -67,9 +69,7 @@ def status_response(
         ),
         batch=memory_pb2.BatchStatus(enabled=config.batch_enabled),
         watchers=[watcher(root) for root in report.watched_roots],
-        qmd=memory_pb2.QmdStatus(
-            configured=config.configured_backend == "qmd", reason="the qmd backend is not part of this version"
-        ),
+        qmd=_qmd(backend.qmd),
         active_sync=active_sync(memory.coordinator.active),
         source_issues=report.issues,
         failed_files=[file_failed(failure) for failure in report.failed_files[:MOST_FAILED_FILES]],
@@ -87,6 +87,12 @@ def _service(service: ServiceInfo) -> memory_pb2.ServiceStatus:
         settings_loads=settings.loads,
         settings_error=settings.error,
     )
+
+
+def _qmd(state: QmdState | None) -> memory_pb2.QmdStatus:
+    if state is None:
+        return memory_pb2.QmdStatus()
+    return memory_pb2.QmdStatus(configured=True, available=state.available, version=state.version, reason=state.reason)
 
 
 def shared_apart(answer: memory_service_pb2.StatusResponse) -> memory_service_pb2.StatusResponse:

@@ -6,6 +6,9 @@ from enum import StrEnum
 
 from memoryd_server.model import Degradation, Source
 
+# memoryd's own engine, among the names of backends.
+BUILTIN = "builtin"
+
 
 class SearchMode(StrEnum):
     """Which legs run."""
@@ -30,6 +33,7 @@ class EmptyReason(StrEnum):
     EMPTY_INDEX = "EMPTY_INDEX"
     NO_MATCH = "NO_MATCH"
     FILTERED_BY_SCORE = "FILTERED_BY_SCORE"
+    SCOPE_DENIED = "SCOPE_DENIED"
     FILES_GONE = "FILES_GONE"
     ABSTAINED = "ABSTAINED"
 
@@ -89,7 +93,7 @@ class LegReport:
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """Hits, best first, and how they came about."""
+    """Hits, best first, and how they came about. `backend` is who answered: builtin or qmd."""
 
     hits: tuple[Hit, ...]
     served_mode: SearchMode
@@ -104,3 +108,4 @@ class SearchAnswer:
     legs: tuple[LegReport, ...] = field(default_factory=tuple)
     empty_reason: EmptyReason | None = None
     empty_explanation: str = ""
+    backend: str = BUILTIN

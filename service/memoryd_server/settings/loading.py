@@ -8,6 +8,7 @@ from . import environment as env
 from .agent_list import DEFAULTS, agent_paths, with_agents_by_id
 from .agents import Surroundings, resolve_agents
 from .checking import Checker
+from .child_environment import child_environment
 from .files import OWN_FILE, REFERENCE_FILE, find_state_dir, read_layer
 from .misspelt import warn_of_misspelt
 from .overrides import Overrides
@@ -65,7 +66,15 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
     checker.report.raise_if_refused()
     service = service.model_copy(update={"listen": service.listen or (_socket(overrides.environ, state_dir),)})
     origins = _origins(checker.tree, overrides, state_dir, service, agents)
-    return ResolvedSettings(state_dir, service, agents, default, tuple(checker.report.warnings), origins)
+    return ResolvedSettings(
+        state_dir,
+        service,
+        agents,
+        default,
+        tuple(checker.report.warnings),
+        origins,
+        child_environment(overrides.environ),
+    )
 
 
 def _socket(environ: Mapping[str, str], state_dir: Path) -> str:

@@ -48,15 +48,16 @@ class QmdPath(Block):
     """A folder that QMD indexes besides the default memory."""
 
     path: str
-    """The folder. Path; default none, the key is required."""
+    """The folder, or one Markdown file; relative to the workspace. Path; default none, the key is required."""
     pattern: str = "**/*.md"
     """Which of its files. Glob; default "**/*.md"."""
     name: str | None = None
-    """The collection's name. Name; default custom-<number>."""
+    """The collection's name, made lower-case, with "-" for whatever is no letter or digit. Name; default
+    custom-<number>."""
 
 
 class McporterSettings(Block):
-    """QMD behind the mcporter command."""
+    """QMD behind the mcporter command, which memoryd does not use: it runs `qmd` itself."""
 
     enabled: bool = False
     """Whether mcporter is used. true or false; default false."""
@@ -70,7 +71,7 @@ class QmdSessionsSettings(Block):
     """Session transcripts for QMD."""
 
     enabled: bool = False
-    """Whether transcripts are exported for QMD. true or false; default false."""
+    """Whether transcripts are exported for QMD, secrets masked. true or false; default false."""
     export_dir: str | None = None
     """Where they go. Path; default <qmd dir>/sessions."""
     retention_days: Annotated[int | None, Whole(1, fallback=None)] = None
@@ -90,8 +91,8 @@ class QmdUpdateSettings(Block):
     wait_for_boot_sync: bool = False
     """Whether the start waits for that update. true or false; default false."""
     embed_interval_ms: Annotated[int, Duration("60m")] = Field(3_600_000, alias="embedInterval")
-    """Time between two runs of `qmd embed`. A duration such as `"90s"` or `"5m"`, in minutes without a unit;
-    default "60m"."""
+    """Time between two runs of `qmd embed`; `"0s"` means only the first, and with `Sync`. A duration such as `"90s"` or
+    `"5m"`, in minutes without a unit; default "60m"."""
     command_timeout_ms: Annotated[int, Whole(1, fallback=30_000)] = 30_000
     """Longest run of a small command. Milliseconds, at least 1; default 30000."""
     update_timeout_ms: Annotated[int, Whole(1, fallback=120_000)] = 120_000
@@ -119,11 +120,12 @@ class QmdSettings(Block):
     command: str = "qmd"
     """The command; of several words the first is used. Command; default "qmd"."""
     search_mode: Annotated[str, OneOf(("search", "vsearch", "query"), "search")] = "search"
-    """How QMD searches. search, vsearch, query; default "search"."""
+    """How QMD searches: for all words, by meaning, or with all its models. search, vsearch, query; default "search".
+    """
     mcporter: McporterSettings = McporterSettings()
     """mcporter."""
     include_default_memory: bool = True
-    """Whether the workspace's own memory is indexed. true or false; default true."""
+    """Whether the workspace's own memory and the extra paths are indexed. true or false; default true."""
     paths: Annotated[tuple[QmdPath, ...], Field(strict=False)] = ()
     """Further folders."""
     sessions: QmdSessionsSettings = QmdSessionsSettings()

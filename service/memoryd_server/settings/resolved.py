@@ -1,7 +1,7 @@
 """The settings as the rest of memoryd sees them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from memoryd_server.errors import AgentNotFound
@@ -44,7 +44,8 @@ class AgentSettings:
 class ResolvedSettings:
     """Everything that was configured, and who said so.
 
-    `origins` has every key of `describe`: "default", a file's path, "env NAME" or "flag --name".
+    `origins` has every key of `describe`: "default", a file's path, "env NAME" or "flag --name". `child_environment`
+    are the variables that commands get which memoryd runs.
     """
 
     state_dir: Path
@@ -53,6 +54,7 @@ class ResolvedSettings:
     default_agent: str
     warnings: tuple[str, ...]
     origins: Mapping[str, str]
+    child_environment: Mapping[str, str] = field(default_factory=dict)
 
     def agent(self, agent_id: str) -> AgentSettings:
         """The agent of that id, in any case. An empty id means `main` where it is configured, else the default agent.

@@ -120,6 +120,9 @@ class ServiceSettings(Block):
     Bytes, at least 0; default 536870912."""
     embedding: EmbeddingSettings = EmbeddingSettings()
     """Embeddings."""
+    qmd_fallback: Literal["builtin", "none"] = "builtin"
+    """Who answers when `memory.backend` is qmd and qmd cannot; with none nobody does, and no second index is kept.
+    builtin, none; default "builtin"."""
     local: LocalModelSettings = LocalModelSettings()
     """The local model."""
     files_per_transaction: Annotated[int, Whole(1, 10_000)] = 100

@@ -1,0 +1,246 @@
+"""qmd first, the builtin engine when it cannot, and a way back without a restart."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import replace
+
+from memoryd_server.backend.agent_memory import AgentMemory
+from memoryd_server.backend.breaker import Breaker
+from memoryd_server.backend.protocol import BackendState, QmdState
+from memoryd_server.backend.qmd.answer import denied
+from memoryd_server.backend.qmd.backend import NOT_READY, QmdBackend
+from memoryd_server.backend.qmd.config import QmdConfig
+from memoryd_server.backend.qmd.engine import QmdEngine
+from memoryd_server.backend.qmd.failure import PASSING, QmdFailure, Reason
+from memoryd_server.backend.qmd.host import QmdHost
+from memoryd_server.backend.reading import FileRange
+from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
+from memoryd_server.errors import BackendUnavailable, RevisionNotReached
+from memoryd_server.index.progress import SyncOutcome
+from memoryd_server.index.sync import Clock
+from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.search.query import SearchAnswer, SearchQuery
+
+# Kept for the builtin engine out of the caller's time, and as a share where that is short.
+RESERVE_SECONDS = 1.0
+RESERVE_SHARE = 0.25
+# The longest pause between two trials: after failures that cost nothing to meet again, and after those that do.
+CHEAP_PAUSE_SECONDS = 40.0
+DEAR_PAUSE_SECONDS = 600.0
+_DEAR = frozenset({Reason.TIMEOUT, Reason.TOO_LARGE})
+
+# Hears of each change: True when qmd answers again, and why it does not when it does not.
+OnChange = Callable[[bool, str], None]
+
+
+class FallbackBackend:
+    """Answers for one agent from `start` to `stop`. On the event loop's thread."""
+
+    def __init__(self, qmd: QmdBackend, builtin: AgentMemory, on_change: OnChange) -> None:
+        self._qmd = qmd
+        self._builtin = builtin
+        self._on_change = on_change
+        self._breaker = Breaker(time.monotonic)
+        self._recovery: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def _falls_back(self) -> bool:
+        return self._qmd.config.fallback
+
+    async def start(self, *, background: bool) -> None:
+        """Begins qmd's updates, unless told otherwise; a missing command keeps nobody from starting."""
+        await self._qmd.updates.start(background=background)
+        self._looking = asyncio.get_running_loop().create_task(self._first_look())
+
+    async def _first_look(self) -> None:
+        try:
+            await self._qmd.look()
+        except QmdFailure as failure:
+            self._note(failure)
+
+    async def stop(self) -> None:
+        """Begins nothing more; what runs is ended with the host."""
+        for task in (self._recovery, self._looking):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        await self._qmd.updates.stop()
+
+    async def search(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
+        """Answers a question, and says who did and why.
+
+        Raises:
+            RevisionNotReached: the deadline came before that revision.
+            BackendUnavailable: qmd failed, and the builtin engine may not answer.
+        """
+        if not self._qmd.permits(session_key):
+            return denied(query)
+        if self._breaker.open:
+            return await self._otherwise(self._breaker.reason, query, session_key, min_revision)
+        try:
+            answer = await self._ask_qmd(query, session_key, min_revision)
+        except QmdFailure as failure:
+            self._note(failure)
+            return await self._otherwise(failure.message, query, session_key, min_revision, failure.reason)
+        return replace(answer, degradations=(*self._qmd.degradations(), *answer.degradations))
+
+    async def _ask_qmd(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
+        await self._reach(query, session_key, min_revision)
+        seconds = min(self._qmd.config.limits.seconds, self._left(query))
+        board = self._builtin.board.current
+        return await self._qmd.search(query, seconds=seconds, stale=board.dirty or board.pending_files > 0)
+
+    def _left(self, query: SearchQuery) -> float:
+        """The time that qmd may take, so that the builtin engine can still answer after it."""
+        left = query.deadline - time.monotonic()
+        return left - min(RESERVE_SECONDS, left * RESERVE_SHARE) if self._falls_back else left
+
+    async def _reach(self, query: SearchQuery, session_key: str, min_revision: int | None) -> None:
+        """Waits until qmd holds what memoryd's own index held at `min_revision`."""
+        if min_revision and not self._falls_back:
+            raise RevisionNotReached(
+                'memoryd keeps no index of its own for this agent (memoryd.qmdFallback is "none"), and qmd\'s has no '
+                "revisions; search without min_revision, or call Sync first"
+            )
+        await self._builtin.reach(session_key, min_revision, query.deadline)
+        covered = self._qmd.covered
+        if min_revision and (covered is None or covered.revision < min_revision):
+            try:
+                async with asyncio.timeout(self._left(query)):
+                    await self._qmd.updates.now(embed=False)
+            except TimeoutError:
+                raise QmdFailure(Reason.NO_TIME, f"qmd's index did not reach revision {min_revision} in time") from None
+
+    async def _otherwise(
+        self,
+        why: str,
+        query: SearchQuery,
+        session_key: str,
+        min_revision: int | None,
+        reason: Reason | None = None,
+    ) -> SearchAnswer:
+        if not self._falls_back:
+            raise BackendUnavailable(
+                f'qmd does not answer: {why}. memoryd.qmdFallback is "none", so nobody else does; memoryd doctor looks '
+                "for the cause",
+                metadata={"backend": "qmd", **({} if reason is None else {"cause": reason.name})},
+                retry_after_seconds=max(1.0, self._breaker.next_trial_seconds),
+            )
+        answer = await self._builtin.search(query, session_key=session_key, min_revision=min_revision)
+        return replace(answer, degradations=(*self._fallen_back(why), *answer.degradations))
+
+    def _fallen_back(self, why: str) -> Sequence[Degradation]:
+        found = [Degradation(DegradationKind.BACKEND_FALLBACK, "qmd", "builtin", why)]
+        if self._qmd.unserved:
+            names = ", ".join(self._qmd.unserved)
+            reason = "only qmd searches these collections"
+            found.append(Degradation(DegradationKind.SOURCE_SKIPPED, names, "", reason))
+        return found
+
+    def _note(self, failure: QmdFailure) -> None:
+        """Opens the breaker for what the next call would meet as well, and begins to look for the way back."""
+        if failure.reason in PASSING:
+            return
+        was_open = self._breaker.open
+        dear = failure.reason in _DEAR
+        self._breaker.failed(failure.message, DEAR_PAUSE_SECONDS if dear else CHEAP_PAUSE_SECONDS)
+        if not was_open:
+            self._on_change(False, failure.message)
+        if self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.get_running_loop().create_task(self._recover())
+
+    async def _recover(self) -> None:
+        while self._breaker.open:
+            await asyncio.sleep(self._breaker.next_trial_seconds)
+            await self._try()
+            if self._breaker.open and not self._breaker.next_trial_seconds:
+                # It failed in a way that says nothing, so the old reason stands.
+                self._breaker.failed(self._breaker.reason, CHEAP_PAUSE_SECONDS)
+
+    async def _try(self) -> None:
+        try:
+            await self._qmd.trial()
+        except QmdFailure as failure:
+            self._note(failure)
+            return
+        if self._breaker.open:
+            self._breaker.succeeded()
+            self._on_change(True, "")
+            # What happened meanwhile is not in its index.
+            self._qmd.updates.resume()
+
+    async def read(self, path: str, start_line: int, line_count: int) -> FileRange:
+        """A line range of a memory file, or of one that only qmd searches."""
+        lines = await self._qmd.read(path, start_line, line_count)
+        return lines if lines is not None else await self._builtin.read(path, start_line, line_count)
+
+    async def check(self, deadline: float) -> None:
+        """Searches once through qmd, whatever it did before."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await self._try()
+
+    def state(self) -> BackendState:
+        """Who would answer, and how qmd is doing."""
+        why = self._breaker.reason
+        failure = self._qmd.updates.updating.failure
+        if not why and not self._qmd.ready:
+            why = NOT_READY if failure is None else failure.message
+        qmd = QmdState(not why, self._qmd.version, why)
+        if not why:
+            return BackendState("qmd", tuple(self._qmd.degradations()), qmd)
+        if self._falls_back:
+            return BackendState("builtin", tuple(self._fallen_back(why)), qmd)
+        return BackendState("", (Degradation(DegradationKind.BACKEND_FALLBACK, "qmd", "", why),), qmd)
+
+    async def after_sync(self, run: SyncRun, outcome: SyncOutcome) -> SyncOutcome:
+        """Brings qmd's index in line after a run: at once where a caller waits for it, soon otherwise.
+
+        Raises:
+            BackendUnavailable: it could not be done, and there is no other index.
+        """
+        if run.trigger is not SyncTrigger.MANUAL:
+            if outcome.indexed_files or outcome.removed_files:
+                self._qmd.updates.ask()
+            return outcome
+        try:
+            done = await self._qmd.updates.now()
+        except QmdFailure as failure:
+            if self._falls_back:
+                # Status tells of it, and so does every answer.
+                return outcome
+            raise BackendUnavailable(f"qmd's index was not brought up to date: {failure.message}") from failure
+        if self._falls_back:
+            return outcome
+        return replace(
+            outcome,
+            files=done.documents,
+            indexed_files=done.new + done.changed,
+            unchanged_files=done.unchanged,
+            removed_files=done.removed,
+            changed=done.new + done.changed + done.removed > 0,
+        )
+
+
+def make_qmd(
+    memory: AgentMemory, config: QmdConfig, host: QmdHost, *, threads: Executor, on_change: OnChange
+) -> FallbackBackend:
+    """Puts qmd in front of `memory`, whose index is kept only where it may have to answer; before either is started."""
+    agent = memory.config
+    qmd = QmdBackend(
+        config,
+        host,
+        roots=agent.roots,
+        ranking=agent.ranking,
+        max_file_bytes=agent.sync.max_file_bytes,
+        threads=threads,
+        revision=(lambda: memory.board.current.revision) if config.fallback else None,
+    )
+    backend = FallbackBackend(qmd, memory, on_change)
+    engine = None if config.fallback else QmdEngine(agent.roots, lambda: qmd.covered_files, Clock())
+    memory.accompany(backend.after_sync, engine)
+    return backend

@@ -1,0 +1,1 @@
+"""The `qmd` command as a backend: its home, its collections, its processes, and what it answers."""

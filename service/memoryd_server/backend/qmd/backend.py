@@ -1,0 +1,243 @@
+"""qmd as it answers for one agent: its searches, its files, and how it is doing. On the event loop's thread."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from memoryd_server.backend.qmd import answer, client, commands, hits, sessions
+from memoryd_server.backend.qmd.commands import Verb
+from memoryd_server.backend.qmd.config import QmdConfig
+from memoryd_server.backend.qmd.failure import QmdFailure, Reason
+from memoryd_server.backend.qmd.home import QmdHome
+from memoryd_server.backend.qmd.host import QmdHost
+from memoryd_server.backend.qmd.index import QmdIndex
+from memoryd_server.backend.qmd.scope import allows
+from memoryd_server.backend.qmd.updates import QmdUpdates
+from memoryd_server.backend.reading import FileRange, read_location
+from memoryd_server.errors import EmbeddingNotConfigured, PathNotAllowed
+from memoryd_server.model import Degradation, DegradationKind, Source
+from memoryd_server.search.config import RankingConfig
+from memoryd_server.search.query import SearchAnswer, SearchMode, SearchQuery
+from memoryd_server.sources import Discovery, Roots, discover
+
+# Rows that are asked for beyond those to be shown: some may be of files that are gone.
+_SPARE_ROWS = 6
+# A word that the index may or may not hold: what counts is that a real search answers.
+_TRIAL = "memoryd"
+NOT_READY = "qmd's first update has not completed yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What was there before an update: the revision of memoryd's own index, and the files where it keeps none."""
+
+    revision: int
+    files: Discovery | None = None
+
+
+class QmdBackend:
+    """One agent's qmd from `start` to `stop`.
+
+    `revision` tells how far memoryd's own index has come; None where none is kept. `threads` are for reading the files
+    of hits.
+    """
+
+    def __init__(
+        self,
+        config: QmdConfig,
+        host: QmdHost,
+        *,
+        roots: Roots,
+        ranking: RankingConfig,
+        max_file_bytes: int,
+        threads: Executor,
+        revision: Callable[[], int] | None,
+    ) -> None:
+        self.config = config
+        self._host = host
+        self._roots = roots
+        self._ranking = ranking
+        self._max_file_bytes = max_file_bytes
+        self._threads = threads
+        self._revision = revision
+        home = QmdHome(config.folder, config.collections, config.environment)
+        self._client = client.QmdClient(config.command, home, host.guard)
+        self._shelf = hits.Shelf(roots, config.collections, max_file_bytes)
+        self._index = QmdIndex(config, self._client, export=self._export)
+        self.updates = QmdUpdates(config, self._index, host, self._look)
+        self.version = ""
+
+    def _export(self) -> None:
+        if self.config.sessions is not None:
+            own = self.config.sessions.folder.is_relative_to(self.config.folder)
+            sessions.export_sessions(self.config.sessions, own_folder=own, now_ns=time.time_ns)
+
+    def _look(self) -> Covered:
+        return Covered(0, discover(self._roots)) if self._revision is None else Covered(self._revision())
+
+    @property
+    def covered(self) -> Covered | None:
+        """What qmd holds at least; None before the first update of this process."""
+        covered: Covered | None = self.updates.covered
+        return covered
+
+    @property
+    def covered_files(self) -> Discovery | None:
+        """The files that qmd holds at least, where memoryd keeps no index of its own."""
+        covered = self.covered
+        return None if covered is None else covered.files
+
+    @property
+    def documents(self) -> int:
+        """How many files qmd holds, as far as the last update told; 0 before it."""
+        return 0 if self.updates.last is None else self.updates.last.documents
+
+    @property
+    def ready(self) -> bool:
+        """Whether its index holds something to search."""
+        return self._index.ready
+
+    def permits(self, session_key: str) -> bool:
+        """Whether the session may search."""
+        return allows(self.config.scope, session_key)
+
+    async def search(self, query: SearchQuery, *, seconds: float, stale: bool) -> SearchAnswer:
+        """Asks qmd, and shows what stands in the files now. `stale` is whether files are known to have changed.
+
+        Raises:
+            QmdFailure: it did not answer within `seconds`, or not in a way that can be believed.
+            EmbeddingNotConfigured: vectors were asked for, and it makes none.
+        """
+        began = time.monotonic()
+        verb = self._verb(query.mode)
+        if not self._index.ready:
+            failure = self.updates.updating.failure
+            raise QmdFailure(Reason.NOT_READY, NOT_READY if failure is None else failure.message)
+        names = self._shelf.names(query.sources)
+        wanted = min(query.max_results, self.config.limits.max_results)
+        found = client.Found(())
+        if names:
+            found = await self._found(verb, query.text, names, wanted + _SPARE_ROWS, seconds)
+        limits = self.config.limits
+        ranked = await asyncio.get_running_loop().run_in_executor(
+            self._threads,
+            lambda: hits.rank(
+                self._shelf, found.rows, query, self._ranking, most=wanted, most_chars=limits.max_snippet_chars
+            ),
+        )
+        covered = self.covered
+        return answer.answer_of(
+            found,
+            ranked,
+            hits.budgeted(ranked.hits, query, limits.max_injected_chars),
+            query,
+            verb=verb,
+            revision=0 if covered is None else covered.revision,
+            documents=self.documents or len(found.rows),
+            stale=stale or self.updates.pending or covered is None,
+            missing=[source for source in query.sources if source not in self._sources()],
+            elapsed_seconds=time.monotonic() - began,
+        )
+
+    def _sources(self) -> set[Source]:
+        return {collection.source for collection in self.config.collections}
+
+    def _verb(self, mode: SearchMode) -> Verb:
+        """The configured verb, unless the caller wants one leg alone."""
+        if mode is SearchMode.KEYWORD:
+            return Verb.SEARCH
+        if mode is not SearchMode.VECTOR:
+            return self.config.verb
+        if self.config.verb is Verb.SEARCH:
+            raise EmbeddingNotConfigured(
+                "memory.qmd.searchMode is search, which makes no vectors; set vsearch or query, or search by KEYWORD"
+            )
+        return Verb.VSEARCH
+
+    async def _found(
+        self, verb: Verb, question: str, names: tuple[str, ...], limit: int, seconds: float
+    ) -> client.Found:
+        until = time.monotonic() + seconds
+        try:
+            return await self._searched(verb, question, names, limit, seconds)
+        except QmdFailure as failure:
+            if failure.reason is not Reason.UNKNOWN_COLLECTION:
+                raise
+        # Somebody has changed our configuration. What qmd indexed under it is still there.
+        await self._host.update(self._index.prepare)
+        self.updates.ask()
+        return await self._searched(verb, question, names, limit, until - time.monotonic())
+
+    async def _searched(
+        self, verb: Verb, question: str, names: tuple[str, ...], limit: int, seconds: float
+    ) -> client.Found:
+        if seconds <= 0:
+            raise QmdFailure(Reason.NO_TIME, "no time was left for qmd")
+        until = time.monotonic() + seconds
+        run = self._client.search(verb, question, names, limit, seconds)
+        finished = await self._host.search(run, until - time.monotonic())
+        try:
+            return client.found(finished, verb)
+        except QmdFailure as failure:
+            if failure.reason is Reason.TIMEOUT and seconds < self.config.limits.seconds:
+                reason = f"qmd was given {seconds:.1f} s of the caller's time and did not answer in it"
+                raise QmdFailure(Reason.NO_TIME, reason) from failure
+            raise
+
+    async def trial(self) -> None:
+        """A search as callers make them, after a look at the version.
+
+        Raises:
+            QmdFailure: it does not answer.
+        """
+        await self.look()
+        names = self._shelf.names(())
+        if self._index.ready and names:
+            await self._searched(self.config.verb, _TRIAL, names, 1, self.config.limits.seconds)
+
+    async def look(self) -> None:
+        """Finds the command and asks for its version.
+
+        Raises:
+            QmdFailure: it is missing, too old, or cannot be run.
+        """
+        await self._host.update(self._index.prepare)
+        seconds = self.config.update.command_seconds
+        run = self._client.start(commands.VERSION, seconds)
+        self.version = client.read_version(await self._host.search(run, seconds))
+
+    async def read(self, path: str, start_line: int, line_count: int) -> FileRange | None:
+        """Lines of a file that hits name as `qmd/<collection>/<path>`; None for a path that is none of these.
+
+        Raises:
+            PathNotAllowed: it is no file of the collection.
+            FileNotFound: it is not there.
+        """
+        name, _, rest = path.removeprefix(hits.PREFIX).partition("/")
+        known = {collection.name for collection in self.config.collections}
+        if not path.startswith(hits.PREFIX) or name not in known:
+            return None
+        location = self._shelf.locate(name, rest)
+        if location is None:
+            raise PathNotAllowed(path, f"it is no file of qmd's collection {name}")
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: read_location(location, start_line, line_count, self._max_file_bytes)
+        )
+
+    def degradations(self) -> list[Degradation]:
+        """What keeps qmd's index from being what was wanted, although it answers."""
+        found = []
+        if self.updates.updating.failure is not None:
+            reason = f"qmd's index was not brought up to date: {self.updates.updating.failure.message}"
+            found.append(Degradation(DegradationKind.INDEX_IMPAIRED, "a current index of qmd", "the older one", reason))
+        if self.updates.embedding.failure is not None:
+            reason = f"qmd did not make all vectors: {self.updates.embedding.failure.message}"
+            found.append(Degradation(DegradationKind.VECTORS_PENDING, "a vector for each document", "", reason))
+        return found
+
+    @property
+    def unserved(self) -> tuple[str, ...]:
+        """The collections that only qmd searches."""
+        return tuple(collection.name for collection in self.config.collections if not collection.builtin)

@@ -1,0 +1,184 @@
+"""Rows into hits: finds each row's file on disk, keeps it beneath its collection, and shows the lines that stand there.
+
+qmd answers from its index, which may be older than the files. So nothing of a row is shown but its place: the text is
+read from the file, and a file that has lost what qmd found in it gives no hit.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import zip_longest
+
+from memoryd_server.backend.qmd.collections import Collection
+from memoryd_server.backend.qmd.output import Row
+from memoryd_server.errors import MemorydError
+from memoryd_server.model import Source
+from memoryd_server.search.budget import within_budget
+from memoryd_server.search.citation import citation, cited
+from memoryd_server.search.config import RankingConfig
+from memoryd_server.search.decay import decay_of
+from memoryd_server.search.query import Hit, SearchQuery
+from memoryd_server.search.snippet import cut
+from memoryd_server.sources import Location, Roots, read_file, resolve
+
+SCHEME = "qmd://"
+# Paths of files that only qmd knows, as hits show them and MemoryGet takes them.
+PREFIX = "qmd/"
+_INDEX_SUFFIX = re.compile(r"\?index=[^/?]*$")
+_CUT_OFF = "..."
+# What is left of a character that a cut went through.
+_HALF = re.compile("[\ud800-\udfff\ufffd]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Hits, best first, how many rows were below `min_score`, and how many had no file any more."""
+
+    hits: tuple[Hit, ...]
+    dropped: int
+    gone: int
+    moved: bool
+
+
+class Shelf:
+    """The files of an agent's collections. `most_bytes` is the largest file that is read."""
+
+    def __init__(self, roots: Roots, collections: Sequence[Collection], most_bytes: int) -> None:
+        self._roots = roots
+        self._collections = {collection.name: collection for collection in collections}
+        self._most_bytes = most_bytes
+
+    def names(self, sources: Sequence[Source]) -> tuple[str, ...]:
+        """The collections of these sources; no sources for all."""
+        return tuple(c.name for c in self._collections.values() if not sources or c.source in sources)
+
+    def locate(self, name: str, path: str) -> Location | None:
+        """Where the file `path` of a collection is; None for no collection of ours, and for a path it cannot hold."""
+        collection = self._collections.get(name)
+        if collection is None or not collection.may_hold(path):
+            return None
+        try:
+            return resolve(self._roots, f"{collection.root.rstrip('/')}/{path}")
+        except MemorydError:
+            return Location(f"{PREFIX}{name}/{path}", collection.root, tuple(path.split("/")), collection.source)
+
+    def location_of(self, row: Row) -> Location | None:
+        """Where a row's file is; None where the row names none of ours. The path in it stands as it is."""
+        if not row.uri.startswith(SCHEME):
+            return None
+        name, _, path = _INDEX_SUFFIX.sub("", row.uri.removeprefix(SCHEME)).partition("/")
+        return self.locate(name, path)
+
+    def source_of(self, row: Row) -> Source:
+        """The source of the row's collection."""
+        name = row.uri.removeprefix(SCHEME).partition("/")[0]
+        collection = self._collections.get(name)
+        return Source.MEMORY if collection is None else collection.source
+
+    def hit(self, row: Row, most_chars: int) -> tuple[Hit | None, bool]:
+        """The row's lines as they stand in its file, or None; and whether the file has changed since."""
+        location = self.location_of(row)
+        if location is None:
+            return None, False
+        try:
+            data, stat = read_file(location, self._most_bytes)
+        except (MemorydError, OSError):
+            return None, True
+        lines = data.decode("utf-8", "replace").split("\n")
+        start, moved = _place(row, lines)
+        if start is None:
+            return None, True
+        shown = _shown(lines, start, row)
+        text = cut("\n".join(shown), most_chars)
+        hit = Hit(
+            path=location.path,
+            source=self.source_of(row),
+            start_line=start,
+            end_line=start + len(shown) - 1,
+            score=row.score,
+            snippet=text,
+            snippet_start_line=start,
+            snippet_end_line=start + text.count("\n"),
+            mtime_ns=stat.mtime_ns,
+        )
+        return hit, moved
+
+
+def _shown(lines: Sequence[str], start: int, row: Row) -> Sequence[str]:
+    """The row's range, without the empty line that ends a file."""
+    shown = lines[start - 1 : start - 1 + max(1, row.line_count or row.snippet.count("\n") + 1)]
+    return shown[:-1] if len(shown) > 1 and not shown[-1] and start - 1 + len(shown) == len(lines) else shown
+
+
+def _place(row: Row, lines: Sequence[str]) -> tuple[int | None, bool]:
+    """The line where the row's snippet begins in the file, and whether that is elsewhere than qmd says; None: nowhere.
+
+    A snippet may be cut short, and qmd reads bytes that are no UTF-8 as we do.
+    """
+    wanted = _HALF.sub("", row.snippet.removesuffix(_CUT_OFF)).removesuffix("\n").split("\n")
+    start = row.start_line or max(1, row.line)
+    if not any(line.strip() for line in wanted):
+        return (start, False) if start <= len(lines) and any(line.strip() for line in lines) else (None, True)
+    if _stands_at(wanted, lines, start):
+        return start, False
+    elsewhere = next((at for at in range(1, len(lines) + 1) if _stands_at(wanted, lines, at)), None)
+    return elsewhere, True
+
+
+def _stands_at(wanted: Sequence[str], lines: Sequence[str], start: int) -> bool:
+    there = lines[start - 1 : start - 1 + len(wanted)]
+    whole, last = wanted[:-1], wanted[-1]
+    return len(there) == len(wanted) and list(there[:-1]) == list(whole) and there[-1].startswith(last)
+
+
+def rank(
+    shelf: Shelf, rows: Sequence[Row], query: SearchQuery, ranking: RankingConfig, *, most: int, most_chars: int
+) -> Ranked:
+    """The best `most` rows as hits: each file once, decayed as the settings say, both sources in turn.
+
+    `query.min_score` cuts only where the caller asked for it: scores of qmd are on a scale of their own, where a good
+    hit in a small memory has 0.
+    """
+    least = query.min_score if query.min_score_is_strict else 0.0
+    now = query.now or datetime.now(UTC)
+    best: dict[str, Hit] = {}
+    gone, moved = 0, False
+    for row in rows:
+        hit, changed = shelf.hit(row, min(most_chars, query.max_snippet_chars))
+        moved = moved or changed
+        gone += hit is None
+        if hit is not None:
+            hit = _decayed(hit, now, ranking)
+            if hit.path not in best or best[hit.path].score < hit.score:
+                best[hit.path] = hit
+    ordered = sorted(best.values(), key=lambda hit: -hit.score)
+    kept = [hit for hit in ordered if hit.score >= least]
+    shown = [_finished(hit, query) for hit in _in_turn(kept)[:most]]
+    return Ranked(tuple(shown), len(ordered) - len(kept), gone, moved)
+
+
+def _decayed(hit: Hit, now: datetime, ranking: RankingConfig) -> Hit:
+    if not ranking.decay:
+        return hit
+    modified = datetime.fromtimestamp(hit.mtime_ns / 1e9, UTC)
+    left = decay_of(hit.path, modified, now, ranking.half_life_days, ranking.decay_floor)
+    return replace(hit, score=hit.score * left, decay=left)
+
+
+def _in_turn(hits: Sequence[Hit]) -> list[Hit]:
+    """Memory and transcripts by turns, best first, so that neither crowds the other out."""
+    by_source: Mapping[Source, list[Hit]] = {source: [h for h in hits if h.source is source] for source in Source}
+    lists = sorted((found for found in by_source.values() if found), key=lambda found: -found[0].score)
+    return [hit for turn in zip_longest(*lists) for hit in turn if hit is not None]
+
+
+def _finished(hit: Hit, query: SearchQuery) -> Hit:
+    if not query.citations:
+        return hit
+    return replace(hit, snippet=cited(hit.snippet, citation(hit.path, hit.start_line, hit.end_line)))
+
+
+def budgeted(hits: Sequence[Hit], query: SearchQuery, most_chars: int) -> tuple[Hit, ...]:
+    """The hits within the injection budgets of the caller and of the settings."""
+    return within_budget(hits, min(most_chars, query.max_total_chars or most_chars))

@@ -1,0 +1,113 @@
+"""The folder that is qmd's home for one agent: its environment, its configuration, its models."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from memoryd_server.backend.qmd.collections import Collection
+
+# Where Hugging Face's models lie below a cache folder.
+_MODELS = Path("qmd") / "models"
+# Variables that name the models, and their keys in the configuration, which would win over them.
+_MODEL_VARIABLES: Mapping[str, str] = {
+    "QMD_EMBED_MODEL": "embed",
+    "QMD_GENERATE_MODEL": "generate",
+    "QMD_RERANK_MODEL": "rerank",
+}
+
+
+class QmdHome:
+    """qmd's home. The names of its folders are those that users know, to warm or look at it by hand."""
+
+    def __init__(self, folder: Path, collections: Sequence[Collection], environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._collections = tuple(collections)
+        self._given = dict(environment)
+        self.config_home = folder / "xdg-config"
+        self.cache_home = folder / "xdg-cache"
+        self.index_yml = self.config_home / "qmd" / "index.yml"
+        self.index = self.cache_home / "qmd" / "index.sqlite"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a process: what was given, and where its files are.
+
+        `CI` must not be among what was given: it would switch the models off.
+        """
+        return {
+            **{name: value for name, value in self._given.items() if name not in _MODEL_VARIABLES},
+            "XDG_CONFIG_HOME": str(self.config_home),
+            "QMD_CONFIG_DIR": str(self.index_yml.parent),
+            "XDG_CACHE_HOME": str(self.cache_home),
+            "NO_COLOR": "1",
+            # Relative paths count from here, whatever the working directory is.
+            "PWD": str(self.folder),
+        }
+
+    def prepare(self) -> bool:
+        """Makes the folders and writes the configuration where it differs; whether it did.
+
+        Raises:
+            OSError: the state directory cannot be written.
+        """
+        for folder in (self.folder, self.index_yml.parent, self.cache_home / "qmd"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for collection in self._collections:
+            # A folder that is not there yet would be no collection; those of the workspace are their owner's.
+            if Path(collection.root).is_relative_to(self.folder):
+                Path(collection.root).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._link_models()
+        return self._write_configuration()
+
+    def models(self) -> dict[str, str]:
+        """The configured models by their use: `embed`, `generate`, `rerank`; those that qmd chooses are not there."""
+        named = self._known().get("models")
+        models = dict(named) if isinstance(named, dict) else {}
+        models.update({key: self._given[name] for name, key in _MODEL_VARIABLES.items() if self._given.get(name)})
+        return {key: value for key, value in models.items() if isinstance(value, str)}
+
+    def _write_configuration(self) -> bool:
+        """What qmd itself has written besides stays; the commands that it could run for a collection do not."""
+        known = self._known()
+        wanted = {**known, "collections": {c.name: {"path": c.root, "pattern": c.pattern} for c in self._collections}}
+        models = self.models()
+        if models:
+            wanted["models"] = models
+        if wanted == known:
+            return False
+        _replace(self.index_yml, yaml.safe_dump(wanted, allow_unicode=True, sort_keys=False))
+        return True
+
+    def _known(self) -> dict[str, Any]:
+        try:
+            known = yaml.safe_load(self.index_yml.read_text("utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def _link_models(self) -> None:
+        """Lets qmd find the models that its user has already: they are large. Failing costs a download, no more."""
+        given = self._given.get("XDG_CACHE_HOME", "") or str(Path(self._given.get("HOME", "")) / ".cache")
+        theirs, ours = Path(given) / _MODELS, self.cache_home / _MODELS
+        with contextlib.suppress(OSError):
+            if theirs.is_absolute() and theirs.is_dir() and not ours.exists() and not ours.is_symlink():
+                ours.symlink_to(theirs, target_is_directory=True)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file so that whoever reads it meanwhile sees the old text or the new."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,169 @@
+"""qmd's own index of one agent: brought up to date, embedded, and begun anew where it is damaged. Blocks.
+
+One writer at a time, between threads by the caller's care and between processes by a lock: two updates at once make one
+of them fail.
+"""
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from memoryd_server.backend.qmd import commands
+from memoryd_server.backend.qmd.client import QmdClient, check, is_conflict, last_words
+from memoryd_server.backend.qmd.config import QmdConfig
+from memoryd_server.backend.qmd.failure import QmdFailure, Reason
+from memoryd_server.backend.qmd.locks import held
+from memoryd_server.backend.qmd.process import Finished, Run
+
+_INDEXED = re.compile(r"Indexed: (\d+) new, (\d+) updated, (\d+) unchanged, (\d+) removed")
+_DAMAGED = re.compile(r"SQLITE_NOTADB|SQLITE_CORRUPT|file is not a database|database disk image is malformed")
+_SKIPPED = re.compile(r"Another embed process is already running", re.IGNORECASE)
+_TOTAL = re.compile(r"^\s*Total:\s+(\d+)", re.MULTILINE)
+_VECTORS = re.compile(r"^\s*Vectors:\s+(\d+)", re.MULTILINE)
+_PENDING = re.compile(r"^\s*Pending:\s+(\d+)", re.MULTILINE)
+_RETRY_SECONDS = 0.5
+
+# Runs what it is given to its end, on the calling thread; ends early when nobody wants it any more.
+Runner = Callable[[Run], Finished]
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """What an update found: files that are new, changed, as they were, and gone."""
+
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+
+    @property
+    def documents(self) -> int:
+        """How many files qmd holds now."""
+        return self.new + self.changed + self.unchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """What qmd says that it holds."""
+
+    total: int
+    vectors: int
+    pending: int
+
+
+class QmdIndex:
+    """Updates and embeds for one agent. `export` writes what is indexed besides files, before each update."""
+
+    def __init__(
+        self,
+        config: QmdConfig,
+        client: QmdClient,
+        *,
+        export: Callable[[], None] = lambda: None,
+        is_unwanted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._export = export
+        self._is_unwanted = is_unwanted
+        self._begun = config.folder / "updated"
+
+    @property
+    def ready(self) -> bool:
+        """Whether an update has completed since the index was begun; before, it answers with nothing or too little."""
+        return self._begun.exists() and self._client.home.index.exists()
+
+    def prepare(self) -> bool:
+        """Makes qmd's home; whether its configuration has changed.
+
+        Raises:
+            QmdFailure: the state directory cannot be written.
+        """
+        try:
+            return self._client.home.prepare()
+        except OSError as error:
+            raise QmdFailure(
+                Reason.EXIT_CODE, f"qmd's folder {self._config.folder} cannot be written: {error}"
+            ) from error
+
+    def update(self, run: Runner) -> Updated:
+        """Makes qmd's index match the files.
+
+        Raises:
+            QmdFailure: it does not.
+        """
+        seconds = self._config.update.update_seconds
+        with self._writing(seconds):
+            self._export()
+            arguments, until = commands.UPDATE, time.monotonic() + seconds
+            done = run(self._client.start(arguments, seconds))
+            if is_conflict(done):
+                time.sleep(_RETRY_SECONDS)
+                done = run(self._client.start(arguments, max(1.0, until - time.monotonic())))
+            if done.code and (_DAMAGED.search(done.stderr) or is_conflict(done)):
+                self._begin_anew()
+                done = run(self._client.start(arguments, seconds))
+            check(done)
+            self._begun.touch(mode=0o600)
+        return _updated(done)
+
+    def embed(self, run: Runner) -> Documents:
+        """Makes the vectors that are missing; what qmd holds afterwards.
+
+        Raises:
+            QmdFailure: some are still missing, or it cannot be told.
+        """
+        seconds = self._config.update.embed_seconds
+        with (
+            held(self._config.embed_lock, "the host's turn to embed", seconds, self._is_unwanted),
+            self._writing(seconds),
+        ):
+            done = run(self._client.start(commands.EMBED, seconds))
+            check(done)
+            if _SKIPPED.search(done.stdout + done.stderr):
+                raise QmdFailure(Reason.BUSY, "another process embeds for qmd")
+        held_now = self.documents(run)
+        if held_now.pending:
+            raise QmdFailure(
+                Reason.EXIT_CODE, f"{held_now.pending} documents have no vector after `qmd embed`{last_words(done)}"
+            )
+        return held_now
+
+    def documents(self, run: Runner) -> Documents:
+        """What qmd says that it holds.
+
+        Raises:
+            QmdFailure: it says nothing.
+        """
+        done = run(self._client.start(commands.STATUS, self._config.update.command_seconds))
+        check(done)
+        return Documents(_number(_TOTAL, done), _number(_VECTORS, done), _number(_PENDING, done))
+
+    @contextlib.contextmanager
+    def _writing(self, seconds: float) -> Iterator[None]:
+        self.prepare()
+        try:
+            with held(self._config.folder / "writer.lock", "qmd's index", seconds, self._is_unwanted):
+                yield
+        except OSError as error:
+            raise QmdFailure(Reason.EXIT_CODE, f"qmd's folder {self._config.folder} cannot be used: {error}") from error
+
+    def _begin_anew(self) -> None:
+        """Everything in it comes from the files."""
+        self._begun.unlink(missing_ok=True)
+        for suffix in ("", "-wal", "-shm"):
+            index = self._client.home.index
+            index.with_name(index.name + suffix).unlink(missing_ok=True)
+
+
+def _updated(done: Finished) -> Updated:
+    """The sum over all collections."""
+    counts = [tuple(map(int, numbers)) for numbers in _INDEXED.findall(done.stdout)]
+    return Updated(*(sum(column) for column in zip(*counts, strict=True))) if counts else Updated()
+
+
+def _number(pattern: re.Pattern[str], done: Finished) -> int:
+    told = pattern.search(done.stdout)
+    return int(told[1]) if told else 0

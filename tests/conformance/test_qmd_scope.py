@@ -1,0 +1,35 @@
+"""Which sessions may search, as the reference decides it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memoryd_server.backend.qmd.scope import allows, parse_session_key
+from memoryd_server.settings import QmdSettings
+from memoryd_server.wiring_qmd import scope_of
+
+DATA = json.loads((Path(__file__).parent / "data" / "qmd_scope.json").read_text("utf-8"))
+
+
+def scope(name):
+    written = DATA["scopes"][name]
+    return None if written is None else scope_of(QmdSettings.model_validate({"scope": written}))
+
+
+@pytest.mark.parametrize("case", DATA["cases"], ids=lambda case: case["session_key"] or "none")
+def test_a_session_may_search_as_the_rules_say(case):
+    assert {name: allows(scope(name), case["session_key"]) for name in DATA["scopes"]} == case["allowed"]
+
+
+@pytest.mark.parametrize("case", DATA["cases"], ids=lambda case: case["session_key"] or "none")
+def test_a_key_is_taken_apart_as_in_the_reference(case):
+    parsed = parse_session_key(case["session_key"])
+    told = {"key": parsed.key, "channel": parsed.channel, "chat_type": parsed.chat_type}
+    assert {name: value for name, value in told.items() if value} == case["parsed"]
+
+
+def test_by_default_only_direct_chats_may_search():
+    default = scope_of(QmdSettings())
+    allowed = {case["session_key"]: allows(default, case["session_key"]) for case in DATA["cases"]}
+    assert allowed == {case["session_key"]: case["allowed"]["dmOnly"] for case in DATA["cases"]}

@@ -84,6 +84,13 @@ async def test_two_cycles_in_a_row_both_flush(serve):
         await check(running, False, "ALREADY_FLUSHED", **{**session, **last})
 
 
+async def test_the_largest_counts_are_no_fault(serve):
+    most = (1 << 63) - 1
+    counts = dict.fromkeys(("total_tokens", "incoming_prompt_tokens", "last_output_tokens"), most)
+    reply = await check(await serve(), True, "TOKEN_THRESHOLD", **counts)
+    assert (reply.projected_tokens, reply.remaining_tokens) == (most, 176_000 - most)
+
+
 async def test_the_numbers_add_up(serve):
     reply = await ask(await serve(), total_tokens=100_000, incoming_prompt_tokens=2_000, last_output_tokens=300, **WIDE)
     assert (reply.threshold_tokens, reply.projected_tokens) == (205_500, 102_300)

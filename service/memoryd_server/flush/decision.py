@@ -8,7 +8,7 @@ answer depends on nothing but the arguments.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memoryd_server.flush.inputs import FlushInputs, FlushPolicy, TurnKind, WorkspaceAccess
+from memoryd_server.flush.inputs import MOST_TOKENS, FlushInputs, FlushPolicy, TurnKind, WorkspaceAccess
 from memoryd_server.flush.prompts import FlushPrompts, local_time, prompts_for, target_path
 
 
@@ -80,7 +80,7 @@ def _threshold(filled: FlushInputs) -> int:
 def _projected(filled: FlushInputs) -> int:
     if not filled.total_tokens or not filled.total_tokens_fresh:
         return 0
-    return filled.total_tokens + filled.last_output_tokens + filled.incoming_prompt_tokens
+    return min(MOST_TOKENS, filled.total_tokens + filled.last_output_tokens + filled.incoming_prompt_tokens)
 
 
 def _refusal(filled: FlushInputs, policy: FlushPolicy) -> FlushReason | None:

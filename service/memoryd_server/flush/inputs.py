@@ -7,6 +7,9 @@ from typing import Final, TypeVar
 
 DEFAULT_CONTEXT_WINDOW_TOKENS: Final = 200_000
 
+MOST_TOKENS: Final = (1 << 63) - 1
+"""The largest count that the wire carries; what is beyond it counts as it."""
+
 _T = TypeVar("_T")
 
 
@@ -72,8 +75,12 @@ class FlushInputs:
             self,
             total_tokens_fresh=_given(self.total_tokens_fresh, default=True),
             context_window_tokens=self.context_window_tokens or DEFAULT_CONTEXT_WINDOW_TOKENS,
-            reserve_tokens_floor=_given(self.reserve_tokens_floor, default=policy.reserve_tokens_floor),
-            soft_threshold_tokens=_given(self.soft_threshold_tokens, default=policy.soft_threshold_tokens),
+            reserve_tokens_floor=_given(
+                self.reserve_tokens_floor, default=min(policy.reserve_tokens_floor, MOST_TOKENS)
+            ),
+            soft_threshold_tokens=_given(
+                self.soft_threshold_tokens, default=min(policy.soft_threshold_tokens, MOST_TOKENS)
+            ),
             time_zone=self.time_zone or policy.time_zone,
         )
 

@@ -140,6 +140,48 @@ def test_two_cycles_in_a_row_both_flush():
     assert second.flush_compaction_count == 1
 
 
+def test_a_flush_during_which_the_host_compacts_does_not_use_up_the_next_cycle():
+    """The count to store is the one before the flush, whatever the flush itself raises it to."""
+    stored = check(True, "TOKEN_THRESHOLD", total_tokens=180_000, compaction_count=4).flush_compaction_count
+    check(True, "TOKEN_THRESHOLD", total_tokens=180_000, compaction_count=5, last_flush_compaction_count=stored)
+
+
+def test_a_session_that_began_anew_flushes_whatever_the_last_one_stored():
+    check(True, "TOKEN_THRESHOLD", total_tokens=180_000, compaction_count=0, last_flush_compaction_count=7)
+
+
+def test_a_stale_count_waits_for_a_fresh_one():
+    stale = {"total_tokens": 190_000, "total_tokens_fresh": False, "incoming_prompt_tokens": 900}
+    decision = check(False, "TOKENS_UNKNOWN", **stale)
+    assert (decision.projected_tokens, decision.remaining_tokens) == (0, 176_000)
+    check(True, "TOKEN_THRESHOLD", **stale | {"total_tokens_fresh": True})
+
+
+@pytest.mark.parametrize(
+    "against",
+    [
+        {"workspace_access": WorkspaceAccess.READ_ONLY},
+        {"workspace_access": WorkspaceAccess.NONE},
+        {"turn_kind": TurnKind.HEARTBEAT},
+        {"turn_kind": TurnKind.CLI},
+        {"last_flush_compaction_count": 0},
+    ],
+)
+@pytest.mark.parametrize("due", [{"total_tokens": 180_000}, {"transcript_bytes": 2 * MIB}])
+def test_what_speaks_against_a_flush_does_so_on_both_paths(against, due):
+    assert decide(FlushInputs(now=NOW, **due), POLICY).flush
+    assert not decide(FlushInputs(now=NOW, **due, **against), POLICY).flush
+
+
+def test_counts_beyond_what_the_wire_carries_are_as_much_as_it_carries():
+    most = (1 << 63) - 1
+    decision = check(True, "TOKEN_THRESHOLD", total_tokens=most, incoming_prompt_tokens=most, last_output_tokens=most)
+    assert decision.projected_tokens == most
+    vast = replace(POLICY, reserve_tokens_floor=1 << 70, soft_threshold_tokens=1 << 80)
+    decision = check(False, "NO_THRESHOLD", vast, total_tokens=1)
+    assert (decision.inputs.reserve_tokens_floor, decision.inputs.soft_threshold_tokens) == (most, most)
+
+
 def test_the_numbers_of_the_answer_add_up():
     decision = check(True, "TOKEN_THRESHOLD", total_tokens=176_000, incoming_prompt_tokens=700, last_output_tokens=50)
     assert (decision.projected_tokens, decision.remaining_tokens) == (176_750, -750)

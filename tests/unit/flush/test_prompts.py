@@ -1,6 +1,7 @@
 """The texts of a flush: safe whatever a custom text leaves out, and dated for the zone that was asked for."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -47,6 +48,35 @@ def test_the_log_is_that_of_the_day_in_the_zone(now, zone, day):
     assert decision.target_path == f"memory/{day}.md"
     assert f"memory/{day}.md" in decision.prompts.user
     assert f"memory/{day}.md" in decision.prompts.system
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "hours"),
+    [
+        ("Europe/Berlin", "2026-03-29", 23),
+        ("Europe/Berlin", "2026-10-25", 25),
+        ("America/New_York", "2026-03-08", 23),
+        ("America/New_York", "2026-11-01", 25),
+        ("Australia/Lord_Howe", "2026-04-05", 24.5),
+        ("Australia/Lord_Howe", "2026-10-04", 23.5),
+        # Its clocks go forward at midnight, so that the day begins at one o'clock.
+        ("Africa/Cairo", "2026-04-24", 23),
+        ("Asia/Kolkata", "2028-02-29", 24),
+        ("UTC", "2100-02-28", 24),
+    ],
+)
+def test_every_minute_of_a_day_has_that_day_s_log_however_long_the_day_is(zone, day, hours):
+    noon = datetime.fromisoformat(f"{day}T12:00").replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
+    quarters = [noon + timedelta(minutes=15 * n) for n in range(-4 * 24, 4 * 24)]
+    of_the_day = [now for now in quarters if decided(now, zone).target_path == f"memory/{day}.md"]
+    assert len(of_the_day) == hours * 4
+    assert of_the_day[-1] - of_the_day[0] == timedelta(hours=hours, minutes=-15)
+
+
+def test_the_hour_that_comes_twice_is_told_apart_by_its_offset():
+    first, again = (decided(utc(2026, 10, 25, hour, 30), "Europe/Berlin").prompts.user for hour in (0, 1))
+    assert first.endswith("Current time: 2026-10-25 02:30+02:00 (Europe/Berlin)")
+    assert again.endswith("Current time: 2026-10-25 02:30+01:00 (Europe/Berlin)")
 
 
 def test_the_day_does_not_depend_on_the_zone_that_the_clock_is_given_in():

@@ -38,6 +38,13 @@ class FlushReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FLUSH_REASON_BELOW_THRESHOLD: _ClassVar[FlushReason]
     FLUSH_REASON_NO_THRESHOLD: _ClassVar[FlushReason]
 
+class PromptMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PROMPT_MODE_UNSPECIFIED: _ClassVar[PromptMode]
+    PROMPT_MODE_FULL: _ClassVar[PromptMode]
+    PROMPT_MODE_MINIMAL: _ClassVar[PromptMode]
+    PROMPT_MODE_NONE: _ClassVar[PromptMode]
+
 class FileState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FILE_STATE_UNSPECIFIED: _ClassVar[FileState]
@@ -46,6 +53,7 @@ class FileState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FILE_STATE_STALE: _ClassVar[FileState]
     FILE_STATE_FAILED: _ClassVar[FileState]
     FILE_STATE_GONE: _ClassVar[FileState]
+    FILE_STATE_FORGOTTEN: _ClassVar[FileState]
 WORKSPACE_ACCESS_UNSPECIFIED: WorkspaceAccess
 WORKSPACE_ACCESS_READ_WRITE: WorkspaceAccess
 WORKSPACE_ACCESS_READ_ONLY: WorkspaceAccess
@@ -65,12 +73,17 @@ FLUSH_REASON_ALREADY_FLUSHED: FlushReason
 FLUSH_REASON_TOKENS_UNKNOWN: FlushReason
 FLUSH_REASON_BELOW_THRESHOLD: FlushReason
 FLUSH_REASON_NO_THRESHOLD: FlushReason
+PROMPT_MODE_UNSPECIFIED: PromptMode
+PROMPT_MODE_FULL: PromptMode
+PROMPT_MODE_MINIMAL: PromptMode
+PROMPT_MODE_NONE: PromptMode
 FILE_STATE_UNSPECIFIED: FileState
 FILE_STATE_INDEXED: FileState
 FILE_STATE_PENDING: FileState
 FILE_STATE_STALE: FileState
 FILE_STATE_FAILED: FileState
 FILE_STATE_GONE: FileState
+FILE_STATE_FORGOTTEN: FileState
 
 class MemorySearchRequest(_message.Message):
     __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now")
@@ -391,7 +404,7 @@ class MemoryForgetRequest(_message.Message):
     def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., session_id: _Optional[str] = ..., text: _Optional[str] = ..., delete_source: bool = ...) -> None: ...
 
 class MemoryForgetResponse(_message.Message):
-    __slots__ = ("chunks", "keyword_entries", "vectors", "cached_embeddings", "qmd_documents", "source_files", "index_revision")
+    __slots__ = ("chunks", "keyword_entries", "vectors", "cached_embeddings", "qmd_documents", "source_files", "index_revision", "purge_pending")
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     KEYWORD_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
@@ -399,6 +412,7 @@ class MemoryForgetResponse(_message.Message):
     QMD_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FILES_FIELD_NUMBER: _ClassVar[int]
     INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
+    PURGE_PENDING_FIELD_NUMBER: _ClassVar[int]
     chunks: int
     keyword_entries: int
     vectors: int
@@ -406,35 +420,48 @@ class MemoryForgetResponse(_message.Message):
     qmd_documents: int
     source_files: int
     index_revision: int
-    def __init__(self, chunks: _Optional[int] = ..., keyword_entries: _Optional[int] = ..., vectors: _Optional[int] = ..., cached_embeddings: _Optional[int] = ..., qmd_documents: _Optional[int] = ..., source_files: _Optional[int] = ..., index_revision: _Optional[int] = ...) -> None: ...
+    purge_pending: bool
+    def __init__(self, chunks: _Optional[int] = ..., keyword_entries: _Optional[int] = ..., vectors: _Optional[int] = ..., cached_embeddings: _Optional[int] = ..., qmd_documents: _Optional[int] = ..., source_files: _Optional[int] = ..., index_revision: _Optional[int] = ..., purge_pending: bool = ...) -> None: ...
 
 class SessionContextRequest(_message.Message):
-    __slots__ = ("agent_id", "session_key", "time_zone", "now", "max_total_chars", "include_recall_prompt")
+    __slots__ = ("agent_id", "session_key", "time_zone", "now", "max_total_chars", "include_recall_prompt", "prompt_mode", "tools", "citations")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
     TIME_ZONE_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
     MAX_TOTAL_CHARS_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_RECALL_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_MODE_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
+    CITATIONS_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     session_key: str
     time_zone: str
     now: _timestamp_pb2.Timestamp
     max_total_chars: int
     include_recall_prompt: bool
-    def __init__(self, agent_id: _Optional[str] = ..., session_key: _Optional[str] = ..., time_zone: _Optional[str] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., max_total_chars: _Optional[int] = ..., include_recall_prompt: bool = ...) -> None: ...
+    prompt_mode: PromptMode
+    tools: _containers.RepeatedScalarFieldContainer[str]
+    citations: _memory_pb2.CitationMode
+    def __init__(self, agent_id: _Optional[str] = ..., session_key: _Optional[str] = ..., time_zone: _Optional[str] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., max_total_chars: _Optional[int] = ..., include_recall_prompt: bool = ..., prompt_mode: _Optional[_Union[PromptMode, str]] = ..., tools: _Optional[_Iterable[str]] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ...) -> None: ...
 
 class SessionContextFile(_message.Message):
-    __slots__ = ("path", "text", "truncated", "exists")
+    __slots__ = ("path", "text", "truncated", "exists", "start_line", "end_line", "problem")
     PATH_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     EXISTS_FIELD_NUMBER: _ClassVar[int]
+    START_LINE_FIELD_NUMBER: _ClassVar[int]
+    END_LINE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     path: str
     text: str
     truncated: bool
     exists: bool
-    def __init__(self, path: _Optional[str] = ..., text: _Optional[str] = ..., truncated: bool = ..., exists: bool = ...) -> None: ...
+    start_line: int
+    end_line: int
+    problem: str
+    def __init__(self, path: _Optional[str] = ..., text: _Optional[str] = ..., truncated: bool = ..., exists: bool = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class ToolSchema(_message.Message):
     __slots__ = ("name", "description", "parameters_json")
@@ -447,14 +474,16 @@ class ToolSchema(_message.Message):
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., parameters_json: _Optional[str] = ...) -> None: ...
 
 class SessionContextResponse(_message.Message):
-    __slots__ = ("files", "recall_prompt", "tool_schemas")
+    __slots__ = ("files", "recall_prompt", "tool_schemas", "main_session")
     FILES_FIELD_NUMBER: _ClassVar[int]
     RECALL_PROMPT_FIELD_NUMBER: _ClassVar[int]
     TOOL_SCHEMAS_FIELD_NUMBER: _ClassVar[int]
+    MAIN_SESSION_FIELD_NUMBER: _ClassVar[int]
     files: _containers.RepeatedCompositeFieldContainer[SessionContextFile]
     recall_prompt: str
     tool_schemas: _containers.RepeatedCompositeFieldContainer[ToolSchema]
-    def __init__(self, files: _Optional[_Iterable[_Union[SessionContextFile, _Mapping]]] = ..., recall_prompt: _Optional[str] = ..., tool_schemas: _Optional[_Iterable[_Union[ToolSchema, _Mapping]]] = ...) -> None: ...
+    main_session: bool
+    def __init__(self, files: _Optional[_Iterable[_Union[SessionContextFile, _Mapping]]] = ..., recall_prompt: _Optional[str] = ..., tool_schemas: _Optional[_Iterable[_Union[ToolSchema, _Mapping]]] = ..., main_session: bool = ...) -> None: ...
 
 class SessionArchiveRequest(_message.Message):
     __slots__ = ("agent_id", "transcript", "slug", "message_count", "time_zone", "now", "session_key")
@@ -475,14 +504,16 @@ class SessionArchiveRequest(_message.Message):
     def __init__(self, agent_id: _Optional[str] = ..., transcript: _Optional[str] = ..., slug: _Optional[str] = ..., message_count: _Optional[int] = ..., time_zone: _Optional[str] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., session_key: _Optional[str] = ...) -> None: ...
 
 class SessionArchiveResponse(_message.Message):
-    __slots__ = ("path", "messages", "index_revision")
+    __slots__ = ("path", "messages", "index_revision", "already_archived")
     PATH_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_ARCHIVED_FIELD_NUMBER: _ClassVar[int]
     path: str
     messages: int
     index_revision: int
-    def __init__(self, path: _Optional[str] = ..., messages: _Optional[int] = ..., index_revision: _Optional[int] = ...) -> None: ...
+    already_archived: bool
+    def __init__(self, path: _Optional[str] = ..., messages: _Optional[int] = ..., index_revision: _Optional[int] = ..., already_archived: bool = ...) -> None: ...
 
 class ListAgentsRequest(_message.Message):
     __slots__ = ("page_size", "page_token")

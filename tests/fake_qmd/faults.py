@@ -89,6 +89,17 @@ def busy_once(verb):
         end(1, "SqliteError: database is locked\n    code: 'SQLITE_BUSY'\n")
 
 
+def counted(verb):
+    """Notes how many of these ever ran at the same time."""
+    place, most = folder() / f"now-{verb}", folder() / f"most-{verb}s"
+    place.mkdir(exist_ok=True)
+    (place / str(os.getpid())).touch()
+    time.sleep(0.3)
+    seen = len(list(place.iterdir()))
+    most.write_text(str(max(seen, int(most.read_text()) if most.exists() else 0)))
+    (place / str(os.getpid())).unlink()
+
+
 def noise(_):
     for _ in range(50 * 2**20 // len(NOISE)):
         out(NOISE)
@@ -109,6 +120,7 @@ BEFORE = {
         )
     ),
     "noise": noise,
+    "counted": counted,
     "nothing": lambda _: end(),
     "no-results-in-words": lambda _: (out("No results found.\n"), end()),
     "not-json": lambda _: (out("Segmentation is fun\n"), end()),

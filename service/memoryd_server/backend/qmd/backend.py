@@ -65,7 +65,7 @@ class QmdBackend:
         home = QmdHome(config.folder, config.collections, config.environment)
         self._client = client.QmdClient(config.command, home, host.guard)
         self._shelf = hits.Shelf(roots, config.collections, max_file_bytes)
-        self._index = QmdIndex(config, self._client, export=self._export)
+        self._index = QmdIndex(config, self._client, export=self._export, is_unwanted=lambda: self.updates.stopping)
         self.updates = QmdUpdates(config, self._index, host, self._look)
         self.version = ""
 

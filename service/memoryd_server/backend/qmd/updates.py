@@ -16,6 +16,7 @@ from memoryd_server.backend.qmd.config import QmdConfig
 from memoryd_server.backend.qmd.failure import QmdFailure, Reason
 from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.qmd.index import QmdIndex, Updated
+from memoryd_server.backend.qmd.process import Finished, Run
 from memoryd_server.errors import MemorydError
 
 # Pauses after an update or an embedding that failed: doubled each time, up to the most.
@@ -77,8 +78,9 @@ class QmdUpdates:
         self._asked = asyncio.Event()
         self._hurry = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._stopping = False
+        self.stopping = False
         self._updating = False
+        self._running: set[Run] = set()
         self.covered: Any = None
         self.last: Updated | None = None
         self.updating = Attempts()
@@ -113,8 +115,10 @@ class QmdUpdates:
             return True
 
     async def stop(self) -> None:
-        """Begins no other update, and ends the waiting of whoever waits. What runs ends with the host."""
-        self._stopping = True
+        """Begins no other update, ends the one that runs, and the waiting of whoever waits."""
+        self.stopping = True
+        for run in tuple(self._running):
+            run.cancel()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -136,13 +140,13 @@ class QmdUpdates:
         Raises:
             QmdFailure: it could not be done.
         """
-        if self._stopping:
+        if self.stopping:
             raise QmdFailure(Reason.CANCELLED, "the daemon is stopping")
         task = self._spawn(self._now(embed=embed))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if self._stopping:
+            if self.stopping:
                 raise QmdFailure(Reason.CANCELLED, "the daemon is stopping") from None
             raise
 
@@ -170,15 +174,25 @@ class QmdUpdates:
     def _look_and_update(self) -> tuple[Any, Updated]:
         try:
             seen = self._look()
-            return seen, self._index.update(self._host.run)
+            return seen, self._index.update(self._run)
         except (MemorydError, OSError) as error:
             raise QmdFailure(Reason.EXIT_CODE, f"what qmd is to index cannot be read: {error}") from error
+
+    def _run(self, run: Run) -> Finished:
+        """Runs a command on an update's thread; `stop` ends it."""
+        self._running.add(run)
+        try:
+            if self.stopping:
+                run.cancel()
+            return self._host.run(run)
+        finally:
+            self._running.discard(run)
 
     async def _embed(self) -> None:
         # One a host; within this daemon the others wait here, and take no thread meanwhile.
         async with self._host.embedding, self._lock:
             try:
-                await self._host.update(lambda: self._index.embed(self._host.run))
+                await self._host.update(lambda: self._index.embed(self._run))
             except QmdFailure as failure:
                 self.embedding.failed(self._monotonic(), failure)
                 raise

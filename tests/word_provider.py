@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 
-from embedding_server import vector
+from fake_providers import vector
 from memoryd_server.embed import EmbeddingFailure, EmbeddingSpec, ProviderState, ProviderStatus
 from memoryd_server.errors import EmbeddingUnavailable
 

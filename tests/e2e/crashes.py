@@ -13,7 +13,7 @@ import numpy as np
 
 from desk import IDENTITY, SOUND, Desk
 from e2e.town import Questioner, client, last_event
-from embedding_server import Fault
+from fake_providers import Fault
 from memoryd.client import MemorydError
 from memoryd.messages import SEARCH_MODE_KEYWORD
 from memoryd_server.index.store import IndexStore

@@ -9,7 +9,7 @@ import pytest
 
 from e2e.crashes import FILES, Ruin, ends, kill, note, points
 from e2e.town import Questioner, client, eventually
-from embedding_server import embedding_server
+from fake_providers import embedding_server
 from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL, SYNC_PHASE_SWAPPING
 
 pytestmark = pytest.mark.faults

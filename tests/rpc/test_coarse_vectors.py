@@ -11,7 +11,7 @@ import zlib
 import numpy as np
 import pytest
 
-from embedding_server import embedding_server
+from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.index.vectors import COARSE_ABOVE

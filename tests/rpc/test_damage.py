@@ -7,7 +7,7 @@ import shutil
 import grpc
 import pytest
 
-from embedding_server import embedding_server
+from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import TIMEOUT, eventually, kinds, paths, refusal

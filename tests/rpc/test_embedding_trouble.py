@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from embedding_server import Fault, embedding_server, vector
+from fake_providers import Fault, embedding_server, vector
 from memoryd.v1 import memory_pb2
 from rpc.wire import QUIET, eventually, kinds, paths, refusal
 

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 import apsw
 import pytest
 
-from embedding_server import embedding_server, vector
+from fake_providers import embedding_server, vector
 from memoryd.v1 import memory_pb2
 from rpc.wire import paths
 

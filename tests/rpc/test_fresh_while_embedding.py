@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from embedding_server import Fault, embedding_server
+from fake_providers import Fault, embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import TIMEOUT, eventually, paths

@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from embedding_server import Fault, embedding_server
+from fake_providers import Fault, embedding_server
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import kinds, paths, refusal

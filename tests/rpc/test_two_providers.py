@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from embedding_server import embedding_server
+from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd_server.backend.embed_threads import THREADS_A_PROVIDER
 from rpc.wire import eventually, kinds

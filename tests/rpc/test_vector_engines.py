@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from embedding_server import embedding_server
+from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from rpc.wire import kinds
 

@@ -1,6 +1,6 @@
 import pytest
 
-from embedding_server import embedding_server
+from fake_providers import embedding_server
 from memoryd_server.embed.model_files import FileOnDisk
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from embedding_server import Fault, vector
+from fake_providers import Fault, vector
 from memoryd_server.embed import EmbeddingFailure, ProviderState, RemoteConfig, pacing, unit
 from memoryd_server.embed.openai_compatible import openai_compatible
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable

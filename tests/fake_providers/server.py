@@ -113,7 +113,9 @@ class FakeServer(FaultsOfEveryProvider):
         with self._lock:
             self.requests.append(request)
             self.asked.update(request.texts)
-            fault = self.faults.popleft() if self.faults else self.refuse(request.texts) or Fault()
+            fault = self.faults.popleft() if self.faults else None
+        # Outside the lock: a test may keep some requests waiting.
+        fault = fault or self.refuse(request.texts) or Fault()
         time.sleep(fault.delay_seconds)
         reply = fault.body
         if fault.body is None and fault.status == 200:

@@ -194,12 +194,13 @@ class Daemon:
             await self._stop()
 
     async def _stop(self) -> None:
+        # A search that waits for a provider answers by keywords now, within the grace.
+        self._threads.embed.shutdown()
         await self.agents.interrupt_syncs()
         await self._server.stop(self._grace_seconds)
         await self.agents.stop()
         await self._end_commands()
         self._providers.close()
-        self._threads.embed.shutdown()
         self._threads.quick.shutdown(wait=False, cancel_futures=True)
         self._threads.slow.shutdown(wait=False, cancel_futures=True)
 

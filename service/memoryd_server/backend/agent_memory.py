@@ -39,6 +39,7 @@ from memoryd_server.index.store import IndexStore
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.engine import SearchEngine
+from memoryd_server.search.legs import Words
 from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
 from memoryd_server.sources import WatchedRoot, Watcher, resolve, stat_file
 from memoryd_server.text import Analyzer
@@ -226,8 +227,8 @@ class AgentMemory:
         """
         await self.reach(session_key, min_revision, query.deadline)
         self._searched_at = self._clock.monotonic()
-        asked = await self.vectors.question(query)
-        answer = await self._reading(lambda: self._answer(query, asked), query.deadline)
+        asked, words = await self._prepared(query)
+        answer = await self._reading(lambda: self._answer(query, asked, words), query.deadline)
         if answer.stale:
             self.board.update(dirty=True)
         # What is hidden looks stale to every search, and no sync can change that.
@@ -235,10 +236,23 @@ class AgentMemory:
             self._sync_soon(SyncTrigger.SEARCH)
         return answer
 
-    async def _answer(self, query: SearchQuery, asked: QuestionVector) -> SearchAnswer:
+    async def _prepared(self, query: SearchQuery) -> tuple[QuestionVector, Words | None]:
+        """The question's vector and, where a provider had to be waited for, what the keyword leg found meanwhile."""
+        asked = self.vectors.known(query)
+        if asked is not None:
+            return asked, None
+        words = asyncio.ensure_future(self._on(self._threads.quick, self._search.words, query))
+        try:
+            asked = await self.vectors.question(query)
+        finally:
+            # What went wrong here goes wrong again in the search itself, which says so.
+            await asyncio.wait((words,))
+        return asked, None if words.cancelled() or words.exception() else words.result()
+
+    async def _answer(self, query: SearchQuery, asked: QuestionVector, words: Words | None) -> SearchAnswer:
         # Taken before: the index may be mended by the time that the answer, which lacks something, is sent.
         impairments = self._store.impairments
-        answer = await self._on(self._threads.quick, self._search.search, query, asked.vector, asked.reason)
+        answer = await self._on(self._threads.quick, self._search.search, query, asked.vector, asked.reason, words)
         return replace(answer, degradations=(*answer.degradations, *impairments))
 
     async def reach(self, session_key: str, min_revision: int | None, deadline: float) -> None:

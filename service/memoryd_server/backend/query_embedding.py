@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +36,7 @@ class EmbeddedQuestion:
 class QueryEmbedder:
     """Embeds the questions of one provider's users. On the event loop's thread; the provider runs on `threads`."""
 
-    def __init__(self, provider: EmbeddingProvider, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, provider: EmbeddingProvider, threads: Executor) -> None:
         self.provider = provider
         self._threads = threads
         self._known: OrderedDict[str, Vector] = OrderedDict()
@@ -45,17 +45,24 @@ class QueryEmbedder:
         self._failed_at = 0.0
         self._last_error: MemorydError | None = None
 
-    async def embed(self, text: str, deadline: float, dimensions: int = 0) -> EmbeddedQuestion:
-        """The vector of `text`, before `deadline` (in `time.monotonic()`) and within eight seconds.
+    def known(self, text: str, dimensions: int = 0) -> EmbeddedQuestion | None:
+        """What is known without asking: the remembered vector, or why the provider is left alone; None for neither.
 
-        One that is remembered is good for an index whose vectors have as many `dimensions`, 0 being any.
+        A vector is good for an index whose vectors have as many `dimensions`, 0 being any.
         """
-        known = self._known.get(text)
-        if known is not None and dimensions in (0, known.size):
+        vector = self._known.get(text)
+        if vector is not None and dimensions in (0, vector.size):
             self._known.move_to_end(text)
-            return EmbeddedQuestion(known)
+            return EmbeddedQuestion(vector)
         if time.monotonic() < self._paused_until and self._last_error is not None:
             return EmbeddedQuestion(None, self._last_error)
+        return None
+
+    async def embed(self, text: str, deadline: float, dimensions: int = 0) -> EmbeddedQuestion:
+        """The vector of `text`, before `deadline` (in `time.monotonic()`) and within eight seconds."""
+        known = self.known(text, dimensions)
+        if known is not None:
+            return known
         began = time.monotonic()
         latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, began + LONGEST_WAIT_SECONDS)
         try:

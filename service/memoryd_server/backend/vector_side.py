@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.embed_threads import EmbedThreads
-from memoryd_server.backend.query_embedding import QueryEmbedder
+from memoryd_server.backend.query_embedding import EmbeddedQuestion, QueryEmbedder
 from memoryd_server.embed import EmbeddingProvider, ProviderStatus, Selection
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable, MemorydError
 from memoryd_server.index.embedding import CostGuard, Embedder, VectorState
@@ -93,21 +93,28 @@ class VectorSide:
             return ()
         return self.state.stored.differences(self.embedder.identity)
 
-    async def question(self, query: SearchQuery) -> QuestionVector:
-        """The vector of a question, when the question asks for the vector leg and the index can answer it.
+    def known(self, query: SearchQuery) -> QuestionVector | None:
+        """What is known of a question's vector without asking the provider; None when it has to be asked.
 
         Raises:
             EmbeddingNotConfigured: the vector leg alone was asked for, and there is no provider.
             EmbeddingUnavailable, EmbeddingQuotaExceeded: it was, and the provider or the index does not serve.
         """
+        found = self._known(query)
+        return None if found is None else _if_it_serves(query, found)
+
+    async def question(self, query: SearchQuery) -> QuestionVector:
+        """The vector of a question, when the question asks for the vector leg and the index can answer it.
+
+        Raises:
+            EmbeddingNotConfigured, EmbeddingUnavailable, EmbeddingQuotaExceeded: as `known`.
+        """
+        found = self._known(query)
+        return _if_it_serves(query, await self._ask(query) if found is None else found)
+
+    def _known(self, query: SearchQuery) -> QuestionVector | None:
         if query.mode is SearchMode.KEYWORD:
             return QuestionVector(reason="the keyword leg alone was asked for")
-        found = await self._question(query)
-        if query.mode is SearchMode.VECTOR and found.vector is None:
-            raise found.error or EmbeddingUnavailable(found.reason, retry_after_seconds=5.0)
-        return found
-
-    async def _question(self, query: SearchQuery) -> QuestionVector:
         if self._questions is None or self.embedder is None:
             reason = self.selection.reason
             error = EmbeddingNotConfigured(
@@ -116,15 +123,26 @@ class VectorSide:
             return QuestionVector(reason=reason, error=error)
         if self.state.stored is None:
             return QuestionVector(reason=self.state.reason or "no chunk has a vector yet; a sync makes them")
-        before = self.mismatches()
-        if any(field != "dimensions" for field, *_ in before) or (before and self.embedder.provider.spec.dimensions):
+        differing = self.mismatches()
+        fixed = self.embedder.provider.spec.dimensions is not None
+        if any(field != "dimensions" for field, *_ in differing) or (differing and fixed):
             return QuestionVector(reason=self._mismatch_reason())
-        asked = await self._questions.embed(query.text, query.deadline, self.state.stored.dimensions)
+        asked = self._questions.known(query.text, self.state.stored.dimensions)
+        return None if asked is None else self._checked(asked)
+
+    async def _ask(self, query: SearchQuery) -> QuestionVector:
+        before, stored = self.mismatches(), self.state.stored
+        if self._questions is None or self.embedder is None or stored is None:
+            raise AssertionError("what is known without asking was not looked at")
+        asked = await self._questions.embed(query.text, query.deadline, stored.dimensions)
         if asked.vector is not None and asked.fresh:
             self.embedder.saw(asked.vector.size)
+        if self.mismatches() and not before:
+            self._on_mismatch()
+        return self._checked(asked)
+
+    def _checked(self, asked: EmbeddedQuestion) -> QuestionVector:
         if self.mismatches():
-            if not before:
-                self._on_mismatch()
             return QuestionVector(reason=self._mismatch_reason())
         reason = "" if asked.error is None else asked.error.message
         return QuestionVector(asked.vector, reason, asked.error)
@@ -165,6 +183,13 @@ class VectorSide:
     def provider_status(self) -> ProviderStatus | None:
         """How the provider fares; None where there is none."""
         return None if self.embedder is None else self.embedder.provider.status()
+
+
+def _if_it_serves(query: SearchQuery, found: QuestionVector) -> QuestionVector:
+    """What was found, which has to be a vector where the vector leg alone was asked for."""
+    if query.mode is SearchMode.VECTOR and found.vector is None:
+        raise found.error or EmbeddingUnavailable(found.reason, retry_after_seconds=5.0)
+    return found
 
 
 def _probe(provider: EmbeddingProvider, deadline: float) -> ProbeOutcome:

@@ -17,7 +17,7 @@ from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.coverage import abstains, known_names
 from memoryd_server.search.explain import explained
 from memoryd_server.search.fusion import Candidate, cut
-from memoryd_server.search.legs import LegAnswers, Legs, Question
+from memoryd_server.search.legs import LegAnswers, Legs, Question, Words
 from memoryd_server.search.merging import merged
 from memoryd_server.search.query import Hit, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.search.reorder import Reordered, reorder
@@ -65,12 +65,30 @@ class SearchEngine:
         self._ranking = ranking
         self._legs = Legs(self._analyzer, self._vectors, ranking)
 
+    def words(self, query: SearchQuery) -> Words | None:
+        """The keyword leg's part of a search, for while the question's vector is being made; None where it has none.
+
+        Raises:
+            DeadlineTooShort, IndexUnavailable: as `search`.
+        """
+        with self._store.read(query.deadline) as reader:
+            counts, languages = reader.counts(), reader.languages()
+            terms = self._analyzer.query_terms(query.text, languages)
+            question = Question(query, terms, languages, None, "")
+            done = self._legs.words(reader, question, self._filter(query), counts.chunks)
+        return None if done is None else Words(counts.revision, languages, *done)
+
     def search(
-        self, query: SearchQuery, vector: NDArray[np.float32] | None = None, no_vector: str = ""
+        self,
+        query: SearchQuery,
+        vector: NDArray[np.float32] | None = None,
+        no_vector: str = "",
+        words: Words | None = None,
     ) -> SearchAnswer:
         """Answers `query` from the last committed state of the index. Blocks; costs milliseconds.
 
         `vector` is the question's, made by the provider that made the index's; `no_vector` says why there is none.
+        `words` is what the keyword leg has found already; it counts where the index has not changed since.
 
         Raises:
             DeadlineTooShort: `query.deadline` passed.
@@ -81,7 +99,9 @@ class SearchEngine:
             languages = reader.languages()
             terms = self._analyzer.query_terms(query.text, languages)
             question = Question(query, terms, languages, vector, no_vector)
-            legs = self._legs.run(reader, question, self._filter(query), counts.chunks)
+            if words is not None and (words.revision, words.languages) != (counts.revision, languages):
+                words = None
+            legs = self._legs.run(reader, question, self._filter(query), counts.chunks, words)
             rows = reader.chunks([candidate.chunk_id for candidate in legs.candidates])
             now = query.now or datetime.now(UTC)
             ordered = reorder(

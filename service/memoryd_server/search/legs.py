@@ -42,6 +42,16 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """What the keyword leg alone found in one snapshot, for whoever has to wait for the vector meanwhile."""
+
+    revision: int
+    languages: tuple[str, ...]
+    found: KeywordAnswer
+    elapsed_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class LegAnswers:
     """Candidates, best first, and what each leg did. `served` names the legs that ran."""
 
@@ -61,11 +71,31 @@ class Legs:
         self._ranking = ranking
         self._text_share = keyword_share(ranking.vector_weight, ranking.text_weight)
 
-    def run(self, reader: IndexReader, question: Question, sources: tuple[Source, ...], chunk_count: int) -> LegAnswers:
-        """Candidates of the legs that the question asks for and that can run."""
-        limit = max(CANDIDATES, self._ranking.candidate_multiplier * question.query.max_results)
+    def words(
+        self, reader: IndexReader, question: Question, sources: tuple[Source, ...], chunk_count: int
+    ) -> tuple[KeywordAnswer, float] | None:
+        """What the keyword leg finds, and the seconds it took; None where a vector would stand in its place."""
+        if question.query.mode is SearchMode.VECTOR or not self._ranking.hybrid:
+            return None
         began = time.monotonic()
-        found = self._keyword(reader, question, sources, limit, chunk_count)
+        found = self._search(reader, question, sources, self._limit(question), chunk_count)
+        return found, time.monotonic() - began
+
+    def run(
+        self,
+        reader: IndexReader,
+        question: Question,
+        sources: tuple[Source, ...],
+        chunk_count: int,
+        words: Words | None = None,
+    ) -> LegAnswers:
+        """Candidates of the legs that the question asks for and that can run.
+
+        `words` is what the keyword leg found before in a snapshot of the same revision.
+        """
+        limit = self._limit(question)
+        began = time.monotonic() - (words.elapsed_seconds if words is not None else 0.0)
+        found = words.found if words is not None else self._keyword(reader, question, sources, limit, chunk_count)
         between = time.monotonic()
         hits = self._vector(reader, question, sources, limit)
         ended = time.monotonic()
@@ -97,8 +127,14 @@ class Legs:
         alone = question.query.mode is SearchMode.VECTOR or (
             not self._ranking.hybrid and question.vector is not None and question.query.mode is not SearchMode.KEYWORD
         )
-        if alone:
-            return None
+        return None if alone else self._search(reader, question, sources, limit, chunk_count)
+
+    def _limit(self, question: Question) -> int:
+        return max(CANDIDATES, self._ranking.candidate_multiplier * question.query.max_results)
+
+    def _search(
+        self, reader: IndexReader, question: Question, sources: tuple[Source, ...], limit: int, chunk_count: int
+    ) -> KeywordAnswer:
         enough = question.query.max_results
         return keyword.search(reader, question.terms, sources, enough=enough, limit=limit, chunk_count=chunk_count)
 

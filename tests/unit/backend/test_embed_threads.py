@@ -1,9 +1,15 @@
 """Each provider has threads of its own, so that one that hangs delays nobody who asks another."""
 
 import threading
+import time
+
+import pytest
 
 from memoryd_server.backend.embed_threads import THREADS_A_PROVIDER, EmbedThreads
+from memoryd_server.errors import EmbeddingUnavailable
 from word_provider import WordProvider
+
+PROVIDER = WordProvider()
 
 
 def test_a_provider_that_takes_all_its_threads_leaves_another_ones_free():
@@ -24,7 +30,7 @@ def test_agents_that_share_a_provider_share_its_threads():
     assert threads.of(provider) is not threads.of(WordProvider())
 
 
-def test_a_shutdown_drops_the_calls_that_wait_and_does_not_wait_for_those_under_way():
+def test_a_shutdown_ends_the_waiting_for_calls_that_wait_and_for_those_under_way():
     threads, gate, began = EmbedThreads(each=1), threading.Event(), threading.Event()
     provider = WordProvider()
 
@@ -35,7 +41,44 @@ def test_a_shutdown_drops_the_calls_that_wait_and_does_not_wait_for_those_under_
     under_way, waiting = threads.of(provider).submit(hang), threads.of(provider).submit(gate.wait, 20)
     assert began.wait(10)
     threads.shutdown()
-    assert waiting.cancelled()
-    assert not under_way.done()
+    for call in (under_way, waiting, threads.of(provider).submit(gate.wait, 20)):
+        with pytest.raises(EmbeddingUnavailable, match="stopping"):
+            call.result(0)
     gate.set()
-    assert under_way.result(10)
+
+
+def test_what_a_call_raises_is_its_callers():
+    threads = EmbedThreads()
+    with pytest.raises(ZeroDivisionError):
+        threads.of(WordProvider()).submit(lambda: 1 // 0).result(10)
+    threads.shutdown()
+
+
+def test_no_more_calls_run_at_once_than_there_are_threads_and_all_are_answered():
+    threads, lock, now, peak = EmbedThreads(each=3), threading.Lock(), [], []
+
+    def call(number):
+        with lock:
+            now.append(number)
+            peak.append(len(now))
+        time.sleep(0.005)
+        with lock:
+            now.remove(number)
+        return number
+
+    calls = [threads.of(PROVIDER).submit(call, number) for number in range(30)]
+    calls[20].cancel()
+    answers = [call.result(20) for call in calls if not call.cancelled()]
+    assert answers == [number for number in range(30) if number != 20 or not calls[20].cancelled()]
+    assert max(peak) <= 3
+    threads.shutdown()
+
+
+def test_its_threads_keep_no_process_from_ending():
+    threads, began = EmbedThreads(), threading.Event()
+    gate = threading.Event()
+    threads.of(PROVIDER).submit(lambda: began.set() or gate.wait(20))
+    assert began.wait(10)
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("embed-"))
+    gate.set()
+    threads.shutdown()

@@ -6,6 +6,7 @@ import pytest
 
 from desk import ANALYZER, Desk
 from memoryd_server.errors import DeadlineTooShort
+from memoryd_server.index import keyword
 from memoryd_server.model import DegradationKind, Source
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import EmptyReason, SearchMode, SearchQuery
@@ -22,6 +23,10 @@ def desk(tmp_path):
 
 def ask(desk, text, check=lambda _: ALL_THERE, **changes):
     engine = SearchEngine(desk.store, ANALYZER, check, sources=[Source.MEMORY])
+    return engine.search(query_of(text, **changes), no_vector="no provider")
+
+
+def query_of(text, **changes):
     given = {
         "max_results": 6,
         "min_score": 0.35,
@@ -33,7 +38,7 @@ def ask(desk, text, check=lambda _: ALL_THERE, **changes):
         "max_total_chars": None,
         "deadline": time.monotonic() + 30,
     }
-    return engine.search(SearchQuery(text=text, **{**given, **changes}), no_vector="no provider")
+    return SearchQuery(text=text, **{**given, **changes})
 
 
 def shelf(desk, texts):
@@ -153,3 +158,38 @@ def test_a_deadline_that_has_passed_ends_a_long_search(desk):
     with pytest.raises(DeadlineTooShort):
         ask(desk, query, deadline=time.monotonic() - 1)
     assert len(ask(desk, query).hits) == 6
+
+
+class TestWordsFoundBefore:
+    """The keyword leg runs while the provider makes the question's vector, and once for each revision."""
+
+    @pytest.fixture
+    def searched(self, monkeypatch):
+        calls, search = [], keyword.search
+        monkeypatch.setattr(keyword, "search", lambda *args, **kw: calls.append(1) or search(*args, **kw))
+        return calls
+
+    @pytest.fixture
+    def engine(self, desk):
+        birds(desk)
+        return SearchEngine(desk.store, ANALYZER, lambda _: ALL_THERE, sources=[Source.MEMORY])
+
+    def test_they_are_not_searched_for_again(self, engine, searched):
+        words = engine.words(query_of("heron"))
+        answer = engine.search(query_of("heron"), no_vector="it is down", words=words)
+        assert len(searched) == 1
+        again = engine.search(query_of("heron"), no_vector="it is down")
+        assert [(hit.path, hit.score) for hit in answer.hits] == [(hit.path, hit.score) for hit in again.hits]
+        assert answer.legs[0].elapsed_seconds >= words.elapsed_seconds
+
+    def test_they_do_not_count_once_the_index_has_changed(self, engine, searched, desk):
+        words = engine.words(query_of("heron"))
+        desk.write("memory/new.md", "heron heron heron")
+        desk.sync()
+        answer = engine.search(query_of("heron"), no_vector="it is down", words=words)
+        assert len(searched) == 2
+        assert "memory/new.md" in shown(answer)
+
+    def test_there_are_none_where_the_vector_leg_alone_was_asked_for(self, engine, searched):
+        assert engine.words(query_of("heron", mode=SearchMode.VECTOR)) is None
+        assert searched == []

@@ -117,7 +117,7 @@ class Desk:
             return sorted(chunks), sorted(files, key=str)
 
     def integrity(self):
-        """What SQLite says of the file, and whether each chunk has its keyword row."""
+        """What SQLite says of the file, and whether each chunk has a keyword row, and a vector or a place in the list."""
         with self.store.read() as reader:
             connection = reader._connection
             return (
@@ -127,6 +127,10 @@ class Desk:
                 connection.execute(
                     "SELECT count(*) FROM chunks WHERE file_id NOT IN (SELECT id FROM files)"
                 ).fetchall(),
+                connection.execute("SELECT id FROM chunks ORDER BY id").fetchall()
+                == connection.execute(
+                    "SELECT chunk_id FROM vectors UNION ALL SELECT * FROM unembedded ORDER BY 1"
+                ).fetchall(),
             )
 
     def beside(self):
@@ -134,4 +138,4 @@ class Desk:
         return sorted(file.name for file in self.path.parent.iterdir())
 
 
-SOUND = ([("ok",)], True, [(0,)])
+SOUND = ([("ok",)], True, [(0,)], True)

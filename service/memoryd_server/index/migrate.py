@@ -35,4 +35,13 @@ def _make_room_for_vectors_and_languages(connection: apsw.Connection) -> None:
     schema.set_meta(connection, "identity", json.dumps(identity, sort_keys=True))
 
 
-_STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {1: _make_room_for_vectors_and_languages}
+def _list_chunks_without_vector(connection: apsw.Connection) -> None:
+    """From 2 to 3."""
+    connection.execute("CREATE TABLE unembedded(chunk_id INTEGER PRIMARY KEY)")
+    connection.execute("INSERT INTO unembedded SELECT id FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)")
+
+
+_STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {
+    1: _make_room_for_vectors_and_languages,
+    2: _list_chunks_without_vector,
+}

@@ -10,7 +10,7 @@ from memoryd_server.errors import IndexDamaged
 from memoryd_server.index.connection import scalar
 from memoryd_server.text import ANALYZER_VERSION
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 TOKENIZER = "ascii tokenchars '_'"
 
@@ -42,8 +42,10 @@ _TABLES = (
         text TEXT NOT NULL)""",
     "CREATE INDEX chunks_by_file ON chunks(file_id)",
     "CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
-    # Counting and looking for chunks without a vector would otherwise walk the blobs.
+    # Counting would otherwise walk the blobs.
     "CREATE INDEX vectors_by_chunk ON vectors(chunk_id)",
+    # The chunks that have no vector. Looking for them would otherwise walk all others, too.
+    "CREATE TABLE unembedded(chunk_id INTEGER PRIMARY KEY)",
     f"""CREATE VIRTUAL TABLE keyword USING fts5(
         body, context, content='', contentless_delete=1, detail=full, tokenize="{TOKENIZER}")""",
 )

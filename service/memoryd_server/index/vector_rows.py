@@ -53,6 +53,8 @@ class VectorRows:
         """Forgets every vector and notes what the next ones are built with."""
         with _not_overwriting(self._connection), transaction(self._connection):
             self._connection.execute("DELETE FROM vectors")
+            self._connection.execute("DELETE FROM unembedded")
+            self._connection.execute("INSERT INTO unembedded SELECT id FROM chunks")
             schema.set_meta(self._connection, "vector_identity", identity)
         if self._changes is not None:
             self._changes.reset()
@@ -67,6 +69,11 @@ class VectorRows:
         with transaction(self._connection):
             self._connection.execute("DELETE FROM vectors WHERE length(embedding) <> ?", (FLOAT_BYTES * dimensions,))
             forgotten = self._connection.changes()
+            if forgotten:
+                self._connection.execute(
+                    "INSERT OR IGNORE INTO unembedded"
+                    " SELECT id FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)"
+                )
             schema.set_meta(self._connection, "vector_identity", identity)
         if forgotten and self._changes is not None:
             self._changes.reset()
@@ -75,6 +82,7 @@ class VectorRows:
         """Stores vectors by chunk id in one transaction; returns the new revision."""
         with transaction(self._connection):
             self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES(?,?)", list(vectors.items()))
+            self._connection.executemany("DELETE FROM unembedded WHERE chunk_id = ?", [(each,) for each in vectors])
             revision = schema.raise_revision(self._connection)
         if self._changes is not None:
             self._changes.apply(vectors, ())
@@ -86,22 +94,18 @@ class VectorRows:
 
     def count_missing(self) -> int:
         """Chunks without a vector."""
-        return int(
-            scalar(self._connection, "SELECT count(*) FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)")
-        )
+        return int(scalar(self._connection, "SELECT count(*) FROM unembedded"))
 
     def missing_hashes(self) -> list[bytes]:
         """The content hashes of the chunks without a vector, one a chunk."""
-        rows = self._connection.execute(
-            "SELECT content_hash FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)"
-        )
+        rows = self._connection.execute("SELECT content_hash FROM unembedded JOIN chunks ON id = chunk_id")
         return [row[0] for row in rows]
 
     def chunks(self, after: int, limit: int, *, everything: bool) -> list[UnembeddedChunk]:
         """The next chunks by id that have no vector, or, for another identity, the next chunks whatever they have."""
-        which = "" if everything else " AND id NOT IN (SELECT chunk_id FROM vectors)"
+        where = "chunks WHERE id > ?" if everything else "unembedded JOIN chunks ON id = chunk_id WHERE chunk_id > ?"
         rows = self._connection.execute(
-            f"SELECT id, content_hash, text FROM chunks WHERE id > ?{which} ORDER BY id LIMIT ?",  # noqa: S608 -- constants
+            f"SELECT id, content_hash, text FROM {where} ORDER BY id LIMIT ?",  # noqa: S608 -- constants
             (after, limit),
         )
         return [UnembeddedChunk(*row) for row in rows]

@@ -110,6 +110,9 @@ class IndexWriter:
             ],
         )
         self._connection.executemany(
+            "INSERT INTO unembedded VALUES(?)", [(first + i,) for i in range(len(file.chunks))]
+        )
+        self._connection.executemany(
             "INSERT INTO keyword(rowid, body, context) VALUES(?,?,?)",
             [(first + i, body, context) for i, (body, context) in enumerate(file.tokens)],
         )
@@ -125,9 +128,11 @@ class IndexWriter:
             self._gone += [
                 row[0] for row in self._connection.execute("SELECT id FROM chunks WHERE file_id=?", (file_id,))
             ]
-        self._connection.execute(
-            "DELETE FROM vectors WHERE chunk_id IN (SELECT id FROM chunks WHERE file_id = ?)", (file_id,)
-        )
+        for table in ("vectors", "unembedded"):
+            self._connection.execute(
+                f"DELETE FROM {table} WHERE chunk_id IN (SELECT id FROM chunks WHERE file_id = ?)",  # noqa: S608 -- constants
+                (file_id,),
+            )
         self._connection.execute("DELETE FROM chunks WHERE file_id = ?", (file_id,))
         note_deleted_words(self._connection)
         self._connection.execute("DELETE FROM files WHERE id = ?", (file_id,))

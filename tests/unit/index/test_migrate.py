@@ -15,8 +15,9 @@ from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.reading_only import open_to_read
 from shelf import Shelf
 
-# Written by the memoryd of that schema, from these notes.
+# Written by the memoryd of that schema, from these notes; the second holds a vector of the first note.
 SCHEMA_1 = Path(__file__).parent / "data" / "schema_1.sqlite.gz"
+SCHEMA_2 = Path(__file__).parent / "data" / "schema_2.sqlite.gz"
 NOTES = {
     "memory/harbour.md": "# Harbour\n\nThe crane lifts containers while gulls circle over pier seven.\n",
     "memory/reiher.md": "# Reiher\n\nDer Reiher steht im Schilf, und die Fische sind nicht weit von ihm.\n",
@@ -103,6 +104,20 @@ def test_an_upgraded_index_takes_vectors(tmp_path):
     assert shelf.sync().pending_embeddings == 0
     assert len(shelf.vectors()) == 2
     shelf.close()
+
+
+def test_an_index_of_schema_2_lists_the_chunks_without_a_vector(desk):
+    desk.path.parent.mkdir(parents=True)
+    desk.path.write_bytes(gzip.decompress(SCHEMA_2.read_bytes()))
+    for path, text in NOTES.items():
+        desk.write(path, text)
+    desk.open()
+    assert desk.integrity() == SOUND
+    desk.close()
+    assert version_of(desk.path) == schema.SCHEMA_VERSION
+    assert ask(
+        desk.path, "SELECT path FROM unembedded JOIN chunks c ON c.id = chunk_id JOIN files f ON f.id = file_id"
+    ) == [("memory/reiher.md",)]
 
 
 def test_an_upgrade_that_fails_leaves_the_old_index_as_it_was(old, monkeypatch):

@@ -1,58 +1,70 @@
 """Masks secrets in text that is to be indexed, shown or sent: keys, tokens, passwords, private keys. Pure.
 
-The forms are the reference's, so that both mask the same. The source text itself is never changed.
+What is masked is in `secret_forms`. The source text itself is never changed. Masking what is masked changes nothing.
 """
 
 import re
-from typing import Final
+
+from memoryd_server.sources.secret_forms import FORMS, SecretForm, is_placeholder
 
 _LEAST_SHOWN = 18
 _HEAD = 6
 _TAIL = 4
 _HIDDEN = "***"
 
-# Of each the last group that took part is the secret; without groups all of it.
-_SECRETS: Final = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"\b[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)\b\s*[=:]\s*([\"']?)([^\s\"'\\]+)\1",
-        r'"(?:api_?key|token|secret|password|passwd|access_?token|refresh_?token)"\s*:\s*"([^"]+)"',
-        r"--(?:api[-_]?key|token|secret|password|passwd)[\s=]+([\"']?)([^\s\"']+)\1",
-        r"Authorization\s*[:=]\s*Bearer\s+([A-Za-z0-9._\-+=/]+)",
-        r"\bBearer\s+([A-Za-z0-9._\-+=/]{18,})",
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]+?-----END [A-Z ]*PRIVATE KEY-----",
-        r"\b(sk-[A-Za-z0-9_-]{8,})",
-        r"\b(ghp_[A-Za-z0-9]{20,})",
-        r"\b(github_pat_[A-Za-z0-9_]{20,})",
-        r"\b(xox[baprs]-[A-Za-z0-9-]{10,})",
-        r"\b(xapp-[A-Za-z0-9-]{10,})",
-        r"\b(gsk_[A-Za-z0-9_-]{10,})",
-        r"\b(AIza[0-9A-Za-z\-_]{20,})",
-        r"\b(pplx-[A-Za-z0-9_-]{10,})",
-        r"\b(npm_[A-Za-z0-9]{10,})",
-        r"\b(\d{6,}:[A-Za-z0-9_-]{20,})",
-    )
-)
+_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re.IGNORECASE)
+_KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re.IGNORECASE)
+# What a key is made of, its line breaks as they are, folded into spaces or escaped.
+_KEY_BODY = re.compile(r"(?:\*{3})?(?:[A-Za-z0-9+/=]{16,}|\\+[rn]|\s+)*")
 
 
 def masked(text: str) -> str:
-    """The text with each secret as `***`, or as its first six and last four characters where it is long."""
-    for pattern in _SECRETS:
-        text = pattern.sub(_masked_match, text)
+    """The text with each secret as `***`, or as its first six and last four characters where it is long.
+
+    Costs time in proportion to the length of the text, whatever it holds.
+    """
+    lowered = text.lower()
+    if "private key" in lowered:
+        text = _without_private_keys(text)
+    for form in FORMS:
+        if any(hint in lowered for hint in form.hints):
+            text = _without(text, form)
     return text
 
 
-def _masked_match(match: re.Match[str]) -> str:
-    whole = match[0]
-    if "PRIVATE KEY-----" in whole.upper():
-        return _masked_block(whole)
-    secret = next(group for group in reversed(match.groups()) if group)
-    before, _, after = whole.rpartition(secret)
-    return f"{before}{_masked_token(secret)}{after}"
+def _without(text: str, form: SecretForm) -> str:
+    pieces: list[str] = []
+    end = 0
+    for match in form.pattern.finditer(text):
+        if form.is_secret(match) and not is_placeholder(match["secret"]):
+            start, after = match.span("secret")
+            pieces += (text[end:start], _masked_token(match["secret"]))
+            end = after
+    return "".join((*pieces, text[end:])) if pieces else text
 
 
 def _masked_token(secret: str) -> str:
     return _HIDDEN if len(secret) < _LEAST_SHOWN else f"{secret[:_HEAD]}…{secret[-_TAIL:]}"
+
+
+def _without_private_keys(text: str) -> str:
+    """Masks the keys from BEGIN to END; of one that is cut short, as much as looks like a key."""
+    pieces: list[str] = []
+    done = 0
+    begins = list(_KEY_BEGINS.finditer(text))
+    ends = _KEY_ENDS.finditer(text)
+    end = next(ends, None)
+    for begin, following in zip(begins, [*(each.start() for each in begins[1:]), len(text)], strict=True):
+        while end is not None and end.start() < begin.end():
+            end = next(ends, None)
+        if end is not None and end.start() < following:
+            after, shown = end.end(), _masked_block(text[begin.start() : end.end()])
+        else:
+            body = _KEY_BODY.match(text, begin.end(), following)
+            after, shown = begin.end() if body is None else body.end(), f"{begin[0]}{_HIDDEN}"
+        pieces += (text[done : begin.start()], shown)
+        done = after
+    return "".join((*pieces, text[done:]))
 
 
 def _masked_block(block: str) -> str:

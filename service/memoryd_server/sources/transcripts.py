@@ -1,129 +1,146 @@
-"""Session transcripts: which files they are, and the text in them that is worth remembering, secrets masked.
+"""Which files are session transcripts, and how they are read: from any place on, for they only grow.
 
-A transcript is a file of JSON lines that the gateway appends to. What is kept of it is what the user and the assistant
-said, one line a message; everything else, a half-written last line included, is left out.
+A session's transcript is `<session>.jsonl`; when the session is begun anew or deleted, the file is renamed to
+`<session>.jsonl.reset.<time>` or `.deleted.<time>`.
 """
 
-import hashlib
-import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from memoryd_server.sources.masking import masked
+from memoryd_server.errors import FileNotFound
+from memoryd_server.model import FileStat, Source, SourceFile
+from memoryd_server.sources.contained import file_stat, open_directory
+from memoryd_server.sources.flattening import Message, Transcript
+from memoryd_server.sources.transcript_reader import START, TranscriptReader
 
-# The transcript of a session, of one that was begun anew, and of one that was deleted; the last two with their time.
-_NAME = re.compile(r"(?P<session>.+)\.jsonl(?P<rotated>\.(?:reset|deleted)\.[^/]+)?")
-_LABELS: Mapping[str, str] = {"user": "User", "assistant": "Assistant"}
-# What agents answer to a heartbeat, or when there is nothing to say.
-_SILENT = frozenset({"HEARTBEAT_OK", "NO_REPLY"})
-_SPACE = re.compile(r"\s+")
-_LINE_BREAK = re.compile(r"\s*\n+\s*")
+SESSIONS_FOLDER = "sessions"
+"""The first part of a transcript's display path."""
+
+_NAME = re.compile(r"(?P<session>[^/]+?)\.jsonl(?P<rotated>\.(?:reset|deleted)\.[^/]+)?")
+_NO_TRANSCRIPTS = (".bak", ".md", ".tmp", ".lock")
+
+_FIRST_TAIL_BYTES = 1 << 20
+_TAIL_GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptFile:
-    """A transcript on disk. `name` is unique among an agent's; `session_id` is that of its rotated ones, too."""
+    """A transcript in `folder`. `session_id` is that of its rotated ones, too."""
 
-    path: Path
-    name: str
-    session_id: str
-    size_bytes: int
-    mtime_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """The messages, one a line, and the line of the file, from 1, that each comes from."""
-
-    lines: tuple[str, ...]
-    line_numbers: tuple[int, ...]
+    folder: Path
+    file_name: str
+    stat: FileStat
 
     @property
-    def content(self) -> str:
-        """The messages as one text."""
-        return "\n".join(self.lines)
+    def path(self) -> Path:
+        """Where it is."""
+        return self.folder / self.file_name
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the text and of where it comes from, in hex."""
-        numbers = ",".join(map(str, self.line_numbers))
-        return hashlib.sha256(f"{self.content}\n{numbers}".encode()).hexdigest()
+    def session_id(self) -> str:
+        """The session's id, which stays when the file is rotated."""
+        return session_id(self.file_name)
+
+    @property
+    def rotated(self) -> bool:
+        """Whether the session goes on elsewhere, or not at all."""
+        return is_rotated(self.file_name)
+
+    @property
+    def name(self) -> str:
+        """A name that no other transcript of the folder has, without `.jsonl`."""
+        return self.file_name.replace(".jsonl", "", 1)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes, when it was listed."""
+        return self.stat.size_bytes
+
+    @property
+    def mtime_ns(self) -> int:
+        """When it was last written to, when it was listed; Unix nanoseconds."""
+        return self.stat.mtime_ns
+
+    @property
+    def source_file(self) -> SourceFile:
+        """The same as the index knows it."""
+        shown = f"{SESSIONS_FOLDER}/{self.file_name}"
+        return SourceFile(shown, Source.SESSIONS, str(self.folder), (self.file_name,), self.stat)
+
+
+def is_transcript(file_name: str) -> bool:
+    """Whether a file of this name, without folders, is a transcript."""
+    return "\0" not in file_name and not file_name.endswith(_NO_TRANSCRIPTS) and bool(_NAME.fullmatch(file_name))
+
+
+def is_rotated(file_name: str) -> bool:
+    """Whether a transcript's name says that the session was begun anew or deleted."""
+    return not file_name.endswith(".jsonl")
+
+
+def session_id(file_name: str) -> str:
+    """The session of a transcript's name, rotated or not; the name itself where it is none of a transcript."""
+    named = _NAME.fullmatch(file_name)
+    return named["session"] if named else file_name
 
 
 def list_transcripts(folder: Path) -> list[TranscriptFile]:
-    """The transcripts in a folder, by name; none where there is no folder. Links and backups are none.
+    """The transcripts in a folder, by name; none where there is no folder. Links, folders and backups are none.
 
     Raises:
         OSError: the folder is there and cannot be read.
     """
-    found: list[TranscriptFile] = []
     try:
-        entries = os.scandir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return found
-    with entries:
-        for entry in entries:
-            named = _NAME.fullmatch(entry.name)
-            if named is None or entry.name.endswith(".bak"):
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            if stat.S_ISREG(status.st_mode):
-                name = named["session"] + (named["rotated"] or "")
-                found.append(
-                    TranscriptFile(Path(entry.path), name, named["session"], status.st_size, status.st_mtime_ns)
-                )
-    return sorted(found, key=lambda file: file.name)
+        descriptor = open_directory(str(folder), ())
+    except FileNotFound:
+        return []
+    try:
+        with os.scandir(descriptor) as entries:
+            found = [file for entry in entries for file in _transcript(folder, entry)]
+    finally:
+        os.close(descriptor)
+    return sorted(found, key=lambda file: file.file_name)
+
+
+def _transcript(folder: Path, entry: os.DirEntry[str]) -> Iterator[TranscriptFile]:
+    if not is_transcript(entry.name):
+        return
+    # One that goes away meanwhile is none any more.
+    with suppress(FileNotFoundError):
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode):
+            yield TranscriptFile(folder, entry.name, file_stat(status))
 
 
 def read_transcript(file: TranscriptFile) -> Transcript:
-    """What is said in a transcript, read line by line. Does not follow a link.
+    """What is said in a transcript. Holds all of it in memory; `TranscriptReader` goes line by line.
 
     Raises:
-        OSError: it is gone, or cannot be read.
+        FileNotFound: it is gone.
+        PathNotAllowed: it has become a link, or no plain file.
+        OSError: it cannot be read.
     """
-    descriptor = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as lines:
-        return flatten(line.decode("utf-8", "replace") for line in lines)
+    with TranscriptReader(file.source_file) as reader:
+        return Transcript(tuple(line.message for line in reader.lines(START) if line.message))
 
 
-def flatten(lines: Iterable[str]) -> Transcript:
-    """The messages of a transcript's lines. Pure."""
-    said = [(number, text) for number, line in enumerate(lines, 1) if (text := _message(line))]
-    return Transcript(tuple(text for _, text in said), tuple(number for number, _ in said))
+def last_messages(file: TranscriptFile, count: int, keep: Callable[[Message], bool] = lambda _: True) -> list[Message]:
+    """The last `count` messages that `keep` lets through, in their order; their `line` numbers are 0.
 
+    Reads no more of the end of the file than that takes.
 
-def _message(line: str) -> str:
-    """A line's message with who said it; empty for a line that holds none."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
-    message = record.get("message") if isinstance(record, dict) and record.get("type") == "message" else None
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        return ""
-    label = _LABELS.get(message["role"])
-    text = " ".join(part for part in map(_normal, _texts(message.get("content"))) if part)
-    return f"{label}: {text}" if label and text and text not in _SILENT else ""
-
-
-def _texts(content: Any) -> Iterator[str]:
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, list):
-        for block in content:
-            if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
-                yield block["text"]
-
-
-def _normal(text: str) -> str:
-    # Half a character, which JSON can spell, is none that could be written anywhere.
-    plain = text.encode("utf-8", "replace").decode()
-    return masked(_SPACE.sub(" ", _LINE_BREAK.sub(" ", plain)).strip())
+    Raises:
+        FileNotFound, PathNotAllowed, OSError: as `read_transcript`.
+    """
+    with TranscriptReader(file.source_file) as reader:
+        tail = _FIRST_TAIL_BYTES
+        while True:
+            messages = [message for message in reader.messages_of_tail(tail) if keep(message)]
+            if len(messages) >= count or tail >= reader.stat.size_bytes:
+                return messages[len(messages) - min(count, len(messages)) :]
+            tail *= _TAIL_GROWTH

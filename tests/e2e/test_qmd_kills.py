@@ -1,0 +1,72 @@
+"""A daemon that dies, however it dies, takes every qmd process with it."""
+
+import json
+import signal
+import time
+
+import psutil
+import pytest
+
+from e2e.town import client, eventually
+from fake_qmd.installs import make_fake
+from memoryd.v1 import memory_pb2
+
+DIRECT = "agent:main:cli:direct:test"
+GONE_SECONDS = 10
+
+
+@pytest.fixture
+def fake(tmp_path):
+    return make_fake(tmp_path / "bin")
+
+
+def configure(town, fake):
+    update = {"onBoot": False, "interval": "0s", "debounceMs": 0}
+    qmd = {"command": str(fake.path), "limits": {"timeoutMs": 60_000}, "update": update}
+    settings = json.loads(town.config.read_text())
+    town.config.write_text(json.dumps({**settings, "memory": {"backend": "qmd", "qmd": qmd}}))
+
+
+def is_gone(pid):
+    """Whether it has ended; who was its parent's may not have been reaped by its new one."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
+def test_no_command_outlives_its_daemon(town, fake, number):
+    town.write("memory/a.md", "a crane\n")
+    configure(town, fake)
+    served = town.start()
+    with client(served) as connection:
+        list(connection.sync(timeout=60))
+    # An update is under way: nobody cancels it, and its time is not up.
+    fake.faults(update="hang")
+    town.write("memory/b.md", "a second crane\n")
+    pids = eventually(fake.hanging)
+    daemon = psutil.Process(served.process.pid)
+    children = daemon.children(recursive=True)
+    assert set(pids) <= {child.pid for child in children}
+    served.process.send_signal(number)
+    served.process.wait(30)
+    until = time.monotonic() + GONE_SECONDS
+    for pid in {*pids, *(child.pid for child in children)}:
+        while not is_gone(pid):
+            assert time.monotonic() < until, "a process was left"
+            time.sleep(0.02)
+
+
+def test_a_daemon_that_starts_again_goes_on_with_the_index(town, fake):
+    town.write("memory/a.md", "a crane\n")
+    configure(town, fake)
+    served = town.start()
+    with client(served) as connection:
+        list(connection.sync(timeout=60))
+    served.process.kill()
+    served.process.wait(30)
+    with client(town.start()) as connection:
+        answer = connection.search(query="crane", session_key=DIRECT)
+        assert answer.info.backend == memory_pb2.BACKEND_QMD
+        assert [hit.path for hit in answer.results] == ["memory/a.md"]

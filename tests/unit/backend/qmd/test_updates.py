@@ -1,0 +1,286 @@
+"""When qmd's index is brought up to date, over an index that does as it is told."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from memoryd_server.backend.qmd.commands import Verb
+from memoryd_server.backend.qmd.config import LimitsConfig, QmdConfig, UpdateConfig
+from memoryd_server.backend.qmd.failure import QmdFailure, Reason
+from memoryd_server.backend.qmd.host import QmdHost
+from memoryd_server.backend.qmd.index import Documents, Updated
+from memoryd_server.backend.qmd.updates import QmdUpdates
+
+PATIENCE = 10
+
+
+class ToldIndex:
+    """Counts what is asked of it. `failures` are raised one a call; a held one waits for `go`."""
+
+    def __init__(self):
+        self.ready = True
+        self.changed = False
+        self.updates = self.embeds = 0
+        self.at_once = self.most_at_once = 0
+        self.failures = []
+        self.held = False
+        self.go = threading.Semaphore(0)
+
+    def prepare(self):
+        return self.changed
+
+    def update(self, run):
+        self.updates += 1
+        self._work()
+        return Updated(new=self.updates)
+
+    def embed(self, run):
+        self.embeds += 1
+        self._work()
+        return Documents(1, 1, 0)
+
+    def _work(self):
+        self.at_once += 1
+        self.most_at_once = max(self.at_once, self.most_at_once)
+        try:
+            if self.held:
+                assert self.go.acquire(timeout=PATIENCE)
+            if self.failures:
+                raise self.failures.pop(0)
+        finally:
+            self.at_once -= 1
+
+
+class Bench:
+    def __init__(self):
+        self.index = ToldIndex()
+        self.host = QmdHost()
+        self.looks = 0
+        self.made = []
+
+    def updates(self, *, verb=Verb.SEARCH, **changes):
+        times = {
+            "on_boot": False,
+            "wait_for_boot": False,
+            "interval_seconds": 0,
+            "debounce_seconds": 0,
+            "embed_interval_seconds": 0,
+            "command_seconds": 5,
+            "update_seconds": 5,
+            "embed_seconds": 5,
+            **changes,
+        }
+        config = QmdConfig(
+            Path("/qmd"),
+            "qmd",
+            verb,
+            (),
+            {},
+            UpdateConfig(**times),
+            LimitsConfig(6, 700, 4000, 4),
+            None,
+            None,
+            True,
+            Path("/lock"),
+        )
+        self.made.append(QmdUpdates(config, self.index, self.host, self.look))
+        return self.made[-1]
+
+    def look(self):
+        self.looks += 1
+        return self.looks
+
+
+@pytest.fixture
+async def bench():
+    bench = Bench()
+    yield bench
+    bench.index.held = False
+    bench.index.go.release(100)
+    for updates in bench.made:
+        await updates.stop()
+    await asyncio.to_thread(bench.host.close)
+
+
+async def until(holds):
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.005)
+
+
+def busy():
+    return QmdFailure(Reason.BUSY, "busy")
+
+
+def broken():
+    return QmdFailure(Reason.EXIT_CODE, "broken")
+
+
+async def test_nothing_runs_by_itself_unless_it_is_wanted(bench):
+    await bench.updates(on_boot=True).start(background=False)
+    await bench.updates().start(background=True)
+    await asyncio.sleep(0.05)
+    assert bench.index.updates == 0
+
+
+@pytest.mark.parametrize("why", ["on_boot", "changed", "not ready"])
+async def test_the_start_updates_when_it_must(bench, why):
+    bench.index.changed, bench.index.ready = why == "changed", why != "not ready"
+    await bench.updates(on_boot=why == "on_boot").start(background=True)
+    await until(lambda: bench.index.updates == 1)
+
+
+async def test_the_start_waits_only_when_it_is_told_to(bench):
+    bench.index.held = True
+    await bench.updates(on_boot=True).start(background=True)
+    bench.index.go.release()
+    waiting = asyncio.ensure_future(bench.updates(on_boot=True, wait_for_boot=True).start(background=True))
+    await until(lambda: bench.index.updates == 2)
+    assert not waiting.done()
+    bench.index.go.release()
+    await waiting
+
+
+async def test_a_first_update_that_meets_another_writer_is_tried_again(bench):
+    bench.index.failures = [busy()]
+    updates = bench.updates(on_boot=True, wait_for_boot=True)
+    await updates.start(background=True)
+    assert (bench.index.updates, updates.updating.failure) == (2, None)
+
+
+async def test_what_was_asked_for_is_done_once_after_the_debounce(bench):
+    updates = bench.updates(debounce_seconds=0.2)
+    await updates.start(background=True)
+    await updates.now()
+    for _ in range(5):
+        updates.ask()
+    assert updates.pending
+    await asyncio.sleep(0.05)
+    assert bench.index.updates == 1
+    await until(lambda: not updates.pending)
+    assert bench.index.updates == 2
+
+
+async def test_what_is_asked_for_during_an_update_is_done_after_it(bench):
+    updates = bench.updates()
+    await updates.start(background=True)
+    bench.index.held = True
+    updates.ask()
+    await until(lambda: bench.index.updates == 1)
+    updates.ask()
+    bench.index.go.release(2)
+    await until(lambda: bench.index.updates == 2 and not updates.pending)
+
+
+async def test_it_runs_at_intervals(bench):
+    await bench.updates(interval_seconds=0.02).start(background=True)
+    await until(lambda: bench.index.updates >= 3)
+
+
+async def test_one_writer_at_a_time_and_each_caller_has_an_update_of_its_own(bench):
+    updates = bench.updates(verb=Verb.QUERY)
+    await asyncio.gather(*(updates.now() for _ in range(4)))
+    assert (bench.index.updates, bench.index.embeds, bench.index.most_at_once) == (4, 4, 1)
+
+
+async def test_what_is_covered_was_seen_before_the_update(bench):
+    updates = bench.updates()
+    bench.index.held = True
+    working = asyncio.ensure_future(updates.now())
+    await until(lambda: bench.index.updates == 1)
+    assert (bench.looks, updates.covered) == (1, None)
+    bench.index.go.release()
+    assert await working == updates.last == Updated(new=1)
+    assert updates.covered == 1
+
+
+async def test_a_search_by_words_needs_no_vectors(bench):
+    await bench.updates(verb=Verb.SEARCH).now()
+    assert bench.index.embeds == 0
+
+
+async def test_vectors_are_made_the_first_time_and_then_at_their_interval(bench):
+    updates = bench.updates(verb=Verb.VSEARCH, embed_interval_seconds=3_600)
+    await updates.start(background=True)
+    for count in (1, 2, 3):
+        updates.ask()
+        await until(lambda count=count: bench.index.updates == count and not updates.pending)
+    await until(lambda: bench.index.embeds == 1)
+    await updates.now()
+    assert bench.index.embeds == 2
+
+
+async def test_a_failure_is_told_and_pauses_what_nobody_asked_for(bench):
+    bench.index.failures = [broken()]
+    updates = bench.updates(interval_seconds=0.02)
+    await updates.start(background=True)
+    await until(lambda: updates.updating.failure is not None)
+    assert updates.updating.failure.message == "broken"
+    await asyncio.sleep(0.1)
+    assert bench.index.updates == 1
+    assert updates.pending
+    await updates.now()
+    assert updates.updating.failure is None
+
+
+async def test_pauses_double_up_to_an_hour(bench):
+    updates = bench.updates()
+    pauses = []
+    for _ in range(8):
+        bench.index.failures = [broken()]
+        with pytest.raises(QmdFailure):
+            await updates.now()
+        pauses.append(updates.updating.pause)
+    assert pauses == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
+async def test_resuming_ends_the_pause(bench):
+    bench.index.failures = [broken()]
+    updates = bench.updates()
+    await updates.start(background=True)
+    updates.ask()
+    await until(lambda: updates.updating.failure is not None)
+    updates.resume()
+    await until(lambda: updates.updating.failure is None)
+    assert bench.index.updates == 2
+
+
+async def test_a_look_that_fails_is_a_failure_of_the_update(bench):
+    def look():
+        raise OSError("the disk is gone")
+
+    updates = bench.updates()
+    updates._look = look
+    with pytest.raises(QmdFailure, match="the disk is gone"):
+        await updates.now()
+    assert bench.index.updates == 0
+
+
+async def test_stopping_ends_the_waiting(bench):
+    updates = bench.updates()
+    bench.index.held = True
+    waiting = [asyncio.ensure_future(updates.now()) for _ in range(2)]
+    await until(lambda: bench.index.updates == 1)
+    stopping = asyncio.ensure_future(updates.stop())
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [failure.reason for failure in found] == [Reason.CANCELLED] * 2
+    bench.index.go.release(2)
+    await stopping
+    with pytest.raises(QmdFailure, match="stopping"):
+        await updates.now()
+
+
+async def test_a_caller_that_leaves_does_not_end_the_update(bench):
+    updates = bench.updates()
+    bench.index.held = True
+    waiting = asyncio.ensure_future(updates.now())
+    await until(lambda: bench.index.updates == 1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    bench.index.go.release()
+    await until(lambda: updates.covered == 1)

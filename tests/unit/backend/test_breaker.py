@@ -1,0 +1,40 @@
+"""When a backend that failed is tried again."""
+
+from memoryd_server.backend.breaker import FIRST_PAUSE_SECONDS, Breaker
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_it_is_closed_until_something_fails():
+    breaker = Breaker(Clock())
+    assert not breaker.open
+    assert breaker.next_trial_seconds == 0
+
+
+def test_the_pauses_double_up_to_the_most():
+    clock = Clock()
+    breaker = Breaker(clock)
+    pauses = []
+    for _ in range(6):
+        breaker.failed("broken", 40.0)
+        pauses.append(breaker.next_trial_seconds)
+        clock.now += breaker.next_trial_seconds
+        assert breaker.next_trial_seconds == 0
+    assert pauses == [FIRST_PAUSE_SECONDS, 10, 20, 40, 40, 40]
+    assert breaker.reason == "broken"
+
+
+def test_a_success_closes_it_and_the_next_failure_begins_anew():
+    breaker = Breaker(Clock())
+    breaker.failed("a", 600)
+    breaker.failed("b", 600)
+    assert breaker.reason == "b"
+    breaker.succeeded()
+    assert (breaker.open, breaker.reason) == (False, "")
+    breaker.failed("c", 600)
+    assert breaker.next_trial_seconds == FIRST_PAUSE_SECONDS

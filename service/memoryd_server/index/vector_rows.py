@@ -49,6 +49,15 @@ class VectorRows:
         """What the vectors were built with, as it was given to `begin`; empty when there never were any."""
         return str(schema.get_meta(self._connection, "vector_identity") or "")
 
+    def stand_in(self) -> str:
+        """Who stands in for the configured provider, as it was given to `note_stand_in`; empty when nobody ever did."""
+        return str(schema.get_meta(self._connection, "stand_in") or "")
+
+    def note_stand_in(self, note: str) -> None:
+        """Notes who stands in for the configured provider."""
+        with transaction(self._connection):
+            schema.set_meta(self._connection, "stand_in", note)
+
     def begin(self, identity: str) -> None:
         """Forgets every vector and notes what the next ones are built with."""
         with _not_overwriting(self._connection), transaction(self._connection):
@@ -98,14 +107,16 @@ class VectorRows:
 
     def missing_hashes(self) -> list[bytes]:
         """The content hashes of the chunks without a vector, one a chunk."""
-        rows = self._connection.execute("SELECT content_hash FROM unembedded JOIN chunks ON id = chunk_id")
+        rows = self._connection.execute("SELECT content_hash FROM unembedded CROSS JOIN chunks ON id = chunk_id")
         return [row[0] for row in rows]
 
     def chunks(self, after: int, limit: int, *, everything: bool) -> list[UnembeddedChunk]:
         """The next chunks by id that have no vector, or, for another identity, the next chunks whatever they have."""
-        where = "chunks WHERE id > ?" if everything else "unembedded JOIN chunks ON id = chunk_id WHERE chunk_id > ?"
+        # CROSS: the list comes first, or else SQLite walks all chunks and looks each up in it.
+        listed = "unembedded CROSS JOIN chunks ON id = chunk_id WHERE chunk_id > ? ORDER BY chunk_id"
+        source = "chunks WHERE id > ? ORDER BY id" if everything else listed
         rows = self._connection.execute(
-            f"SELECT id, content_hash, text FROM {where} ORDER BY id LIMIT ?",  # noqa: S608 -- constants
+            f"SELECT id, content_hash, text FROM {source} LIMIT ?",  # noqa: S608 -- constants
             (after, limit),
         )
         return [UnembeddedChunk(*row) for row in rows]

@@ -11,13 +11,16 @@ from pathlib import Path
 
 COMMAND = (sys.executable, "-m", "memoryd_server")
 READY_SECONDS = 30
-# What could point a test at the settings or the daemon of whoever runs it.
+# What could point a test at the settings or the daemon of whoever runs it, or spend their money.
 PRIVATE = ("MEMORYD_", "OPENCLAW_", "XDG_RUNTIME_DIR")
+KEYS = ("_API_KEY", "_API_KEYS")
 
 
 def environment(home):
     """The environment of a user who has nothing but a home."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PRIVATE)}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(PRIVATE) and not name.endswith(KEYS)
+    }
     return {**kept, "HOME": str(home), "NO_COLOR": "1"}
 
 

@@ -28,6 +28,8 @@ _TOO_LARGE = re.compile(
 )
 _COUNT = re.compile(r"(?i)batch|item|array|list|input(?:s| count)|number of|texts")
 _TOKENS = re.compile(r"(?i)token|context|length")
+# OpenAI's own words; "length" is that of the list here.
+_ARRAY = re.compile(r"(?i)array.* length \d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,7 @@ def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, d
     if _is_quota(status, said):
         raise EmbeddingQuotaExceeded(message)
     if _is_refusal(status, said):
-        too_many = bool(_COUNT.search(said.message) and not _TOKENS.search(said.message))
-        raise RequestRefused(message, too_many=too_many)
+        raise RequestRefused(message, too_many=_is_about_the_count(said.message))
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         raise RateLimited(message, _pause(headers, said))
     if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY} or status >= _LEAST_SERVER_FAULT:
@@ -159,6 +160,10 @@ def _is_quota(status: int, said: Problem) -> bool:
     if _GOOGLES_LIMIT in said.codes:
         return any("PerDay" in limit for limit in said.limits)
     return status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.FORBIDDEN} and bool(_QUOTA.search(said.message))
+
+
+def _is_about_the_count(said: str) -> bool:
+    return bool(_ARRAY.search(said) or (_COUNT.search(said) and not _TOKENS.search(said)))
 
 
 def _is_refusal(status: int, said: Problem) -> bool:

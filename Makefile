@@ -4,6 +4,7 @@ PYTHON ?= python3
 UV ?= uv
 BIN := .venv/bin
 STUBS := clients/python/src/memoryd/v1
+TOOLS := service/memoryd_server/recall/tools.json
 PIP := -m pip --disable-pip-version-check --no-input
 GRPCURL_VERSION := v1.9.3
 HAS_NPM := $(shell command -v npm 2>/dev/null)
@@ -15,7 +16,7 @@ QMD_MODELS ?= ../shared/models/mkgguf.py
 LOCK := --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 # What is checked and formatted; folders that do not exist yet are left out.
-SOURCES := $(wildcard service clients/python tests benchmarks)
+SOURCES := $(wildcard service clients/python tests benchmarks protos/tool_schemas.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -171,15 +172,24 @@ define GENERATE
 .tools/codegen/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=$(1) protos/memoryd/v1/memory_service.proto
 endef
 
+# The schemas of the agent's tools, with the contract's comments as their descriptions.
+define GENERATE_TOOLS
+.tools/codegen/bin/python -m grpc_tools.protoc -I protos --include_imports --include_source_info \
+	--descriptor_set_out=.tools/contract.binpb protos/memoryd/v1/memory_service.proto
+.tools/codegen/bin/python protos/tool_schemas.py .tools/contract.binpb > $(1)
+endef
+
 .PHONY: protos
-protos: .tools/codegen/.ready ## Regenerates the Python stubs from protos/
+protos: .tools/codegen/.ready ## Regenerates the Python stubs and the tools' schemas from protos/
 	$(call GENERATE,clients/python/src)
+	$(call GENERATE_TOOLS,$(TOOLS))
 
 .PHONY: protos-check
 protos-check: .tools/codegen/.ready ## Fails when the generated code is stale
 	@rm -rf .tools/fresh && mkdir -p .tools/fresh
 	@$(call GENERATE,.tools/fresh)
-	@diff -r -x __init__.py -x __pycache__ $(STUBS) .tools/fresh/memoryd/v1 \
+	@$(call GENERATE_TOOLS,.tools/fresh/tools.json)
+	@diff -r -x __init__.py -x __pycache__ $(STUBS) .tools/fresh/memoryd/v1 && diff $(TOOLS) .tools/fresh/tools.json \
 		|| { echo "The generated code is stale: run \`make protos\` and commit what it changes."; exit 1; }
 
 # An environment of its own: the code generator is the oldest supported one and cannot share one with today's runtime.

@@ -9,7 +9,7 @@ from rpc.wire import check_refused, refused
 
 AGENTS = ("main", "ada", "bob", "carl")
 ABSENT = "nobody"
-NOT_YET = {"MemoryForget", "SessionContext", "SessionArchive"}
+NOT_YET = {"MemoryForget", "SessionArchive"}
 
 
 @pytest.fixture

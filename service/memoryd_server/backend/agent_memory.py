@@ -23,6 +23,7 @@ from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.mending import Mending
 from memoryd_server.backend.protocol import BackendState
 from memoryd_server.backend.reading import FileRange, read_range
+from memoryd_server.backend.session_side import SessionSide
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
 from memoryd_server.backend.vector_side import ProbeOutcome, QuestionVector, VectorSide
@@ -109,6 +110,7 @@ class AgentMemory:
             ranking=config.ranking,
         )
         self._appender = Appender(config.roots, str(config.ledger_path))
+        self.sessions = SessionSide(lambda: self.config, threads.quick)
         self._cache: EmbeddingCache | None = None
         self._sessions: OrderedDict[str, None] = OrderedDict()
         self._on_sync_end = on_sync_end
@@ -315,24 +317,6 @@ class AgentMemory:
                 text, path=path, idempotency_key=idempotency_key, heading=heading, asked_path=asked_path
             ),
         )
-
-    async def index_append(self, deadline: float) -> int | None:
-        """Indexes what was just appended; the revision that holds it, or None when the deadline came first."""
-        try:
-            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                run = await self.coordinator.request(SyncTrigger.APPEND)
-                # A follower, so that another one who leaves does not end the run.
-                run.followers += 1
-                try:
-                    await run.finished.wait()
-                finally:
-                    run.followers -= 1
-        except TimeoutError:
-            return None
-        except MemorydError:
-            # The append itself stands; the revision stays unset, and Status tells why the index lags.
-            return None
-        return None if run.outcome is None else run.outcome.revision
 
     async def estimate(self, mode: SyncMode) -> SyncRun:
         """A dry run: an ended run whose last event holds what a real one would do."""

@@ -109,6 +109,24 @@ class SyncCoordinator:
         task.add_done_callback(self._tasks.discard)
         return run
 
+    async def take_in(self, trigger: SyncTrigger, deadline: float) -> int | None:
+        """Indexes what was just written; the revision that holds it, or None when the deadline came first.
+
+        None as well when the run failed: what was written stands, and Status tells why the index lags.
+        """
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                run = await self.request(trigger)
+                # A follower, so that another one who leaves does not end the run.
+                run.followers += 1
+                try:
+                    await run.finished.wait()
+                finally:
+                    run.followers -= 1
+        except (TimeoutError, MemorydError):
+            return None
+        return None if run.outcome is None else run.outcome.revision
+
     def new_run(self, trigger: SyncTrigger, mode: SyncMode) -> SyncRun:
         """A run that nothing carries out yet."""
         return SyncRun(self._new_id(), mode, trigger, now_ns=self._clock.now_ns, monotonic=self._clock.monotonic)

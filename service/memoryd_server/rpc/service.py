@@ -10,12 +10,13 @@ from typing import TypeVar
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.access import Grant
-from memoryd_server.backend import AgentDirectory
+from memoryd_server.backend import AgentDirectory, SyncTrigger
 from memoryd_server.errors import DeadlineTooShort, NotImplementedYet
 from memoryd_server.flush import decide
-from memoryd_server.rpc import conversion, streams, validation
+from memoryd_server.rpc import conversion, session_calls, streams, validation
 from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.lists import agents_page, files_page
+from memoryd_server.rpc.session_conversion import context_response
 from memoryd_server.rpc.status_conversion import ServiceInfo, shared_apart, status_response
 
 # What waits for something stops so long before the caller's deadline, or so large a share of short ones, that its own
@@ -116,7 +117,7 @@ class MemoryService(MemoryServiceServicer):
                 path=appended.path,
                 start_line=appended.start_line,
                 end_line=appended.end_line,
-                index_revision=await memory.index_append(deadline),
+                index_revision=await memory.coordinator.take_in(SyncTrigger.APPEND, deadline),
                 already_appended=appended.already_appended,
             )
 
@@ -128,11 +129,14 @@ class MemoryService(MemoryServiceServicer):
         )
 
     async def SessionContext(self, request: pb.SessionContextRequest, context: Context) -> pb.SessionContextResponse:
-        """Not part of this version."""
-        self._agents.memory(request.agent_id)
-        raise NotImplementedYet(
-            "session context is not part of this version; read MEMORY.md and the daily logs with MemoryGet"
-        )
+        """Tells which memory files a session loads at its start, with their text."""
+        async with self._agents.use(request.agent_id) as memory:
+            call = session_calls.context_call(request, memory.config, self._now())
+            await memory.reach(call.session_key, None, self._deadline(context))
+            loading = memory.sessions.context(
+                main_session=call.main_session, today=call.today, max_total_chars=call.max_total_chars
+            )
+            return context_response(await self._in_time(loading, context), call)
 
     async def SessionArchive(self, request: pb.SessionArchiveRequest, context: Context) -> pb.SessionArchiveResponse:
         """Not part of this version."""

@@ -121,7 +121,7 @@ def search_call(
     """A checked MemorySearchRequest; `now` serves when the request tells no time."""
     fields = Fields(request)
     session_key = fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
-    citations = fields.choice("citations", _citation_modes(config))
+    citations = fields.choice("citations", citation_modes(config))
     min_score = fields.share("min_score")
     query = SearchQuery(
         text=fields.text("query", most_bytes=MOST_QUERY_BYTES, required=True),
@@ -147,7 +147,8 @@ def _sources(fields: Fields) -> tuple[Source, ...]:
     return () if None in asked else tuple(source for source in asked if source is not None)
 
 
-def _citation_modes(config: AgentConfig) -> Mapping[int, CitationMode]:
+def citation_modes(config: AgentConfig) -> Mapping[int, CitationMode]:
+    """The wire's modes; the agent's own where none is told."""
     return {
         memory_pb2.CITATION_MODE_UNSPECIFIED: config.citations,
         memory_pb2.CITATION_MODE_AUTO: CitationMode.AUTO,

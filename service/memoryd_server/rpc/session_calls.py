@@ -1,0 +1,65 @@
+"""Requests about sessions into values, or every violation at once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
+
+from memoryd.v1 import memory_service_pb2
+from memoryd_server.backend import AgentConfig
+from memoryd_server.backend.session_keys import is_main_session
+from memoryd_server.recall import TOOL_NAMES
+from memoryd_server.rpc.fields import Fields
+from memoryd_server.rpc.validation import MOST_SESSION_KEY_BYTES, citation_modes
+from memoryd_server.search.citation import wants_citations
+
+MOST_TOOLS = 1_024
+
+# Whether there is a recall section in a system prompt of this mode.
+_HAS_SECTION: Mapping[int, bool] = {
+    memory_service_pb2.PROMPT_MODE_UNSPECIFIED: True,
+    memory_service_pb2.PROMPT_MODE_FULL: True,
+    memory_service_pb2.PROMPT_MODE_MINIMAL: False,
+    memory_service_pb2.PROMPT_MODE_NONE: False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCall:
+    """What a session wants at its start. `tools` are the memory tools that its model is given.
+
+    `section` is whether the recall section is wanted, `schemas` whether the tools' schemas are, and `cites` whether
+    replies may name paths.
+    """
+
+    session_key: str
+    main_session: bool
+    today: date
+    max_total_chars: int | None
+    section: bool
+    schemas: bool
+    tools: tuple[str, ...]
+    cites: bool
+
+
+def context_call(request: memory_service_pb2.SessionContextRequest, config: AgentConfig, now: datetime) -> ContextCall:
+    """A checked SessionContextRequest; `now` serves when the request tells no time."""
+    fields = Fields(request)
+    now, time_zone = fields.moment(now, config.time_zone)
+    session_key = fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
+    has_section = fields.choice("prompt_mode", _HAS_SECTION)
+    citations = fields.choice("citations", citation_modes(config))
+    if len(request.tools) > MOST_TOOLS:
+        fields.violation("tools", f"names {len(request.tools):,} tools; at most {MOST_TOOLS:,} are allowed")
+    call = ContextCall(
+        session_key=session_key,
+        main_session=is_main_session(session_key, config.agent_id),
+        today=now.astimezone(ZoneInfo(time_zone)).date(),
+        max_total_chars=fields.positive("max_total_chars"),
+        section=request.include_recall_prompt and has_section,
+        schemas=request.include_recall_prompt,
+        tools=tuple(name for name in TOOL_NAMES if name in request.tools) if request.tools else TOOL_NAMES,
+        cites=wants_citations(citations, session_key),
+    )
+    fields.check()
+    return call

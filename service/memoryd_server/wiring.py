@@ -34,6 +34,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         roots=roots,
         index_path=agent.index_path,
         ledger_path=settings.state_dir / "memory" / f"{agent.agent_id}.appends",
+        sessions_folder=settings.state_dir / "agents" / agent.agent_id / "sessions",
         cache_enabled=search.cache.enabled,
         cache_max_entries=search.cache.max_entries,
         chunk_tokens=search.chunking.tokens,

@@ -33,6 +33,7 @@ class AgentConfig:
     """One agent.
 
     `impairments` are what the settings ask for and this version does not do. `qmd` is there where it is to answer.
+    `sessions_folder` is where the gateway writes the agent's transcripts, whether or not they are indexed.
     """
 
     agent_id: str
@@ -42,6 +43,7 @@ class AgentConfig:
     roots: Roots
     index_path: Path
     ledger_path: Path
+    sessions_folder: Path
     cache_enabled: bool
     cache_max_entries: int
     chunk_tokens: int

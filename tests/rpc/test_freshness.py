@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from memoryd.v1 import memory_pb2
-from memoryd_server.backend import agent_memory
+from memoryd_server.backend import upkeep
 from memoryd_server.sources import Watcher, watch
 from memoryd_server.sources.watch_inotify import InotifyReader
 from rpc.following import FULL
@@ -71,7 +71,7 @@ async def check_mode(running, mode, words="", *, at=0):
 
 
 def the_watcher(running):
-    return running.memory()._background._watcher
+    return running.memory()._upkeep._background._watcher
 
 
 async def test_a_watchers_thread_that_is_killed_costs_one_pass(begin, home):
@@ -253,7 +253,7 @@ class Deaf(InotifyReader):
 
 
 async def test_events_that_never_come_are_made_up_for_and_the_root_is_polled(begin, home, monkeypatch):
-    monkeypatch.setattr(agent_memory, "Watcher", partial(Watcher, open_native=Deaf))
+    monkeypatch.setattr(upkeep, "Watcher", partial(Watcher, open_native=Deaf))
     monkeypatch.setattr(watch, "SKEW_NS", 0)
     monkeypatch.setattr(watch, "LATE_NS", 1_000_000)
     running = await begin()
@@ -271,7 +271,7 @@ class Short(InotifyReader):
 
 
 async def test_without_inotify_watches_the_root_is_polled_and_says_so(begin, home, monkeypatch):
-    monkeypatch.setattr(agent_memory, "Watcher", partial(Watcher, open_native=Short))
+    monkeypatch.setattr(upkeep, "Watcher", partial(Watcher, open_native=Short))
     running = await begin(reconcile_seconds=3600)
     status = await check_mode(running, POLLING, "max_user_watches")
     assert kinds(status.degradations) == ["WATCHER_IMPAIRED"]
@@ -315,12 +315,12 @@ async def test_a_file_that_is_gone_waits_too(serve, home):
 async def test_a_pass_that_fails_is_told_and_the_next_one_makes_up_for_it(begin, home, monkeypatch):
     running = await begin()
     memory = running.memory()
-    monkeypatch.setattr(memory._background._watcher, "check", lambda: 1 / 0)
-    await eventually(lambda: "ZeroDivisionError" in memory._background.trouble)
+    monkeypatch.setattr(memory._upkeep._background._watcher, "check", lambda: 1 / 0)
+    await eventually(lambda: "ZeroDivisionError" in memory._upkeep._background.trouble)
     status = await running.status()
     assert kinds(status.degradations) == ["WATCHER_IMPAIRED"]
     assert "ZeroDivisionError" in status.degradations[0].reason
     await check_new_file_found(running, home)
     monkeypatch.undo()
-    await eventually(lambda: memory._background.trouble == "")
+    await eventually(lambda: memory._upkeep._background.trouble == "")
     assert not (await running.status()).degradations

@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from memoryd_server.backend.background import BackgroundSync
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.coordinator import AfterSync, SyncCoordinator
 from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.engine import Engine
-from memoryd_server.backend.freshness import freshness, unwatched
 from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.mending import Mending
 from memoryd_server.backend.protocol import BackendState
@@ -26,6 +24,7 @@ from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.session_side import SessionSide
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
+from memoryd_server.backend.upkeep import Upkeep
 from memoryd_server.backend.vector_side import ProbeOutcome, QuestionVector, VectorSide
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.embed import Selection
@@ -42,7 +41,7 @@ from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.legs import Words
 from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
-from memoryd_server.sources import WatchedRoot, Watcher, resolve, stat_file
+from memoryd_server.sources import WatchedRoot, resolve, stat_file
 from memoryd_server.text import Analyzer
 from memoryd_server.writing.append import Appended, Appender
 
@@ -122,9 +121,8 @@ class AgentMemory:
             new_id=lambda: uuid.uuid4().hex,
             on_end=self._sync_ended,
         )
-        self._background: BackgroundSync | None = None
+        self._upkeep: Upkeep | None = None
         self._mending: Mending | None = None
-        self._has_background = False
         self._searched_at = clock.monotonic()
 
     def accompany(self, after_sync: AfterSync, engine: Engine | None = None) -> None:
@@ -145,32 +143,25 @@ class AgentMemory:
             await self._on_writer_thread(self._close)
             self._writer_thread.shutdown(wait=False)
             raise
-        self._has_background = background
-        self._background = self._make_background()
-        self._mending = Mending(self._store.condition, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
-        if background:
-            await self._background.start()
-
-    def _make_background(self) -> BackgroundSync:
-        return BackgroundSync(
+        self._upkeep = Upkeep(
             self.config.sync,
+            self.config.roots,
             self._engine,
             self.coordinator,
             self.board,
-            make_watcher=self._make_watcher,
             threads=self._threads.slow,
             tidy=self._tidy,
+            at_work=background,
         )
+        self._mending = Mending(self._store.condition, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
+        await self._upkeep.start()
 
     async def adopt(self, config: AgentConfig) -> None:
         """Goes on with a configuration that the present one `can_become`; runs and searches under way go on."""
-        before, self.config = self.config, config
+        self.config = config
         self._search.rank_by(config.ranking)
-        if config.sync != before.sync and self._background is not None:
-            await self._background.stop()
-            self._background = self._make_background()
-            if self._has_background:
-                await self._background.start()
+        if self._upkeep is not None:
+            await self._upkeep.change(config.sync)
 
     async def _first_look(self) -> None:
         for _ in range(2):
@@ -204,14 +195,10 @@ class AgentMemory:
         )
         self._appender.recover()
 
-    def _make_watcher(self, on_change: Callable[[], None]) -> Watcher:
-        sync = self.config.sync
-        return Watcher(self.config.roots, on_change, polling=sync.poll, poll_seconds=sync.poll_seconds)
-
     async def stop(self) -> None:
         """Stops watching, ends the run under way at a file boundary, and closes the index."""
-        if self._background is not None:
-            await self._background.stop()
+        if self._upkeep is not None:
+            await self._upkeep.stop()
         await self.coordinator.stop()
         await self._on_writer_thread(self._close)
         self._writer_thread.shutdown(wait=False)
@@ -287,8 +274,8 @@ class AgentMemory:
             self._sync_soon(SyncTrigger.SEARCH)
 
     def _sync_soon(self, trigger: SyncTrigger) -> None:
-        if self._background is not None:
-            self._background.sync_soon(trigger)
+        if self._upkeep is not None:
+            self._upkeep.sync_soon(trigger)
 
     async def _wait_for(self, revision: int, deadline: float) -> None:
         try:
@@ -342,7 +329,7 @@ class AgentMemory:
                     sources=SOURCES,
                     now_ns=self._clock.now_ns(),
                     append_issues=self._appender.issues(),
-                    watched_roots=self._look,
+                    watched_roots=lambda: () if self._upkeep is None else self._upkeep.look(),
                 ),
             )
         )
@@ -369,10 +356,7 @@ class AgentMemory:
             found.append(
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
-        return (*found, *freshness(self.config.sync, watched, self._engine.last_look.hidden, self._trouble()))
-
-    def _trouble(self) -> str:
-        return "" if self._background is None else self._background.trouble
+        return (*found, *(() if self._upkeep is None else self._upkeep.degradations(watched)))
 
     def _build_mismatch(self) -> list[Degradation]:
         differences = self._store.build_differences
@@ -399,19 +383,12 @@ class AgentMemory:
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched, as far as is known without asking the disk."""
-        if not self.config.sync.watch:
-            return unwatched(self.config.roots)
-        return () if self._background is None else self._background.watched_roots()
-
-    def _look(self) -> tuple[WatchedRoot, ...]:
-        if not self.config.sync.watch:
-            return unwatched(self.config.roots)
-        return () if self._background is None else self._background.look()
+        return () if self._upkeep is None else self._upkeep.watched_roots()
 
     @property
     def started(self) -> bool:
         """Whether the index is open."""
-        return self._background is not None
+        return self._upkeep is not None
 
     @property
     def index_path(self) -> Path:

@@ -10,6 +10,7 @@ import click
 from memoryd import messages
 from memoryd.client import MemorydError as ClientError
 from memoryd_server.access import CertificateFiles, TokenFiles
+from memoryd_server.cli.doctor_qmd import check_qmd
 from memoryd_server.cli.endpoint import endpoint_of
 from memoryd_server.cli.index import all_agents
 from memoryd_server.cli.options import Common, common_options, json_option
@@ -61,6 +62,7 @@ def _checks(common: Common) -> Iterator[Check]:
     yield check_inotify()
     yield check_keyword_engine(sqlite_version(), probe_keyword_engine)
     yield from (check_workspace(agent.agent_id, agent.workspace) for agent in settings.agents.values())
+    yield from check_qmd(settings)
     yield from _access_checks(settings)
     yield from _daemon_checks(common, settings.warnings)
 

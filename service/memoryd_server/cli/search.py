@@ -24,6 +24,7 @@ _MODES = ("hybrid", "keyword", "vector")
 @click.option("--min-score", type=float, help="Lowest score, 0 to 1.")
 @click.option("--mode", type=click.Choice(_MODES), help="Legs to run.")
 @click.option("--explain", is_flag=True, help="Show how scores came about.")
+@click.option("--session-key", help="Session that asks; by default a direct chat at the command line.")
 @click.option("--query", "query_option", help="The question; wins over the argument.")
 @click.argument("query", required=False, nargs=-1)
 def search(
@@ -34,6 +35,7 @@ def search(
     min_score: float | None,
     mode: str | None,
     explain: bool,
+    session_key: str | None,
     query_option: str | None,
     query: tuple[str, ...],
 ) -> None:
@@ -49,9 +51,18 @@ def search(
             follow_quietly(found.client, agent)
         given: dict[str, Any] = {"max_results": max_results, "min_score": min_score, "mode": _mode(mode)}
         answer = found.client.search(
-            agent_id=agent, query=text, explain=explain, **{k: v for k, v in given.items() if v is not None}
+            agent_id=agent,
+            query=text,
+            explain=explain,
+            session_key=direct_session(agent) if session_key is None else session_key,
+            **{k: v for k, v in given.items() if v is not None},
         )
         show(answer, lambda: _answer_lines(answer), as_json=as_json)
+
+
+def direct_session(agent: str) -> str:
+    """The session key of whoever asks at the command line: the memory's owner, as in a direct chat."""
+    return f"agent:{agent or 'main'}:cli:direct:memory-search"
 
 
 def _mode(name: str | None) -> str | None:

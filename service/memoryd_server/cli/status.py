@@ -71,6 +71,9 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
     yield f"Dirty      {f'yes, {index.pending_files} files pending' if index.dirty else 'no'}"
     if index.HasField("oldest_unindexed_age"):
         yield f"Oldest     waiting for {index.oldest_unindexed_age.ToMilliseconds() / 1000:.0f} s"
+    if answer.qmd.configured:
+        version = f" {answer.qmd.version}" if answer.qmd.version else ""
+        yield f"Backend    {'qmd' + version if answer.qmd.available else f'not qmd{version}: {answer.qmd.reason}'}"
     yield f"Provider   {answer.embedding.provider or 'none'} (requested: {answer.embedding.requested_provider})"
     held = f", {answer.vector.resident} in memory ({bytes_text(answer.vector.resident_bytes)})"
     yield f"Vector     {answer.vector.engine}{held if answer.vector.resident else ''}"

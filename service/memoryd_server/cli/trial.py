@@ -10,6 +10,7 @@ from pathlib import Path
 from memoryd import messages
 from memoryd.client import MemorydClient, connect
 from memoryd_server.cli.local import LocalDaemon
+from memoryd_server.cli.search import direct_session
 from memoryd_server.evaluation import RANKED, GoldenSetError, Hit, Outcome, Query, Span, judge
 from memoryd_server.settings import ResolvedSettings
 
@@ -143,7 +144,11 @@ def _files(client: MemorydClient) -> Iterator[str]:
 def _request(query: Query, *, keyword: bool) -> messages.MemorySearchRequest:
     mode = messages.SEARCH_MODE_KEYWORD if keyword else messages.SEARCH_MODE_UNSPECIFIED
     request = messages.MemorySearchRequest(
-        query=query.text, max_results=RANKED, mode=mode, citations=messages.CITATION_MODE_OFF
+        query=query.text,
+        max_results=RANKED,
+        mode=mode,
+        citations=messages.CITATION_MODE_OFF,
+        session_key=direct_session(""),
     )
     if query.asked_at is not None:
         request.now.FromDatetime(query.asked_at)

@@ -71,6 +71,14 @@ class QmdHome:
         models.update({key: self._given[name] for name, key in _MODEL_VARIABLES.items() if self._given.get(name)})
         return {key: value for key, value in models.items() if isinstance(value, str)}
 
+    def model_folders(self) -> tuple[Path, ...]:
+        """Where fetched models may be: ours, and the user's own, which ours may lead to."""
+        return self.cache_home / _MODELS, self._users_cache / _MODELS
+
+    @property
+    def _users_cache(self) -> Path:
+        return Path(self._given.get("XDG_CACHE_HOME", "") or Path(self._given.get("HOME", "")) / ".cache")
+
     def _write_configuration(self) -> bool:
         """What qmd itself has written besides stays; the commands that it could run for a collection do not."""
         known = self._known()
@@ -92,8 +100,7 @@ class QmdHome:
 
     def _link_models(self) -> None:
         """Lets qmd find the models that its user has already: they are large. Failing costs a download, no more."""
-        given = self._given.get("XDG_CACHE_HOME", "") or str(Path(self._given.get("HOME", "")) / ".cache")
-        theirs, ours = Path(given) / _MODELS, self.cache_home / _MODELS
+        ours, theirs = self.model_folders()
         with contextlib.suppress(OSError):
             if theirs.is_absolute() and theirs.is_dir() and not ours.exists() and not ours.is_symlink():
                 ours.symlink_to(theirs, target_is_directory=True)

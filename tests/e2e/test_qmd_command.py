@@ -1,0 +1,57 @@
+"""The `memoryd` command over an agent whose backend is qmd."""
+
+import json
+
+import pytest
+
+from fake_qmd.installs import make_fake
+from serving import memoryd
+
+STILL = {"onBoot": False, "interval": "0s", "debounceMs": 0}
+
+
+class Desk:
+    """A workspace, and settings under which qmd answers."""
+
+    def __init__(self, folder, command):
+        self.home, self.workspace, self.state = folder, folder / "workspace", folder / "state"
+        (self.workspace / "memory").mkdir(parents=True)
+        self.state.mkdir()
+        (self.workspace / "memory" / "a.md").write_text("# Harbour\n\na crane\n")
+        memory = {"backend": "qmd", "qmd": {"command": str(command), "update": STILL}}
+        (self.state / "memoryd.json5").write_text(json.dumps({"memory": memory}))
+
+    def memoryd(self, *arguments):
+        return memoryd(*arguments, "--workspace", self.workspace, "--state-dir", self.state, home=self.home)
+
+
+@pytest.fixture
+def fake(tmp_path):
+    return make_fake(tmp_path / "bin")
+
+
+@pytest.fixture
+def desk(tmp_path, fake):
+    return Desk(tmp_path, fake.path)
+
+
+def test_a_search_at_the_command_line_is_in_scope(desk):
+    answer = json.loads(desk.memoryd("search", "crane", "--json").stdout)
+    assert [hit["path"] for hit in answer["results"]] == ["memory/a.md"]
+    assert answer["info"]["backend"] == "BACKEND_QMD"
+    out = desk.memoryd("search", "crane", "--session-key", "agent:main:slack:channel:x").stdout
+    assert "memory.qmd.scope" in out
+
+
+def test_status_tells_of_qmd(desk, fake):
+    desk.memoryd("search", "crane")
+    assert "Backend    qmd 2.8.3" in desk.memoryd("status", "--deep").stdout
+    fake.faults(search="segfault")
+    assert "not qmd 2.8.3: qmd was ended by SIGSEGV" in desk.memoryd("status", "--deep").stdout
+
+
+def test_doctor_looks_at_qmd(desk):
+    checks = json.loads(desk.memoryd("doctor", "--json").stdout)
+    found = {check["name"]: check for check in checks if check["name"].startswith("qmd of ")}
+    assert [check["verdict"] for check in found.values()] == ["ok", "ok"]
+    assert "version 2.8.3" in found["qmd of main"]["detail"]

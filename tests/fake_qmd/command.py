@@ -64,16 +64,16 @@ class Store:
             self.config = (yaml.safe_load(self.yml.read_text()) or {}) if self.yml.exists() else {}
         except yaml.YAMLError as error:
             raise Exit(f"Error: Failed to parse {self.yml}: YAMLParseError: {error}") from None
-        self.documents, self.vectors = self._load()
+        self.documents, self.vectors, self.trash = self._load()
 
     def _load(self):
         if not self.path.exists():
-            return {}, []
+            return {}, [], []
         try:
             held = json.loads(self.path.read_text())
         except ValueError:
             raise Exit("SqliteError: file is not a database\n    code: 'SQLITE_NOTADB'") from None
-        return held["documents"], held["vectors"]
+        return held["documents"], held["vectors"], held["trash"]
 
     @property
     def collections(self):
@@ -81,7 +81,7 @@ class Store:
 
     def save(self):
         fresh = self.path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps({"documents": self.documents, "vectors": self.vectors}))
+        fresh.write_text(json.dumps({"documents": self.documents, "vectors": self.vectors, "trash": self.trash}))
         fresh.replace(self.path)
 
 
@@ -125,12 +125,13 @@ def update(store, *_):
             elif path not in held:
                 new, held[path] = new + 1, text
             elif held[path] != text:
+                store.trash.append(held[path])
                 changed, held[path] = changed + 1, text
             else:
                 unchanged += 1
         gone = [path for path in held if path not in seen]
         for path in gone:
-            del held[path]
+            store.trash.append(held.pop(path))
         print(f"[{number}/{len(store.collections)}] {name} ({collection.get('pattern')})")
         print(f"\nIndexed: {new} new, {changed} updated, {unchanged} unchanged, {len(gone)} removed")
     store.save()
@@ -146,6 +147,13 @@ def embed(store, *_):
     return print(
         f"\x1b[?25l██████ 100%\x1b[?25h\n✓ Done! Embedded {len(wanted)} chunks from {len(wanted)} documents in 0s"
     )
+
+
+def cleanup(store, *_):
+    """What was changed or removed is kept until this."""
+    store.trash = []
+    store.save()
+    print("✓ FTS compacted, database vacuumed")
 
 
 def pending(store):
@@ -250,7 +258,7 @@ def query(store, names, limit, question):
 
 
 SEARCHES = {"search": search, "vsearch": by_meaning, "query": query}
-VERBS = {"update": update, "embed": embed, "status": status}
+VERBS = {"update": update, "embed": embed, "status": status, "cleanup": cleanup}
 
 
 def dispatch(argv):

@@ -144,6 +144,26 @@ async def test_a_file_that_is_gone_or_rewritten_is_not_shown(qmd, home):
     assert empty_reason(await ask(running, "crane")) == "FILES_GONE"
 
 
+def holding(folder, word):
+    """The files below a folder that hold a word."""
+    return [file.name for file in folder.rglob("*") if file.is_file() and word.encode() in file.read_bytes()]
+
+
+async def test_what_is_deleted_leaves_qmds_files_with_the_next_sync(qmd, home):
+    home.write(gone="a secret of zanzibar\n", changed="another of zanzibar\n", kept="nothing\n")
+    transcripts = home.state_dir / "agents" / "main" / "sessions"
+    transcripts.mkdir(parents=True)
+    (transcripts / "s.jsonl").write_text('{"type":"message","message":{"role":"user","content":"off to zanzibar"}}\n')
+    running = await qmd(sessions={"enabled": True})
+    folder = home.state_dir / "agents" / "main" / "qmd"
+    assert holding(folder, "zanzibar")
+    (home.workspace / "memory" / "gone.md").unlink()
+    (transcripts / "s.jsonl").unlink()
+    home.write(changed="nothing of it\n")
+    await running.sync()
+    assert holding(folder, "zanzibar") == []
+
+
 async def test_a_note_that_has_moved_is_shown_where_it_is(qmd, home):
     home.write(a="# Title\n\na crane stands here\n")
     running = await qmd()

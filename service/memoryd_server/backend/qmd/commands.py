@@ -25,8 +25,8 @@ class Verb(StrEnum):
 
 UPDATE = (*_INDEX, "update")
 EMBED = (*_INDEX, "embed")
+CLEANUP = (*_INDEX, "cleanup")
 STATUS = (*_INDEX, "status")
-COLLECTIONS = (*_INDEX, "collection", "list")
 VERSION = ("--version",)
 
 

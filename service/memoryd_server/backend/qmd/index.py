@@ -15,7 +15,7 @@ from memoryd_server.backend.qmd.client import QmdClient, check, is_conflict, las
 from memoryd_server.backend.qmd.config import QmdConfig
 from memoryd_server.backend.qmd.failure import QmdFailure, Reason
 from memoryd_server.backend.qmd.locks import held
-from memoryd_server.backend.qmd.process import Finished, Run
+from memoryd_server.backend.qmd.process import Ending, Finished, Run
 
 _INDEXED = re.compile(r"Indexed: (\d+) new, (\d+) updated, (\d+) unchanged, (\d+) removed")
 _DAMAGED = re.compile(r"SQLITE_NOTADB|SQLITE_CORRUPT|file is not a database|database disk image is malformed")
@@ -69,6 +69,7 @@ class QmdIndex:
         self._export = export
         self._is_unwanted = is_unwanted
         self._begun = config.folder / "updated"
+        self._unclean = config.folder / "unclean"
 
     @property
     def ready(self) -> bool:
@@ -106,8 +107,19 @@ class QmdIndex:
                 self._begin_anew()
                 done = run(self._client.start(arguments, seconds))
             check(done)
+            updated = _updated(done)
+            if updated.changed or updated.removed:
+                self._unclean.touch(mode=0o600)
             self._begun.touch(mode=0o600)
-        return _updated(done)
+            self._clean(run)
+        return updated
+
+    def _clean(self, run: Runner) -> None:
+        """Lets qmd forget the text that is no longer in the files; what fails is tried again after the next update."""
+        if self._unclean.exists():
+            done = run(self._client.start(commands.CLEANUP, self._config.update.command_seconds))
+            if done.ending is Ending.EXITED and not done.code:
+                self._unclean.unlink(missing_ok=True)
 
     def embed(self, run: Runner) -> Documents:
         """Makes the vectors that are missing; what qmd holds afterwards.

@@ -152,3 +152,17 @@ def test_a_folder_that_cannot_be_made_is_a_failure(desk):
     (desk.folder / "qmd").write_text("a file")
     with pytest.raises(QmdFailure, match="cannot be written"):
         desk.index().update(run)
+
+
+def test_what_could_not_be_forgotten_is_forgotten_after_the_next_update(desk):
+    desk.write(a="one")
+    index = desk.index()
+    index.update(run)
+    assert desk.fake.calls("cleanup") == []
+    desk.write(a="two")
+    desk.fake.faults(cleanup="fail")
+    index.update(run)
+    desk.fake.faults()
+    index.update(run)
+    index.update(run)
+    assert desk.fake.calls("cleanup") == ["cleanup"] * 2

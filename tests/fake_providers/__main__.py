@@ -9,8 +9,8 @@ from fake_providers.control import PATH
 
 
 def main(first_port=8801):
-    """Prints where the servers are and what to put into memoryd.json5."""
-    servers = [kind(port=first_port + number) for number, kind in enumerate(SERVERS.values())]
+    """Prints where the servers are and what to put into memoryd.json5; with port 0 they are anywhere."""
+    servers = [kind(port=first_port and first_port + number) for number, kind in enumerate(SERVERS.values())]
     for server in servers:
         print(f"{server.provider:18} {server.url}")  # noqa: T201 -- it is what the command is for
     for server in servers:

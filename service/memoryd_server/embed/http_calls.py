@@ -1,5 +1,6 @@
 """POST with JSON to one host, over one connection pool, with a limit on every wait."""
 
+import base64
 import ipaddress
 import json
 import ssl
@@ -7,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import httpx
 
@@ -22,12 +23,14 @@ CONNECT_SECONDS = 10.0
 MOST_REPLY_BYTES = 256 * 2**20
 CONNECTIONS = 16
 
+_AUTHORIZATION = "authorization"
+
 
 class HttpCalls:
     """Calls one provider. `name` is how messages call it. Thread-safe.
 
     `keys` are the headers that carry a key, one of them in each call; one of `headers` of the same name replaces it.
-    Nothing of either gets into a message.
+    User and password in the address are sent where neither says otherwise. Nothing of all these gets into a message.
 
     Raises:
         EmbeddingUnavailable: nothing can be sent with this address, key or headers.
@@ -43,7 +46,7 @@ class HttpCalls:
         indexing_seconds: float = INDEXING_SECONDS,
         pace: Pace | None = None,
     ) -> None:
-        fixed = {header.lower(): value for header, value in (headers or {}).items()}
+        fixed = {**_basic(base_url, keys), **{header.lower(): value for header, value in (headers or {}).items()}}
         rings = [{header: value for header, value in key.items() if header not in fixed} for key in keys]
         for sent in (fixed, *rings):
             _check(base_url, sent, name)
@@ -149,9 +152,18 @@ class HttpCalls:
 
 
 def _beneath(base_url: str, path: str) -> str:
-    """The address of `path` beneath `base_url`, whose query stays at the end."""
+    """The address of `path` beneath `base_url`, whose query stays at the end and whose password stays here."""
     parts = urlsplit(base_url)
-    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + path, parts.query, ""))
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path.rstrip("/") + path, parts.query, ""))
+
+
+def _basic(base_url: str, keys: Sequence[Header]) -> Header:
+    """The header that an address with a user stands for, where no key needs its place."""
+    user = base_url.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    if not user or any(_AUTHORIZATION in key for key in keys):
+        return {}
+    return {_AUTHORIZATION: "Basic " + base64.b64encode(unquote(user).encode()).decode()}
 
 
 def _check(base_url: str, headers: Mapping[str, str], name: str) -> None:
@@ -169,7 +181,7 @@ def _secrets(base_url: str, sent: Sequence[Header]) -> list[str]:
     """Whatever could be one: header values, whole and without the scheme, and what stands in the address."""
     values = [value for headers in sent for value in headers.values()]
     parts = urlsplit(base_url)
-    in_address = [parts.password or "", *(value for _, value in parse_qsl(parts.query))]
+    in_address = [parts.password or "", unquote(parts.password or ""), *(value for _, value in parse_qsl(parts.query))]
     return [*values, *(word for value in values for word in value.split()[-1:]), *in_address]
 
 

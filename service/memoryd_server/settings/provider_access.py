@@ -29,7 +29,8 @@ class ProviderAccess:
     `no_key` says why there is no key, where somebody meant to give one; `problem` why nothing may be sent at all.
     """
 
-    base_url: str = ""
+    # An address may hold a password.
+    base_url: str = field(default="", repr=False)
     keys: tuple[SecretStr, ...] = ()
     headers: Mapping[str, SecretStr] = field(default_factory=dict)
     no_key: str = ""

@@ -1,5 +1,6 @@
 """What each provider is sent, over HTTP, and what is made of its answers. The servers refuse what real ones would."""
 
+import base64
 import json
 import time
 
@@ -175,6 +176,16 @@ def test_geminis_oauth_token_is_a_bearer_token(made):
     provider.embed_query("a", soon())
     assert server.requests[0].headers["authorization"] == "Bearer ya29.x"
     assert "x-goog-api-key" not in server.requests[0].headers
+
+
+def test_a_user_in_the_base_url_is_sent_where_no_key_needs_the_place(made):
+    with fake_provider("openai-compatible") as server:
+        url = server.url.replace("//", "//joe:p%40ss@")
+        for keys, headers in (((), ()), ((KEY,), ()), ((), (("Authorization", "Mine"),))):
+            provider, _ = made("openai-compatible", "m", keys=keys, headers=headers, base_url=url)
+            provider.embed_query("a", soon())
+        sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == ["Basic " + base64.b64encode(b"joe:p@ss").decode(), f"Bearer {KEY}", "Mine"]
 
 
 @EVERY

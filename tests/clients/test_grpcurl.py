@@ -95,7 +95,7 @@ def test_a_watch_tells_the_state_at_once(served):
     assert "INDEX_STATE_" in seen
 
 
-@pytest.mark.parametrize("method", ["MemoryForget", "SessionArchive"])
+@pytest.mark.parametrize("method", ["MemoryForget"])
 def test_what_is_not_there_yet_says_so(grpcurl, method):
     done = grpcurl(f"{SERVICE}/{method}", data={})
     assert done.returncode != 0

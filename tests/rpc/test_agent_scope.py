@@ -9,7 +9,7 @@ from rpc.wire import check_refused, refused
 
 AGENTS = ("main", "ada", "bob", "carl")
 ABSENT = "nobody"
-NOT_YET = {"MemoryForget", "SessionArchive"}
+NOT_YET = {"MemoryForget"}
 
 
 @pytest.fixture
@@ -19,6 +19,9 @@ async def running(serve, home):
     for name in AGENTS:
         (home.root / name).mkdir()
         (home.root / name / "MEMORY.md").write_text(f"the secret of {name} is x\n")
+        sessions = home.state_dir / "agents" / name / "sessions"
+        sessions.mkdir(parents=True)
+        (sessions / "x.jsonl").write_text('{"type":"message","message":{"role":"user","content":"a secret"}}\n')
     home.put("MEMORY.md", "main is the default agent, and its workspace that of the flag")
     return await serve({"agents": {"list": entries}}, listen="127.0.0.1:0")
 

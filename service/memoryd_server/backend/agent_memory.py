@@ -109,7 +109,7 @@ class AgentMemory:
             ranking=config.ranking,
         )
         self._appender = Appender(config.roots, str(config.ledger_path))
-        self.sessions = SessionSide(lambda: self.config, threads.quick)
+        self.sessions = SessionSide(lambda: self.config, threads.quick, threads.slow)
         self._cache: EmbeddingCache | None = None
         self._sessions: OrderedDict[str, None] = OrderedDict()
         self._on_sync_end = on_sync_end

@@ -139,9 +139,19 @@ class MemoryService(MemoryServiceServicer):
             return context_response(await self._in_time(loading, context), call)
 
     async def SessionArchive(self, request: pb.SessionArchiveRequest, context: Context) -> pb.SessionArchiveResponse:
-        """Not part of this version."""
-        self._agents.memory(request.agent_id)
-        raise NotImplementedYet("archiving transcripts is not part of this version; store notes with MemoryAppend")
+        """Turns the last messages of a transcript into a memory file."""
+        async with self._agents.use(request.agent_id) as memory:
+            deadline = self._deadline(context)
+            call = session_calls.archive_call(request, memory.config, self._now())
+            archived = await self._in_time(memory.sessions.archive(call), context)
+            return pb.SessionArchiveResponse(
+                path=archived.path,
+                messages=archived.messages,
+                index_revision=await memory.coordinator.take_in(SyncTrigger.APPEND, deadline)
+                if archived.path
+                else None,
+                already_archived=archived.already,
+            )
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
         """Lists the configured agents that the caller may use."""

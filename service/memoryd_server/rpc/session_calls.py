@@ -12,8 +12,14 @@ from memoryd_server.recall import TOOL_NAMES
 from memoryd_server.rpc.fields import Fields
 from memoryd_server.rpc.validation import MOST_SESSION_KEY_BYTES, citation_modes
 from memoryd_server.search.citation import wants_citations
+from memoryd_server.writing.archive import ArchiveRequest
+from memoryd_server.writing.archive_name import slug_of
 
 MOST_TOOLS = 1_024
+MOST_NAME_BYTES = 255
+MOST_SLUG_BYTES = 256
+DEFAULT_MESSAGES = 15
+MOST_MESSAGES = 200
 
 # Whether there is a recall section in a system prompt of this mode.
 _HAS_SECTION: Mapping[int, bool] = {
@@ -40,6 +46,28 @@ class ContextCall:
     schemas: bool
     tools: tuple[str, ...]
     cites: bool
+
+
+def archive_call(
+    request: memory_service_pb2.SessionArchiveRequest, config: AgentConfig, now: datetime
+) -> ArchiveRequest:
+    """A checked SessionArchiveRequest; `now` serves when the request tells no time."""
+    fields = Fields(request)
+    now, time_zone = fields.moment(now, config.time_zone)
+    slug = fields.text("slug", most_bytes=MOST_SLUG_BYTES)
+    call = ArchiveRequest(
+        transcript=fields.text("transcript", most_bytes=MOST_NAME_BYTES, required=True),
+        count=fields.clamped("message_count", DEFAULT_MESSAGES, MOST_MESSAGES),
+        slug=slug_of(slug),
+        session_key=fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES).strip(),
+        local=now.astimezone(ZoneInfo(time_zone)),
+    )
+    if slug.strip() and not call.slug:
+        fields.violation("slug", "holds no letter or digit; leave it empty to have one made")
+    if not call.session_key.isprintable():
+        fields.violation("session_key", "must be one line without control characters")
+    fields.check()
+    return call
 
 
 def context_call(request: memory_service_pb2.SessionContextRequest, config: AgentConfig, now: datetime) -> ContextCall:

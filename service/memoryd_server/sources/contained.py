@@ -31,15 +31,15 @@ class FileTooLarge(OSError):
         super().__init__(f"{path} has {size_bytes} bytes, more than the {max_bytes} allowed")
 
 
-def open_directory(root: str, parts: Sequence[str]) -> int:
-    """Returns a descriptor of the folder `parts` below `root`, which the caller closes.
+def open_directory(root: str, parts: Sequence[str], *, make: bool = False) -> int:
+    """Returns a descriptor of the folder `parts` below `root`, which the caller closes; makes folders when told to.
 
     Raises:
         PathNotAllowed: a component is a link or no folder.
         FileNotFound: a component is missing.
     """
     with _answers("/".join(parts)):
-        return _descend(root, parts)
+        return _descend(root, parts, make=make)
 
 
 def open_file(root: str, parts: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""What touches a user's files: appending, and nothing but appending."""
+"""What touches a user's files: appending, and archives of sessions that write over nothing."""
 
 from memoryd_server.writing.append import Appended, Appender
 

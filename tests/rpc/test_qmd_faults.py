@@ -12,7 +12,7 @@ import pytest
 from fake_qmd.installs import make_fake
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.qmd_calls import BUILTIN, DIRECT, QMD, answered_by, ask, fallback_reason, qmd_settings, ready
-from rpc.wire import TIMEOUT, Home, check_refused, eventually, kinds, paths
+from rpc.wire import TIMEOUT, Home, check_refused, eventually, kinds, paths, quiet
 
 # Long enough for a start of Python on a busy machine, short enough to wait for.
 SECONDS = 2.5
@@ -336,3 +336,19 @@ async def test_a_thousand_calls_leave_nothing_behind(qmd, fake):
     await eventually(lambda: process.num_fds() <= before[0] + 4)
     assert process.num_threads() <= before[1] + 8
     assert [child for child in process.children(recursive=True) if child.status() == psutil.STATUS_ZOMBIE] == []
+
+
+async def test_a_reload_changes_who_answers_while_calls_go_on(qmd, fake, home):
+    running = await qmd()
+
+    async def reload(settings):
+        await running.daemon.reload(lambda: home.settings(quiet(settings)))
+        return await eventually(lambda: ask(running, "crane"))
+
+    answer = await reload({})
+    assert (answer.info.backend, paths(answer)) == (BUILTIN, ["memory/a.md"])
+    assert not fallback_reason(answer)
+    answer = await reload(qmd_settings(fake.path, limits=LIMITS))
+    assert (answer.info.backend, paths(answer)) == (QMD, ["memory/a.md"])
+    answer = await reload(qmd_settings(fake.path, limits={**LIMITS, "maxSnippetChars": 5}))
+    assert [len(hit.snippet) for hit in answer.results] == [5]

@@ -235,7 +235,7 @@ def make_qmd(
         config,
         host,
         roots=agent.roots,
-        ranking=agent.ranking,
+        ranking=lambda: memory.config.ranking,
         max_file_bytes=agent.sync.max_file_bytes,
         threads=threads,
         revision=(lambda: memory.board.current.revision) if config.fallback else None,

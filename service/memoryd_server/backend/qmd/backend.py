@@ -40,8 +40,8 @@ class Covered:
 class QmdBackend:
     """One agent's qmd from `start` to `stop`.
 
-    `revision` tells how far memoryd's own index has come; None where none is kept. `threads` are for reading the files
-    of hits.
+    `ranking` is asked at each search. `revision` tells how far memoryd's own index has come; None where none is kept.
+    `threads` are for reading the files of hits.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class QmdBackend:
         host: QmdHost,
         *,
         roots: Roots,
-        ranking: RankingConfig,
+        ranking: Callable[[], RankingConfig],
         max_file_bytes: int,
         threads: Executor,
         revision: Callable[[], int] | None,
@@ -124,7 +124,7 @@ class QmdBackend:
         ranked = await asyncio.get_running_loop().run_in_executor(
             self._threads,
             lambda: hits.rank(
-                self._shelf, found.rows, query, self._ranking, most=wanted, most_chars=limits.max_snippet_chars
+                self._shelf, found.rows, query, self._ranking(), most=wanted, most_chars=limits.max_snippet_chars
             ),
         )
         covered = self.covered

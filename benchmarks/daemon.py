@@ -37,6 +37,11 @@ class DaemonProcess:
         return connect(self.address)
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
     def _of_system(self) -> psutil.Process:
         return psutil.Process(self._process.pid)
 

@@ -54,7 +54,8 @@ class Chunk:
     """A line range of a file, the unit of indexing.
 
     `content_hash` is the SHA-256 of the UTF-8 bytes of `text`. `breadcrumb` is the headings above the chunk's first
-    line, joined by " > ", empty when there are none.
+    line, joined by " > ", empty when there are none. `line_numbers` holds the line of the file that each line of `text`
+    comes from, where these do not simply follow one another: in a transcript.
     """
 
     text: str
@@ -62,6 +63,7 @@ class Chunk:
     end_line: int
     content_hash: bytes
     breadcrumb: str = ""
+    line_numbers: tuple[int, ...] = ()
 
 
 class DegradationKind(StrEnum):

@@ -4,12 +4,15 @@ from memoryd_server.chunk.front_matter import FrontMatter, split_front_matter
 from memoryd_server.chunk.identity import CHUNKER_VERSION, ChunkIdentity
 from memoryd_server.chunk.lengths import cjk_length, utf16_length
 from memoryd_server.chunk.markdown import chunk_markdown, indexable_chunks
+from memoryd_server.chunk.transcript import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker
 from memoryd_server.chunk.utf8_split import split_utf8
 
 __all__ = [
     "CHUNKER_VERSION",
+    "TRANSCRIPT_CHUNKER_VERSION",
     "ChunkIdentity",
     "FrontMatter",
+    "TranscriptChunker",
     "chunk_markdown",
     "cjk_length",
     "indexable_chunks",

@@ -6,11 +6,11 @@ Stopping at any moment, by any means, leaves an index that is merely older, neve
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from memoryd_server.errors import SyncCancelled
+from memoryd_server.errors import FileNotFound, MemorydError, SyncCancelled
 from memoryd_server.index.plan import SyncPlan, stored
-from memoryd_server.index.prepare import FilePreparer, SameBytes, Vanished
+from memoryd_server.index.prepare import FilePreparer, SameBytes, Vanished, why
 from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
-from memoryd_server.index.rows import FileRow, PreparedFile
+from memoryd_server.index.rows import FileRow, PreparedFile, TranscriptPart
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
 
@@ -40,7 +40,8 @@ class Application:
         self._should_stop = should_stop
         self._monotonic = monotonic
         self._next_event = 0.0
-        self._prepared: list[PreparedFile] = []
+        self._prepared: list[PreparedFile | TranscriptPart] = []
+        self._left: list[FileRow] = []
         self._prepared_chars = 0
         self._touched: list[tuple[FileRow, FileStat]] = []
         self._progress = SyncProgress(phase=SyncPhase.INDEXING)
@@ -59,10 +60,10 @@ class Application:
             self._failed(failure)
         for file in plan.to_read:
             self._stop_if_asked()
-            self._take(file, rows.get((file.source, file.path)))
+            self._take(file, self._known(file, plan, rows))
         self._commit()
         # Last, so that the notes of a folder that was moved are never all missing.
-        self._remove(plan.removed)
+        self._remove((*plan.removed, *self._left))
         self._tell(force=True)
         return self._outcome
 
@@ -83,9 +84,55 @@ class Application:
             self._committed(self._writer.write((), removed[start : start + self._files_per_transaction]))
         self._outcome = replace(self._outcome, removed_files=self._outcome.removed_files + len(removed))
 
+    def _known(self, file: SourceFile, plan: SyncPlan, rows: Mapping[tuple[Source, str], FileRow]) -> FileRow | None:
+        """The row of what is indexed of a file, perhaps under the path that it had before."""
+        row = plan.moved.get(file.path) if file.source is Source.SESSIONS else None
+        row = row or rows.get((file.source, file.path))
+        gone_elsewhere = row is not None and row.path == file.path and row in plan.moved.values()
+        return None if gone_elsewhere else row
+
     def _take(self, file: SourceFile, known: FileRow | None) -> None:
         self._progress = replace(self._progress, current_path=file.path)
         self._tell()
+        if file.source is Source.SESSIONS:
+            self._take_transcript(file, known)
+        else:
+            self._take_file(file, known)
+        self._progress = replace(self._progress, completed_files=self._progress.completed_files + 1)
+        self._commit_if_much()
+
+    def _take_transcript(self, file: SourceFile, known: FileRow | None) -> None:
+        state = None if known is None else self._writer.transcript(known.id)
+        read = False
+        try:
+            for part in self._preparer.transcripts.parts(file, known, state):
+                read = True
+                if part.begins_anew and known is not None and known.path != file.path:
+                    self._left.append(known)
+                self._add_part(part)
+        except FileNotFound:
+            self._vanished(known)
+        except (OSError, MemorydError) as error:
+            if isinstance(error, SyncCancelled):
+                raise
+            failed = PreparedFile(file.path, file.source, file.stat, b"", error=why(error))
+            self._note_failure(failed, known)
+        else:
+            if not read:
+                self._unchanged(known, SameBytes(file.stat))
+
+    def _add_part(self, part: TranscriptPart) -> None:
+        self._prepared.append(part)
+        self._prepared_chars += sum(len(chunk.text) for chunk in part.chunks)
+        self._progress = replace(self._progress, total_chunks=self._progress.total_chunks + len(part.chunks))
+        if part.is_last:
+            self._outcome = replace(self._outcome, indexed_files=self._outcome.indexed_files + 1)
+        else:
+            self._commit_if_much()
+            self._tell()
+            self._stop_if_asked()
+
+    def _take_file(self, file: SourceFile, known: FileRow | None) -> None:
         prepared = self._preparer.prepare(file, known)
         if isinstance(prepared, SameBytes):
             self._unchanged(known, prepared)
@@ -95,7 +142,8 @@ class Application:
             self._note_failure(prepared, known)
         else:
             self._changed(prepared)
-        self._progress = replace(self._progress, completed_files=self._progress.completed_files + 1)
+
+    def _commit_if_much(self) -> None:
         if len(self._prepared) >= self._files_per_transaction or self._prepared_chars > MOST_TEXT_IN_A_TRANSACTION:
             self._commit()
 

@@ -20,5 +20,5 @@ class LastLook:
         What is hidden is in no agreement: nobody knows whether it has changed.
         """
         self.hidden = plan.hidden
-        if not plan.hidden and (carried_out or not plan.pending):
+        if plan.whole and not plan.hidden and (carried_out or not plan.pending):
             self.agreed_ns = max(began_ns, self.agreed_ns or 0)

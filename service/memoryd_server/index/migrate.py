@@ -41,7 +41,14 @@ def _list_chunks_without_vector(connection: apsw.Connection) -> None:
     connection.execute("INSERT INTO unembedded SELECT id FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)")
 
 
+def _make_room_for_transcripts(connection: apsw.Connection) -> None:
+    """From 3 to 4."""
+    connection.execute("ALTER TABLE chunks ADD COLUMN line_numbers TEXT")
+    connection.execute(schema.TRANSCRIPTS)
+
+
 _STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {
     1: _make_room_for_vectors_and_languages,
     2: _list_chunks_without_vector,
+    3: _make_room_for_transcripts,
 }

@@ -1,7 +1,7 @@
 """The first half of a sync: what differs between the files on disk and the rows of the index. Touches nothing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from memoryd_server.index.rows import FileRow
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
@@ -32,7 +32,9 @@ class SyncPlan:
     `changed` are the files that are new or whose stat differs; reading may show that their bytes do not. `doubtful` are
     those that were read so soon after a change that their stat could not tell of another. `retried` are those that
     failed before and have not changed since. `removed` are the rows of files that are gone. `failures` are files that
-    discovery could not take. `hidden` are places whose files are neither found nor known to be gone.
+    discovery could not take. `hidden` are places whose files are neither found nor known to be gone. `waiting` are
+    transcripts that have not grown enough to be read. `moved` are the rows of transcripts that have another path now,
+    by that path. A plan that is not `whole` leaves a source out.
     """
 
     changed: tuple[SourceFile, ...]
@@ -42,6 +44,9 @@ class SyncPlan:
     unchanged: int
     failures: tuple[FileFailure, ...]
     hidden: tuple[Hidden, ...] = ()
+    waiting: tuple[SourceFile, ...] = ()
+    moved: Mapping[str, FileRow] = field(default_factory=dict)
+    whole: bool = True
 
     @property
     def to_read(self) -> tuple[SourceFile, ...]:
@@ -93,8 +98,29 @@ def _absent(rows: Sequence[FileRow], unseen: Sequence[Unseen]) -> tuple[tuple[Fi
 
 
 def _hides(unseen: Unseen, row: FileRow) -> bool:
+    if unseen.source is not row.source:
+        return False
     elsewhere = unseen.device is None or _signed(unseen.device) != row.stat.device
     return elsewhere and unseen.would_hold(row.path)
+
+
+def moved_transcripts(files: Sequence[SourceFile], rows: Mapping[tuple[Source, str], FileRow]) -> dict[str, FileRow]:
+    """The rows of transcripts that were renamed, as it happens when they are rotated, by the path they have now."""
+    now = {file.path: identity_of(file.stat) for file in files if file.source is Source.SESSIONS}
+    left = {
+        identity_of(row.stat): row
+        for row in rows.values()
+        if row.source is Source.SESSIONS and row.error is None and now.get(row.path) != identity_of(row.stat)
+    }
+    if not left:
+        return {}
+    known = {row.path for row in rows.values() if row.source is Source.SESSIONS}
+    return {path: left[inode] for path, inode in now.items() if path not in known and inode in left}
+
+
+def identity_of(stat: FileStat) -> tuple[int, int]:
+    """What tells one file from another whatever their names are: device and inode, as the index holds them."""
+    return _signed(stat.device), _signed(stat.inode)
 
 
 def differs(on_disk: FileStat, row: FileStat) -> bool:

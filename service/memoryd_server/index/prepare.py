@@ -1,16 +1,17 @@
 """One file into rows: read, hash, split, chunk, analyze. No SQLite here, so nothing is locked meanwhile."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from memoryd_server.chunk import indexable_chunks, split_front_matter
 from memoryd_server.errors import FileNotFound, MemorydError
 from memoryd_server.index.plan import settled
+from memoryd_server.index.prepare_transcript import TranscriptPreparer
 from memoryd_server.index.rows import FileRow, PreparedFile
 from memoryd_server.index.schema import BuildIdentity
 from memoryd_server.index.words import file_name, keyword_tokens, language_of
-from memoryd_server.model import Chunk, FileStat, SourceFile
+from memoryd_server.model import Chunk, FileStat, Source, SourceFile
 from memoryd_server.sources import read_file
 from memoryd_server.text import Analyzer
 
@@ -37,6 +38,7 @@ class FilePreparer:
         self, analyzer: Analyzer, identity: BuildIdentity, max_file_bytes: int, now_ns: Callable[[], int]
     ) -> None:
         self.analyzer = analyzer
+        self.transcripts = TranscriptPreparer(analyzer, identity)
         self._identity = identity
         self._max_file_bytes = max_file_bytes
         self._now_ns = now_ns
@@ -51,22 +53,27 @@ class FilePreparer:
         except FileNotFound:
             return Vanished()
         except (OSError, MemorydError) as error:
-            return PreparedFile(file.path, file.source, file.stat, b"", error=_why(error))
+            return PreparedFile(file.path, file.source, file.stat, b"", error=why(error))
         stat = settled(stat, self._now_ns())
         content_hash = hashlib.sha256(data).digest()
         if known is not None and known.error is None and known.content_hash == content_hash:
             return SameBytes(stat)
         return self._rows(file, data, stat, content_hash)
 
-    def chunks_of(self, file: SourceFile, known: FileRow | None) -> list[Chunk] | None:
-        """The chunks the file would make; None when its bytes are those of `known`. An unreadable one makes none."""
+    def chunks_of(self, file: SourceFile, known: FileRow | None) -> Iterator[list[Chunk]] | None:
+        """The chunks the file would make, some at a time; None when its bytes are those of `known`.
+
+        An unreadable one makes none. Of a transcript that has grown, those that are indexed already are among them.
+        """
+        if file.source is Source.SESSIONS:
+            return self.transcripts.chunks(file)
         try:
             data, _ = read_file(file, self._max_file_bytes)
         except (OSError, MemorydError):
-            return []
+            return iter(())
         if known is not None and known.error is None and known.content_hash == hashlib.sha256(data).digest():
             return None
-        return self._chunks(split_front_matter(_decode(data)).body, 1)
+        return iter([self._chunks(split_front_matter(_decode(data)).body, 1)])
 
     def _rows(self, file: SourceFile, data: bytes, stat: FileStat, content_hash: bytes) -> PreparedFile:
         matter = split_front_matter(_decode(data))
@@ -84,5 +91,6 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8", "replace").removeprefix("\ufeff")
 
 
-def _why(error: OSError | MemorydError) -> str:
+def why(error: OSError | MemorydError) -> str:
+    """Why a file could not be read, in words."""
     return error.message if isinstance(error, MemorydError) else (error.strerror or str(error))

@@ -8,8 +8,8 @@ from memoryd_server.index.embedding import Embedder, Price
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.rows import FileRow
 from memoryd_server.index.store import IndexStore
+from memoryd_server.index.survey import Survey
 from memoryd_server.model import Source, SourceFile
-from memoryd_server.sources import Roots, discover
 
 # A rebuild that waits is priced anew after so long: pricing reads every file.
 PRICE_HOLDS_SECONDS = 3_600.0
@@ -40,9 +40,10 @@ def price_files(
     for file in files:
         if should_stop():
             raise SyncCancelled("the sync run was cancelled before it had changed anything")
-        chunks = preparer.chunks_of(file, known.get((file.source, file.path)))
-        if chunks is not None:
-            count, chunk_count = count + 1, chunk_count + len(chunks)
+        made = preparer.chunks_of(file, known.get((file.source, file.path)))
+        count += made is not None
+        for chunks in made or ():
+            chunk_count += len(chunks)
             price += Price() if embedder is None or not chunks else embedder.price(chunks)
     return FilesPrice(count, chunk_count, price)
 
@@ -56,13 +57,13 @@ class RebuildGate:
     def __init__(
         self,
         store: IndexStore,
-        roots: Roots,
+        survey: Survey,
         preparer: FilePreparer,
         embedder: Embedder | None,
         monotonic: Callable[[], float],
     ) -> None:
         self._store = store
-        self._roots = roots
+        self._survey = survey
         self._preparer = preparer
         self._embedder = embedder
         self._monotonic = monotonic
@@ -74,7 +75,7 @@ class RebuildGate:
         if self._embedder is None or not self._store.needs_rebuild or not self._has_vectors():
             self.open()
         elif self._priced_at is None or self._monotonic() - self._priced_at > PRICE_HOLDS_SECONDS:
-            files = discover(self._roots).files
+            files = self._survey.discover().files
             cost = price_files(self._preparer, self._embedder, files, {}, should_stop)
             self.reason = self._embedder.refusal(cost.price.tokens)
             self._priced_at = self._monotonic()

@@ -12,6 +12,7 @@ from memoryd_server.index import schema
 from memoryd_server.index.connection import scalar, snapshot, translated
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.rows import ChunkRow, FileRow, IndexCounts, KeywordHit
+from memoryd_server.index.transcript_rows import line_numbers
 from memoryd_server.index.vector_rows import VectorRows
 from memoryd_server.index.vocabulary import Vocabulary, VocabularyMemo
 from memoryd_server.index.words import ChunkWords, chunk_words
@@ -105,11 +106,12 @@ class IndexReader:
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """The chunks of these ids, by id; unknown ids are left out."""
         rows = self._connection.execute(
-            "SELECT chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns, language"
+            "SELECT chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns, language,"
+            " line_numbers"
             " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))",
             (_json(ids),),
         )
-        return {row[0]: ChunkRow(row[0], row[1], Source(row[2]), *row[3:]) for row in rows}
+        return {row[0]: _chunk_row(row) for row in rows}
 
     def chunk_words(self, ids: Sequence[int]) -> list[ChunkWords]:
         """What the keyword leg was given of these chunks; unknown ids are left out."""
@@ -146,6 +148,14 @@ class IndexReader:
     def last_embedding(self) -> int:
         """The highest id of a chunk that has a vector, or 0."""
         return int(scalar(self._connection, "SELECT coalesce(max(chunk_id), 0) FROM vectors"))
+
+
+def _chunk_row(row: tuple[Any, ...]) -> ChunkRow:
+    chunk_id, path, source, start_line, end_line, text, breadcrumb, size, mtime, language, numbers = row
+    lines = line_numbers(numbers)
+    return ChunkRow(
+        chunk_id, path, Source(source), start_line, end_line, text, breadcrumb, size, mtime, language, lines
+    )
 
 
 def _json(ids: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ from memoryd_server.index import schema
 from memoryd_server.index.connection import transaction
 from memoryd_server.index.purge import note_deleted_words
 from memoryd_server.index.words import chunk_words, language_of
+from memoryd_server.model import Source
 from memoryd_server.text import ANALYZER_VERSION, Analyzer
 
 _CHUNKS_AT_ONCE = 500
@@ -51,9 +52,16 @@ def refresh_keyword(connection: apsw.Connection, analyzer: Analyzer, should_stop
 
 def _tell_languages(connection: apsw.Connection, analyzer: Analyzer) -> None:
     """Finds out again what language each file is written in, from its chunks."""
-    rows = connection.execute("SELECT file_id, text FROM chunks ORDER BY file_id, id")
+    rows = connection.execute(
+        "SELECT file_id, source, text FROM chunks JOIN files ON files.id = file_id ORDER BY file_id, chunks.id"
+    )
     languages = [
-        (language_of(analyzer, [text for _, text in texts]), file_id)
-        for file_id, texts in itertools.groupby(rows, key=lambda row: row[0])
+        (_language(analyzer, Source(source), [text for *_, text in texts]), file_id)
+        for (file_id, source), texts in itertools.groupby(rows, key=lambda row: (row[0], row[1]))
     ]
     connection.executemany("UPDATE files SET language = ? WHERE id = ?", languages)
+
+
+def _language(analyzer: Analyzer, source: Source, texts: list[str]) -> str:
+    # A transcript keeps the language of its first chunk, whatever it grows by.
+    return language_of(analyzer, texts[:1] if source is Source.SESSIONS else texts)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memoryd_server.model import Chunk, FileStat, Source
+from memoryd_server.sources.transcript_reader import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRow:
-    """A chunk with what a hit needs to know of its file."""
+    """A chunk with what a hit needs to know of its file. `line_numbers` are as in `model.Chunk`."""
 
     id: int
     path: str
@@ -33,6 +34,7 @@ class ChunkRow:
     size_bytes: int
     mtime_ns: int
     language: str = ""
+    line_numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +74,45 @@ class PreparedFile:
     metadata: Mapping[str, str | list[str]] = field(default_factory=dict)
     language: str = ""
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptState:
+    """How far a transcript was read, by which version of what reads it, and what the next messages go on from.
+
+    `last_chunk` are the numbered lines of its last chunk; `language` what its first chunk was analyzed as.
+    """
+
+    version: str
+    read: Position
+    chunk_count: int
+    language: str
+    last_chunk: Sequence[tuple[int, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptPart:
+    """The next chunks of a transcript, ready to be written.
+
+    Where it `begins_anew`, they take the place of all that the index holds of it; where it `replaces_last`, that of the
+    last chunk. `moved_from` is the path under which the index knows it, empty when that is still its own. `mark` is the
+    digest of what was read. A part that is not the last one has a stat that no file has.
+    """
+
+    path: str
+    stat: FileStat
+    mark: bytes
+    version: str
+    read: Position
+    chunks: Sequence[Chunk] = ()
+    tokens: Sequence[tuple[str, str]] = ()
+    language: str = ""
+    begins_anew: bool = False
+    replaces_last: bool = False
+    moved_from: str = ""
+    is_last: bool = True
+
+    @property
+    def source(self) -> Source:
+        """Transcripts."""
+        return Source.SESSIONS

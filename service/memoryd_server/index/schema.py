@@ -10,9 +10,16 @@ from memoryd_server.errors import IndexDamaged
 from memoryd_server.index.connection import scalar
 from memoryd_server.text import ANALYZER_VERSION
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 TOKENIZER = "ascii tokenchars '_'"
+
+# How far each transcript was read, in bytes and lines, and by which version of what reads it.
+TRANSCRIPTS = """CREATE TABLE transcripts(
+        file_id INTEGER PRIMARY KEY REFERENCES files(id),
+        version TEXT NOT NULL,
+        read_bytes INTEGER NOT NULL,
+        read_lines INTEGER NOT NULL)"""
 
 # bm25() of a contentless table needs detail=full; with less it answers 0.0 for every row.
 _TABLES = (
@@ -39,13 +46,15 @@ _TABLES = (
         end_line INTEGER NOT NULL,
         content_hash BLOB NOT NULL,
         breadcrumb TEXT NOT NULL,
-        text TEXT NOT NULL)""",
+        text TEXT NOT NULL,
+        line_numbers TEXT)""",
     "CREATE INDEX chunks_by_file ON chunks(file_id)",
     "CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
     # Counting would otherwise walk the blobs.
     "CREATE INDEX vectors_by_chunk ON vectors(chunk_id)",
     # The chunks that have no vector. Looking for them would otherwise walk all others, too.
     "CREATE TABLE unembedded(chunk_id INTEGER PRIMARY KEY)",
+    TRANSCRIPTS,
     f"""CREATE VIRTUAL TABLE keyword USING fts5(
         body, context, content='', contentless_delete=1, detail=full, tokenize="{TOKENIZER}")""",
 )

@@ -10,20 +10,22 @@ from dataclasses import dataclass, replace
 
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.index.apply import Application
+from memoryd_server.index.asks import SyncAsk
 from memoryd_server.index.connection import translated
 from memoryd_server.index.embedding import Embedder, Price
 from memoryd_server.index.last_look import LastLook
 from memoryd_server.index.mending import on_sound_index
-from memoryd_server.index.plan import SyncPlan, make_plan
+from memoryd_server.index.plan import SyncPlan
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.pricing import RebuildGate, price_files
 from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.rows import FileRow
 from memoryd_server.index.store import IndexStore
+from memoryd_server.index.survey import Survey
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.index.yielding import Yielding
 from memoryd_server.model import Source
-from memoryd_server.sources import Discovery, Roots, discover
+from memoryd_server.sources import Discovery, Roots
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class DiskState:
 
 
 class SyncEngine:
-    """Syncs one index with one set of roots.
+    """Syncs one index with its sources; with `roots` alone, these are their Markdown.
 
     `run` belongs to the agent's writer thread; `compare` and `estimate` may run on any thread beside it.
     """
@@ -56,7 +58,7 @@ class SyncEngine:
     def __init__(
         self,
         store: IndexStore,
-        roots: Roots,
+        roots: Roots | Survey,
         preparer: FilePreparer,
         *,
         files_per_transaction: int,
@@ -65,12 +67,12 @@ class SyncEngine:
     ) -> None:
         self._embedder = embedder
         self._store = store
-        self._roots = roots
+        self._survey = Survey.of(roots)
         self._preparer = preparer
         self._files_per_transaction = files_per_transaction
         self._clock = clock
         self.last_look = LastLook()
-        self._gate = RebuildGate(store, roots, preparer, embedder, clock.monotonic)
+        self._gate = RebuildGate(store, self._survey, preparer, embedder, clock.monotonic)
         store.condition.watch(self._look_again)
 
     @on_sound_index
@@ -123,7 +125,7 @@ class SyncEngine:
     ) -> SyncOutcome:
         began_ns = self._clock.now_ns()
         rows = writer.files()
-        plan = make_plan(discover(self._roots), rows)
+        plan = self._survey.take(rows, everything=beside or not self._store.whole)
         application = Application(
             writer,
             self._preparer,
@@ -136,7 +138,7 @@ class SyncEngine:
         if application.vanished:
             # Their folder may have become one that cannot be looked into, which is no ground to forget them.
             gone = {(row.source, row.path): row for row in application.vanished}
-            outcome = application.remove(make_plan(discover(self._roots), gone).removed)
+            outcome = application.remove(self._survey.plan(self._survey.discover(), gone, SyncAsk()).removed)
         if not beside:
             self.last_look.note(plan, began_ns, carried_out=not application.vanished)
         return outcome
@@ -217,10 +219,10 @@ class SyncEngine:
     def compare(self) -> DiskState:
         """What differs between disk and index now."""
         began_ns = self._clock.now_ns()
-        discovery = discover(self._roots)
+        discovery = self._survey.discover()
         with self._store.read() as reader:
             rows = reader.files()
-        plan = make_plan(discovery, rows)
+        plan = self._survey.plan(discovery, rows)
         self.last_look.note(plan, began_ns)
         return DiskState(discovery, rows, plan, self.last_look.agreed_ns)
 
@@ -228,10 +230,11 @@ class SyncEngine:
         """What a run would do, from reading the files it would read; a rebuild that waits is priced. Writes nothing."""
         state = self.compare()
         full = mode is SyncMode.FULL or self._store.needs_rebuild
-        files = state.discovery.files if full else state.plan.to_read
+        plan = self._survey.plan(state.discovery, state.rows, SyncAsk())
+        files = state.discovery.files if full else plan.to_read
         made = price_files(self._preparer, self._embedder, files, {} if full else state.rows)
         price = made.price if full else made.price + self._price_of_index()
-        return SyncEstimate(made.files, len(state.plan.removed), made.chunks, price.chunks, price.tokens)
+        return SyncEstimate(made.files, len(plan.removed), made.chunks, price.chunks, price.tokens)
 
     def _price_of_index(self) -> Price:
         if self._embedder is None:

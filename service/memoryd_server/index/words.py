@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 import apsw
 
+from memoryd_server.model import Source
 from memoryd_server.text import Analyzer
 
 
@@ -28,19 +29,25 @@ class ChunkWords:
 def chunk_words(connection: apsw.Connection, ids: Sequence[int]) -> list[ChunkWords]:
     """Reads the chunks of these ids; unknown ids are left out."""
     rows = connection.execute(
-        "SELECT chunks.id, text, breadcrumb, path, metadata, language FROM chunks JOIN files ON files.id = file_id"  # noqa: S608 -- marks
+        "SELECT chunks.id, text, breadcrumb, path, metadata, language, source"  # noqa: S608 -- marks
+        " FROM chunks JOIN files ON files.id = file_id"
         f" WHERE chunks.id IN ({','.join('?' * len(ids))})",
         tuple(ids),
     )
     return [
-        ChunkWords(chunk_id, text, breadcrumb, file_name(path, json.loads(metadata or "{}")), language)
-        for chunk_id, text, breadcrumb, path, metadata, language in rows
+        ChunkWords(chunk_id, text, breadcrumb, _name(Source(source), path, metadata), language)
+        for chunk_id, text, breadcrumb, path, metadata, language, source in rows
     ]
 
 
 def keyword_tokens(analyzer: Analyzer, text: str, breadcrumb: str, name: str, language: str) -> tuple[str, str]:
     """Returns the tokens of the two columns, body and context; `name` is what `file_name` says of the chunk's file."""
     return analyzer.index_tokens(text, language), analyzer.index_tokens(f"{name} {breadcrumb}", language)
+
+
+def _name(source: Source, path: str, metadata: str | None) -> str:
+    # A transcript's name tells nothing, and changes when it is rotated.
+    return "" if source is Source.SESSIONS else file_name(path, json.loads(metadata or "{}"))
 
 
 def file_name(path: str, metadata: Mapping[str, object]) -> str:

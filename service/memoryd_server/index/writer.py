@@ -9,8 +9,9 @@ from memoryd_server.index import schema
 from memoryd_server.index.connection import scalar, transaction
 from memoryd_server.index.plan import stored
 from memoryd_server.index.purge import note_deleted_words
-from memoryd_server.index.rows import FileRow, PreparedFile
+from memoryd_server.index.rows import FileRow, PreparedFile, TranscriptPart, TranscriptState
 from memoryd_server.index.schema import BuildIdentity
+from memoryd_server.index.transcript_rows import note_read, packed, transcript_state
 from memoryd_server.index.vector_rows import VectorChanges, VectorRows
 from memoryd_server.model import FileStat, Source
 
@@ -49,8 +50,8 @@ class IndexWriter:
         """The index revision."""
         return int(schema.get_meta(self._connection, "revision") or 0)
 
-    def write(self, files: Sequence[PreparedFile], removed: Iterable[FileRow] = ()) -> int:
-        """Replaces and removes whole files in one transaction; returns the new revision."""
+    def write(self, files: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
+        """Replaces and removes whole files, and adds to transcripts, in one transaction; returns the new revision."""
         self._gone = []
         with transaction(self._connection):
             if files and self._identity is not None:
@@ -58,7 +59,10 @@ class IndexWriter:
             for row in removed:
                 self._remove(row.id)
             for file in files:
-                self._replace(file)
+                if isinstance(file, TranscriptPart):
+                    self._add_part(file)
+                else:
+                    self._replace(file)
             revision = schema.raise_revision(self._connection)
         if self._changes is not None and self._gone:
             self._changes.apply({}, self._gone)
@@ -77,12 +81,34 @@ class IndexWriter:
         with transaction(self._connection):
             schema.set_meta(self._connection, "last_sync_ms", completed_at_ms)
 
+    def transcript(self, file_id: int) -> TranscriptState | None:
+        """How far a transcript was read; None for any other file, and one that could not be read."""
+        return transcript_state(self._connection, file_id)
+
     def _replace(self, file: PreparedFile) -> None:
-        known = self._connection.execute(
-            "SELECT id FROM files WHERE source = ? AND path = ?", (file.source, file.path)
-        ).fetchone()
+        known = self._id_of(file.source, file.path)
         if known is not None:
-            self._remove(known[0])
+            self._remove(known)
+        self._insert_chunks(self._insert_file(file), file)
+
+    def _id_of(self, source: Source, path: str) -> int | None:
+        row = self._connection.execute("SELECT id FROM files WHERE source = ? AND path = ?", (source, path)).fetchone()
+        return None if row is None else int(row[0])
+
+    def _add_part(self, part: TranscriptPart) -> None:
+        known = self._id_of(part.source, part.moved_from or part.path)
+        if part.begins_anew and known is not None:
+            self._remove(known)
+            known = None
+        if known is None:
+            file = PreparedFile(part.path, part.source, part.stat, part.mark, language=part.language)
+            known = self._insert_file(file)
+        if part.replaces_last:
+            self._remove_chunks("SELECT max(id) FROM chunks WHERE file_id = ?", known)
+        self._insert_chunks(known, part)
+        note_read(self._connection, known, part)
+
+    def _insert_file(self, file: PreparedFile) -> int:
         self._connection.execute(
             "INSERT INTO files(source, path, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count,"
             " metadata, language, error) VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
@@ -97,15 +123,15 @@ class IndexWriter:
                 file.error,
             ),
         )
-        self._insert_chunks(self._connection.last_insert_rowid(), file)
+        return self._connection.last_insert_rowid()
 
-    def _insert_chunks(self, file_id: int, file: PreparedFile) -> None:
+    def _insert_chunks(self, file_id: int, file: PreparedFile | TranscriptPart) -> None:
         first = self._next_chunk_id()
         self._connection.executemany(
-            "INSERT INTO chunks(id, file_id, start_line, end_line, content_hash, breadcrumb, text)"
-            " VALUES(?,?,?,?,?,?,?)",
+            "INSERT INTO chunks(id, file_id, start_line, end_line, content_hash, breadcrumb, text, line_numbers)"
+            " VALUES(?,?,?,?,?,?,?,?)",
             [
-                (first + i, file_id, c.start_line, c.end_line, c.content_hash, c.breadcrumb, c.text)
+                (first + i, file_id, c.start_line, c.end_line, c.content_hash, c.breadcrumb, c.text, packed(c))
                 for i, c in enumerate(file.chunks)
             ],
         )
@@ -121,21 +147,23 @@ class IndexWriter:
         return int(scalar(self._connection, "SELECT coalesce(max(id), 0) + 1 FROM chunks"))
 
     def _remove(self, file_id: int) -> None:
-        self._connection.execute(
-            "DELETE FROM keyword WHERE rowid IN (SELECT id FROM chunks WHERE file_id = ?)", (file_id,)
-        )
-        if self._changes is not None:
-            self._gone += [
-                row[0] for row in self._connection.execute("SELECT id FROM chunks WHERE file_id=?", (file_id,))
-            ]
-        for table in ("vectors", "unembedded"):
-            self._connection.execute(
-                f"DELETE FROM {table} WHERE chunk_id IN (SELECT id FROM chunks WHERE file_id = ?)",  # noqa: S608 -- constants
-                (file_id,),
-            )
-        self._connection.execute("DELETE FROM chunks WHERE file_id = ?", (file_id,))
+        self._remove_chunks("SELECT id FROM chunks WHERE file_id = ?", file_id)
         note_deleted_words(self._connection)
+        self._connection.execute("DELETE FROM transcripts WHERE file_id = ?", (file_id,))
         self._connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
+
+    def _remove_chunks(self, which: str, file_id: int) -> None:
+        """Removes the chunks whose ids the statement `which` gives for a file, with all that stands beside them."""
+        ids = [row[0] for row in self._connection.execute(which, (file_id,))]
+        for table, column in (
+            ("keyword", "rowid"),
+            ("vectors", "chunk_id"),
+            ("unembedded", "chunk_id"),
+            ("chunks", "id"),
+        ):
+            self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(each,) for each in ids])  # noqa: S608 -- constants
+        if self._changes is not None:
+            self._gone += ids
 
 
 def _file_row(row: tuple[object, ...]) -> FileRow:

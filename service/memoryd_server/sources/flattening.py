@@ -53,9 +53,14 @@ class Transcript:
         return tuple(message.line for message in self.messages)
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """The messages, each with who said it."""
+        return tuple(message.labelled for message in self.messages)
+
+    @property
     def content(self) -> str:
         """The messages as one text, a line each."""
-        return "\n".join(message.labelled for message in self.messages)
+        return "\n".join(self.lines)
 
     @property
     def digest(self) -> str:

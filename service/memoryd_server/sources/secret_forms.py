@@ -40,7 +40,8 @@ _QUALIFIED = re.compile(
 _NAMED_KEY = re.compile(r"(?:^|[_.-])(?:key|token)$|[a-z](?:Key|Token)$")
 _STRONG = re.compile(r"(?:password|passwd|passphrase|secret|pwd)$", re.IGNORECASE)
 _PLACEHOLDER = re.compile(
-    r"<[^>]*>?|[({\[]+[A-Za-z_. -]*[)}\]]*|\$(?:[{(].*|[A-Z_][A-Z0-9_]*)|%[A-Z_]+%|(?:os\.environ|os\.getenv|process\.env|env|settings|config|self|args|secrets)[.\[(].*|\*+|x{3,}|\.{3,}"
+    r"<[^>]*>?|[({\[]+[A-Za-z_. -]*[)}\]]*|\$(?:[{(].*|[A-Z_][A-Z0-9_]*)|%[A-Z_]+%"
+    r"|(?:os\.environ|os\.getenv|process\.env|env|settings|config|self|args|secrets)[.\[(].*|\*+|x{3,}|\.{3,}"
     r"|your[-_].*"
     r"|(?:string|str|null|none|nil|true|false|undefined|number|integer|boolean|required|optional|hidden|redacted|empty"
     r"|token|key|password|secret|value|changed|missing|invalid|expired|unset)[.,;:!?)}\]]*",

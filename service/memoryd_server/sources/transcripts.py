@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from memoryd_server.errors import FileNotFound
+from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import FileStat, Source, SourceFile
 from memoryd_server.sources.contained import file_stat, open_directory
 from memoryd_server.sources.flattening import Message, Transcript
@@ -75,7 +75,7 @@ class TranscriptFile:
 
 def is_transcript(file_name: str) -> bool:
     """Whether a file of this name, without folders, is a transcript."""
-    return "\0" not in file_name and not file_name.endswith(_NO_TRANSCRIPTS) and bool(_NAME.fullmatch(file_name))
+    return bool(_NAME.fullmatch(file_name)) and not file_name.endswith(_NO_TRANSCRIPTS) and file_name.isprintable()
 
 
 def is_rotated(file_name: str) -> bool:
@@ -97,7 +97,7 @@ def list_transcripts(folder: Path) -> list[TranscriptFile]:
     """
     try:
         descriptor = open_directory(str(folder), ())
-    except FileNotFound:
+    except (FileNotFound, PathNotAllowed):
         return []
     try:
         with os.scandir(descriptor) as entries:

@@ -6,6 +6,8 @@ deleted them.
 
 from dataclasses import dataclass
 
+from memoryd_server.model import Source
+
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
@@ -13,13 +15,14 @@ class Unseen:
 
     `prefixes` are the display paths it would hold: those that end in "/", or are empty, stand for all that begins so.
     With a `device` (st_dev), the place is there and empty, and only files indexed on another device are hidden: where
-    a drive was mounted, an empty folder is left.
+    a drive was mounted, an empty folder is left. Only files of `source` are meant.
     """
 
     place: str
     reason: str
     prefixes: tuple[str, ...]
     device: int | None = None
+    source: Source = Source.MEMORY
 
     def would_hold(self, path: str) -> bool:
         """Tells whether the file with this display path would be found here."""

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memoryd_server.sources.flattening import flatten
 from memoryd_server.sources.masking import masked
-from memoryd_server.sources.transcripts import flatten, list_transcripts, read_transcript
+from memoryd_server.sources.transcripts import list_transcripts, read_transcript
 
 
 def line(role="user", content="x", **record):

@@ -1,0 +1,80 @@
+"""Looks at the sources and at what was asked for, and says what a sync has to do."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from memoryd_server.index.asks import WHAT_IS_DUE, Asks, SyncAsk
+from memoryd_server.index.plan import SyncPlan, identity_of, make_plan, moved_transcripts
+from memoryd_server.index.rows import FileRow
+from memoryd_server.model import Source, SourceFile
+from memoryd_server.sources import Discovery, Roots
+from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.transcript_growth import Growth
+
+Rows = Mapping[tuple[Source, str], FileRow]
+
+
+class Survey:
+    """The sources of one index. Without `growth` every transcript that differs is due."""
+
+    def __init__(self, corpus: Corpus, asks: Asks | None = None, growth: Growth | None = None) -> None:
+        self.corpus = corpus
+        self._asks = asks
+        self._growth = growth
+
+    @classmethod
+    def of(cls, roots: "Roots | Survey") -> "Survey":
+        """A survey of Markdown alone, where that is all there is."""
+        return cls(Corpus(roots)) if isinstance(roots, Roots) else roots
+
+    def discover(self) -> Discovery:
+        """Every file of the sources."""
+        return self.corpus.discover()
+
+    def take(self, rows: Rows, *, everything: bool) -> SyncPlan:
+        """What the pass has to do that begins now: what was asked for since the last one, or simply everything."""
+        asked = SyncAsk() if self._asks is None else self._asks.take()
+        return self.plan(self.discover(), rows, SyncAsk() if everything else asked)
+
+    def plan(self, discovery: Discovery, rows: Rows, ask: SyncAsk = WHAT_IS_DUE) -> SyncPlan:
+        """What differs, as far as it was asked for and is due."""
+        plan = make_plan(discovery, rows)
+        if not self.corpus.sessions and ask.whole:
+            return plan
+        moved = moved_transcripts(discovery.files, rows)
+        due, waiting = self._parted(plan.changed, rows, moved, ask)
+        gone_to = {row.id for row in moved.values()}
+        return replace(
+            plan,
+            # First, so that a name is free when the next transcript has taken it.
+            changed=tuple(sorted(due, key=lambda file: file.path not in moved)),
+            doubtful=tuple(_of(ask, plan.doubtful)),
+            retried=tuple(_of(ask, plan.retried)),
+            removed=tuple(row for row in plan.removed if row.source in ask.sources and row.id not in gone_to),
+            waiting=waiting,
+            moved=moved,
+            whole=ask.whole,
+        )
+
+    def _parted(
+        self, changed: Iterable[SourceFile], rows: Rows, moved: Mapping[str, FileRow], ask: SyncAsk
+    ) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
+        """The files to read now, and those that wait."""
+        due: list[SourceFile] = []
+        waiting: list[SourceFile] = []
+        for file in _of(ask, changed):
+            row = rows.get((file.source, file.path))
+            is_due = file.source is Source.MEMORY or file.path in moved or self._is_due(file, row, ask)
+            (due if is_due else waiting).append(file)
+        return tuple(due), tuple(waiting)
+
+    def _is_due(self, file: SourceFile, row: FileRow | None, ask: SyncAsk) -> bool:
+        if self._growth is None or ask.every_transcript or file.parts[-1] in ask.transcripts:
+            return True
+        if row is not None and (row.error is not None or identity_of(row.stat) != identity_of(file.stat)):
+            return True
+        return self._growth.is_due(file, None if row is None else row.stat)
+
+
+def _of(ask: SyncAsk, files: Iterable[SourceFile]) -> Iterable[SourceFile]:
+    return (file for file in files if file.source in ask.sources)

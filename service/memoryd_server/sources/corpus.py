@@ -1,0 +1,92 @@
+"""What of an agent is indexed: its Markdown, its session transcripts, or both; and where a path of either points."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memoryd_server.errors import MemorydError, PathNotAllowed
+from memoryd_server.model import FileFailure, Source
+from memoryd_server.sources.discover import Discovery, discover
+from memoryd_server.sources.roots import Location, Roots, resolve
+from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript, list_transcripts
+from memoryd_server.sources.unseen import Unseen, below
+
+_NOTHING = Discovery((), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The sources of one agent. `sessions` is the absolute folder of its transcripts, empty where they are no source.
+
+    `memory` tells whether the Markdown is indexed; it can be read in any case.
+    """
+
+    roots: Roots
+    sessions: str = ""
+    memory: bool = True
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What is indexed."""
+        return (*((Source.MEMORY,) if self.memory else ()), *((Source.SESSIONS,) if self.sessions else ()))
+
+    def discover(self) -> Discovery:
+        """Every file of the sources, in the order of their paths. Reads folders, opens no file."""
+        found = discover(self.roots) if self.memory else _NOTHING
+        return _together(found, discover_transcripts(Path(self.sessions))) if self.sessions else found
+
+    def resolve(self, path: str) -> Location:
+        """Where the path of a file points: a transcript where `sessions/` begins it and its name is one's.
+
+        Raises:
+            PathNotAllowed: it is no file of these sources, or not in its one spelling.
+        """
+        name = transcript_name(path)
+        return resolve(self.roots, path) if name is None else self.transcript(name)
+
+    def transcript(self, file_name: str) -> Location:
+        """Where the transcript of this name is.
+
+        Raises:
+            PathNotAllowed: transcripts are no source, or it is no transcript's name.
+        """
+        path = f"{SESSIONS_FOLDER}/{file_name}"
+        if not self.sessions:
+            raise PathNotAllowed(path, "session transcripts are not a source of this agent")
+        if not is_transcript(file_name):
+            raise PathNotAllowed(path, "it is not the name of a transcript (<session>.jsonl)")
+        return Location(path, self.sessions, (file_name,), Source.SESSIONS)
+
+
+def transcript_name(path: str) -> str | None:
+    """The file name of a transcript's display path; None for any other path."""
+    folder, _, name = path.partition("/")
+    return name if folder == SESSIONS_FOLDER and "/" not in name and is_transcript(name) else None
+
+
+def discover_transcripts(folder: Path) -> Discovery:
+    """The transcripts of a folder.
+
+    Where it cannot be looked into, none of them counts as deleted. Where it is not there, all of them do: it belongs to
+    the state directory, which is there.
+    """
+    unseen = Unseen(str(folder), "", (below(SESSIONS_FOLDER),), source=Source.SESSIONS)
+    try:
+        files = tuple(file.source_file for file in list_transcripts(folder))
+        device = folder.stat().st_dev
+    except FileNotFoundError:
+        return Discovery((), (), (f"the folder of session transcripts, {folder}, does not exist",))
+    except (OSError, MemorydError) as error:
+        reason = error.message if isinstance(error, MemorydError) else f"cannot be read: {error.strerror}"
+        failure = FileFailure(SESSIONS_FOLDER, Source.SESSIONS, f"folder {reason}")
+        return Discovery((), (failure,), (), (replace(unseen, reason=reason),))
+    emptied = replace(unseen, reason="is empty, and its files were on another drive", device=device)
+    return Discovery(files, (), (), () if files else (emptied,))
+
+
+def _together(one: Discovery, other: Discovery) -> Discovery:
+    return Discovery(
+        tuple(sorted((*one.files, *other.files), key=lambda file: file.path)),
+        tuple(sorted((*one.failures, *other.failures), key=lambda failure: failure.path)),
+        (*one.issues, *other.issues),
+        (*one.unseen, *other.unseen),
+    )

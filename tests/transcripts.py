@@ -1,0 +1,94 @@
+"""Transcripts as a gateway writes them, and a desk that has them as a source."""
+
+import dataclasses
+import json
+
+from desk import ANALYZER, Desk
+from memoryd_server.index.asks import Asks, SyncAsk
+from memoryd_server.index.prepare import FilePreparer
+from memoryd_server.index.survey import Survey
+from memoryd_server.index.sync import Clock, SyncEngine
+from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.transcript_growth import Growth, GrowthLimits
+
+
+def record(role, text, **more):
+    """A message's record, one line of JSON with its line break."""
+    return json.dumps({"type": "message", "message": {"role": role, "content": text, **more}}) + "\n"
+
+
+def user(text):
+    return record("user", text)
+
+
+def assistant(text):
+    return record("assistant", [{"type": "text", "text": text}])
+
+
+HEAD = json.dumps({"type": "session", "version": 3}) + "\n"
+TOOL = record("toolResult", "nothing that was said")
+
+
+class SessionsDesk(Desk):
+    """A desk with a folder of transcripts; every run indexes all of them, unless `asks` and `limits` are given."""
+
+    def __init__(self, folder, *, limits=None, **options):
+        super().__init__(folder, **options)
+        self.sessions = folder / "state" / "agents" / "main" / "sessions"
+        self.sessions.mkdir(parents=True, exist_ok=True)
+        self.corpus = Corpus(self.roots, str(self.sessions))
+        self.limits = limits
+        self.asks = None if limits is None else Asks()
+
+    def say(self, name, *lines):
+        """Appends lines to a transcript."""
+        file = self.sessions / name
+        with file.open("ab") as stream:
+            stream.write(b"".join(line if isinstance(line, bytes) else line.encode() for line in lines))
+        return file
+
+    def rotate(self, name, suffix):
+        return (self.sessions / name).rename(self.sessions / f"{name}.{suffix}")
+
+    def engine(self, *, files_per_transaction=100, clock=None):
+        clock = clock or Clock(now_ns=self.now_ns)
+        growth = None if self.limits is None else Growth(self.limits, clock.now_ns)
+        preparer = FilePreparer(ANALYZER, self.store._identity, self.max_file_bytes, clock.now_ns)
+        survey = Survey(self.corpus, self.asks, growth)
+        return SyncEngine(self.store, survey, preparer, files_per_transaction=files_per_transaction, clock=clock)
+
+    def ask(self, **ask):
+        """A sync that sees to what is asked for."""
+        self.asks.add(SyncAsk(**{"every_transcript": False, **ask}))
+        return self.sync()
+
+    def chunks(self):
+        """(path, text, line numbers) of each chunk of a transcript, in the order of files and lines."""
+        with self.store.read() as reader:
+            ids = reader.chunk_ids(["sessions"])
+            rows = reader.chunks(sorted(ids))
+        return [(row.path, row.text, row.line_numbers) for row in sorted(rows.values(), key=lambda r: (r.path, r.id))]
+
+    def texts(self):
+        return [text for _, text, _ in self.chunks()]
+
+    def keyword_words(self):
+        """What the keyword leg holds of every chunk, to be compared with that of another desk."""
+        with self.store.read() as reader:
+            connection = reader._connection
+            connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'keyword', 'instance')")
+            rows = connection.execute("SELECT term, doc, col, offset FROM temp.words").fetchall()
+            connection.execute("DROP TABLE temp.words")
+            order = {
+                chunk: place
+                for place, (chunk, *_) in enumerate(
+                    connection.execute(
+                        "SELECT chunks.id FROM chunks JOIN files ON files.id = file_id ORDER BY source, path, chunks.id"
+                    )
+                )
+            }
+        return sorted((term, order[doc], col, offset) for term, doc, col, offset in rows)
+
+
+def limits(**changed):
+    return dataclasses.replace(GrowthLimits(), **changed)

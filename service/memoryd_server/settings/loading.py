@@ -96,6 +96,7 @@ def _origins(
             origins[dotted((*around, "workspace"))] = tree.written((*around, "workspace")) or DEFAULT
         slot = ("plugins", "slots", "memory") if agent.disabled_reason.startswith("plugins.") else None
         origins[dotted((*around, "enabled"))] = _origin(tree, slot or (*around, "memorySearch", "enabled"))
+        origins.update({dotted((*around, *path)): access.key_from or DEFAULT for path, access in agent.accesses()})
     return origins
 
 

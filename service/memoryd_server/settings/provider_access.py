@@ -27,6 +27,7 @@ class ProviderAccess:
     """Where a provider is and what is shown to it; `base_url` is empty where the provider's own address is meant.
 
     `no_key` says why there is no key, where somebody meant to give one; `problem` why nothing may be sent at all.
+    `key_from` is the place that the keys come from.
     """
 
     # An address may hold a password.
@@ -35,6 +36,14 @@ class ProviderAccess:
     headers: Mapping[str, SecretStr] = field(default_factory=dict)
     no_key: str = ""
     problem: str = ""
+    key_from: str = ""
+
+    def parts(self) -> dict[str, object]:
+        """What is known of it, secrets as such; empty where nothing is."""
+        parts = {"baseUrl": self.base_url, "keys": self.keys, "headers": self.headers}
+        known: dict[str, object] = {name: value for name, value in parts.items() if value}
+        wrong = self.problem or self.no_key
+        return {**known, "problem": wrong} if wrong else known
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +78,10 @@ class AccessSources:
         except UnsetVariable as unset:
             return ProviderAccess(problem=str(unset))
         try:
-            keys = self._keys(provider, remote, block, path)
+            keys, place = self._keys(provider, remote, block, path)
         except UnsetVariable as unset:
             return ProviderAccess(base_url, headers=headers, no_key=str(unset))
-        return ProviderAccess(base_url, tuple(SecretStr(key) for key in keys), headers)
+        return ProviderAccess(base_url, tuple(SecretStr(key) for key in keys), headers, key_from=place)
 
     def _headers(self, headers: Mapping[str, SecretStr] | None, path: str) -> dict[str, SecretStr]:
         """By their names in lower case."""
@@ -81,24 +90,27 @@ class AccessSources:
             for name, value in (headers or {}).items()
         }
 
-    def _keys(self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str) -> tuple[str, ...]:
-        """Those of the first place that has any; one, but for the provider whose keys may take turns."""
-        for found in self._places(provider, remote, block, path):
+    def _keys(
+        self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str
+    ) -> tuple[tuple[str, ...], str]:
+        """Those of the first place that has any, and that place; one, but where keys may take turns."""
+        for found, place in self._places(provider, remote, block, path):
             if found:
-                return found if provider == _MANY_KEYS else found[:1]
-        return ()
+                return found if provider == _MANY_KEYS else found[:1], place
+        return (), ""
 
     def _places(
         self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str
-    ) -> Iterator[tuple[str, ...]]:
-        yield self._one(provider, remote.api_key, "remote.apiKey")
-        yield self._one(provider, block.api_key, f"{path}.apiKey")
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
+        yield self._one(provider, remote.api_key, "remote.apiKey"), "remote.apiKey"
+        yield self._one(provider, block.api_key, f"{path}.apiKey"), f"{path}.apiKey"
         for name in names_of(provider):
             where = f"the profile of {name} in auth-profiles.json"
-            yield tuple(key for raw in self.profiles.get(name, ()) if (key := self._key(provider, raw, where)))
+            keys = tuple(key for raw in self.profiles.get(name, ()) if (key := self._key(provider, raw, where)))
+            yield keys, "auth-profiles.json"
         for variable in PROVIDER_KEYS.get(provider, ()):
             value = self.environ.get(variable, "").strip()
-            yield (value,) if value else ()
+            yield (value,) if value else (), f"env {variable}"
 
     def _one(self, provider: str, value: SecretStr | None, where: str) -> tuple[str, ...]:
         key = self._key(provider, value.get_secret_value(), where) if value else ""

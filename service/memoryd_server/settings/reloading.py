@@ -1,5 +1,6 @@
 """Settings that are read again while the daemon runs: what of them comes into force, and what waits for a restart."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ from .words import dotted
 
 # Keys of the `memoryd` block with which the daemon was built: its listeners, and the model that agents share.
 WAITING: tuple[str, ...] = ("listen", "token_file", "tls", "local")
+
+_ACCESS = re.compile(r"\]\.(?:access|fallbackAccess)\.")
 
 
 def brought_into_force(old: ResolvedSettings, loaded: ResolvedSettings) -> ResolvedSettings:
@@ -34,6 +37,9 @@ def changed_keys(old: ResolvedSettings, new: ResolvedSettings) -> tuple[str, ...
     moved = tuple(dotted(("agents", "list", f"[{agent_id}]")) for agent_id in came_or_went)
     keys = [key for key in {**before, **after} if not key.startswith(moved)]
     changed = [key for key in keys if key not in before or key not in after or before[key] != after[key]]
+    if any(".memorySearch.remote." in key for key in changed):
+        # The access to each provider is made of it, and would be told once for each.
+        changed = [key for key in changed if not _ACCESS.search(key)]
     return (*changed, *moved)
 
 

@@ -1,6 +1,6 @@
 """The settings as the rest of memoryd sees them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,13 +39,21 @@ class AgentSettings:
     provider_access: Mapping[str, ProviderAccess]
     fallback_access: ProviderAccess
 
+    def accesses(self) -> Iterator[tuple[tuple[str, str], ProviderAccess]]:
+        """What is known of how providers are reached, each with the path that it is shown at."""
+        for name, access in self.provider_access.items():
+            if access.parts():
+                yield ("access", name), access
+        if self.fallback_access.parts():
+            yield ("fallbackAccess", self.memory_search.fallback), self.fallback_access
+
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSettings:
     """Everything that was configured, and who said so.
 
-    `origins` has every key of `describe`: "default", a file's path, "env NAME" or "flag --name". `child_environment`
-    are the variables that commands get which memoryd runs.
+    `origins` has every key of `describe`: "default", a file's path, "env NAME" or "flag --name", and of a provider's
+    access the place of its key. `child_environment` are the variables that commands get which memoryd runs.
     """
 
     state_dir: Path
@@ -102,4 +110,5 @@ def _of_agent(agent: AgentSettings) -> list[tuple[tuple[str, ...], object]]:
         ((*around, "workspace"), agent.workspace),
         ((*around, "enabled"), agent.enabled),
         *flattened(agent.memory_search, (*around, "memorySearch")),
+        *(((*around, *path), access.parts()) for path, access in agent.accesses()),
     ]

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from memoryd_server.settings.reloading import changed_keys
+
 SECRET = "sk-of-the-test"
 PLACES = ("remote", "block", "profile", "environment")
 
@@ -237,3 +239,25 @@ def test_no_key_shows_in_the_settings(home):
     settings = settings_of(home, **given)
     assert SECRET not in repr(settings)
     assert SECRET not in json.dumps(settings.describe())
+
+
+def test_the_access_to_each_provider_is_shown_with_the_place_of_its_key(home):
+    home.environ.update({"GEMINI_API_KEY": SECRET, "MISTRAL_API_KEY": SECRET})
+    blocks = {"voyage": {"apiKey": SECRET, "baseUrl": f"https://joe:{SECRET}@x/v1", "headers": {"X-A": SECRET}}}
+    settings = settings_of(home, blocks=blocks, remote={"apiKey": "${UNSET}"}, fallback="mistral")
+    shown = {entry["key"]: (entry["value"], entry["origin"]) for entry in settings.describe()}
+    found = {key.removeprefix("agents.list[main]."): entry for key, entry in shown.items() if "ccess" in key}
+    unset = {"problem": "remote.apiKey names the variable UNSET, which is not set"}
+    assert found["access.openai"] == (unset, "default")
+    assert found["fallbackAccess.mistral"] == ({"keys": ["***"]}, "env MISTRAL_API_KEY")
+    named = settings_of(home, blocks=blocks, provider="voyage")
+    shown = {entry["key"]: (entry["value"], entry["origin"]) for entry in named.describe()}
+    voyage = {"baseUrl": "https://***@x/v1", "keys": ["***"], "headers": {"x-a": "***"}}
+    assert shown["agents.list[main].access.voyage"] == (voyage, "models.providers.voyage.apiKey")
+
+
+def test_a_key_that_changed_is_a_changed_setting(home):
+    before = settings_of(home, provider="openai", profiles={"x": profile("one")})
+    after = settings_of(home, provider="openai", profiles={"x": profile("two")})
+    assert changed_keys(before, after) == ("agents.list[main].access.openai",)
+    assert changed_keys(after, after) == ()

@@ -82,7 +82,14 @@ class AgentMemory:
         clock: Clock,
         on_sync_end: Callable[[str, SyncRun], None],
     ) -> None:
-        self.vectors = VectorSide(config, selection, lambda: self._cache, threads.embed, self._vectors_outdated)
+        self.vectors = VectorSide(
+            config,
+            selection,
+            lambda: self._cache,
+            threads.embed,
+            self._vectors_outdated,
+            now_ms=lambda: clock.now_ns() // 1_000_000,
+        )
         self.config = config
         self.board = StateBoard()
         self._threads = threads
@@ -98,7 +105,7 @@ class AgentMemory:
             preparer,
             files_per_transaction=config.sync.files_per_transaction,
             clock=clock,
-            embedder=self.vectors.embedder,
+            embedder=self.vectors.lineup,
         )
         self._search = SearchEngine(
             self._store,
@@ -241,7 +248,9 @@ class AgentMemory:
     async def _answer(self, query: SearchQuery, asked: QuestionVector, words: Words | None) -> SearchAnswer:
         # Taken before: the index may be mended by the time that the answer, which lacks something, is sent.
         impairments = self._store.impairments
-        answer = await self._on(self._threads.quick, self._search.search, query, asked.vector, asked.reason, words)
+        answer = await self._on(
+            self._threads.quick, self._search.search, query, asked.vector, asked.reason, words, asked.identity
+        )
         return replace(answer, degradations=(*answer.degradations, *impairments))
 
     async def reach(self, session_key: str, min_revision: int | None, deadline: float) -> None:

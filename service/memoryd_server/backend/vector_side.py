@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,23 +12,30 @@ from numpy.typing import NDArray
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.query_embedding import EmbeddedQuestion, QueryEmbedder
-from memoryd_server.embed import EmbeddingProvider, ProviderStatus, Selection
+from memoryd_server.embed import AbsentProvider, EmbeddingProvider, ProviderStatus, Selection
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable, MemorydError
 from memoryd_server.index.embedding import CostGuard, Embedder, VectorState
 from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.index.lineup import Lineup, named
 from memoryd_server.index.store import IndexStore
+from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.search.query import SearchMode, SearchQuery
 
 _LOCAL = "local"
+_NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionVector:
-    """The vector of a question; `reason` says why there is none, and `error` is what asking for it raised."""
+    """The vector of a question and the identity it was made with.
+
+    `reason` says why there is none, and `error` is what asking for it raised.
+    """
 
     vector: NDArray[np.float32] | None = None
+    identity: VectorIdentity | None = None
     reason: str = ""
     error: MemorydError | None = None
 
@@ -43,7 +51,9 @@ class ProbeOutcome:
 class VectorSide:
     """One agent's vectors. Without a provider it is there all the same, and says why it does nothing.
 
-    `on_mismatch` hears when a question shows that the provider has another model now.
+    `lineup` holds the configured provider and the one that may stand in for it; questions are embedded by whichever
+    made the index's vectors. `on_mismatch` hears when a question shows that it has another model now. `now_ms` is Unix
+    time.
     """
 
     def __init__(
@@ -53,6 +63,8 @@ class VectorSide:
         cache: Callable[[], EmbeddingCache | None],
         threads: EmbedThreads,
         on_mismatch: Callable[[], None] = lambda: None,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.selection = selection
         self.leg = VectorLeg(
@@ -60,18 +72,56 @@ class VectorSide:
             extension_path=config.vector_extension_path,
             memory_budget_bytes=config.vector_memory_bytes,
         )
-        provider = selection.provider
-        guard = CostGuard(config.confirm_above_tokens, provider is not None and provider.spec.provider != _LOCAL)
-        self.embedder = None if provider is None else Embedder(provider, cache, guard)
+        self._confirm_above_tokens = config.confirm_above_tokens
+        self._cache = cache
+        self.lineup = self._lineup(selection, now_ms)
         self._threads = threads
         self._on_mismatch = on_mismatch
-        self._questions = None if provider is None else QueryEmbedder(provider, threads.of(provider))
+        self._askers: dict[EmbeddingProvider, QueryEmbedder] = {}
+
+    def _lineup(self, selection: Selection, now_ms: Callable[[], int]) -> Lineup | None:
+        provider = selection.provider
+        second = None if selection.fallback is None or selection.requested == _NONE else selection.fallback()
+        if provider is None and (second is None or second.provider is None):
+            return None
+        first = self._embedder(provider or AbsentProvider(selection.requested, selection.reason))
+        if second is None:
+            return Lineup(first, now_ms=now_ms)
+        if second.provider is None:
+            return Lineup(first, no_second=f"the fallback {second.requested} cannot be used: {second.reason}")
+        return Lineup(first, self._embedder(second.provider), now_ms=now_ms)
+
+    def _embedder(self, provider: EmbeddingProvider) -> Embedder:
+        costs = not isinstance(provider, AbsentProvider) and provider.spec.provider != _LOCAL
+        return Embedder(provider, self._cache, CostGuard(self._confirm_above_tokens, costs))
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """Who makes the index's vectors; None without a provider."""
+        return None if self.lineup is None else self.lineup.active
+
+    @property
+    def stands_in(self) -> Degradation | None:
+        """That the fallback makes the vectors, and why; None where it does not."""
+        lineup = self.lineup
+        note = None if lineup is None else lineup.stands_in
+        if lineup is None or note is None:
+            return None
+        since = datetime.fromtimestamp(note.since_ms / 1_000, UTC).isoformat(timespec="seconds")
+        wanted, used = named(lineup.first.provider.spec), named(lineup.active.provider.spec)
+        return Degradation(DegradationKind.EMBEDDING_FALLBACK, wanted, used, f"since {since}: {note.reason}")
+
+    def _asker(self, provider: EmbeddingProvider) -> QueryEmbedder:
+        asker = self._askers.get(provider)
+        if asker is None:
+            asker = self._askers[provider] = QueryEmbedder(provider, self._threads.of(provider))
+        return asker
 
     def look(self, store: IndexStore) -> None:
         """Finds out what the index's vectors were built with, and probes the extension. Blocks."""
-        if self.embedder is not None:
+        if self.lineup is not None:
             with store.read() as reader:
-                self.embedder.look(reader.vectors)
+                self.lineup.look(reader.vectors)
             self.leg.probe()
 
     @property
@@ -115,7 +165,8 @@ class VectorSide:
     def _known(self, query: SearchQuery) -> QuestionVector | None:
         if query.mode is SearchMode.KEYWORD:
             return QuestionVector(reason="the keyword leg alone was asked for")
-        if self._questions is None or self.embedder is None:
+        embedder = self.embedder
+        if embedder is None:
             reason = self.selection.reason
             error = EmbeddingNotConfigured(
                 f"vector search was asked for and cannot run: {reason}; ask for KEYWORD or HYBRID"
@@ -124,28 +175,29 @@ class VectorSide:
         if self.state.stored is None:
             return QuestionVector(reason=self.state.reason or "no chunk has a vector yet; a sync makes them")
         differing = self.mismatches()
-        fixed = self.embedder.provider.spec.dimensions is not None
+        fixed = embedder.provider.spec.dimensions is not None
         if any(field != "dimensions" for field, *_ in differing) or (differing and fixed):
             return QuestionVector(reason=self._mismatch_reason())
-        asked = self._questions.known(query.text, self.state.stored.dimensions)
-        return None if asked is None else self._checked(asked)
+        asked = self._asker(embedder.provider).known(query.text, self.state.stored.dimensions)
+        return None if asked is None else self._checked(asked, embedder)
 
     async def _ask(self, query: SearchQuery) -> QuestionVector:
-        before, stored = self.mismatches(), self.state.stored
-        if self._questions is None or self.embedder is None or stored is None:
+        embedder, before, stored = self.embedder, self.mismatches(), self.state.stored
+        if embedder is None or stored is None:
             raise AssertionError("what is known without asking was not looked at")
-        asked = await self._questions.embed(query.text, query.deadline, stored.dimensions)
+        asked = await self._asker(embedder.provider).embed(query.text, query.deadline, stored.dimensions)
         if asked.vector is not None and asked.fresh:
-            self.embedder.saw(asked.vector.size)
+            embedder.saw(asked.vector.size)
         if self.mismatches() and not before:
             self._on_mismatch()
-        return self._checked(asked)
+        return self._checked(asked, embedder)
 
-    def _checked(self, asked: EmbeddedQuestion) -> QuestionVector:
+    def _checked(self, asked: EmbeddedQuestion, embedder: Embedder) -> QuestionVector:
         if self.mismatches():
             return QuestionVector(reason=self._mismatch_reason())
         reason = "" if asked.error is None else asked.error.message
-        return QuestionVector(asked.vector, reason, asked.error)
+        identity = None if asked.vector is None else embedder.identity
+        return QuestionVector(asked.vector, identity, reason, asked.error)
 
     def _mismatch_reason(self) -> str:
         differences = "; ".join(f"{field} was {old!r}, is {new!r}" for field, old, new in self.mismatches())
@@ -160,10 +212,11 @@ class VectorSide:
             if self.selection.requested not in ("auto", "none"):
                 found.append(self._skipped(self.selection.reason))
             return found
-        wanted = self.embedder.provider.spec
         status = self.embedder.provider.status()
+        if self.stands_in is not None:
+            found.append(self.stands_in)
         if self.mismatches():
-            name = f"{wanted.provider}/{wanted.model}"
+            name = named(self.embedder.provider.spec)
             reason = self._mismatch_reason()
             found.append(Degradation(DegradationKind.IDENTITY_MISMATCH, name, "keyword leg", reason))
         elif self.state.pending:

@@ -1,5 +1,6 @@
 """Text into vectors: one provider a file, behind one Protocol. The only folder whose modules start processes."""
 
+from memoryd_server.embed.absent import AbsentProvider
 from memoryd_server.embed.config import EmbeddingConfig, LocalConfig, RemoteConfig
 from memoryd_server.embed.pacing import Pace
 from memoryd_server.embed.provider import (
@@ -16,6 +17,7 @@ from memoryd_server.embed.vectors import BadVector, Vector, from_blob, to_blob, 
 __all__ = [
     "NOT_CONFIGURED",
     "PLAIN_TEXT",
+    "AbsentProvider",
     "BadVector",
     "EmbeddingConfig",
     "EmbeddingFailure",

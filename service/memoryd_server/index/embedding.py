@@ -68,6 +68,8 @@ class Embedder:
         self._maker = VectorMaker(provider, cache)
         self._guard = guard
         self.state = VectorState()
+        self.fault = ""
+        """Why the provider failed in the last run; empty when it did not."""
 
     def look(self, vectors: VectorRows, reason: str = "") -> None:
         """Takes the state from the index, at start and after a swap; `reason` says why vectors are missing."""
@@ -108,10 +110,28 @@ class Embedder:
         phase = _Phase(
             self, self._maker, writer, observer, outcome, confirmed=confirmed, beside=beside, should_stop=should_stop
         )
+        self.fault = ""
         done = phase.run()
+        self.fault = done.fault
         if not beside:
             self.note(done.pending, done.reason)
         return done
+
+    def ask(self, should_stop: Callable[[], bool]) -> None:
+        """Has the provider make one vector, retries and all.
+
+        Raises:
+            EmbeddingUnavailable, EmbeddingQuotaExceeded: it makes none.
+        """
+        self._maker.look_again(should_stop)
+
+    def remembers(self, chunks: int) -> bool:
+        """Whether the cache keeps the vectors of so many chunks."""
+        return self._maker.remembers(chunks)
+
+    def remark(self, why: str) -> None:
+        """Adds to the reason why vectors are missing."""
+        self.note(self.state.pending, "; ".join(filter(None, (self.state.reason, why))))
 
     def note(self, pending: int, reason: str = "") -> None:
         """So many chunks of the index that answers are without a vector now."""
@@ -179,15 +199,17 @@ class _Phase:
         self._settle_old_dimensions()
         try:
             doubt = self._doubt()
-            return EmbeddingOutcome(pending=self._pending, reason=doubt) if doubt else self._bring_up()
+            return self._failed(doubt) if doubt else self._bring_up()
         except DimensionsChanged:
             pass
         try:
             # The provider's new dimensions are known now, and the index has the old ones.
             return self._bring_up()
         except DimensionsChanged:
-            reason = "the provider's vectors have other dimensions with each call"
-            return EmbeddingOutcome(pending=self._pending, reason=reason)
+            return self._failed("the provider's vectors have other dimensions with each call")
+
+    def _failed(self, fault: str) -> EmbeddingOutcome:
+        return EmbeddingOutcome(pending=self._pending, reason=fault, fault=fault)
 
     def _settle_old_dimensions(self) -> None:
         """Notes the dimensions where they were not known when the identity was written."""

@@ -14,12 +14,16 @@ CHUNKS_A_BATCH = 128
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutcome:
-    """What the phase did. `reason` says why chunks are left without a vector; empty when none are."""
+    """What the phase did. `reason` says why chunks are left without a vector; empty when none are.
+
+    `fault` is why the provider made no more in the end, where it is the provider that is at fault.
+    """
 
     embedded: int = 0
     cached: int = 0
     pending: int = 0
     reason: str = ""
+    fault: str = ""
 
 
 class Filling:
@@ -52,7 +56,7 @@ class Filling:
         self._outcome = EmbeddingOutcome(pending=pending)
         self._refused = maker.refused()
         self._refused_chunks = 0
-        self._failure = self._refusal = ""
+        self._failure = self._refusal = self._fault = ""
         self._told = False
         files = outcome.indexed_files
         self._progress = SyncProgress(SyncPhase.EMBEDDING, files, files, total_chunks=pending)
@@ -87,6 +91,7 @@ class Filling:
         except MemorydError as error:
             made, goes_on = Made(failure=error.message), False
         self._failure = made.failure or self._failure
+        self._fault = "" if self._should_stop() else made.failure
         self._refused.update(made.refused)
         self._store(batch, {**held, **made.vectors}, held)
         return goes_on
@@ -105,6 +110,7 @@ class Filling:
             cached=self._outcome.cached + cached,
             pending=self._outcome.pending - len(rows),
             reason="; ".join(filter(None, (self._failure, refusal_reason(self._refused_chunks, self._refusal)))),
+            fault=self._fault,
         )
         self._note(self._outcome)
         self._tell()

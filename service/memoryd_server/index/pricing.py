@@ -59,7 +59,7 @@ class RebuildGate:
         store: IndexStore,
         survey: Survey,
         preparer: FilePreparer,
-        embedder: Embedder | None,
+        embedder: Callable[[], Embedder | None],
         monotonic: Callable[[], float],
     ) -> None:
         self._store = store
@@ -72,12 +72,13 @@ class RebuildGate:
 
     def holds_back(self, should_stop: Callable[[], bool]) -> bool:
         """Whether the rebuild that is due has to wait; `reason` says why, with the price. For the writer thread."""
-        if self._embedder is None or not self._store.needs_rebuild or not self._has_vectors():
+        embedder = self._embedder()
+        if embedder is None or not self._store.needs_rebuild or not self._has_vectors():
             self.open()
         elif self._priced_at is None or self._monotonic() - self._priced_at > PRICE_HOLDS_SECONDS:
             files = self._survey.discover().files
-            cost = price_files(self._preparer, self._embedder, files, {}, should_stop)
-            self.reason = self._embedder.refusal(cost.price.tokens)
+            cost = price_files(self._preparer, embedder, files, {}, should_stop)
+            self.reason = embedder.refusal(cost.price.tokens)
             self._priced_at = self._monotonic()
         return bool(self.reason)
 

@@ -13,7 +13,9 @@ from memoryd_server.index.apply import Application
 from memoryd_server.index.asks import SyncAsk
 from memoryd_server.index.connection import translated
 from memoryd_server.index.embedding import Embedder, Price
+from memoryd_server.index.hand_over import Asked, Beside, HandOver
 from memoryd_server.index.last_look import LastLook
+from memoryd_server.index.lineup import Change, Lineup
 from memoryd_server.index.mending import on_sound_index
 from memoryd_server.index.plan import SyncPlan
 from memoryd_server.index.prepare import FilePreparer
@@ -63,17 +65,31 @@ class SyncEngine:
         *,
         files_per_transaction: int,
         clock: Clock,
-        embedder: Embedder | None = None,
+        embedder: Embedder | Lineup | None = None,
     ) -> None:
-        self._embedder = embedder
+        self._lineup = Lineup(embedder) if isinstance(embedder, Embedder) else embedder
         self._store = store
         self._survey = Survey.of(roots)
         self._preparer = preparer
         self._files_per_transaction = files_per_transaction
         self._clock = clock
         self.last_look = LastLook()
-        self._gate = RebuildGate(store, self._survey, preparer, embedder, clock.monotonic)
+        self._gate = RebuildGate(store, self._survey, preparer, lambda: self._embedder, clock.monotonic)
+        self._hand_over = None if self._lineup is None else self._made_hand_over(self._lineup)
         store.condition.watch(self._look_again)
+
+    def _made_hand_over(self, lineup: Lineup) -> HandOver:
+        return HandOver(
+            self._store,
+            lineup,
+            lambda writer, observer, should_stop: self._apply(writer, observer, should_stop, beside=True),
+            lambda: bool(self.compare().plan.hidden),
+            self._clock.monotonic,
+        )
+
+    @property
+    def _embedder(self) -> Embedder | None:
+        return None if self._lineup is None else self._lineup.active
 
     @on_sound_index
     def run(
@@ -90,7 +106,7 @@ class SyncEngine:
         what the index keeps of it.
 
         A rebuild for another identity that would cost more than was agreed to waits for a FULL run; until then the old
-        index is kept up to date.
+        index is kept up to date. Where another provider stands in from now on, or no longer, that is a rebuild as well.
 
         Raises:
             SyncCancelled: `should_stop` said so at a file boundary.
@@ -98,18 +114,46 @@ class SyncEngine:
             IndexUnavailable: the index cannot be written.
         """
         observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
+        asked = Asked(observer, should_stop, should_yield, confirmed=mode is SyncMode.FULL)
         with translated():
-            if mode is SyncMode.FULL or self._may_rebuild(should_stop):
-                outcome = self._rebuild(observer, should_stop, confirmed=mode is SyncMode.FULL)
-                self._gate.open()
-                self.compare()
-            else:
-                self._refresh_keyword(observer, should_stop)
-                outcome = self._apply(self._store.writer, observer, should_stop)
-                outcome = self._embed_or_yield(observer, outcome, should_stop, should_yield)
+            outcome = (
+                self._rebuilt(asked) if asked.confirmed or self._may_rebuild(should_stop) else self._updated(asked)
+            )
+            outcome = self._handed_over(asked, outcome)
             self._store.writer.note_sync(self._clock.now_ns() // 1_000_000)
             with self._store.read() as reader:
                 return replace(outcome, files=reader.counts().files)
+
+    def _rebuilt(self, asked: Asked) -> SyncOutcome:
+        outcome = self._handed_back(asked) or self._rebuild(
+            asked.observer, asked.should_stop, confirmed=asked.confirmed
+        )
+        self._gate.open()
+        self.compare()
+        return outcome
+
+    def _updated(self, asked: Asked) -> SyncOutcome:
+        self._refresh_keyword(asked.observer, asked.should_stop)
+        outcome = self._apply(self._store.writer, asked.observer, asked.should_stop)
+        return self._handed_back(asked, outcome) or self._embed_or_yield(asked, outcome)
+
+    def _handed_back(self, asked: Asked, outcome: SyncOutcome | None = None) -> SyncOutcome | None:
+        """What a hand-over to the configured provider did after `outcome`; None where none is due, or it failed."""
+        if self._lineup is None:
+            return None
+        return self._changed(self._lineup.to_first(asked.should_stop, now=asked.confirmed), asked, outcome)
+
+    def _handed_over(self, asked: Asked, outcome: SyncOutcome) -> SyncOutcome:
+        """The outcome, with what a hand-over did to the provider that stands in for one that has failed."""
+        if self._lineup is None or outcome.yielded:
+            return outcome
+        return self._changed(self._lineup.to_second(asked.should_stop), asked, outcome) or outcome
+
+    def _changed(self, change: Change | None, asked: Asked, outcome: SyncOutcome | None) -> SyncOutcome | None:
+        done = None if change is None or self._hand_over is None else self._hand_over.carry_out(change, asked)
+        if done is None or outcome is None:
+            return done
+        return outcome.followed_by(done) if done.yielded else replace(done, removed_files=outcome.removed_files)
 
     def _may_rebuild(self, should_stop: Callable[[], bool]) -> bool:
         if not self._store.needs_rebuild or self._gate.holds_back(should_stop):
@@ -117,8 +161,8 @@ class SyncEngine:
         return not self.compare().plan.hidden
 
     def _look_again(self) -> None:
-        if self._embedder is not None and self._store.condition.damage is None:
-            self._embedder.look(self._store.writer.vectors)
+        if self._lineup is not None and self._store.condition.damage is None:
+            self._lineup.look(self._store.writer.vectors)
 
     def _apply(
         self, writer: IndexWriter, observer: SyncObserver, should_stop: Callable[[], bool], *, beside: bool = False
@@ -149,32 +193,30 @@ class SyncEngine:
 
     def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool], *, confirmed: bool) -> SyncOutcome:
         with self._store.rebuilding() as writer:
-            outcome = self._apply(writer, _Beside(observer), should_stop, beside=True)
-            outcome = self._embed(writer, _Beside(observer), outcome, should_stop, confirmed=confirmed, beside=True)
+            outcome = self._apply(writer, Beside(observer), should_stop, beside=True)
+            outcome = self._embed(writer, Beside(observer), outcome, should_stop, confirmed=confirmed, beside=True)
+            if self._lineup is not None:
+                self._lineup.carry(writer.vectors)
             observer.progress(
                 SyncProgress(
                     SyncPhase.SWAPPING, outcome.indexed_files, outcome.indexed_files, outcome.chunks, outcome.chunks
                 )
             )
-        if self._embedder is not None:
-            self._embedder.look(self._store.writer.vectors, outcome.embedding_reason)
+        if self._lineup is not None:
+            self._lineup.look(self._store.writer.vectors, outcome.embedding_reason)
         revision = self._store.writer.revision()
         observer.committed(revision)
         return replace(outcome, revision=revision, changed=True)
 
-    def _embed_or_yield(
-        self,
-        observer: SyncObserver,
-        outcome: SyncOutcome,
-        should_stop: Callable[[], bool],
-        should_yield: Callable[[], bool],
-    ) -> SyncOutcome:
-        watch = Yielding(observer, should_stop, should_yield, self._clock.monotonic)
+    def _embed_or_yield(self, asked: Asked, outcome: SyncOutcome) -> SyncOutcome:
+        if self._lineup is not None and self._lineup.is_put_off:
+            return outcome
+        watch = Yielding(asked.observer, asked.should_stop, asked.should_yield, self._clock.monotonic)
         writer = self._store.writer
         try:
             done = self._embed(writer, watch, outcome, watch.should_stop, confirmed=False)
         except SyncCancelled:
-            if should_stop() or not watch.yielded:
+            if asked.should_stop() or not watch.yielded:
                 raise
             done = replace(outcome, revision=writer.revision(), cached_chunks=watch.cached, changed=True)
         if not watch.yielded:
@@ -241,14 +283,3 @@ class SyncEngine:
             return Price()
         with self._store.read() as reader:
             return self._embedder.price_of_index(reader.vectors)
-
-
-class _Beside:
-    """Passes on what a rebuild tells, but for its commits, which nobody can see before the swap."""
-
-    def __init__(self, observer: SyncObserver) -> None:
-        self.progress = observer.progress
-        self.file_failed = observer.file_failed
-
-    def committed(self, revision: int) -> None:
-        """Keeps silent."""

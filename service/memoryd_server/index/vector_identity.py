@@ -49,6 +49,13 @@ class VectorIdentity:
             if mine[name] != theirs[name] and not (name == "dimensions" and unknown)
         )
 
+    def made(self, stored: str) -> bool:
+        """Whether an index's vectors, of which it tells `stored` (see `to_json`), are of this identity."""
+        if stored == self.to_json():
+            return True
+        other = VectorIdentity.from_json(stored)
+        return other is not None and not other.differences(self)
+
     def cache_key(self) -> CacheKey:
         """Where the cache keeps vectors of this identity; the query's prefix does not change a document's vector."""
         # A local model's dimensions are its file's, and become known only once the file is there.

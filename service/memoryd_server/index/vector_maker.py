@@ -63,6 +63,11 @@ class VectorMaker:
         cache = self._cache()
         return {} if cache is None else cache.refused(self._cache_key)
 
+    def remembers(self, texts: int) -> bool:
+        """Whether the cache keeps the vectors of so many texts."""
+        cache = self._cache()
+        return cache is not None and cache.max_entries >= texts
+
     def forget_refused(self) -> None:
         """Lets every text be asked for again."""
         cache = self._cache()

@@ -17,6 +17,9 @@ def embedding_status(side: VectorSide, probe: ProbeOutcome | None) -> memory_pb2
         message.dimensions = spec.dimensions or 0
         message.reason = status.reason
         message.calls, message.tokens = status.calls, status.tokens
+    stands_in = side.stands_in
+    if stands_in is not None:
+        message.fallback_from, message.reason = stands_in.wanted, stands_in.reason
     if probe is not None:
         message.probe.ok = not probe.error
         message.probe.elapsed.CopyFrom(duration(probe.elapsed_seconds))

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.index.rows import ChunkRow
 from memoryd_server.index.store import IndexStore
+from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.budget import within_budget
@@ -26,6 +28,10 @@ from memoryd_server.text import Analyzer
 
 # Whether a chunk's file is still there, and as it was when it was indexed: (there, unchanged).
 FileCheck = Callable[[ChunkRow], tuple[bool, bool]]
+
+
+# It can happen between the making of a question's vector and the search.
+_REPLACED = "the index's vectors have just been replaced by those of another provider or model; ask again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +90,18 @@ class SearchEngine:
         vector: NDArray[np.float32] | None = None,
         no_vector: str = "",
         words: Words | None = None,
+        made_by: VectorIdentity | None = None,
     ) -> SearchAnswer:
         """Answers `query` from the last committed state of the index. Blocks; costs milliseconds.
 
         `vector` is the question's, made by the provider that made the index's; `no_vector` says why there is none.
-        `words` is what the keyword leg has found already; it counts where the index has not changed since.
+        `words` is what the keyword leg has found already; it counts where the index has not changed since. `made_by`
+        is the identity of `vector`, which meets no vectors of another one.
 
         Raises:
             DeadlineTooShort: `query.deadline` passed.
+            EmbeddingUnavailable: the vector leg alone was asked for, and the index has just got vectors of another
+                identity.
             IndexUnavailable: the index cannot be read.
         """
         with self._store.read(query.deadline) as reader:
@@ -99,6 +109,10 @@ class SearchEngine:
             languages = reader.languages()
             terms = self._analyzer.query_terms(query.text, languages)
             question = Question(query, terms, languages, vector, no_vector)
+            if made_by is not None and not made_by.made(reader.vectors.identity()):
+                vector, no_vector = None, _REPLACED
+                if query.mode is SearchMode.VECTOR:
+                    raise EmbeddingUnavailable(_REPLACED, retry_after_seconds=1.0)
             if words is not None and (words.revision, words.languages) != (counts.revision, languages):
                 words = None
             legs = self._legs.run(reader, question, self._filter(query), counts.chunks, words)

@@ -67,6 +67,10 @@ serve: setup ## Starts the daemon on the sample workspace, ready to be searched
 	@mkdir -p -m 700 .memoryd
 	$(BIN)/memoryd serve --workspace docs/sample-workspace --state-dir .memoryd --listen unix:.memoryd/memoryd.sock
 
+.PHONY: fake-providers
+fake-providers: setup ## Runs servers that speak the embedding providers' formats, with faults on request; Ctrl-C ends them
+	PYTHONPATH=tests $(BIN)/python -m fake_providers
+
 .PHONY: grpcurl
 grpcurl: ## Installs grpcurl into .tools/bin, where Go is present
 ifeq ($(HAS_GO),)

@@ -52,17 +52,24 @@ class FakeServer(FaultsOfEveryProvider):
         self.vector = vector
         self.dimensions = self.native_dimensions
         self._lock = threading.Lock()
+        self._scheme = "http"
         self._server = _Server(("127.0.0.1", port), _handler(self))
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def url(self):
         """What a user would configure as the base URL."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}{self.prefix}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}{self.prefix}"
 
     @property
     def texts(self):
         return [text for request in self.requests for text in request.texts]
+
+    def speak_tls(self, context):
+        """From now on; the connection is not made sure of before a request comes, so that a failure ends it alone."""
+        self._scheme = "https"
+        listener = self._server.socket
+        self._server.socket = context.wrap_socket(listener, server_side=True, do_handshake_on_connect=False)
 
     def close(self):
         self._server.shutdown()

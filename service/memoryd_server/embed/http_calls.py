@@ -24,6 +24,8 @@ MOST_REPLY_BYTES = 256 * 2**20
 CONNECTIONS = 16
 
 _AUTHORIZATION = "authorization"
+# OpenSSL's word for a certificate that nobody vouches for: another try would not mend that.
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
 class HttpCalls:
@@ -112,6 +114,8 @@ class HttpCalls:
             # Its message repeats the header.
             raise EmbeddingUnavailable(f"{self._name}: the key or a header has characters that HTTP forbids") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
+            if _UNTRUSTED in str(error):
+                raise EmbeddingUnavailable(f"{self._name}: {self._said(error)}") from error
             raise Transient(f"{self._name}: {self._said(error)}") from error
         except (httpx.HTTPError, RuntimeError) as error:
             # RuntimeError: the client was closed meanwhile.

@@ -132,6 +132,8 @@ def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, d
         # The body may repeat the key.
         raise EmbeddingUnavailable(f"{name} refuses the key (HTTP {status}): check the provider's apiKey")
     message = discretion.clean(f"{name} answers HTTP {status}: {said.message or 'no reason given'}")
+    if status == HTTPStatus.FORBIDDEN and not _is_quota(status, said):
+        raise EmbeddingUnavailable(f"{message}; check the provider's apiKey and what it may do")
     if _is_quota(status, said):
         raise EmbeddingQuotaExceeded(message)
     if _is_refusal(status, said):
@@ -149,9 +151,7 @@ def _pause(headers: Mapping[str, str], said: Problem) -> float | None:
 
 
 def _is_about_the_key(status: int, said: Problem) -> bool:
-    if said.codes & _KEY_CODES:
-        return True
-    return status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} and not _is_quota(status, said)
+    return bool(said.codes & _KEY_CODES) or (status == HTTPStatus.UNAUTHORIZED and not _is_quota(status, said))
 
 
 def _is_quota(status: int, said: Problem) -> bool:

@@ -72,7 +72,6 @@ def test_the_header_counts_over_what_the_body_says_of_a_pause():
     ("status", "body"),
     [
         (400, googles(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", INVALID_KEY)),
-        (403, googles(403, "PERMISSION_DENIED", "Method doesn't allow unregistered callers.")),
         (401, {"detail": "Provided API key is invalid."}),
         (401, {"message": "Unauthorized", "request_id": "0"}),
         (401, b""),
@@ -82,6 +81,15 @@ def test_a_refused_key_is_known_in_every_form(status, body):
     error = raised(status, body)
     assert type(error) is EmbeddingUnavailable
     assert error.message == f"it refuses the key (HTTP {status}): check the provider's apiKey"
+
+
+def test_a_key_that_may_not_do_this_is_told_why():
+    error = raised(403, googles(403, "PERMISSION_DENIED", "The API is disabled. Enable it by visiting the console."))
+    assert type(error) is EmbeddingUnavailable
+    assert error.message == (
+        "it answers HTTP 403: The API is disabled. Enable it by visiting the console.; "
+        "check the provider's apiKey and what it may do"
+    )
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,7 @@ class AgentMemory:
             await self._on(self._threads.slow, self.vectors.leg.unload)
 
     def _purge(self) -> None:
+        self.vectors.usage.save()
         if self._store.has_deleted_words:
             self._store.purge_deleted(lambda: self.coordinator.active is not None)
 
@@ -212,6 +213,7 @@ class AgentMemory:
 
     def _close(self) -> None:
         if self._cache is not None:
+            self.vectors.usage.save()
             self._cache.close()
         self._store.close()
 

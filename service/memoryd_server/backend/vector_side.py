@@ -18,6 +18,7 @@ from memoryd_server.index.embedding import CostGuard, Embedder, VectorState
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.lineup import Lineup, named
 from memoryd_server.index.store import IndexStore
+from memoryd_server.index.usage import UsageBook
 from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Degradation, DegradationKind
@@ -74,6 +75,7 @@ class VectorSide:
         )
         self._confirm_above_tokens = config.confirm_above_tokens
         self._cache = cache
+        self.usage = UsageBook(cache)
         self.lineup = self._lineup(selection, now_ms)
         self._threads = threads
         self._on_mismatch = on_mismatch
@@ -93,7 +95,7 @@ class VectorSide:
 
     def _embedder(self, provider: EmbeddingProvider) -> Embedder:
         costs = not isinstance(provider, AbsentProvider) and provider.spec.provider != _LOCAL
-        return Embedder(provider, self._cache, CostGuard(self._confirm_above_tokens, costs))
+        return Embedder(provider, self._cache, CostGuard(self._confirm_above_tokens, costs), self.usage)
 
     @property
     def embedder(self) -> Embedder | None:
@@ -122,6 +124,7 @@ class VectorSide:
         if self.lineup is not None:
             with store.read() as reader:
                 self.lineup.look(reader.vectors)
+            self.usage.load()
             self.leg.probe()
 
     @property

@@ -11,6 +11,7 @@ from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.filling import CHUNKS_A_BATCH, EmbeddingOutcome, Filling, refusal_reason
 from memoryd_server.index.progress import SyncObserver, SyncOutcome
+from memoryd_server.index.usage import UsageBook
 from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vector_maker import DimensionsChanged, VectorMaker
 from memoryd_server.index.vector_rows import UnembeddedChunk, VectorRows
@@ -56,15 +57,21 @@ class VectorState:
 
 
 class Embedder:
-    """Makes the vectors of one index with one provider, through one cache.
+    """Makes the vectors of one index with one provider, through one cache; `usage` counts what that takes.
 
     `run` belongs to the writer thread; `state` may be read from any thread and is never older than the last commit.
     """
 
     def __init__(
-        self, provider: EmbeddingProvider, cache: Callable[[], EmbeddingCache | None], guard: CostGuard
+        self,
+        provider: EmbeddingProvider,
+        cache: Callable[[], EmbeddingCache | None],
+        guard: CostGuard,
+        usage: UsageBook | None = None,
     ) -> None:
         self.provider = provider
+        self._usage = usage or UsageBook(cache)
+        self._usage.watch(provider)
         self._maker = VectorMaker(provider, cache)
         self._guard = guard
         self.state = VectorState()
@@ -111,7 +118,10 @@ class Embedder:
             self, self._maker, writer, observer, outcome, confirmed=confirmed, beside=beside, should_stop=should_stop
         )
         self.fault = ""
-        done = phase.run()
+        try:
+            done = phase.run()
+        finally:
+            self._usage.save()
         self.fault = done.fault
         if not beside:
             self.note(done.pending, done.reason)
@@ -124,6 +134,10 @@ class Embedder:
             EmbeddingUnavailable, EmbeddingQuotaExceeded: it makes none.
         """
         self._maker.look_again(should_stop)
+
+    def hit(self, count: int) -> None:
+        """So many vectors have come from the cache."""
+        self._usage.hit(self.provider, count)
 
     def remembers(self, chunks: int) -> bool:
         """Whether the cache keeps the vectors of so many chunks."""
@@ -271,6 +285,7 @@ class _Phase:
             dimensions=stored.dimensions or self._embedder.identity.dimensions,
             know_dimensions=lambda dimensions: self._know(replace(stored, dimensions=dimensions)),
             note=self._note,
+            hit=self._embedder.hit,
             should_stop=self._should_stop,
         )
 

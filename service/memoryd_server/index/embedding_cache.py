@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -27,7 +28,16 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS refused_texts(
         provider TEXT, model TEXT, provider_key TEXT, hash BLOB, reason TEXT NOT NULL, refused_at_ms INTEGER NOT NULL,
         PRIMARY KEY(provider, model, provider_key, hash)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS provider_usage(
+        provider TEXT, model TEXT, calls INTEGER NOT NULL, tokens INTEGER NOT NULL, retries INTEGER NOT NULL,
+        cache_hits INTEGER NOT NULL, PRIMARY KEY(provider, model)) WITHOUT ROWID""",
 )
+
+Maker = tuple[str, str]
+"""Provider and model."""
+
+Counts = tuple[int, int, int, int]
+"""Calls, tokens, retries and cache hits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +52,9 @@ class CacheKey:
 class EmbeddingCache:
     """Vectors as little-endian float32 blobs, by maker and SHA-256 of the text; the least recently used go first.
 
-    Beside them stand the texts that a maker has refused. `path` None keeps everything in memory. What a damaged or
-    removed file held is paid for again; `trouble` says so. Thread-safe; one caller at a time is served. `now_ms` is the
-    wall clock in Unix milliseconds.
+    Beside them stand the texts that a maker has refused, and how much was asked of each. `path` None keeps everything
+    in memory. What a damaged or removed file held is paid for again; `trouble` says so. Thread-safe; one caller at a
+    time is served. `now_ms` is the wall clock in Unix milliseconds.
     """
 
     def __init__(
@@ -135,6 +145,25 @@ class EmbeddingCache:
     def forget_refused(self) -> None:
         """Forgets every refusal, whoever refused."""
         self._file.use(lambda connection: connection.execute("DELETE FROM refused_texts").fetchall())
+
+    def usage(self) -> dict[Maker, Counts]:
+        """How much was asked of each maker, as it was noted last."""
+
+        def read(connection: apsw.Connection) -> dict[Maker, Counts]:
+            rows: list[tuple[Any, ...]] = connection.execute("SELECT * FROM provider_usage").fetchall()
+            return {(row[0], row[1]): (row[2], row[3], row[4], row[5]) for row in rows}
+
+        return self._file.use(read)
+
+    def note_usage(self, usage: Mapping[Maker, Counts]) -> None:
+        """Notes how much was asked of makers, all in all."""
+        rows = [(*maker, *counts) for maker, counts in usage.items()]
+
+        def write(connection: apsw.Connection) -> None:
+            with transaction(connection):
+                connection.executemany("INSERT OR REPLACE INTO provider_usage VALUES(?,?,?,?,?,?)", rows)
+
+        self._file.use(write)
 
     def count(self) -> int:
         """Vectors held."""

@@ -30,7 +30,7 @@ class Filling:
     """Gives the chunks of one index file their vectors.
 
     `dimensions` is what its vectors have, 0 while there are none; `know_dimensions` hears what they are. `note` hears
-    of each state in between.
+    of each state in between, and `hit` of vectors that came from the cache.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Filling:
         dimensions: int,
         know_dimensions: Callable[[int], None],
         note: Callable[[EmbeddingOutcome], None],
+        hit: Callable[[int], None],
         should_stop: Callable[[], bool],
     ) -> None:
         self._maker = maker
@@ -52,6 +53,7 @@ class Filling:
         self._dimensions = dimensions
         self._know_dimensions = know_dimensions
         self._note = note
+        self._hit = hit
         self._should_stop = should_stop
         self._outcome = EmbeddingOutcome(pending=pending)
         self._refused = maker.refused()
@@ -105,6 +107,7 @@ class Filling:
             self._observer.committed(self._writer.vectors.put(rows))
         self._count_refused([chunk for chunk in batch if chunk.chunk_id not in rows])
         cached = sum(chunk.content_hash in held for chunk in batch)
+        self._hit(cached)
         self._outcome = EmbeddingOutcome(
             embedded=self._outcome.embedded + len(rows) - cached,
             cached=self._outcome.cached + cached,

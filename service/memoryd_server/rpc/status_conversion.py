@@ -100,7 +100,7 @@ def shared_apart(answer: memory_service_pb2.StatusResponse) -> memory_service_pb
     settings = ("settings_warnings", "settings_awaiting_restart", "settings_load_time", "settings_loads")
     for field in (*settings, "settings_error"):
         answer.service.ClearField(field)
-    for field in ("calls", "tokens"):
+    for field in ("calls", "tokens", "usage"):
         answer.embedding.ClearField(field)
     return answer
 

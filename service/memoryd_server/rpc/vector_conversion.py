@@ -3,6 +3,8 @@
 from memoryd.v1 import memory_pb2
 from memoryd_server.backend import AgentMemory
 from memoryd_server.backend.vector_side import ProbeOutcome, VectorSide
+from memoryd_server.index.embedding_cache import Maker
+from memoryd_server.index.usage import Usage
 from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.rpc.times import duration
 
@@ -16,7 +18,10 @@ def embedding_status(side: VectorSide, probe: ProbeOutcome | None) -> memory_pb2
         message.provider, message.model = spec.provider, spec.model
         message.dimensions = spec.dimensions or 0
         message.reason = status.reason
-        message.calls, message.tokens = status.calls, status.tokens
+        totals = side.usage.totals()
+        own = totals.get((spec.provider, spec.model), Usage())
+        message.calls, message.tokens = own.calls, own.tokens
+        message.usage.extend(_usage(maker, used) for maker, used in sorted(totals.items()))
     stands_in = side.stands_in
     if stands_in is not None:
         message.fallback_from, message.reason = stands_in.wanted, stands_in.reason
@@ -25,6 +30,17 @@ def embedding_status(side: VectorSide, probe: ProbeOutcome | None) -> memory_pb2
         message.probe.elapsed.CopyFrom(duration(probe.elapsed_seconds))
         message.probe.error = probe.error
     return message
+
+
+def _usage(maker: Maker, used: Usage) -> memory_pb2.ProviderUsage:
+    return memory_pb2.ProviderUsage(
+        provider=maker[0],
+        model=maker[1],
+        calls=used.calls,
+        tokens=used.tokens,
+        retries=used.retries,
+        cache_hits=used.cache_hits,
+    )
 
 
 def vector_status(memory: AgentMemory) -> memory_pb2.VectorStatus:

@@ -331,7 +331,7 @@ class IndexStatus(_message.Message):
     def __init__(self, state: _Optional[_Union[IndexState, str]] = ..., revision: _Optional[int] = ..., schema_version: _Optional[int] = ..., files: _Optional[int] = ..., chunks: _Optional[int] = ..., size_bytes: _Optional[int] = ..., last_sync_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., identity: _Optional[_Union[Identity, _Mapping]] = ..., identity_mismatches: _Optional[_Iterable[_Union[IdentityMismatch, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., dirty: bool = ..., pending_files: _Optional[int] = ..., oldest_unindexed_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., pending_embeddings: _Optional[int] = ..., analyzer_version: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
 
 class EmbeddingStatus(_message.Message):
-    __slots__ = ("requested_provider", "provider", "model", "dimensions", "fallback_from", "reason", "calls", "tokens", "probe")
+    __slots__ = ("requested_provider", "provider", "model", "dimensions", "fallback_from", "reason", "calls", "tokens", "probe", "usage")
     REQUESTED_PROVIDER_FIELD_NUMBER: _ClassVar[int]
     PROVIDER_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -341,6 +341,7 @@ class EmbeddingStatus(_message.Message):
     CALLS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     requested_provider: str
     provider: str
     model: str
@@ -350,7 +351,24 @@ class EmbeddingStatus(_message.Message):
     calls: int
     tokens: int
     probe: ProbeResult
-    def __init__(self, requested_provider: _Optional[str] = ..., provider: _Optional[str] = ..., model: _Optional[str] = ..., dimensions: _Optional[int] = ..., fallback_from: _Optional[str] = ..., reason: _Optional[str] = ..., calls: _Optional[int] = ..., tokens: _Optional[int] = ..., probe: _Optional[_Union[ProbeResult, _Mapping]] = ...) -> None: ...
+    usage: _containers.RepeatedCompositeFieldContainer[ProviderUsage]
+    def __init__(self, requested_provider: _Optional[str] = ..., provider: _Optional[str] = ..., model: _Optional[str] = ..., dimensions: _Optional[int] = ..., fallback_from: _Optional[str] = ..., reason: _Optional[str] = ..., calls: _Optional[int] = ..., tokens: _Optional[int] = ..., probe: _Optional[_Union[ProbeResult, _Mapping]] = ..., usage: _Optional[_Iterable[_Union[ProviderUsage, _Mapping]]] = ...) -> None: ...
+
+class ProviderUsage(_message.Message):
+    __slots__ = ("provider", "model", "calls", "tokens", "retries", "cache_hits")
+    PROVIDER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    provider: str
+    model: str
+    calls: int
+    tokens: int
+    retries: int
+    cache_hits: int
+    def __init__(self, provider: _Optional[str] = ..., model: _Optional[str] = ..., calls: _Optional[int] = ..., tokens: _Optional[int] = ..., retries: _Optional[int] = ..., cache_hits: _Optional[int] = ...) -> None: ...
 
 class ProbeResult(_message.Message):
     __slots__ = ("ok", "elapsed", "error")

@@ -1,0 +1,113 @@
+"""What providers were asked for is counted once, over restarts, by provider and model."""
+
+import pytest
+
+from memoryd_server.embed import ProviderState, ProviderStatus
+from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.index.progress import SyncMode
+from memoryd_server.index.usage import Usage, UsageBook
+from shelf import Shelf
+from word_provider import WordProvider
+
+WORDS = ("remote", "words")
+
+
+class Counting(WordProvider):
+    def __init__(self, *args, calls=0, **options):
+        super().__init__(*args, **options)
+        self.calls = calls
+
+    def embed_documents(self, texts, should_stop):
+        self.calls += 1
+        return super().embed_documents(texts, should_stop)
+
+    def status(self):
+        return ProviderStatus(ProviderState.READY, "", self.calls, 10 * self.calls, self.calls // 2)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    caches = []
+
+    def cache():
+        caches.append(EmbeddingCache(tmp_path / "c.sqlite", 100, lambda: 1))
+        return caches[-1]
+
+    yield cache
+    for each in caches:
+        each.close()
+
+
+def book(cache, *providers):
+    book = UsageBook(lambda: cache)
+    for provider in providers:
+        book.watch(provider)
+    return book
+
+
+def test_a_provider_is_counted_from_when_it_is_watched(cache):
+    provider = Counting(calls=7)
+    counted = book(cache(), provider)
+    assert counted.totals() == {}
+    provider.calls += 3
+    counted.hit(provider, 5)
+    assert counted.totals() == {WORDS: Usage(3, 30, 2, 5)}
+    assert counted.totals() == {WORDS: Usage(3, 30, 2, 5)}
+
+
+def test_counts_go_on_after_a_restart(cache):
+    first = Counting()
+    counted = book(cache(), first)
+    first.calls = 4
+    counted.save()
+    counted.save()
+    second = Counting()
+    again = book(cache(), second)
+    second.calls = 1
+    again.load()
+    assert again.totals()[WORDS] == Usage(5, 50, 2, 0)
+    again.load()
+    again.save()
+    assert book_of(cache()).totals()[WORDS] == Usage(5, 50, 2, 0)
+
+
+def book_of(cache):
+    loaded = book(cache)
+    loaded.load()
+    return loaded
+
+
+def test_what_was_counted_before_the_file_was_read_is_not_lost(cache):
+    provider = Counting()
+    counted = book(cache(), provider)
+    provider.calls = 2
+    counted.save()
+    late = UsageBook(lambda: opened[0])
+    opened = [None]
+    late.watch(provider)
+    provider.calls = 3
+    late.save()
+    assert late.totals()[WORDS].calls == 1
+    opened[0] = cache()
+    late.save()
+    assert book_of(cache()).totals()[WORDS].calls == 3
+
+
+def test_models_are_counted_apart(cache):
+    one, other = Counting("one"), Counting("other", "openai")
+    counted = book(cache(), one, other)
+    one.calls, other.calls = 1, 2
+    found = {maker: usage.calls for maker, usage in counted.totals().items()}
+    assert found == {("remote", "one"): 1, ("openai", "other"): 2}
+
+
+def test_a_sync_saves_what_it_took_and_what_the_cache_gave(tmp_path):
+    shelf = Shelf(tmp_path)
+    try:
+        shelf.use(Counting())
+        shelf.write(a="heron", b="kestrel")
+        shelf.sync()
+        shelf.sync(SyncMode.FULL)
+        assert shelf.cache.usage() == {WORDS: (1, 10, 0, 2)}
+    finally:
+        shelf.close()

@@ -1,9 +1,12 @@
 """Errors at the edges: an index that cannot be opened, and values that are too large to be repeated."""
 
+import asyncio
+
 import pytest
 
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
+from memoryd_server.backend import directory
 from rpc.agent_calls import call, for_agent
 from rpc.wire import check_refused, refused
 
@@ -43,6 +46,23 @@ async def test_an_index_that_cannot_be_opened_leaves_the_other_agents_alone(serv
     assert (await call(running, "FlushDecision", for_agent("FlushDecision", "other"))).target_path
     agents = (await running.stub.ListAgents(pb.ListAgentsRequest())).agents
     assert agents[1].index_state == memory_pb2.INDEX_STATE_UNAVAILABLE
+
+
+async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, home, monkeypatch):
+    (home.root / "other" / "memory").mkdir(parents=True)
+    (home.root / "other" / "MEMORY.md").write_text("the ferry leaves at noon")
+    settings = {"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(home.root / "other")}]}}
+    index = home.state_dir / "memory" / "other.sqlite"
+    index.mkdir(parents=True)
+    running = await serve(settings)
+    index.rmdir()
+    await check_refused(running.search("ferry", agent_id="other"), "UNAVAILABLE", "INDEX_UNAVAILABLE")
+    monkeypatch.setattr(directory, "REOPEN_SECONDS", 0.0)
+    await running.sync(agent_id="other")
+    answer, *_ = await asyncio.gather(*(running.search("ferry", agent_id="other") for _ in range(5)))
+    assert [hit.path for hit in answer.results] == ["MEMORY.md"]
+    agents = (await running.stub.ListAgents(pb.ListAgentsRequest())).agents
+    assert agents[1].index_state == memory_pb2.INDEX_STATE_READY
 
 
 HUGE = "ü" * 60_000

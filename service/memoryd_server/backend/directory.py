@@ -1,6 +1,7 @@
 """All configured agents: which exist, which may be used, and their memories."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +14,9 @@ from memoryd_server.backend.uses import Uses
 from memoryd_server.errors import AgentNotFound, IndexBusy, IndexUnavailable, MemorydError, MemoryDisabled
 
 DEFAULT_AGENT = "main"
+
+REOPEN_SECONDS = 10.0
+"""An index that could not be opened is tried again by the first call that comes so long after."""
 
 
 class AgentDirectory:
@@ -33,6 +37,7 @@ class AgentDirectory:
         made = {agent_id: make_backend(memory) for agent_id, memory in self._memories.items()}
         self._backends = {agent_id: backend for agent_id, backend in made.items() if backend is not None}
         self._unopened: dict[str, MemorydError] = {}
+        self._tried_at: dict[str, float] = {}
         self._uses: defaultdict[str, Uses] = defaultdict(Uses)
         self._changing: dict[str, asyncio.Event] = {}
         self._background = False
@@ -40,7 +45,8 @@ class AgentDirectory:
     async def start(self, *, background: bool) -> None:
         """Opens every enabled agent's index.
 
-        An index that cannot be opened leaves the other agents alone, and its own calls fail with the reason.
+        An index that cannot be opened leaves the other agents alone, and its own calls fail with the reason until one
+        of them can open it.
 
         Raises:
             IndexBusy: another process holds one of the indexes.
@@ -62,10 +68,14 @@ class AgentDirectory:
             if agent_id in self._backends:
                 await self._backends[agent_id].start(background=background)
         except IndexBusy as error:
-            self._unopened[agent_id] = error
+            self._note_unopened(agent_id, error)
             raise
         except MemorydError as error:
-            self._unopened[agent_id] = error
+            self._note_unopened(agent_id, error)
+
+    def _note_unopened(self, agent_id: str, error: MemorydError) -> None:
+        self._unopened[agent_id] = error
+        self._tried_at[agent_id] = time.monotonic()
 
     async def change(self, configs: Sequence[AgentConfig], *, grace_seconds: float) -> tuple[str, ...]:
         """Goes on with other configurations; answers with what could not be brought into force, in words.
@@ -74,6 +84,8 @@ class AgentDirectory:
         `grace_seconds` have passed, and opened anew; calls that come meanwhile wait. An agent whose memory cannot be
         opened keeps its old configuration.
         """
+        while self._changing:
+            await next(iter(self._changing.values())).wait()
         wanted = {config.agent_id: config for config in configs}
         kept = {agent_id for agent_id in wanted if self._goes_on(agent_id, wanted[agent_id])}
         closing = [agent_id for agent_id in self._memories if agent_id not in kept]
@@ -114,7 +126,7 @@ class AgentDirectory:
         if old is not None and old.enabled and old != config and await self._try_to_open(old) is None:
             self._configs[agent_id] = old
             return f"agent {agent_id} keeps its old settings: {error.message}"
-        self._unopened[agent_id] = error
+        self._note_unopened(agent_id, error)
         return f"the memory of agent {agent_id} cannot be opened: {error.message}"
 
     async def _try_to_open(self, config: AgentConfig) -> MemorydError | None:
@@ -150,7 +162,23 @@ class AgentDirectory:
         """
         while changing := self._changing.get(self.enabled_config(agent_id).agent_id):
             await changing.wait()
+        await self._open_again(self.enabled_config(agent_id).agent_id)
         return self.memory(agent_id)
+
+    async def _open_again(self, agent_id: str) -> None:
+        """Tries an index that could not be opened once more, when it is time to; calls that come meanwhile wait."""
+        if agent_id not in self._unopened or time.monotonic() - self._tried_at[agent_id] < REOPEN_SECONDS:
+            return
+        done = self._changing[agent_id] = asyncio.Event()
+        try:
+            error = await self._try_to_open(self._configs[agent_id])
+            if error is None:
+                del self._unopened[agent_id]
+            else:
+                self._note_unopened(agent_id, error)
+        finally:
+            del self._changing[agent_id]
+            done.set()
 
     async def interrupt_syncs(self) -> None:
         """Ends every sync run at its next file boundary, and starts no other."""

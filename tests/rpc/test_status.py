@@ -131,7 +131,7 @@ async def test_no_secret_is_told_by_any_reply(serve, home):
         ({}, []),
         ({"agents": {"defaults": {"memorySearch": {"provider": "none"}}}}, []),
         ({"agents": {"defaults": {"memorySearch": {"provider": "openai"}}}}, ["VECTOR_LEG_SKIPPED"]),
-        ({"memory": {"backend": "qmd"}}, ["BACKEND_FALLBACK"]),
+        ({"memory": {"backend": "qmd", "qmd": {"command": "/nowhere/qmd"}}}, ["BACKEND_FALLBACK"]),
         (
             {
                 "agents": {
@@ -154,7 +154,8 @@ async def test_what_was_configured_and_is_not_done_is_a_degradation(serve, setti
     assert all(d.reason and d.wanted for d in status.degradations)
     assert status.active_backend == memory_pb2.BACKEND_BUILTIN
     assert status.qmd.configured is ("BACKEND_FALLBACK" in degraded)
-    assert kinds((await running.search("x")).info.degradations) == degraded
+    answer = await running.search("x", session_key="agent:main:main")
+    assert kinds(answer.info.degradations) == degraded
 
 
 async def test_watchers_are_told_by_root(serve, home):

@@ -58,7 +58,7 @@ class QmdClient:
         Raises:
             QmdFailure: MISSING.
         """
-        path = shutil.which(str(Path(self._command).expanduser()), path=self.home.environment.get("PATH"))
+        path = shutil.which(str(Path(self._command).expanduser()), path=self.home.environment["PATH"])
         if path is None:
             where = "is not there or cannot be run" if "/" in self._command else "is not on the PATH"
             raise QmdFailure(Reason.MISSING, f"{self._command} {where}; {INSTALL}")

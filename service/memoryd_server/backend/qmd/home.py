@@ -40,6 +40,7 @@ class QmdHome:
         `CI` must not be among what was given: it would switch the models off.
         """
         return {
+            "PATH": os.defpath,
             **{name: value for name, value in self._given.items() if name not in _MODEL_VARIABLES},
             "XDG_CONFIG_HOME": str(self.config_home),
             "QMD_CONFIG_DIR": str(self.index_yml.parent),

@@ -1,5 +1,7 @@
 """qmd's home: what it is told, and what it keeps."""
 
+import os
+
 import pytest
 import yaml
 
@@ -113,3 +115,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(home, tmp_path):
     (tmp_path / "qmd").write_text("a file stands there")
     with pytest.raises(OSError, match="qmd"):
         home().prepare()
+
+
+def test_without_a_path_the_systems_own_is_used(tmp_path):
+    assert QmdHome(tmp_path, (), {}).environment["PATH"] == os.defpath

@@ -95,14 +95,6 @@ def test_a_watch_tells_the_state_at_once(served):
     assert "INDEX_STATE_" in seen
 
 
-@pytest.mark.parametrize("method", ["MemoryForget"])
-def test_what_is_not_there_yet_says_so(grpcurl, method):
-    done = grpcurl(f"{SERVICE}/{method}", data={})
-    assert done.returncode != 0
-    assert "Unimplemented" in done.stderr
-    assert "NOT_IMPLEMENTED" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("method", "data", "expected"),
     [

@@ -55,7 +55,6 @@ async def test_the_memory_slot_none_disables_every_agent(serve):
 @pytest.mark.parametrize(
     ("method", "request_"),
     [
-        ("MemoryForget", pb.MemoryForgetRequest(path="MEMORY.md")),
         ("Sync", pb.SyncRequest(trigger=POST_COMPACTION, transcript="x.jsonl")),
         ("Sync", pb.SyncRequest(sources=[memory_pb2.SOURCE_SESSIONS])),
     ],

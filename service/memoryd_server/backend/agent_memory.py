@@ -17,6 +17,9 @@ from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.coordinator import AfterSync, SyncCoordinator
 from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.engine import Engine
+from memoryd_server.backend.forget_job import ForgetJob, ForgetRequest, Receipt
+from memoryd_server.backend.forgetting import Forgetting
+from memoryd_server.backend.freshness import built_otherwise
 from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.mending import Mending
 from memoryd_server.backend.protocol import BackendState
@@ -42,6 +45,7 @@ from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.legs import Words
 from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
 from memoryd_server.sources import WatchedRoot, resolve, stat_file
+from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.text import Analyzer
 from memoryd_server.writing.append import Appended, Appender
 
@@ -98,7 +102,8 @@ class AgentMemory:
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
         self._store = IndexStore(config.index_path, identity, self.vectors.leg)
         self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix=f"writer-{config.agent_id}")
-        preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns)
+        self.forgotten = Forgotten(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
+        preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns, self.forgotten)
         self._engine: Engine = SyncEngine(
             self._store,
             config.roots,
@@ -118,6 +123,8 @@ class AgentMemory:
         self._appender = Appender(config.roots, str(config.ledger_path))
         self.sessions = SessionSide(lambda: self.config, threads.quick, threads.slow)
         self._cache: EmbeddingCache | None = None
+        forget_job = ForgetJob(self._store, self.forgotten, lambda: self.config, lambda: self._cache, clock.now_ns)
+        self._forgetting = Forgetting(forget_job, self.board, self._writer_thread, clock.monotonic)
         self._sessions: OrderedDict[str, None] = OrderedDict()
         self._on_sync_end = on_sync_end
         self.coordinator = SyncCoordinator(
@@ -202,6 +209,7 @@ class AgentMemory:
             self._store.journal,
         )
         self._appender.recover()
+        self.forgotten.load()
 
     async def stop(self) -> None:
         """Stops watching, ends the run under way at a file boundary, and closes the index."""
@@ -316,6 +324,10 @@ class AgentMemory:
             ),
         )
 
+    async def forget(self, request: ForgetRequest, deadline: float) -> Receipt:
+        """Removes what is named from the index, the cache and, where asked to, from the disk."""
+        return await self._forgetting.forget(request, deadline)
+
     async def estimate(self, mode: SyncMode) -> SyncRun:
         """A dry run: an ended run whose last event holds what a real one would do."""
         run = self.coordinator.new_run(SyncTrigger.MANUAL, mode)
@@ -339,7 +351,7 @@ class AgentMemory:
                     self._cache,
                     sources=SOURCES,
                     now_ns=self._clock.now_ns(),
-                    append_issues=self._appender.issues(),
+                    append_issues=(*self._appender.issues(), *filter(None, [self.forgotten.trouble])),
                     watched_roots=lambda: () if self._upkeep is None else self._upkeep.look(),
                 ),
             )
@@ -347,7 +359,8 @@ class AgentMemory:
 
     async def files(self) -> list[ListedFile]:
         """Every file on disk or in the index, by path."""
-        return list_files(await self._reading(lambda: self._on(self._threads.slow, self._engine.compare)))
+        disk = await self._reading(lambda: self._on(self._threads.slow, self._engine.compare))
+        return list_files(disk, self.forgotten)
 
     async def keyword_error(self) -> str:
         """Why a search would fail now; empty when it would not."""
@@ -359,7 +372,8 @@ class AgentMemory:
 
     def degradations_with(self, watched: Sequence[WatchedRoot]) -> tuple[Degradation, ...]:
         """The same, where how each root is watched has just been found out."""
-        found = [*self.config.impairments, *self._store.impairments, *self._build_mismatch()]
+        found = [*self.config.impairments, *self._store.impairments]
+        found += built_otherwise(self._store.build_differences, self._engine.rebuild_waits)
         found += self.vectors.degradations()
         error = self.coordinator.last_error
         # A state directory that cannot be written is told already.
@@ -368,15 +382,6 @@ class AgentMemory:
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
         return (*found, *(() if self._upkeep is None else self._upkeep.degradations(watched)))
-
-    def _build_mismatch(self) -> list[Degradation]:
-        differences = self._store.build_differences
-        if not differences:
-            return []
-        told = "; ".join(f"{field} was {old}, is {new}" for field, old, new in differences)
-        then = self._engine.rebuild_waits or "a sync rebuilds it"
-        reason = f"the index was built with other settings ({told}): {then}"
-        return [Degradation(DegradationKind.IDENTITY_MISMATCH, "chunks of the settings", "the older chunks", reason)]
 
     def mismatches(self) -> tuple[Difference, ...]:
         """(field, the index's value, the wanted value) of each thing that the index was built with otherwise."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from memoryd_server.backend.agent_memory import AgentMemory
 from memoryd_server.backend.breaker import Breaker
+from memoryd_server.backend.forget_job import ForgetRequest, Receipt
 from memoryd_server.backend.protocol import BackendState, QmdState
 from memoryd_server.backend.qmd.answer import denied
 from memoryd_server.backend.qmd.backend import NOT_READY, QmdBackend
@@ -178,6 +179,20 @@ class FallbackBackend:
         lines = await self._qmd.read(path, start_line, line_count)
         return lines if lines is not None else await self._builtin.read(path, start_line, line_count)
 
+    async def forget(self, request: ForgetRequest, deadline: float) -> Receipt:
+        """Removes what is named from memoryd's own index and from qmd's, which is left alone where nothing has changed.
+
+        A memory file that is still there stays in qmd's index and gives no hit.
+
+        Raises:
+            MemorydError: as `AgentMemory.forget`.
+        """
+        receipt = await self._builtin.forget(request, deadline)
+        if not request.session_id and not receipt.source_files:
+            return receipt
+        documents, in_time = await self._qmd.forget(request.session_id, deadline)
+        return replace(receipt, qmd_documents=documents, purge_pending=receipt.purge_pending or not in_time)
+
     async def check(self, deadline: float) -> None:
         """Searches once through qmd, whatever it did before."""
         with suppress(TimeoutError):
@@ -239,6 +254,7 @@ def make_qmd(
         max_file_bytes=agent.sync.max_file_bytes,
         threads=threads,
         revision=(lambda: memory.board.current.revision) if config.fallback else None,
+        forgotten=memory.forgotten,
     )
     backend = FallbackBackend(qmd, memory, on_change)
     engine = None if config.fallback else QmdEngine(agent.roots, lambda: qmd.covered_files, Clock())

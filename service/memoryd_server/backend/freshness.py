@@ -1,9 +1,10 @@
-"""What keeps an agent's index from following its files, in words for whoever asks how it is doing."""
+"""What keeps an agent's index from following its files and settings, in words for whoever asks how it is doing."""
 
 from collections.abc import Iterator, Sequence
 
 from memoryd_server.backend.config import SyncConfig
 from memoryd_server.index.plan import Hidden
+from memoryd_server.index.schema import Difference
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.sources import Roots, WatchedRoot, WatcherMode
 
@@ -30,6 +31,15 @@ def freshness(
     if trouble:
         reason = f"the last reconcile pass failed ({trouble}); the next one tries again"
         yield Degradation(DegradationKind.WATCHER_IMPAIRED, "a reconcile pass", "file events alone", reason)
+
+
+def built_otherwise(differences: Sequence[Difference], waits: str) -> list[Degradation]:
+    """One degradation where an index was built with other settings; `waits` is why its rebuild does, if it does."""
+    if not differences:
+        return []
+    told = "; ".join(f"{field} was {old}, is {new}" for field, old, new in differences)
+    reason = f"the index was built with other settings ({told}): {waits or 'a sync rebuilds it'}"
+    return [Degradation(DegradationKind.IDENTITY_MISMATCH, "chunks of the settings", "the older chunks", reason)]
 
 
 def unwatched(roots: Roots) -> tuple[WatchedRoot, ...]:

@@ -7,6 +7,7 @@ from memoryd_server.index.plan import differs
 from memoryd_server.index.rows import FileRow
 from memoryd_server.index.sync import DiskState
 from memoryd_server.model import FileFailure, Source, SourceFile
+from memoryd_server.sources.forgotten import Forgotten
 
 
 class FileState(StrEnum):
@@ -17,6 +18,7 @@ class FileState(StrEnum):
     STALE = "STALE"
     FAILED = "FAILED"
     GONE = "GONE"
+    FORGOTTEN = "FORGOTTEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +34,23 @@ class ListedFile:
     chunks: int
 
 
-def list_files(disk: DiskState) -> list[ListedFile]:
+def list_files(disk: DiskState, forgotten: Forgotten) -> list[ListedFile]:
     """Every file on disk or in the index, by path."""
-    listed = [_on_disk(file, disk.rows.get((file.source, file.path))) for file in disk.discovery.files]
+    listed = [_on_disk(file, disk.rows.get((file.source, file.path)), forgotten) for file in disk.discovery.files]
     listed += [_gone(row) for row in disk.plan.removed]
     listed += [_refused(failure) for failure in disk.discovery.failures]
     return sorted(listed, key=lambda file: (file.path, file.source))
 
 
-def _on_disk(file: SourceFile, row: FileRow | None) -> ListedFile:
+def _on_disk(file: SourceFile, row: FileRow | None, forgotten: Forgotten) -> ListedFile:
     if row is None:
         state, error, chunks = FileState.PENDING, "", 0
     elif differs(file.stat, row.stat):
         state, error, chunks = FileState.STALE, "", row.chunk_count
     elif row.error is not None:
         state, error, chunks = FileState.FAILED, row.error, 0
+    elif not row.chunk_count and forgotten.holds(row.path, row.content_hash):
+        state, error, chunks = FileState.FORGOTTEN, "", 0
     else:
         state, error, chunks = FileState.INDEXED, "", row.chunk_count
     return ListedFile(file.path, file.source, file.stat.size_bytes, file.stat.mtime_ns, state, error, chunks)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from memoryd_server.backend.forget_job import ForgetRequest, Receipt
 from memoryd_server.backend.reading import FileRange
 from memoryd_server.model import Degradation
 from memoryd_server.search.query import SearchAnswer, SearchQuery
@@ -46,6 +47,15 @@ class MemoryBackend(Protocol):
         Raises:
             PathNotAllowed: it is none of the agent's.
             FileNotFound: it is not there.
+        """
+
+    async def forget(self, request: ForgetRequest, deadline: float) -> Receipt:
+        """Removes what is named from whatever this backend derived from it.
+
+        Raises:
+            PathNotAllowed: the path is no memory file, or its source may not be deleted.
+            FileNotFound: what is named is neither on disk nor in the index.
+            DeadlineTooShort: the deadline came first.
         """
 
     async def check(self, deadline: float) -> None:

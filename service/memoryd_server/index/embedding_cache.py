@@ -146,6 +146,22 @@ class EmbeddingCache:
         """Forgets every refusal, whoever refused."""
         self._file.use(lambda connection: connection.execute("DELETE FROM refused_texts").fetchall())
 
+    def forget(self, hashes: Iterable[bytes]) -> int:
+        """Forgets these texts, by hash, whoever made or refused a vector of them; how many vectors were held."""
+        rows = [(text,) for text in set(hashes)]
+
+        def write(connection: apsw.Connection) -> int:
+            before = connection.total_changes()
+            with transaction(connection):
+                connection.executemany("DELETE FROM embedding_cache WHERE hash=?", rows)
+                forgotten = connection.total_changes() - before
+                connection.executemany("DELETE FROM refused_texts WHERE hash=?", rows)
+            # What is deleted is overwritten in the file, and the log would still hold it.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return forgotten
+
+        return self._file.use(write) if rows else 0
+
     def usage(self) -> dict[Maker, Counts]:
         """How much was asked of each maker, as it was noted last."""
 

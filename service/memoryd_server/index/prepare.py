@@ -13,6 +13,7 @@ from memoryd_server.index.schema import BuildIdentity
 from memoryd_server.index.words import file_name, keyword_tokens, language_of
 from memoryd_server.model import Chunk, FileStat, Source, SourceFile
 from memoryd_server.sources import read_file
+from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.text import Analyzer
 
 
@@ -31,17 +32,23 @@ class Vanished:
 class FilePreparer:
     """Makes rows out of files, with one analyzer and one way of chunking.
 
-    `now_ns` is the wall clock in Unix nanoseconds.
+    `now_ns` is the wall clock in Unix nanoseconds. `forgotten` tells which memory files get no chunks.
     """
 
     def __init__(
-        self, analyzer: Analyzer, identity: BuildIdentity, max_file_bytes: int, now_ns: Callable[[], int]
+        self,
+        analyzer: Analyzer,
+        identity: BuildIdentity,
+        max_file_bytes: int,
+        now_ns: Callable[[], int],
+        forgotten: Forgotten | None = None,
     ) -> None:
         self.analyzer = analyzer
         self.transcripts = TranscriptPreparer(analyzer, identity)
         self._identity = identity
         self._max_file_bytes = max_file_bytes
         self._now_ns = now_ns
+        self._forgotten = forgotten
 
     def prepare(self, file: SourceFile, known: FileRow | None) -> PreparedFile | SameBytes | Vanished:
         """The rows for `file`, or word that its bytes are those of `known` or that it is gone.
@@ -58,6 +65,8 @@ class FilePreparer:
         content_hash = hashlib.sha256(data).digest()
         if known is not None and known.error is None and known.content_hash == content_hash:
             return SameBytes(stat)
+        if self._forgotten is not None and self._forgotten.keeps_out(file.path, content_hash):
+            return PreparedFile(file.path, file.source, stat, content_hash)
         return self._rows(file, data, stat, content_hash)
 
     def chunks_of(self, file: SourceFile, known: FileRow | None) -> Iterator[list[Chunk]] | None:
@@ -71,8 +80,11 @@ class FilePreparer:
             data, _ = read_file(file, self._max_file_bytes)
         except (OSError, MemorydError):
             return iter(())
-        if known is not None and known.error is None and known.content_hash == hashlib.sha256(data).digest():
+        content_hash = hashlib.sha256(data).digest()
+        if known is not None and known.error is None and known.content_hash == content_hash:
             return None
+        if self._forgotten is not None and self._forgotten.holds(file.path, content_hash):
+            return iter(())
         return iter([self._chunks(split_front_matter(_decode(data)).body, 1)])
 
     def _rows(self, file: SourceFile, data: bytes, stat: FileStat, content_hash: bytes) -> PreparedFile:

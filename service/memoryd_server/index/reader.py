@@ -10,6 +10,7 @@ import apsw
 
 from memoryd_server.index import schema
 from memoryd_server.index.connection import scalar, snapshot, translated
+from memoryd_server.index.holdings import Holdings, hashes_of_chunks_with, holdings
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.rows import ChunkRow, FileRow, IndexCounts, KeywordHit
 from memoryd_server.index.transcript_rows import line_numbers
@@ -112,6 +113,14 @@ class IndexReader:
             (_json(ids),),
         )
         return {row[0]: _chunk_row(row) for row in rows}
+
+    def holdings(self, file_ids: Sequence[int]) -> Holdings:
+        """What is held of these files: chunks by their hashes, keyword entries and vectors."""
+        return holdings(self._connection, file_ids)
+
+    def hashes_of_chunks_with(self, text: str) -> set[bytes]:
+        """The content hashes of the chunks that hold `text` word for word; looks at every chunk."""
+        return hashes_of_chunks_with(self._connection, text)
 
     def chunk_words(self, ids: Sequence[int]) -> list[ChunkWords]:
         """What the keyword leg was given of these chunks; unknown ids are left out."""

@@ -11,12 +11,13 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.access import Grant
 from memoryd_server.backend import AgentDirectory, SyncTrigger
-from memoryd_server.errors import DeadlineTooShort, NotImplementedYet
+from memoryd_server.errors import DeadlineTooShort
 from memoryd_server.flush import decide
+from memoryd_server.observe.meter import Meter
 from memoryd_server.rpc import conversion, session_calls, streams, validation
 from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.lists import agents_page, files_page
-from memoryd_server.rpc.session_conversion import context_response
+from memoryd_server.rpc.session_conversion import context_response, forget_response
 from memoryd_server.rpc.status_conversion import ServiceInfo, shared_apart, status_response
 
 # What waits for something stops so long before the caller's deadline, or so large a share of short ones, that its own
@@ -43,12 +44,14 @@ class MemoryService(MemoryServiceServicer):
         *,
         ceiling_seconds: float,
         now: Callable[[], datetime],
+        meter: Meter,
     ) -> None:
         self._agents = agents
         self._service = service
         self._grant_of = grant_of
         self.ceiling_seconds = ceiling_seconds
         self._now = now
+        self._meter = meter
 
     async def MemorySearch(self, request: pb.MemorySearchRequest, context: Context) -> pb.MemorySearchResponse:
         """Finds the parts of memory that answer a question."""
@@ -57,9 +60,11 @@ class MemoryService(MemoryServiceServicer):
             call = validation.search_call(request, memory.config, self._deadline(context), self._now())
             backend = self._agents.backend(request.agent_id)
             answer = await backend.search(call.query, session_key=call.session_key, min_revision=call.min_revision)
-            return conversion.search_response(
-                answer, memory, elapsed_seconds=time.monotonic() - began, explain=call.explain
-            )
+            elapsed = time.monotonic() - began
+            response = conversion.search_response(answer, memory, elapsed_seconds=elapsed, explain=call.explain)
+            kinds = conversion.kinds_of(response.info.degradations)
+            self._meter.search_ended(memory.config.agent_id, answer.served_mode, elapsed, kinds)
+            return response
 
     async def MemoryGet(self, request: pb.MemoryGetRequest, context: Context) -> pb.MemoryGetResponse:
         """Reads a line range of a memory file."""
@@ -122,11 +127,11 @@ class MemoryService(MemoryServiceServicer):
             )
 
     async def MemoryForget(self, request: pb.MemoryForgetRequest, context: Context) -> pb.MemoryForgetResponse:
-        """Not part of this version."""
-        self._agents.memory(request.agent_id)
-        raise NotImplementedYet(
-            "forgetting by RPC is not part of this version; delete the Markdown file, and the next sync removes it"
-        )
+        """Removes what is named from every derived store, and answers with a receipt."""
+        async with self._agents.use(request.agent_id):
+            call = session_calls.forget_call(request)
+            backend = self._agents.backend(request.agent_id)
+            return forget_response(await backend.forget(call, self._deadline(context)))
 
     async def SessionContext(self, request: pb.SessionContextRequest, context: Context) -> pb.SessionContextResponse:
         """Tells which memory files a session loads at its start, with their text."""

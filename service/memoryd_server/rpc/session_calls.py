@@ -1,4 +1,4 @@
-"""Requests about sessions into values, or every violation at once."""
+"""Requests about sessions, and what to forget, into values; or every violation at once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,10 +7,16 @@ from zoneinfo import ZoneInfo
 
 from memoryd.v1 import memory_service_pb2
 from memoryd_server.backend import AgentConfig
+from memoryd_server.backend.forget_job import ForgetRequest
 from memoryd_server.backend.session_keys import is_main_session
 from memoryd_server.recall import TOOL_NAMES
 from memoryd_server.rpc.fields import Fields
-from memoryd_server.rpc.validation import MOST_SESSION_KEY_BYTES, citation_modes
+from memoryd_server.rpc.validation import (
+    MOST_APPEND_BYTES,
+    MOST_PATH_BYTES,
+    MOST_SESSION_KEY_BYTES,
+    citation_modes,
+)
 from memoryd_server.search.citation import wants_citations
 from memoryd_server.writing.archive import ArchiveRequest
 from memoryd_server.writing.archive_name import slug_of
@@ -66,6 +72,24 @@ def archive_call(
         fields.violation("slug", "holds no letter or digit; leave it empty to have one made")
     if not call.session_key.isprintable():
         fields.violation("session_key", "must be one line without control characters")
+    fields.check()
+    return call
+
+
+def forget_call(request: memory_service_pb2.MemoryForgetRequest) -> ForgetRequest:
+    """A checked MemoryForgetRequest. Which paths are allowed is decided where they are opened."""
+    fields = Fields(request)
+    named = request.WhichOneof("target")
+    if named is None:
+        fields.violation("target", "name what to forget: a path, a session_id or a text")
+    call = ForgetRequest(
+        path=fields.text("path", most_bytes=MOST_PATH_BYTES, required=named == "path"),
+        session_id=fields.text("session_id", most_bytes=MOST_NAME_BYTES, required=named == "session_id"),
+        text=fields.text("text", most_bytes=MOST_APPEND_BYTES, required=named == "text"),
+        delete_source=request.delete_source,
+    )
+    if named == "text" and request.delete_source:
+        fields.violation("delete_source", "goes with a path or a session_id: a text has no source of its own")
     fields.check()
     return call
 

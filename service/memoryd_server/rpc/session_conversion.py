@@ -1,8 +1,9 @@
-"""What a session loads, as messages."""
+"""What a session loads, and what was forgotten, as messages."""
 
 from collections.abc import Iterable
 
 from memoryd.v1 import memory_service_pb2
+from memoryd_server.backend.forget_job import Receipt
 from memoryd_server.backend.session_context import ContextFile
 from memoryd_server.recall import ToolSchema, recall_prompt, tool_schemas
 from memoryd_server.rpc.session_calls import ContextCall
@@ -16,6 +17,20 @@ def context_response(files: Iterable[ContextFile], call: ContextCall) -> memory_
         recall_prompt=section,
         tool_schemas=map(_tool, tool_schemas(call.tools)) if call.schemas else (),
         main_session=call.main_session,
+    )
+
+
+def forget_response(value: Receipt) -> memory_service_pb2.MemoryForgetResponse:
+    """The receipt of what was removed."""
+    return memory_service_pb2.MemoryForgetResponse(
+        chunks=value.chunks,
+        keyword_entries=value.keyword_entries,
+        vectors=value.vectors,
+        cached_embeddings=value.cached_embeddings,
+        qmd_documents=value.qmd_documents,
+        source_files=value.source_files,
+        index_revision=value.revision,
+        purge_pending=value.purge_pending,
     )
 
 

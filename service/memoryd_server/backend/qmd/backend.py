@@ -21,6 +21,7 @@ from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.sources import Discovery, Roots, discover
+from memoryd_server.sources.forgotten import Forgotten
 
 # Rows that are asked for beyond those to be shown: some may be of files that are gone.
 _SPARE_ROWS = 6
@@ -41,7 +42,7 @@ class QmdBackend:
     """One agent's qmd from `start` to `stop`.
 
     `ranking` is asked at each search. `revision` tells how far memoryd's own index has come; None where none is kept.
-    `threads` are for reading the files of hits.
+    `threads` are for reading the files of hits. `forgotten` is what is to be found no more.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class QmdBackend:
         max_file_bytes: int,
         threads: Executor,
         revision: Callable[[], int] | None,
+        forgotten: Forgotten,
     ) -> None:
         self.config = config
         self._host = host
@@ -62,17 +64,47 @@ class QmdBackend:
         self._max_file_bytes = max_file_bytes
         self._threads = threads
         self._revision = revision
+        self._forgotten = forgotten
         home = QmdHome(config.folder, config.collections, config.environment)
         self._client = client.QmdClient(config.command, home, host.guard)
-        self._shelf = hits.Shelf(roots, config.collections, max_file_bytes)
+        self._shelf = hits.Shelf(roots, config.collections, max_file_bytes, forgotten.hides)
         self._index = QmdIndex(config, self._client, export=self._export, is_unwanted=lambda: self.updates.stopping)
         self.updates = QmdUpdates(config, self._index, host, self._look)
         self.version = ""
 
     def _export(self) -> None:
         if self.config.sessions is not None:
-            own = self.config.sessions.folder.is_relative_to(self.config.folder)
-            sessions.export_sessions(self.config.sessions, own_folder=own, now_ns=time.time_ns)
+            sessions.export_sessions(
+                self.config.sessions,
+                own_folder=self._exports_to_own_folder,
+                now_ns=time.time_ns,
+                is_forgotten=self._forgotten.has_session,
+            )
+
+    @property
+    def _exports_to_own_folder(self) -> bool:
+        exported = self.config.sessions
+        return exported is not None and exported.folder.is_relative_to(self.config.folder)
+
+    async def forget(self, session_id: str, deadline: float) -> tuple[int, bool]:
+        """Lets qmd forget what is no longer to be found; how many documents of a session went, and if all was in time.
+
+        Raises:
+            OSError: the session's documents cannot be removed.
+        """
+        documents, exported = 0, self.config.sessions
+        if session_id and exported is not None:
+            documents = await asyncio.get_running_loop().run_in_executor(
+                self._threads,
+                lambda: sessions.forget_session(exported, session_id, own_folder=self._exports_to_own_folder),
+            )
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await self.updates.now(embed=False)
+        except (TimeoutError, QmdFailure):
+            self.updates.ask()
+            return documents, False
+        return documents, True
 
     def _look(self) -> Covered:
         return Covered(0, discover(self._roots)) if self._revision is None else Covered(self._revision())

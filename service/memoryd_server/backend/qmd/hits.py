@@ -5,7 +5,7 @@ read from the file, and a file that has lost what qmd found in it gives no hit.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -42,10 +42,20 @@ class Ranked:
 
 
 class Shelf:
-    """The files of an agent's collections. `most_bytes` is the largest file that is read."""
+    """The files of an agent's collections. `most_bytes` is the largest file that is read.
 
-    def __init__(self, roots: Roots, collections: Sequence[Collection], most_bytes: int) -> None:
+    `is_hidden` tells of a file's path and bytes whether it is to give no hit.
+    """
+
+    def __init__(
+        self,
+        roots: Roots,
+        collections: Sequence[Collection],
+        most_bytes: int,
+        is_hidden: Callable[[str, bytes], bool] = lambda *_: False,
+    ) -> None:
         self._roots = roots
+        self._is_hidden = is_hidden
         self._collections = {collection.name: collection for collection in collections}
         self._most_bytes = most_bytes
 
@@ -85,6 +95,8 @@ class Shelf:
             data, stat = read_file(location, self._most_bytes)
         except (MemorydError, OSError):
             return None, True
+        if self._is_hidden(location.path, data):
+            return None, False
         lines = data.decode("utf-8", "replace").split("\n")
         start, moved = _place(row, lines)
         if start is None:

@@ -17,8 +17,14 @@ _NS_A_DAY = 86_400_000_000_000
 _EMPTY = "(empty)"
 
 
-def export_sessions(config: SessionsConfig, *, own_folder: bool, now_ns: Callable[[], int]) -> None:
-    """Brings the folder in line with the transcripts.
+def export_sessions(
+    config: SessionsConfig,
+    *,
+    own_folder: bool,
+    now_ns: Callable[[], int],
+    is_forgotten: Callable[[str], bool] = lambda _: False,
+) -> None:
+    """Brings the folder in line with the transcripts, but for those of sessions that are to stay out.
 
     A folder of our own (`own_folder`) holds nothing else; from one that the settings name only files that we made are
     removed.
@@ -31,7 +37,7 @@ def export_sessions(config: SessionsConfig, *, own_folder: bool, now_ns: Callabl
     wanted = {
         f"{file.name}.md": file
         for file in list_transcripts(config.transcripts)
-        if oldest is None or file.mtime_ns >= oldest
+        if (oldest is None or file.mtime_ns >= oldest) and not is_forgotten(file.session_id)
     }
     for name, file in wanted.items():
         if not _is_current(config.folder / name, file):
@@ -41,6 +47,21 @@ def export_sessions(config: SessionsConfig, *, own_folder: bool, now_ns: Callabl
     for path in config.folder.glob("*.md"):
         if path.name not in wanted and (own_folder or _is_ours(path)):
             path.unlink(missing_ok=True)
+
+
+def forget_session(config: SessionsConfig, session_id: str, *, own_folder: bool) -> int:
+    """Removes what was written of a session's transcripts, rotated ones included; how many files.
+
+    Raises:
+        OSError: the folder cannot be read or written.
+    """
+    removed = 0
+    for path in sorted(config.folder.glob("*.md")):
+        is_its = path.stem == session_id or path.stem.startswith((f"{session_id}.reset.", f"{session_id}.deleted."))
+        if is_its and (own_folder or _is_ours(path)):
+            path.unlink(missing_ok=True)
+            removed += 1
+    return removed
 
 
 def _is_current(path: Path, file: TranscriptFile) -> bool:

@@ -1,0 +1,120 @@
+"""What is kept out of the index although its source is still there: a file of the state directory, beside the index.
+
+It outlives the index, so that a rebuild brings nothing back. It holds paths, hashes and session ids, and no text.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from memoryd_server.errors import DiskFull, IndexReadOnly
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Forgotten:
+    """One agent's. Memory files are kept out by path and content, sessions by id. May be shared between threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._guard = threading.Lock()
+        self._files: Mapping[str, str] = {}
+        self._sessions: frozenset[str] = frozenset()
+        self.trouble = ""
+        """What an operator should know of the file; empty when all of it could be read."""
+
+    def load(self) -> None:
+        """Reads the file; what of it cannot be read is left out and told by `trouble`."""
+        files: dict[str, str] = {}
+        sessions: set[str] = set()
+        bad = 0
+        try:
+            lines = self._path.read_bytes().splitlines()
+        except FileNotFoundError:
+            lines = []
+        except OSError as error:
+            self.trouble = f"{self._path} cannot be read ({error.strerror}): what was forgotten may be found again"
+            return
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                if "session" in entry:
+                    sessions.add(str(entry["session"]))
+                else:
+                    files[str(entry["path"])] = str(entry["sha256"])
+            except (ValueError, TypeError, KeyError):
+                bad += 1
+        self._files, self._sessions = files, frozenset(sessions)
+        self.trouble = f"{bad} lines of {self._path} are damaged: what they kept out may be found again" if bad else ""
+
+    def holds(self, path: str, content_hash: bytes) -> bool:
+        """Whether a memory file with this content (SHA-256) is to stay out."""
+        return self._files.get(path) == content_hash.hex()
+
+    def hides(self, path: str, data: bytes) -> bool:
+        """The same of a file's bytes, which are hashed only where the path is known."""
+        return path in self._files and self.holds(path, hashlib.sha256(data).digest())
+
+    def keeps_out(self, path: str, content_hash: bytes) -> bool:
+        """The same of a file that is about to be indexed: one that has another content now is forgotten no more."""
+        if path not in self._files or self.holds(path, content_hash):
+            return path in self._files
+        # Where it cannot be written down now, the next file that changes or is forgotten does it.
+        with suppress(DiskFull, IndexReadOnly), self._guard:
+            self._keep({name: known for name, known in self._files.items() if name != path}, self._sessions)
+        return False
+
+    def has_session(self, session_id: str) -> bool:
+        """Whether a session is to stay out, whatever its transcripts are called."""
+        return session_id in self._sessions
+
+    def add_file(self, path: str, content_hash: bytes) -> None:
+        """Keeps a memory file out as long as it has this content; lasts once it returns.
+
+        Raises:
+            DiskFull, IndexReadOnly: it cannot be written down; nothing has changed.
+        """
+        with self._guard:
+            self._keep({**self._files, path: content_hash.hex()}, self._sessions)
+
+    def add_session(self, session_id: str) -> None:
+        """Keeps a session out; lasts once it returns.
+
+        Raises:
+            DiskFull, IndexReadOnly: it cannot be written down; nothing has changed.
+        """
+        with self._guard:
+            self._keep(self._files, self._sessions | {session_id})
+
+    def _keep(self, files: Mapping[str, str], sessions: frozenset[str]) -> None:
+        if (files, sessions) == (self._files, self._sessions):
+            return
+        entries = [{"path": path, "sha256": known} for path, known in sorted(files.items())]
+        lines = [json.dumps(entry) for entry in (*entries, *({"session": each} for each in sorted(sessions)))]
+        beside = self._path.with_name(self._path.name + ".new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write("".join(line + "\n" for line in lines))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path)
+            _sync_folder(self._path.parent)
+        except OSError as error:
+            words = f"{self._path} cannot be written: {error.strerror}; nothing was forgotten"
+            raise (DiskFull if error.errno in _FULL else IndexReadOnly)(words) from error
+        self._files, self._sessions = files, sessions
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -15,7 +15,7 @@ from rpc.wire import TIMEOUT, Home, check_refused, empty_reason, eventually, kin
 LIMITS = {"timeoutMs": 15_000}
 
 
-@pytest.fixture(params=["fake", "real"])
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.slow)])
 def command(request, tmp_path):
     """The path of a command."""
     if request.param == "fake":
@@ -67,6 +67,16 @@ async def test_a_search_is_answered_by_qmd_and_says_so(qmd, home):
     assert (info.keyword_candidates, info.stale, info.index_state) == (1, False, memory_pb2.INDEX_STATE_READY)
     assert not info.degradations
     assert [leg.note for leg in info.legs] == ["qmd search"]
+
+
+@pytest.mark.skipif(real_qmd() is None, reason="no qmd: `make qmd` installs it")
+async def test_the_real_command_answers(serve, home):
+    """The rest of what is tested over it is slow."""
+    home.write(harbour="# Harbour\n\nThe crane lifts.\n", sea="Sea.\n", garden="Roses.\n")
+    running = await serve(qmd_settings(real_qmd(), limits=LIMITS))
+    await ready(running)
+    answer = await ask(running, "crane")
+    assert (answer.info.backend, paths(answer)) == (QMD, ["memory/harbour.md"])
 
 
 async def test_what_a_search_names_can_be_read(qmd, home):
@@ -408,6 +418,7 @@ async def test_the_start_can_wait_for_the_first_update(home, command):
         await running.stop()
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("mode", "served"), [("vsearch", "VECTOR"), ("query", "HYBRID")])
 async def test_meaning_is_searched_with_models(serve, home, models, mode, served):
     command, variables = models

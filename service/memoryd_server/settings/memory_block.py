@@ -56,17 +56,6 @@ class QmdPath(Block):
     custom-<number>."""
 
 
-class McporterSettings(Block):
-    """QMD behind the mcporter command, which memoryd does not use: it runs `qmd` itself."""
-
-    enabled: bool = False
-    """Whether mcporter is used. true or false; default false."""
-    server_name: str = "qmd"
-    """The server's name in mcporter. Name; default "qmd"."""
-    start_daemon: bool = True
-    """Whether mcporter's daemon is started. true or false; default true."""
-
-
 class QmdSessionsSettings(Block):
     """Session transcripts for QMD."""
 
@@ -122,8 +111,6 @@ class QmdSettings(Block):
     search_mode: Annotated[str, OneOf(("search", "vsearch", "query"), "search")] = "search"
     """How QMD searches: for all words, by meaning, or with all its models. search, vsearch, query; default "search".
     """
-    mcporter: McporterSettings = McporterSettings()
-    """mcporter."""
     include_default_memory: bool = True
     """Whether the workspace's own memory and the extra paths are indexed. true or false; default true."""
     paths: Annotated[tuple[QmdPath, ...], Field(strict=False)] = ()

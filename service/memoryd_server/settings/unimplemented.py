@@ -21,6 +21,7 @@ MEMORY_SEARCH: Mapping[Path, str] = {
 }
 MEMORY: Mapping[Path, str] = {
     ("search",): _NEWER,
+    ("qmd", "mcporter"): _OURS,
     ("qmd", "searchTool"): _NEWER,
     ("qmd", "rerank"): _NEWER,
     ("qmd", "update", "startup"): _NEWER,

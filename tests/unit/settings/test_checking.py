@@ -95,6 +95,7 @@ WARNED = [
     (search(remote={"apiKey": {"source": "env"}}), f"{SEARCH}.remote.apiKey: a reference to a secret kept elsewhere"),
     ({"memory": {"search": {"x": 1}}}, "memory.search: a key of a newer version"),
     ({"memory": {"qmd": {"rerank": False}}}, "memory.qmd.rerank: a key of a newer version"),
+    ({"memory": {"qmd": {"mcporter": {"enabled": True}}}}, "memory.qmd.mcporter: a key of the reference"),
     ({"memory": {"qmd": {"update": {"startup": "off"}}}}, "memory.qmd.update.startup: a key of a newer version"),
     ({"agents": {"entries": {}}}, "agents.entries: a key of a newer version"),
     ({"agents": {"defaults": {"compaction": {"memoryFlush": {"model": "x"}}}}}, f"{FLUSH}.model: a key of a newer"),

@@ -15,6 +15,9 @@ from memoryd_server.embed import ProviderPool
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.sync import Clock
 from memoryd_server.index.vectors import use_calling_thread_only
+from memoryd_server.observe.meter import Meter, NoMeter
+from memoryd_server.observe.metrics import Metrics
+from memoryd_server.observe.metrics_listener import MetricsListener
 from memoryd_server.observe.log import Log, LogLevel
 from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import Readiness
@@ -23,6 +26,7 @@ from memoryd_server.rpc.server import RpcServer
 from memoryd_server.rpc.service import MemoryService, utc_now
 from memoryd_server.rpc.status_conversion import ServiceInfo, SettingsReport
 from memoryd_server.settings import ResolvedSettings, brought_into_force, changed_keys
+from memoryd_server.wiring_metrics import figures, metrics_address
 from memoryd_server.wiring import agent_config, check_listeners, keyring_and_certificates
 
 QUICK_THREADS = 4
@@ -60,6 +64,9 @@ class Daemon:
         limits = settings.service.limits
         addresses = [parse(address) for address in settings.service.listen]
         access = AccessFiles(*keyring_and_certificates(settings, addresses, log))
+        self._metrics = self._made_metrics(settings)
+        meter = NoMeter() if self._metrics is None else self._metrics.metrics
+        self._meter: Meter = meter
         self._gate = gate = Gate(access, limits.max_concurrent_calls)
         self._service = service = MemoryService(
             self.agents,
@@ -71,8 +78,20 @@ class Daemon:
             gate.grant_of,
             ceiling_seconds=limits.default_deadline_seconds,
             now=utc_now,
+            meter=meter,
         )
-        self._server = RpcServer(service, Readiness(self.agents), gate, addresses, access=access, log=log)
+        self._server = RpcServer(service, Readiness(self.agents), gate, addresses, access=access, log=log, meter=meter)
+
+    def _made_metrics(self, settings: ResolvedSettings) -> MetricsListener | None:
+        address = metrics_address(settings)
+        if address is None:
+            return None
+        return MetricsListener(Metrics(lambda: figures(self.agents, self._providers)), address.host, address.port)
+
+    @property
+    def metrics_url(self) -> str:
+        """Where figures are fetched; empty where nobody wants any."""
+        return "" if self._metrics is None else self._metrics.url
 
     def _make_memory(self, config: AgentConfig) -> AgentMemory:
         selection = self._providers.select(config.embedding)
@@ -101,6 +120,8 @@ class Daemon:
     def _log_run(self, agent_id: str, run: SyncRun) -> None:
         fields = {"agent": agent_id, "sync_id": run.sync_id, "trigger": run.trigger, "mode": run.mode}
         elapsed = round(run.elapsed_seconds, 3)
+        result = "completed" if run.failure is None else run.failure.reason.lower()
+        self._meter.sync_ended(agent_id, run.trigger.lower(), result, run.elapsed_seconds)
         if run.outcome is None:
             cause = run.failure.__cause__ if run.failure is not None else None
             self._log.warning("end-sync", **fields, elapsed_s=elapsed, error=str(run.failure), exc_info=cause)
@@ -125,7 +146,11 @@ class Daemon:
         await self.agents.start(background=self._background)
         try:
             await self._server.start()
+            if self._metrics is not None:
+                self._metrics.start()
+                self._log.info("serve-metrics", url=self._metrics.url)
         except BaseException:
+            await self._server.stop(0)
             await self.agents.stop()
             await self._end_commands()
             raise
@@ -198,6 +223,8 @@ class Daemon:
         self._threads.embed.shutdown()
         await self.agents.interrupt_syncs()
         await self._server.stop(self._grace_seconds)
+        if self._metrics is not None:
+            await asyncio.to_thread(self._metrics.stop)
         await self.agents.stop()
         await self._end_commands()
         self._providers.close()

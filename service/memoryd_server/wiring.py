@@ -17,6 +17,7 @@ from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import CitationMode
 from memoryd_server.settings import AgentSettings, ProviderAccess, ResolvedSettings, ServiceSettings, default_model
 from memoryd_server.sources import Roots
+from memoryd_server.wiring_metrics import metrics_address
 from memoryd_server.wiring_qmd import qmd_config
 
 
@@ -87,6 +88,7 @@ def check_listeners(settings: ResolvedSettings) -> None:
     tls = settings.service.tls
     certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
     refuse_exposed([parse(address) for address in settings.service.listen], tls=certificates is not None)
+    metrics_address(settings)
 
 
 def _flush_policy(agent: AgentSettings, zone: str) -> FlushPolicy:

@@ -428,6 +428,14 @@ class AgentMemory:
         counts = await self._on(self._threads.quick, self._counts)
         self.board.update(revision=counts.revision, files=counts.files, whole=self._store.whole)
 
+    def measure(self) -> tuple[IndexCounts, int]:
+        """What the index holds, and its bytes on disk. Blocks.
+
+        Raises:
+            IndexUnavailable: it cannot be read.
+        """
+        return self._counts(), self._store.size_bytes()
+
     def _counts(self) -> IndexCounts:
         with self._store.read() as reader:
             return reader.counts()

@@ -124,6 +124,11 @@ class ProviderPool:
             self._providers[key] = make()
         return self._providers[key]
 
+    def made(self) -> list[EmbeddingProvider]:
+        """Every provider that was made."""
+        with self._lock:
+            return list(self._providers.values())
+
     def close(self) -> None:
         """Closes every provider."""
         with self._lock:

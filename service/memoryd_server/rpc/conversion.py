@@ -1,5 +1,7 @@
 """Answers of searches, reads and lists as messages."""
 
+from collections.abc import Iterable
+
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server.backend import AgentMemory, FileRange, IndexState, ListedFile
 from memoryd_server.flush import FlushDecision
@@ -101,6 +103,11 @@ def degradation(value: Degradation) -> memory_pb2.Degradation:
     return memory_pb2.Degradation(
         kind=enums.degradation_kind(value.kind), wanted=value.wanted, used=value.used, reason=value.reason
     )
+
+
+def kinds_of(degradations: Iterable[memory_pb2.Degradation]) -> list[str]:
+    """The names of their kinds."""
+    return [memory_pb2.DegradationKind.Name(d.kind).removeprefix("DEGRADATION_KIND_") for d in degradations]
 
 
 def get_response(value: FileRange) -> memory_service_pb2.MemoryGetResponse:

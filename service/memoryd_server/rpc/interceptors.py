@@ -13,6 +13,7 @@ from grpc_health.v1 import health
 
 from memoryd_server.access import EVERYTHING, Grant
 from memoryd_server.errors import AgentNotFound, MemorydError
+from memoryd_server.observe.meter import Meter
 from memoryd_server.rpc.gate import RECHECK_SECONDS, Gate, asks_for_token, confine
 from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.status_mapping import REQUEST_ID_KEY, abort, code_of
@@ -23,9 +24,10 @@ _MOST_REQUEST_ID_CHARS = 128
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps the handlers of every service on the server."""
 
-    def __init__(self, gate: Gate, log: structlog.typing.FilteringBoundLogger) -> None:
+    def __init__(self, gate: Gate, log: structlog.typing.FilteringBoundLogger, meter: Meter) -> None:
         self._gate = gate
         self._log = log
+        self._meter = meter
 
     async def intercept_service(
         self,
@@ -115,6 +117,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         began = time.monotonic()
         grant = EVERYTHING
         await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
+        code = grpc.StatusCode.UNKNOWN.name
         try:
             grant = await self._gate.admit(context, about_health=_is_about_health(method))
             yield grant
@@ -124,13 +127,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             await abort(context, _told_to(grant, error), request_id)
         except grpc.aio.AbortError:
             raise
+        except (asyncio.CancelledError, GeneratorExit):
+            code = grpc.StatusCode.CANCELLED.name
+            raise
         except Exception:  # noqa: BLE001 -- the edge: a bug becomes a status and a log line
+            code = grpc.StatusCode.INTERNAL.name
             self._log.exception("fail-call", **call, **_caller(grant))
             message = f"memoryd met a fault of its own; its log tells more under request id {request_id}"
             await abort(context, MemorydError(message, metadata={"request_id": request_id}), request_id)
         else:
+            code = grpc.StatusCode.OK.name
             elapsed_ms = round((time.monotonic() - began) * 1000, 2)
             self._log.debug("serve-call", **call, **_caller(grant), elapsed_ms=elapsed_ms)
+        finally:
+            self._meter.call_ended(method.removeprefix("/"), code, time.monotonic() - began)
 
 
 def _is_about_health(method: str) -> bool:

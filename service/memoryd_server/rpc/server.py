@@ -10,6 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
 from memoryd_server.access import AccessFiles
+from memoryd_server.observe.meter import Meter
 from memoryd_server.rpc.credentials import server_credentials
 from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import SERVICE, Readiness
@@ -46,6 +47,7 @@ class RpcServer:
         *,
         access: AccessFiles,
         log: structlog.typing.FilteringBoundLogger,
+        meter: Meter,
     ) -> None:
         self._service = service
         self._readiness = readiness
@@ -53,6 +55,7 @@ class RpcServer:
         self._listeners = [Listener(address) for address in listen]
         self._access = access
         self._log = log
+        self._meter = meter
         self._server: grpc.aio.Server | None = None
         self.addresses: list[str] = []
 
@@ -64,7 +67,7 @@ class RpcServer:
         """
         server = grpc.aio.server(
             ThreadPoolExecutor(2, thread_name_prefix="grpc-sync"),
-            interceptors=(CallInterceptor(self._gate, self._log),),
+            interceptors=(CallInterceptor(self._gate, self._log, self._meter),),
             options=_OPTIONS,
         )
         add_MemoryServiceServicer_to_server(self._service, server)

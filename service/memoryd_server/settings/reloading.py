@@ -10,7 +10,7 @@ from .resolved import ResolvedSettings, effective
 from .words import dotted
 
 # Keys of the `memoryd` block with which the daemon was built: its listeners, and the model that agents share.
-WAITING: tuple[str, ...] = ("listen", "token_file", "tls", "local")
+WAITING: tuple[str, ...] = ("listen", "token_file", "tls", "local", "metrics")
 
 _ACCESS = re.compile(r"\]\.(?:access|fallbackAccess)\.")
 

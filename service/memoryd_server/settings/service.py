@@ -87,6 +87,23 @@ class EmbeddingSettings(Block):
     Requests, 0..100000; default 0."""
 
 
+class MetricsSettings(Block):
+    """Figures for Prometheus, over plain HTTP and without a token."""
+
+    listen: str | None = None
+    """Where they are fetched, at `/metrics`. `HOST:PORT` or `[::1]:PORT`; default unset."""
+    beyond_loopback: bool = False
+    """Whether that may be an address that other machines reach: they then read agents' ids and how these are used.
+    true or false; default false."""
+
+    @field_validator("listen")
+    @classmethod
+    def _address(cls, listen: str | None) -> str | None:
+        if listen and (listen.startswith("unix:") or not _is_address(listen)):
+            raise ValueError(f"{listen!r} is neither HOST:PORT nor [::1]:PORT")
+        return listen or None
+
+
 class ServiceSettings(Block):
     """The daemon itself. In this block alone stand memoryd's own keys."""
 
@@ -123,6 +140,8 @@ class ServiceSettings(Block):
     qmd_fallback: Literal["builtin", "none"] = "builtin"
     """Who answers when `memory.backend` is qmd and qmd cannot; with none nobody does, and no second index is kept.
     builtin, none; default "builtin"."""
+    metrics: MetricsSettings = MetricsSettings()
+    """Metrics."""
     local: LocalModelSettings = LocalModelSettings()
     """The local model."""
     files_per_transaction: Annotated[int, Whole(1, 10_000)] = 100

@@ -1,0 +1,169 @@
+"""The figures that Prometheus fetches: what happened since the start, and how things are at the moment of asking."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from memoryd_server import __version__
+
+_CALL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SYNC_SECONDS = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFigures:
+    """One agent at one moment. `cache_hits` are counted over restarts, by provider and model."""
+
+    agent_id: str
+    files: int
+    chunks: int
+    size_bytes: int
+    revision: int
+    dirty: bool
+    syncing: bool
+    pending_embeddings: int
+    resident_vector_bytes: int
+    degradations: Sequence[str]
+    cache_hits: Sequence[tuple[str, str, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFigures:
+    """One provider with one model, since the daemon's start."""
+
+    provider: str
+    model: str
+    ready: bool
+    calls: int
+    tokens: int
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How things are at one moment. `unavailable` are the agents whose index could not be looked at."""
+
+    agents: Sequence[AgentFigures] = ()
+    providers: Sequence[ProviderFigures] = ()
+    unavailable: Sequence[str] = ()
+
+
+class Metrics:
+    """A `Meter` that counts. `look` is asked at each fetch, on a thread of the listener's."""
+
+    def __init__(self, look: Callable[[], Figures]) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.registry.register(_Gauges(look))
+        self._calls = self._counter("rpc_calls", "Calls that ended, by status code.", "method", "code")
+        self._call_seconds = self._histogram(
+            "rpc_duration_seconds", "Time from a call's start to its end.", _CALL_SECONDS, "method"
+        )
+        self._search_seconds = self._histogram(
+            "search_duration_seconds", "Time of answered searches, by the legs that ran.", _CALL_SECONDS, "served_mode"
+        )
+        self._searches = self._counter("searches", "Answered searches, by the legs that ran.", "agent", "served_mode")
+        self._degraded = self._counter(
+            "search_degradations", "Ways in which answered searches were degraded.", "agent", "kind"
+        )
+        self._syncs = self._counter(
+            "syncs", "Sync runs that ended: completed, or with an error's reason.", "agent", "trigger", "result"
+        )
+        self._sync_seconds = self._histogram("sync_duration_seconds", "Time of sync runs.", _SYNC_SECONDS, "agent")
+
+    def _counter(self, name: str, told: str, *labels: str) -> Counter:
+        return Counter(f"memoryd_{name}", told, labels, registry=self.registry)
+
+    def _histogram(self, name: str, told: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"memoryd_{name}", told, labels, registry=self.registry, buckets=buckets)
+
+    def call_ended(self, method: str, code: str, seconds: float) -> None:
+        """See `Meter`."""
+        self._calls.labels(method, code).inc()
+        self._call_seconds.labels(method).observe(seconds)
+
+    def search_ended(self, agent_id: str, served_mode: str, seconds: float, degradations: Sequence[str]) -> None:
+        """See `Meter`."""
+        self._searches.labels(agent_id, served_mode).inc()
+        self._search_seconds.labels(served_mode).observe(seconds)
+        for kind in set(degradations):
+            self._degraded.labels(agent_id, kind).inc()
+
+    def sync_ended(self, agent_id: str, trigger: str, result: str, seconds: float) -> None:
+        """See `Meter`."""
+        self._syncs.labels(agent_id, trigger, result).inc()
+        self._sync_seconds.labels(agent_id).observe(seconds)
+
+
+class _Gauges(Collector):
+    """What is found out at each fetch."""
+
+    def __init__(self, look: Callable[[], Figures]) -> None:
+        self._look = look
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: registering would otherwise look at everything."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family, in a fixed order."""
+        figures = self._look()
+        build = GaugeMetricFamily("memoryd_build_info", "The daemon's version.", labels=("version",))
+        build.add_metric((__version__,), 1)
+        yield build
+        yield from self._of_agents(figures)
+        yield from self._of_providers(figures)
+
+    def _of_agents(self, figures: Figures) -> Iterable[Metric]:
+        known = [*((a.agent_id, 1) for a in figures.agents), *((agent_id, 0) for agent_id in figures.unavailable)]
+        yield _gauge("index_up", "Whether the index can be read.", [((agent_id,), up) for agent_id, up in known])
+        for name, told, value in _AGENT_GAUGES:
+            yield _gauge(name, told, [((a.agent_id,), value(a)) for a in figures.agents])
+        kinds = [((a.agent_id, kind), 1) for a in figures.agents for kind in sorted(set(a.degradations))]
+        yield _gauge("degraded", "Degradations that last, one each.", kinds, "agent", "kind")
+        hits = CounterMetricFamily(
+            "memoryd_embedding_cache_hits",
+            "Vectors that came from an agent's cache, counted over restarts.",
+            labels=("agent", "provider", "model"),
+        )
+        for agent in figures.agents:
+            for provider, model, count in agent.cache_hits:
+                hits.add_metric((agent.agent_id, provider, model), count)
+        yield hits
+
+    def _of_providers(self, figures: Figures) -> Iterable[Metric]:
+        labels = ("provider", "model")
+        ready = [((p.provider, p.model), int(p.ready)) for p in figures.providers]
+        yield _gauge("embedding_provider_ready", "Whether the provider's last call succeeded.", ready, *labels)
+        for name, told, value in _PROVIDER_COUNTERS:
+            family = CounterMetricFamily(f"memoryd_embedding_{name}", told, labels=labels)
+            for figure in figures.providers:
+                family.add_metric((figure.provider, figure.model), value(figure))
+            yield family
+
+
+_AGENT_GAUGES: Sequence[tuple[str, str, Callable[[AgentFigures], float]]] = (
+    ("index_files", "Files in the index.", lambda a: a.files),
+    ("index_chunks", "Chunks in the index.", lambda a: a.chunks),
+    ("index_bytes", "Size of the index on disk, with its log.", lambda a: a.size_bytes),
+    ("index_revision", "Rises whenever a sync changed the index.", lambda a: a.revision),
+    ("index_dirty", "Whether files are known to have changed since.", lambda a: int(a.dirty)),
+    ("sync_running", "Whether a sync run is under way.", lambda a: int(a.syncing)),
+    ("pending_embeddings", "Chunks that wait for a vector.", lambda a: a.pending_embeddings),
+    ("resident_vector_bytes", "Memory that the vectors take.", lambda a: a.resident_vector_bytes),
+)
+_PROVIDER_COUNTERS: Sequence[tuple[str, str, Callable[[ProviderFigures], float]]] = (
+    ("calls", "Calls of providers of embeddings.", lambda p: p.calls),
+    ("tokens", "Tokens sent in them, as counted or estimated.", lambda p: p.tokens),
+    ("retries", "Calls that were made again after a failure.", lambda p: p.retries),
+)
+
+
+def _gauge(name: str, told: str, samples: Iterable[tuple[Sequence[str], float]], *labels: str) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"memoryd_{name}", told, labels=labels or ("agent",))
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family

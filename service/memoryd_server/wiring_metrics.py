@@ -1,0 +1,75 @@
+"""What the daemon's parts tell, put together for whoever fetches figures. With `app.py`, part of the composition."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from memoryd_server.backend import AgentDirectory, AgentMemory
+from memoryd_server.embed import EmbeddingProvider, ProviderPool, ProviderState
+from memoryd_server.errors import MemorydError, SettingsError
+from memoryd_server.observe.metrics import AgentFigures, Figures, ProviderFigures
+from memoryd_server.rpc.listeners import Address, parse
+from memoryd_server.settings import ResolvedSettings
+
+
+def metrics_address(settings: ResolvedSettings) -> Address | None:
+    """Where figures are to be fetched; None where nobody wants any.
+
+    Raises:
+        SettingsError: others could fetch them, and the settings do not say that they may.
+    """
+    metrics = settings.service.metrics
+    if not metrics.listen:
+        return None
+    address = parse(metrics.listen)
+    if not address.loopback and not metrics.beyond_loopback:
+        raise SettingsError(
+            f"refusing to serve metrics at {metrics.listen}: whoever reaches it reads the agents' ids and how they are "
+            "used, without a token; set memoryd.metrics.beyondLoopback to allow it, or listen at 127.0.0.1"
+        )
+    return address
+
+
+def figures(agents: AgentDirectory, pool: ProviderPool) -> Figures:
+    """How things are now. Blocks: reads each agent's index once."""
+    found: list[AgentFigures] = []
+    unavailable: list[str] = []
+    for agent_id, memory in sorted(agents.opened().items()):
+        try:
+            found.append(_of_agent(memory))
+        except MemorydError:
+            unavailable.append(agent_id)
+    return Figures(found, _of_providers(pool.made()), unavailable)
+
+
+def _of_agent(memory: AgentMemory) -> AgentFigures:
+    counts, size_bytes = memory.measure()
+    board, vectors = memory.board.current, memory.vectors
+    return AgentFigures(
+        agent_id=memory.config.agent_id,
+        files=counts.files,
+        chunks=counts.chunks,
+        size_bytes=size_bytes,
+        revision=counts.revision,
+        dirty=board.dirty or board.pending_files > 0,
+        syncing=board.syncing,
+        pending_embeddings=vectors.state.pending,
+        resident_vector_bytes=vectors.leg.memory_bytes,
+        degradations=[degradation.kind for degradation in memory.degradations()],
+        cache_hits=[(*maker, usage.cache_hits) for maker, usage in sorted(vectors.usage.totals().items())],
+    )
+
+
+def _of_providers(providers: Iterable[EmbeddingProvider]) -> list[ProviderFigures]:
+    """One a provider and model: agents with keys of their own have providers of their own."""
+    by_name: dict[tuple[str, str], list[EmbeddingProvider]] = defaultdict(list)
+    for provider in providers:
+        by_name[provider.spec.provider, provider.spec.model].append(provider)
+    found: list[ProviderFigures] = []
+    for (name, model), same in sorted(by_name.items()):
+        told = [provider.status() for provider in same]
+        ready = all(status.state is not ProviderState.UNAVAILABLE for status in told)
+        calls, tokens, retries = (
+            sum(each) for each in zip(*((s.calls, s.tokens, s.retries) for s in told), strict=True)
+        )
+        found.append(ProviderFigures(name, model, ready, calls, tokens, retries))
+    return found

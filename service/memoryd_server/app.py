@@ -15,10 +15,10 @@ from memoryd_server.embed import ProviderPool
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.sync import Clock
 from memoryd_server.index.vectors import use_calling_thread_only
+from memoryd_server.observe.log import Log, LogLevel
 from memoryd_server.observe.meter import Meter, NoMeter
 from memoryd_server.observe.metrics import Metrics
 from memoryd_server.observe.metrics_listener import MetricsListener
-from memoryd_server.observe.log import Log, LogLevel
 from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import Readiness
 from memoryd_server.rpc.listeners import parse
@@ -26,8 +26,8 @@ from memoryd_server.rpc.server import RpcServer
 from memoryd_server.rpc.service import MemoryService, utc_now
 from memoryd_server.rpc.status_conversion import ServiceInfo, SettingsReport
 from memoryd_server.settings import ResolvedSettings, brought_into_force, changed_keys
-from memoryd_server.wiring_metrics import figures, metrics_address
 from memoryd_server.wiring import agent_config, check_listeners, keyring_and_certificates
+from memoryd_server.wiring_metrics import figures, metrics_address
 
 QUICK_THREADS = 4
 SLOW_THREADS = 2

@@ -10,13 +10,14 @@ from memoryd_server.access import CertificateFiles, Certificates, Keyring, Token
 from memoryd_server.backend import AgentConfig, SyncConfig
 from memoryd_server.embed import EmbeddingConfig, LocalConfig, Pace, RemoteConfig
 from memoryd_server.flush import FlushPolicy
-from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.model import Source
 from memoryd_server.observe.log import Log
 from memoryd_server.rpc.listeners import Address, parse, refuse_exposed
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import CitationMode
 from memoryd_server.settings import AgentSettings, ProviderAccess, ResolvedSettings, ServiceSettings, default_model
 from memoryd_server.sources import Roots
+from memoryd_server.sources.transcript_growth import GrowthLimits
 from memoryd_server.wiring_metrics import metrics_address
 from memoryd_server.wiring_qmd import qmd_config
 
@@ -36,6 +37,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         index_path=agent.index_path,
         ledger_path=settings.state_dir / "memory" / f"{agent.agent_id}.appends",
         sessions_folder=settings.state_dir / "agents" / agent.agent_id / "sessions",
+        sources=tuple(Source(source) for source in search.sources),
         cache_enabled=search.cache.enabled,
         cache_max_entries=search.cache.max_entries,
         chunk_tokens=search.chunking.tokens,
@@ -55,7 +57,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         vector_extension_path=search.store.vector.extension_path,
         vector_memory_bytes=settings.service.vector_memory_bytes,
         batch_enabled=search.remote is not None and search.remote.batch.enabled,
-        impairments=tuple(_impairments(agent)),
+        impairments=(),
         qmd=qmd,
     )
 
@@ -117,6 +119,8 @@ def _sync_config(agent: AgentSettings, service: ServiceSettings) -> SyncConfig:
         reconcile_seconds=service.reconcile_seconds,
         files_per_transaction=service.files_per_transaction,
         max_file_bytes=service.limits.max_file_bytes,
+        growth=GrowthLimits(sync.sessions.delta_bytes, sync.sessions.delta_messages),
+        compaction_forces=sync.sessions.post_compaction_force,
     )
 
 
@@ -173,16 +177,6 @@ def _remote(
         problem=access.problem,
         pace=pace,
     )
-
-
-def _impairments(agent: AgentSettings) -> list[Degradation]:
-    """What the settings ask for and this version does not do."""
-    found: list[Degradation] = []
-    search = agent.memory_search
-    if "sessions" in search.sources:
-        reason = "session transcripts are not indexed by this version"
-        found.append(Degradation(DegradationKind.SOURCE_SKIPPED, "sessions", "", reason))
-    return found
 
 
 def host_time_zone() -> str:

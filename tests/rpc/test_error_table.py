@@ -53,19 +53,6 @@ async def test_the_memory_slot_none_disables_every_agent(serve):
 
 
 @pytest.mark.parametrize(
-    ("method", "request_"),
-    [
-        ("Sync", pb.SyncRequest(trigger=POST_COMPACTION, transcript="x.jsonl")),
-        ("Sync", pb.SyncRequest(sources=[memory_pb2.SOURCE_SESSIONS])),
-    ],
-)
-async def test_what_this_version_lacks_is_unimplemented_and_says_what_to_do(serve, method, request_):
-    await check_refused(
-        call(await serve(), method, request_), "UNIMPLEMENTED", "NOT_IMPLEMENTED", mentions="this version"
-    )
-
-
-@pytest.mark.parametrize(
     ("method", "request_", "code", "reason"),
     [
         ("MemoryGet", pb.MemoryGetRequest(path="memory/absent.md"), "NOT_FOUND", "FILE_NOT_FOUND"),

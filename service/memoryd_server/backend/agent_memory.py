@@ -24,6 +24,7 @@ from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.mending import Mending
 from memoryd_server.backend.protocol import BackendState
 from memoryd_server.backend.reading import FileRange, read_range
+from memoryd_server.backend.reading_transcript import require_file
 from memoryd_server.backend.session_side import SessionSide
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
@@ -32,6 +33,7 @@ from memoryd_server.backend.vector_side import ProbeOutcome, QuestionVector, Vec
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.embed import Selection
 from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError, RevisionNotReached
+from memoryd_server.index.asks import Asks, SyncAsk
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.plan import stored
 from memoryd_server.index.prepare import FilePreparer
@@ -39,13 +41,15 @@ from memoryd_server.index.progress import SyncMode, SyncOutcome
 from memoryd_server.index.rows import ChunkRow, IndexCounts
 from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.store import IndexStore
+from memoryd_server.index.survey import Survey
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.legs import Words
 from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
-from memoryd_server.sources import WatchedRoot, resolve, stat_file
+from memoryd_server.sources import WatchedRoot, stat_file
 from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.sources.transcript_growth import Growth
 from memoryd_server.text import Analyzer
 from memoryd_server.writing.append import Appended, Appender
 
@@ -54,9 +58,6 @@ REMEMBERED_SESSIONS = 10_000
 
 # Time without a search after which an agent's vectors leave memory.
 IDLE_SECONDS = 600.0
-
-# What this version indexes.
-SOURCES = (Source.MEMORY,)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -104,9 +105,10 @@ class AgentMemory:
         self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix=f"writer-{config.agent_id}")
         self.forgotten = Forgotten(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
         preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns, self.forgotten)
+        asks = Asks()
         self._engine: Engine = SyncEngine(
             self._store,
-            config.roots,
+            Survey(config.corpus, asks, Growth(config.sync.growth, clock.now_ns)),
             preparer,
             files_per_transaction=config.sync.files_per_transaction,
             clock=clock,
@@ -116,7 +118,7 @@ class AgentMemory:
             self._store,
             self._analyzer,
             self._check_file,
-            sources=SOURCES,
+            sources=config.sources,
             vectors=self.vectors.leg,
             ranking=config.ranking,
         )
@@ -134,6 +136,7 @@ class AgentMemory:
             clock=clock,
             new_id=lambda: uuid.uuid4().hex,
             on_end=self._sync_ended,
+            asks=asks,
         )
         self._upkeep: Upkeep | None = None
         self._mending: Mending | None = None
@@ -159,7 +162,7 @@ class AgentMemory:
             raise
         self._upkeep = Upkeep(
             self.config.sync,
-            self.config.roots,
+            self.config.corpus,
             self._engine,
             self.coordinator,
             self.board,
@@ -312,7 +315,7 @@ class AgentMemory:
         """A line range of a memory file."""
         return await self._on(
             self._threads.quick,
-            lambda: read_range(self.config.roots, path, start_line, line_count, self.config.sync.max_file_bytes),
+            lambda: read_range(self.config.corpus, path, start_line, line_count, self.config.sync.max_file_bytes),
         )
 
     async def append(self, text: str, *, path: str, asked_path: str, idempotency_key: str, heading: str) -> Appended:
@@ -328,11 +331,20 @@ class AgentMemory:
         """Removes what is named from the index, the cache and, where asked to, from the disk."""
         return await self._forgetting.forget(request, deadline)
 
-    async def estimate(self, mode: SyncMode) -> SyncRun:
+    async def require_transcript(self, file_name: str) -> None:
+        """Passes where the agent has a transcript of this name.
+
+        Raises:
+            PathNotAllowed: no transcript can have it, or it is a link.
+            FileNotFound: there is none.
+        """
+        await self._on(self._threads.quick, require_file, self.config.corpus, file_name)
+
+    async def estimate(self, mode: SyncMode, ask: SyncAsk) -> SyncRun:
         """A dry run: an ended run whose last event holds what a real one would do."""
         run = self.coordinator.new_run(SyncTrigger.MANUAL, mode)
         run.started(self.board.current.revision, dry_run=True)
-        estimate = await self._on(self._threads.slow, self._engine.estimate, mode)
+        estimate = await self._on(self._threads.slow, self._engine.estimate, mode, ask)
         run.completed(SyncOutcome(self.board.current.revision), estimate)
         return run
 
@@ -349,7 +361,7 @@ class AgentMemory:
                     self._store,
                     self._engine,
                     self._cache,
-                    sources=SOURCES,
+                    sources=self.config.sources,
                     now_ns=self._clock.now_ns(),
                     append_issues=(*self._appender.issues(), *filter(None, [self.forgotten.trouble])),
                     watched_roots=lambda: () if self._upkeep is None else self._upkeep.look(),
@@ -413,12 +425,15 @@ class AgentMemory:
 
     def _check_file(self, row: ChunkRow) -> tuple[bool, bool]:
         try:
-            stat = stat_file(resolve(self.config.roots, row.path))
+            stat = stat_file(self.config.corpus.resolve(row.path))
         except (MemorydError, OSError):
             return False, False
         if stat is None:
             return False, False
         now = stored(stat)
+        if row.source is Source.SESSIONS:
+            # What it has grown by is not missing: it waits until it is due.
+            return True, now.size_bytes >= row.size_bytes
         return True, (now.size_bytes, now.mtime_ns) == (row.size_bytes, row.mtime_ns)
 
     def _sync_ended(self, run: SyncRun) -> None:

@@ -19,6 +19,9 @@ from memoryd_server.sources import WatchedRoot, Watcher
 # Under a steady stream of events a sync starts after this many debounces all the same.
 MOST_DEBOUNCES = 5
 
+# Events of transcripts are collected for so long before one looks whether any is due.
+TRANSCRIPT_WINDOW_SECONDS = 5.0
+
 # Searches start no other sync for so long after one has failed, on a full disk for example.
 RETRY_SECONDS = 10.0
 
@@ -28,8 +31,8 @@ _T = TypeVar("_T")
 class BackgroundSync:
     """Keeps one agent's index fresh until it is stopped.
 
-    `note_change` and `look` may be called from any thread; everything else belongs to the event loop's. `trouble` says
-    why the last reconcile pass did not come to its end, and is empty when it did.
+    `note_change`, `note_transcripts` and `look` may be called from any thread; everything else belongs to the event
+    loop's. `trouble` says why the last reconcile pass did not come to its end, and is empty when it did.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class BackgroundSync:
         coordinator: SyncCoordinator,
         board: StateBoard,
         *,
-        make_watcher: Callable[[Callable[[], None]], Watcher],
+        make_watcher: Callable[[Callable[[], None], Callable[[], None]], Watcher],
         threads: Executor,
         tidy: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -49,11 +52,12 @@ class BackgroundSync:
         self._board = board
         self._threads = threads
         self._tidy = tidy
-        self._watcher = make_watcher(self.note_change) if config.watch else None
+        self._watcher = make_watcher(self.note_change, self.note_transcripts) if config.watch else None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._first_event: float | None = None
+        self._window: asyncio.TimerHandle | None = None
         self._tidied: asyncio.Future[None] = self._loop.create_future()
         self._tidied.set_result(None)
         self.trouble = ""
@@ -72,8 +76,9 @@ class BackgroundSync:
         # First, and on a thread: what it has still told arrives here before this goes on, and no event comes after.
         if self._watcher is not None:
             await self._on_thread(self._watcher.stop)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._window):
+            if timer is not None:
+                timer.cancel()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -99,6 +104,32 @@ class BackgroundSync:
         except RuntimeError:
             # The loop has closed between the event and this call; there is nothing left to tell.
             return
+
+    def note_transcripts(self) -> None:
+        """Tells that transcripts have changed; whether one is due is looked at once in `TRANSCRIPT_WINDOW_SECONDS`."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._open_window)
+
+    def _open_window(self) -> None:
+        if self._window is None:
+            self._window = self._loop.call_later(TRANSCRIPT_WINDOW_SECONDS, self._close_window)
+
+    def _close_window(self) -> None:
+        self._window = None
+        self._spawn(self._sync_due_transcripts())
+
+    async def _sync_due_transcripts(self) -> None:
+        if not self._may_look():
+            # The run under way may have looked too early.
+            self._open_window()
+            return
+        try:
+            plan = (await self._on_thread(self._engine.compare)).plan
+        except (MemorydError, OSError):
+            # The reconcile pass sees to what is wrong.
+            return
+        if plan.worth_a_run:
+            self._sync_what_differs(SyncTrigger.WATCH)
 
     def _debounce(self) -> None:
         self._board.update(dirty=True)
@@ -173,15 +204,15 @@ class BackgroundSync:
         with suppress(MemorydError):
             await tidy()
 
-    def _sync_what_differs(self) -> None:
+    def _sync_what_differs(self, trigger: SyncTrigger = SyncTrigger.RECONCILE) -> None:
         known = self._board.current.dirty
         # A run that makes vectors hears by this that it is to take files in before it goes on.
         self._board.update(dirty=True)
         if self._coordinator.active is None:
             # Not waited for: while the run makes vectors, passes must go on.
-            self._spawn(self._sync(SyncTrigger.RECONCILE))
+            self._spawn(self._sync(trigger))
         elif not known:
-            self._spawn(self._sync_after_active(SyncTrigger.RECONCILE))
+            self._spawn(self._sync_after_active(trigger))
 
     def _may_look(self) -> bool:
         """Whether a look is worth while: not during a run's own, which finds the same."""

@@ -1,20 +1,25 @@
 """What one agent's memory is made with. The composition root fills it from the settings."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from memoryd_server.backend.qmd.config import QmdConfig
 from memoryd_server.embed import EmbeddingConfig
 from memoryd_server.flush import FlushPolicy
-from memoryd_server.model import Degradation
+from memoryd_server.model import Degradation, Source
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import CitationMode
 from memoryd_server.sources import Roots
+from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.transcript_growth import GrowthLimits
 
 
 @dataclass(frozen=True, slots=True)
 class SyncConfig:
-    """When an agent's index is brought up to date. Times in seconds; an interval of 0 is off."""
+    """When an agent's index is brought up to date. Times in seconds; an interval of 0 is off.
+
+    `growth` tells when a transcript is due, and `compaction_forces` whether one that was compacted always is.
+    """
 
     on_session_start: bool
     on_search: bool
@@ -26,6 +31,8 @@ class SyncConfig:
     reconcile_seconds: float
     files_per_transaction: int
     max_file_bytes: int
+    growth: GrowthLimits = field(default_factory=GrowthLimits)
+    compaction_forces: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,8 @@ class AgentConfig:
     """One agent.
 
     `impairments` are what the settings ask for and this version does not do. `qmd` is there where it is to answer.
-    `sessions_folder` is where the gateway writes the agent's transcripts, whether or not they are indexed.
+    `sessions_folder` is where the gateway writes the agent's transcripts, whether or not they are indexed; `sources`
+    tells that.
     """
 
     agent_id: str
@@ -44,6 +52,7 @@ class AgentConfig:
     index_path: Path
     ledger_path: Path
     sessions_folder: Path
+    sources: tuple[Source, ...]
     cache_enabled: bool
     cache_max_entries: int
     chunk_tokens: int
@@ -65,12 +74,19 @@ class AgentConfig:
     impairments: tuple[Degradation, ...]
     qmd: QmdConfig | None = None
 
+    @property
+    def corpus(self) -> Corpus:
+        """What is indexed."""
+        sessions = str(self.sessions_folder) if Source.SESSIONS in self.sources else ""
+        return Corpus(self.roots, sessions, memory=Source.MEMORY in self.sources)
+
     def can_become(self, other: "AgentConfig") -> bool:
         """Whether a memory opened with this can go on with `other`: neither index nor provider is concerned."""
         sync = replace(
             other.sync,
             files_per_transaction=self.sync.files_per_transaction,
             max_file_bytes=self.sync.max_file_bytes,
+            growth=self.sync.growth,
         )
         return replace(self, sync=sync, **{name: getattr(other, name) for name in _TAKEN_OVER}) == other
 

@@ -16,6 +16,7 @@ from memoryd_server.errors import (
     SyncCancelled,
     SyncConflict,
 )
+from memoryd_server.index.asks import EVERYTHING, WHAT_IS_DUE, Asks, SyncAsk
 from memoryd_server.index.progress import SyncMode, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.sync import Clock
 from memoryd_server.model import FileFailure
@@ -46,6 +47,7 @@ class SyncCoordinator:
         clock: Clock,
         new_id: Callable[[], str],
         on_end: Callable[[SyncRun], None],
+        asks: Asks | None = None,
     ) -> None:
         self._engine = engine
         self._board = board
@@ -53,6 +55,7 @@ class SyncCoordinator:
         self._clock = clock
         self._new_id = new_id
         self._on_end = on_end
+        self._asks = Asks() if asks is None else asks
         self._past: deque[SyncRun] = deque(maxlen=REMEMBERED_RUNS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._after_sync: AfterSync = _nothing
@@ -71,8 +74,12 @@ class SyncCoordinator:
         self._after_sync = after_sync
         self._engine = engine or self._engine
 
-    async def request(self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL) -> SyncRun:
+    async def request(
+        self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, ask: SyncAsk | None = None
+    ) -> SyncRun:
         """The run that will bring into the index whatever was on disk before this call: a new one, or one joined.
+
+        `ask` narrows that down; by default it is what the trigger stands for.
 
         Raises:
             SyncConflict: a FULL run was asked for during a run.
@@ -86,12 +93,13 @@ class SyncCoordinator:
                     retry_after_seconds=1.0,
                 )
             if self._passes < MOST_PASSES and not self.active.stop_asked:
+                self._asks.add(ask or _ask_of(trigger))
                 self._asked_again = True
                 return self.active
             await self.active.finished.wait()
-        return self.start(trigger, mode)
+        return self.start(trigger, mode, ask)
 
-    def start(self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL) -> SyncRun:
+    def start(self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, ask: SyncAsk | None = None) -> SyncRun:
         """Starts a run; none may be under way."""
         if self._stopping:
             raise ShuttingDown(
@@ -101,6 +109,7 @@ class SyncCoordinator:
         run = self.new_run(trigger, mode)
         self.active = run
         self._passes, self._asked_again = 1, False
+        self._asks.add(ask or _ask_of(trigger))
         run.started(self._board.current.revision)
         building = mode is SyncMode.FULL or self._engine.rebuild_due or self._board.current.files == 0
         self._board.update(syncing=True, building=building)
@@ -210,7 +219,8 @@ class SyncCoordinator:
 
     async def _pass(self, run: SyncRun, mode: SyncMode) -> SyncOutcome:
         self._asked_again = False
-        self._board.update(dirty=False)
+        if self._asks.whole:
+            self._board.update(dirty=False)
         observer = _Bridge(run, self._board, asyncio.get_running_loop())
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
@@ -221,6 +231,11 @@ class SyncCoordinator:
     def _has_news(self) -> bool:
         """Whether files are known to have changed since the pass began. Read from the writer thread, too."""
         return self._asked_again or self._board.current.dirty
+
+
+def _ask_of(trigger: SyncTrigger) -> SyncAsk:
+    """Someone who asks, and a daemon that starts, want every transcript; what happens by itself, those that are due."""
+    return EVERYTHING if trigger in {SyncTrigger.MANUAL, SyncTrigger.STARTUP} else WHAT_IS_DUE
 
 
 class _Bridge:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from memoryd_server.index.asks import SyncAsk
 from memoryd_server.index.last_look import LastLook
 from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome
 from memoryd_server.index.sync import DiskState
@@ -34,5 +35,5 @@ class Engine(Protocol):
     def compare(self) -> DiskState:
         """What differs between disk and index now."""
 
-    def estimate(self, mode: SyncMode, /) -> SyncEstimate:
-        """What a run would do."""
+    def estimate(self, mode: SyncMode, ask: SyncAsk, /) -> SyncEstimate:
+        """What a run would do that sees to `ask`."""

@@ -6,7 +6,9 @@ from memoryd_server.backend.config import SyncConfig
 from memoryd_server.index.plan import Hidden
 from memoryd_server.index.schema import Difference
 from memoryd_server.model import Degradation, DegradationKind
-from memoryd_server.sources import Roots, WatchedRoot, WatcherMode
+from memoryd_server.sources import WatchedRoot, WatcherMode
+from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.transcripts import SESSIONS_FOLDER
 
 
 def freshness(
@@ -42,8 +44,10 @@ def built_otherwise(differences: Sequence[Difference], waits: str) -> list[Degra
     return [Degradation(DegradationKind.IDENTITY_MISMATCH, "chunks of the settings", "the older chunks", reason)]
 
 
-def unwatched(roots: Roots) -> tuple[WatchedRoot, ...]:
+def unwatched(corpus: Corpus) -> tuple[WatchedRoot, ...]:
     """Returns the roots where nothing is to be watched."""
     reason = "watching is switched off in the settings"
-    folders = (roots.base(), *roots.extras())
-    return tuple(WatchedRoot(roots.display(folder), WatcherMode.OFF, reason) for folder in folders)
+    roots = corpus.roots
+    displays = [roots.display(folder) for folder in (roots.base(), *roots.extras())]
+    displays += [SESSIONS_FOLDER] if corpus.sessions else []
+    return tuple(WatchedRoot(display, WatcherMode.OFF, reason) for display in displays)

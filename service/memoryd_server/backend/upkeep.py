@@ -11,7 +11,8 @@ from memoryd_server.backend.engine import Engine
 from memoryd_server.backend.freshness import freshness, unwatched
 from memoryd_server.backend.sync_run import SyncTrigger
 from memoryd_server.model import Degradation
-from memoryd_server.sources import Roots, WatchedRoot, Watcher
+from memoryd_server.sources import WatchedRoot, Watcher
+from memoryd_server.sources.corpus import Corpus
 
 
 class Upkeep:
@@ -23,7 +24,7 @@ class Upkeep:
     def __init__(
         self,
         config: SyncConfig,
-        roots: Roots,
+        corpus: Corpus,
         engine: Engine,
         coordinator: SyncCoordinator,
         board: StateBoard,
@@ -33,7 +34,7 @@ class Upkeep:
         at_work: bool,
     ) -> None:
         self._config = config
-        self._roots = roots
+        self._corpus = corpus
         self._engine = engine
         self._coordinator = coordinator
         self._board = board
@@ -53,9 +54,16 @@ class Upkeep:
             tidy=self._tidy,
         )
 
-    def _make_watcher(self, on_change: Callable[[], None]) -> Watcher:
+    def _make_watcher(self, on_change: Callable[[], None], on_transcripts: Callable[[], None]) -> Watcher:
         config = self._config
-        return Watcher(self._roots, on_change, polling=config.poll, poll_seconds=config.poll_seconds)
+        return Watcher(
+            self._corpus.roots,
+            on_change,
+            sessions=self._corpus.sessions,
+            on_transcripts=on_transcripts,
+            polling=config.poll,
+            poll_seconds=config.poll_seconds,
+        )
 
     async def start(self) -> None:
         """Starts watching and a first sync, when it is at work."""
@@ -80,11 +88,11 @@ class Upkeep:
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched, as far as is known without asking the disk."""
-        return self._background.watched_roots() if self._config.watch else unwatched(self._roots)
+        return self._background.watched_roots() if self._config.watch else unwatched(self._corpus)
 
     def look(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched, verified against the disk. Blocks."""
-        return self._background.look() if self._config.watch else unwatched(self._roots)
+        return self._background.look() if self._config.watch else unwatched(self._corpus)
 
     def degradations(self, watched: Sequence[WatchedRoot]) -> Iterator[Degradation]:
         """What keeps the index from following the files, where the roots are watched like this."""

@@ -34,6 +34,9 @@ class SyncAsk:
         )
 
 
+EVERYTHING = SyncAsk()
+"""All sources, and every transcript."""
+
 WHAT_IS_DUE = SyncAsk(every_transcript=False)
 """All sources; of the transcripts those that have grown enough, or have gone quiet."""
 

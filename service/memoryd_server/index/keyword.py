@@ -1,7 +1,7 @@
 """The keyword leg: plain words into a bounded OR query, ranked by BM25."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memoryd_server.index.bm25 import frequency_of, idf
 from memoryd_server.index.reader import IndexReader
@@ -31,7 +31,8 @@ class KeywordAnswer:
     `terms` are the words of the question that the index holds, less those that its bounds left out; `searched` those
     that ranked the hits, with the names found for words that are cut short. `idf` weighs every word of the question,
     by its text: one that the index does not hold weighs the most. `frequencies` are the chunks that hold each, of
-    `chunk_count`.
+    `chunk_count`. `best_left_out` is the best BM25 that a chunk may have which is not among the hits; None when there
+    was room for all.
     """
 
     hits: tuple[KeywordHit, ...]
@@ -40,6 +41,17 @@ class KeywordAnswer:
     idf: Mapping[str, float] = field(default_factory=dict)
     frequencies: Mapping[str, int] = field(default_factory=dict)
     chunk_count: int = 0
+    best_left_out: float | None = None
+
+    def and_also(self, other: "KeywordAnswer") -> "KeywordAnswer":
+        """This answer and one to the same question about another source."""
+        left_out = [each for each in (self.best_left_out, other.best_left_out) if each is not None]
+        return replace(
+            self,
+            hits=tuple(sorted((*self.hits, *other.hits), key=lambda hit: hit.bm25)),
+            searched=tuple(dict.fromkeys((*self.searched, *other.searched))),
+            best_left_out=min(left_out, default=None),
+        )
 
 
 def search(
@@ -69,7 +81,9 @@ def search(
     indexed = vocabulary.totals().chunks
     weights = {term.text: idf(frequency, indexed) for term, frequency in frequencies.items()}
     counts = {term.text: frequency for term, frequency in frequencies.items()}
-    return KeywordAnswer(tuple(hits), tuple(term.text for term in chosen), tuple(telling), weights, counts, chunk_count)
+    names = tuple(term.text for term in chosen)
+    left_out = hits[-1].bm25 if hits and len(hits) >= limit else None
+    return KeywordAnswer(tuple(hits), names, tuple(telling), weights, counts, chunk_count, left_out)
 
 
 def _worth_asking(terms: Sequence[QueryTerm], vocabulary: Vocabulary) -> list[QueryTerm]:

@@ -1,6 +1,7 @@
 """Reads the index, within one snapshot: what a search and a status report see does not change under them."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -59,11 +60,16 @@ class IndexReader:
 
     def _count(self, revision: int) -> IndexCounts:
         rows: list[tuple[Any, ...]] = self._connection.execute(
-            "SELECT language, count(*), sum(chunk_count) FROM files WHERE error IS NULL GROUP BY 1 ORDER BY 3 DESC"
+            "SELECT language, source, count(*), sum(chunk_count) FROM files WHERE error IS NULL GROUP BY 1, 2"
         ).fetchall()
-        chunks = sum(row[2] for row in rows)
-        languages = tuple(language for language, _, count in rows if count and count >= LEAST_SHARE_OF_CHUNKS * chunks)
-        return IndexCounts(revision, sum(row[1] for row in rows), chunks, languages)
+        of_language: Counter[str] = Counter()
+        for language, _, _, count in rows:
+            of_language[language] += count
+        chunks = of_language.total()
+        least = max(1, LEAST_SHARE_OF_CHUNKS * chunks)
+        languages = tuple(language for language, count in of_language.most_common() if count >= least)
+        sources = tuple(source for source in Source if any(row[1] == source and row[3] for row in rows))
+        return IndexCounts(revision, sum(row[2] for row in rows), chunks, languages, sources)
 
     def languages(self) -> tuple[str, ...]:
         """The languages of at least 2 % of the chunks, for `Analyzer.query_terms`."""

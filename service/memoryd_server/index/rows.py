@@ -49,13 +49,15 @@ class KeywordHit:
 class IndexCounts:
     """How much an index holds, and at which revision.
 
-    `languages` are those of at least 2 % of the chunks, most first, as the analyzer names them.
+    `languages` are those of at least 2 % of the chunks, most first, as the analyzer names them; `sources` those that
+    have any chunks.
     """
 
     revision: int
     files: int
     chunks: int
     languages: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

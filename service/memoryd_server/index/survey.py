@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from memoryd_server.index.asks import WHAT_IS_DUE, Asks, SyncAsk
+from memoryd_server.index.asks import EVERYTHING, WHAT_IS_DUE, Asks, SyncAsk
 from memoryd_server.index.plan import SyncPlan, identity_of, make_plan, moved_transcripts
 from memoryd_server.index.rows import FileRow
 from memoryd_server.model import Source, SourceFile
@@ -33,8 +33,8 @@ class Survey:
 
     def take(self, rows: Rows, *, everything: bool) -> SyncPlan:
         """What the pass has to do that begins now: what was asked for since the last one, or simply everything."""
-        asked = SyncAsk() if self._asks is None else self._asks.take()
-        return self.plan(self.discover(), rows, SyncAsk() if everything else asked)
+        asked = EVERYTHING if self._asks is None else self._asks.take()
+        return self.plan(self.discover(), rows, EVERYTHING if everything else asked)
 
     def plan(self, discovery: Discovery, rows: Rows, ask: SyncAsk = WHAT_IS_DUE) -> SyncPlan:
         """What differs, as far as it was asked for and is due."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.index.apply import Application
-from memoryd_server.index.asks import SyncAsk
+from memoryd_server.index.asks import EVERYTHING, SyncAsk
 from memoryd_server.index.connection import translated
 from memoryd_server.index.embedding import Embedder, Price
 from memoryd_server.index.hand_over import Asked, Beside, HandOver
@@ -182,7 +182,7 @@ class SyncEngine:
         if application.vanished:
             # Their folder may have become one that cannot be looked into, which is no ground to forget them.
             gone = {(row.source, row.path): row for row in application.vanished}
-            outcome = application.remove(self._survey.plan(self._survey.discover(), gone, SyncAsk()).removed)
+            outcome = application.remove(self._survey.plan(self._survey.discover(), gone, EVERYTHING).removed)
         if not beside:
             self.last_look.note(plan, began_ns, carried_out=not application.vanished)
         return outcome
@@ -268,11 +268,11 @@ class SyncEngine:
         self.last_look.note(plan, began_ns)
         return DiskState(discovery, rows, plan, self.last_look.agreed_ns)
 
-    def estimate(self, mode: SyncMode) -> SyncEstimate:
+    def estimate(self, mode: SyncMode, ask: SyncAsk = EVERYTHING) -> SyncEstimate:
         """What a run would do, from reading the files it would read; a rebuild that waits is priced. Writes nothing."""
         state = self.compare()
         full = mode is SyncMode.FULL or self._store.needs_rebuild
-        plan = self._survey.plan(state.discovery, state.rows, SyncAsk())
+        plan = self._survey.plan(state.discovery, state.rows, ask)
         files = state.discovery.files if full else plan.to_read
         made = price_files(self._preparer, self._embedder, files, {} if full else state.rows)
         price = made.price if full else made.price + self._price_of_index()

@@ -89,7 +89,7 @@ class MemoryService(MemoryServiceServicer):
     async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncResponse]:
         """Starts or joins a sync run and follows it to its end."""
         memory = await self._agents.settled(request.agent_id)
-        async with aclosing(streams.follow_sync(memory, validation.sync_call(request))) as events:
+        async with aclosing(streams.follow_sync(memory, validation.sync_call(request, memory.config))) as events:
             async for event in events:
                 yield event
 

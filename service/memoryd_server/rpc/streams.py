@@ -22,6 +22,7 @@ async def follow_sync(memory: AgentMemory, call: SyncCall) -> AsyncGenerator[mem
 
     Raises:
         CursorExpired: the run to resume is forgotten.
+        PathNotAllowed, FileNotFound: the transcript that was compacted is none, or is not there.
         SyncConflict: a FULL run was asked for during a run.
         MemorydError: what ended the run.
     """
@@ -49,8 +50,10 @@ async def _run_of(memory: AgentMemory, call: SyncCall) -> tuple[SyncRun, int]:
             )
         return run, sequence
     if call.dry_run:
-        return await memory.estimate(call.mode), 0
-    return await memory.coordinator.request(call.trigger, call.mode), 0
+        return await memory.estimate(call.mode, call.ask), 0
+    if call.transcript:
+        await memory.require_transcript(call.transcript)
+    return await memory.coordinator.request(call.trigger, call.mode, call.ask), 0
 
 
 async def follow_index(

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
 from memoryd_server.backend import AgentConfig, SyncTrigger
-from memoryd_server.errors import NotImplementedYet
 from memoryd_server.flush import FlushInputs, TurnKind, WorkspaceAccess
+from memoryd_server.index.asks import EVERY_SOURCE, SyncAsk
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.model import Source
 from memoryd_server.rpc.fields import Fields
@@ -28,6 +28,12 @@ MOST_HEADING_CHARS = 200
 MOST_PATH_BYTES = 4_096
 DEFAULT_PAGE = 100
 MOST_PAGE = 1_000
+
+_NO_SESSIONS = (
+    "session transcripts are not a source of this agent; set memorySearch.experimental.sessionMemory, and name "
+    '"sessions" in memorySearch.sources'
+)
+_NO_MEMORY = 'Markdown is not a source of this agent; name "memory" in memorySearch.sources'
 
 _SOURCES: Mapping[int, Source | None] = {
     memory_pb2.SOURCE_UNSPECIFIED: None,
@@ -86,10 +92,12 @@ class GetCall:
 
 @dataclass(frozen=True, slots=True)
 class SyncCall:
-    """A sync run to start, join or resume."""
+    """A sync run to start, join or resume. `transcript` is the file name of the one that was compacted, if any."""
 
     mode: SyncMode
     trigger: SyncTrigger
+    ask: SyncAsk
+    transcript: str
     cursor: str
     cancel_on_disconnect: bool
     heartbeat_seconds: float
@@ -169,30 +177,42 @@ def get_call(request: memory_service_pb2.MemoryGetRequest) -> GetCall:
     return call
 
 
-def sync_call(request: memory_service_pb2.SyncRequest) -> SyncCall:
-    """A checked SyncRequest.
-
-    Raises:
-        NotImplementedYet: it asks for transcripts.
-    """
+def sync_call(request: memory_service_pb2.SyncRequest, config: AgentConfig) -> SyncCall:
+    """A checked SyncRequest."""
     fields = Fields(request)
     sources = _sources(fields)
+    trigger = fields.choice("trigger", _TRIGGERS)
+    transcript = fields.text("transcript", most_bytes=MOST_PATH_BYTES)
     fields.text("reason", most_bytes=256)
     fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
     call = SyncCall(
         mode=fields.choice("mode", _SYNC_MODES),
-        trigger=fields.choice("trigger", _TRIGGERS),
+        trigger=trigger,
+        ask=_sync_ask(sources, trigger, transcript, config),
+        transcript=transcript,
         cursor=fields.text("cursor", most_bytes=256),
         cancel_on_disconnect=fields.choice("on_disconnect", _ON_DISCONNECT),
         heartbeat_seconds=fields.heartbeat_seconds(),
         dry_run=request.dry_run,
     )
-    if request.transcript and call.trigger is not SyncTrigger.POST_COMPACTION:
+    if transcript and trigger is not SyncTrigger.POST_COMPACTION:
         fields.violation("transcript", "goes with the trigger POST_COMPACTION only")
+    elif transcript and Source.SESSIONS not in config.sources:
+        fields.violation("transcript", _NO_SESSIONS)
+    if any(source not in config.sources for source in sources):
+        fields.violation("sources", _NO_SESSIONS if Source.SESSIONS not in config.sources else _NO_MEMORY)
     fields.check()
-    if call.trigger is SyncTrigger.POST_COMPACTION or Source.SESSIONS in sources:
-        raise NotImplementedYet("session transcripts are not indexed by this version; sync the source MEMORY")
     return call
+
+
+def _sync_ask(sources: tuple[Source, ...], trigger: SyncTrigger, transcript: str, config: AgentConfig) -> SyncAsk:
+    """What a run is to see to; a transcript that was compacted counts however little it has grown."""
+    forced = transcript and config.sync.compaction_forces
+    return SyncAsk(
+        sources=frozenset(sources) or EVERY_SOURCE,
+        every_transcript=trigger is SyncTrigger.MANUAL,
+        transcripts=frozenset((transcript,) if forced else ()),
+    )
 
 
 def watch_heartbeat(request: memory_service_pb2.WatchIndexRequest) -> float:

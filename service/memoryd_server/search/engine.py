@@ -19,10 +19,11 @@ from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.coverage import abstains, known_names
 from memoryd_server.search.explain import explained
 from memoryd_server.search.fusion import Candidate, cut
-from memoryd_server.search.legs import LegAnswers, Legs, Question, Words
+from memoryd_server.search.legs import Groups, LegAnswers, Legs, Question, Words
 from memoryd_server.search.merging import merged
 from memoryd_server.search.query import Hit, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.search.reorder import Reordered, reorder
+from memoryd_server.search.sharing import shared
 from memoryd_server.search.showing import Shower, Shown
 from memoryd_server.text import Analyzer
 
@@ -81,7 +82,7 @@ class SearchEngine:
             counts, languages = reader.counts(), reader.languages()
             terms = self._analyzer.query_terms(query.text, languages)
             question = Question(query, terms, languages, None, "")
-            done = self._legs.words(reader, question, self._filter(query), counts.chunks)
+            done = self._legs.words(reader, question, self._groups(query, counts.sources), counts.chunks)
         return None if done is None else Words(counts.revision, languages, *done)
 
     def search(
@@ -115,14 +116,19 @@ class SearchEngine:
                     raise EmbeddingUnavailable(_REPLACED, retry_after_seconds=1.0)
             if words is not None and (words.revision, words.languages) != (counts.revision, languages):
                 words = None
-            legs = self._legs.run(reader, question, self._filter(query), counts.chunks, words)
+            groups = self._groups(query, counts.sources)
+            legs = self._legs.run(reader, question, groups, counts.chunks, words)
             rows = reader.chunks([candidate.chunk_id for candidate in legs.candidates])
             now = query.now or datetime.now(UTC)
             ordered = reorder(
                 legs.candidates, rows, query=query.text, now=now, ranking=self._ranking, words_of=self._words_of
             )
             ranked, dropped = cut(ordered.candidates, query.min_score, len(rows), strict=query.min_score_is_strict)
-        present = self._present(ranked, rows, query.max_results)
+        present = (
+            self._shared(ranked, rows, query.max_results)
+            if len(groups) > 1
+            else self._present(ranked, rows, query.max_results)
+        )
         shower = Shower(self._analyzer, question, legs.found)
         hits = [_hit(candidate, row, shower.show(row), query, ordered) for candidate, row in present.hits]
         best = max((hit.coverage or 0.0 for hit in hits), default=0.0)
@@ -162,6 +168,15 @@ class SearchEngine:
                 break
         return _Present(present[:most], stale, gone)
 
+    def _shared(self, ranked: Sequence[Candidate], rows: dict[int, ChunkRow], most: int) -> _Present:
+        """The best `most` of all sources, none of which crowds another out."""
+        place = {candidate.chunk_id: number for number, candidate in enumerate(ranked)}
+        of_source = {source: [c for c in ranked if rows[c.chunk_id].source is source] for source in Source}
+        found = {source: self._present(candidates, rows, most) for source, candidates in of_source.items()}
+        placed = {source: [(place[hit[0].chunk_id], hit) for hit in each.hits] for source, each in found.items()}
+        stale, gone = any(each.stale for each in found.values()), sum(each.gone for each in found.values())
+        return _Present(shared(placed, most), stale, gone)
+
     def _abstains(self, question: Question, legs: LegAnswers, best: float) -> bool:
         """Only where keywords alone answered: what is found by meaning covers no word."""
         if self._ranking.abstain_below <= 0 or legs.served is not SearchMode.KEYWORD or not legs.found.frequencies:
@@ -176,9 +191,15 @@ class SearchEngine:
     def _words_of(self, text: str) -> Sequence[str]:
         return self._analyzer.index_tokens(text).split()
 
-    def _filter(self, query: SearchQuery) -> tuple[Source, ...]:
-        """The sources to search; empty where that is all there are, which costs a join less."""
-        return () if self._sources <= set(query.sources) else query.sources
+    def _groups(self, query: SearchQuery, held: Sequence[Source]) -> Groups:
+        """The sources to search, each by itself where there are several.
+
+        One group that is empty where they are all there are, which costs a join less.
+        """
+        wanted = tuple(source for source in held if source in query.sources or not query.sources)
+        if len(wanted) > 1:
+            return tuple((source,) for source in wanted)
+        return ((),) if self._sources <= set(query.sources) else (query.sources,)
 
     def _degradations(self, query: SearchQuery, legs: LegAnswers, no_vector: str) -> tuple[Degradation, ...]:
         found = [

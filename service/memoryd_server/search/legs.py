@@ -1,8 +1,10 @@
 """Runs the legs of one search against one snapshot, and lets each say what it thinks of the other's finds."""
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,9 @@ CANDIDATES = 50
 MOST_SCORED = 12
 
 _NOTHING = KeywordAnswer((), ())
+
+# Sources that are searched each by itself, so that each has candidates of its own; an empty group means all.
+Groups = Sequence[tuple[Source, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +77,20 @@ class Legs:
         self._text_share = keyword_share(ranking.vector_weight, ranking.text_weight)
 
     def words(
-        self, reader: IndexReader, question: Question, sources: tuple[Source, ...], chunk_count: int
+        self, reader: IndexReader, question: Question, groups: Groups, chunk_count: int
     ) -> tuple[KeywordAnswer, float] | None:
         """What the keyword leg finds, and the seconds it took; None where a vector would stand in its place."""
         if question.query.mode is SearchMode.VECTOR or not self._ranking.hybrid:
             return None
         began = time.monotonic()
-        found = self._search(reader, question, sources, self._limit(question), chunk_count)
+        found = self._search(reader, question, groups, self._limit(question), chunk_count)
         return found, time.monotonic() - began
 
     def run(
         self,
         reader: IndexReader,
         question: Question,
-        sources: tuple[Source, ...],
+        groups: Groups,
         chunk_count: int,
         words: Words | None = None,
     ) -> LegAnswers:
@@ -95,11 +100,11 @@ class Legs:
         """
         limit = self._limit(question)
         began = time.monotonic() - (words.elapsed_seconds if words is not None else 0.0)
-        found = words.found if words is not None else self._keyword(reader, question, sources, limit, chunk_count)
+        found = words.found if words is not None else self._keyword(reader, question, groups, limit, chunk_count)
         between = time.monotonic()
-        hits = self._vector(reader, question, sources, limit)
+        hits = self._vector(reader, question, groups, limit)
         ended = time.monotonic()
-        candidates = self._fused(reader, question, found, hits, limit)
+        candidates = self._fused(reader, question, found, hits)
         reports = (
             LegReport(
                 SearchMode.KEYWORD,
@@ -119,7 +124,7 @@ class Legs:
         self,
         reader: IndexReader,
         question: Question,
-        sources: tuple[Source, ...],
+        groups: Groups,
         limit: int,
         chunk_count: int,
     ) -> KeywordAnswer | None:
@@ -127,23 +132,26 @@ class Legs:
         alone = question.query.mode is SearchMode.VECTOR or (
             not self._ranking.hybrid and question.vector is not None and question.query.mode is not SearchMode.KEYWORD
         )
-        return None if alone else self._search(reader, question, sources, limit, chunk_count)
+        return None if alone else self._search(reader, question, groups, limit, chunk_count)
 
     def _limit(self, question: Question) -> int:
         return max(CANDIDATES, self._ranking.candidate_multiplier * question.query.max_results)
 
     def _search(
-        self, reader: IndexReader, question: Question, sources: tuple[Source, ...], limit: int, chunk_count: int
+        self, reader: IndexReader, question: Question, groups: Groups, limit: int, chunk_count: int
     ) -> KeywordAnswer:
         enough = question.query.max_results
-        return keyword.search(reader, question.terms, sources, enough=enough, limit=limit, chunk_count=chunk_count)
+        answers = (
+            keyword.search(reader, question.terms, sources, enough=enough, limit=limit, chunk_count=chunk_count)
+            for sources in groups
+        )
+        return reduce(KeywordAnswer.and_also, answers)
 
-    def _vector(
-        self, reader: IndexReader, question: Question, sources: tuple[Source, ...], limit: int
-    ) -> Sequence[VectorHit]:
+    def _vector(self, reader: IndexReader, question: Question, groups: Groups, limit: int) -> Sequence[VectorHit]:
         if question.vector is None or self._vectors is None:
             return ()
-        return self._vectors.search(reader, question.vector, limit, sources)
+        found = [self._vectors.search(reader, question.vector, limit, sources) for sources in groups]
+        return found[0] if len(found) == 1 else sorted(itertools.chain(*found), key=lambda hit: -hit.cosine)
 
     def _fused(
         self,
@@ -151,7 +159,6 @@ class Legs:
         question: Question,
         found: KeywordAnswer | None,
         hits: Sequence[VectorHit],
-        limit: int,
     ) -> list[Candidate]:
         if not hits or found is None or question.vector is None:
             return fuse(None if found is None else found.hits, hits or None)
@@ -165,22 +172,20 @@ class Legs:
             text_weight=self._ranking.text_weight,
             true_cosine=cosines,
         )
-        worth = self._worth_scoring(found, plain, limit, 2 * question.query.max_results)
+        worth = self._worth_scoring(found, plain, 2 * question.query.max_results)
         if not worth:
             return plain
         true_bm25 = score_chunks(reader, self._analyzer, found.searched, worth)
         return with_bm25(plain, true_bm25, found.hits[0].bm25, self._text_share)
 
-    def _worth_scoring(
-        self, found: KeywordAnswer, plain: Sequence[Candidate], limit: int, places: int
-    ) -> Sequence[int]:
+    def _worth_scoring(self, found: KeywordAnswer, plain: Sequence[Candidate], places: int) -> Sequence[int]:
         """The chunks found by meaning alone whose BM25 could bring them among the first `places` of `plain`.
 
-        It is at most that of the keyword leg's last candidate, and 0 when the leg had room for more.
+        It is at most that of the best that the keyword leg left out, and 0 when the leg had room for more.
         """
-        if len(found.hits) < limit:
+        if found.best_left_out is None:
             return ()
-        most = text_score(found.hits[-1].bm25, found.hits[0].bm25) * self._text_share
+        most = text_score(found.best_left_out, found.hits[0].bm25) * self._text_share
         bar = plain[min(places, len(plain)) - 1].score
         worth = [c.chunk_id for c in plain if c.keyword_rank is None and c.score + most >= bar]
         return worth[:MOST_SCORED]

@@ -31,8 +31,8 @@ def merged(ranked: Sequence[Ranked], max_chars: int) -> list[Ranked]:
 
 
 def _union(one: ChunkRow, other: ChunkRow, max_chars: int) -> ChunkRow | None:
-    """Both as one chunk; None when they are apart, too long together, or not made of whole lines."""
-    if one.path != other.path or one.source is not other.source:
+    """Both as one chunk; None when they are apart, too long together, of a transcript, or not made of whole lines."""
+    if one.path != other.path or one.source is not other.source or one.line_numbers or other.line_numbers:
         return None
     first, second = sorted((one, other), key=lambda row: (row.start_line, row.end_line))
     if second.start_line > first.end_line + 1 or len(one.text) + len(other.text) > 2 * max_chars:

@@ -1,7 +1,7 @@
 """What a hit shows of its chunk: the part that answers, and how much of the question the chunk holds."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memoryd_server.index.keyword import KeywordAnswer
 from memoryd_server.index.rows import ChunkRow
@@ -42,13 +42,16 @@ class Shower:
         held = _held(finder(f"{row.text} {row.breadcrumb}"), self._prefixes)
         snippet = best_snippet(
             row.text,
-            row.start_line,
+            1 if row.line_numbers else row.start_line,
             self._words,
             finder.in_part,
             self._question.query.max_snippet_chars,
             weights=self._found.idf,
             prefixes=self._prefixes,
         )
+        if row.line_numbers:
+            first, last = (row.line_numbers[line - 1] for line in (snippet.start_line, snippet.end_line))
+            snippet = replace(snippet, start_line=first, end_line=last)
         if not self._found.frequencies:
             return Shown(snippet, None)
         return Shown(snippet, coverage(held, self._weights, self._needed))

@@ -104,6 +104,30 @@ class TranscriptReader:
                 return
             yield Line(message, position)
 
+    def position_after(self, lines: int) -> Position:
+        """Where the line after the first `lines` begins; the end of the file where it has no more."""
+        self._stream.seek(0)
+        offset, left = 0, lines
+        while left > 0 and (block := self._stream.read(_BLOCK_BYTES)):
+            here = block.count(b"\n")
+            if here < left:
+                offset, left = offset + len(block), left - here
+                continue
+            end = -1
+            for _ in range(left):
+                end = block.index(b"\n", end + 1)
+            return Position(offset + end + 1, lines)
+        return Position(offset, lines - left)
+
+    def count_lines_from(self, position: Position) -> int:
+        """How many lines there are from `position` on, the last one included where no line break ends it."""
+        size = self.stat.size_bytes
+        if position.offset >= size:
+            return 0
+        self._stream.seek(size - 1)
+        unended = self._stream.read(1) != b"\n"
+        return self.count_lines(position.offset, size - position.offset) + unended
+
     def messages_of_tail(self, length: int) -> Iterator[Message]:
         """The messages of the lines that begin in the last `length` bytes; their line numbers are 0."""
         first = max(0, self.stat.size_bytes - length)

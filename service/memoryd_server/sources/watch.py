@@ -10,14 +10,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from memoryd_server.model import SourceFile
 from memoryd_server.sources.mounts import silent_mount
 from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.transcripts import SESSIONS_FOLDER
 from memoryd_server.sources.watch_polling import PollingWatch
-from memoryd_server.sources.watch_scope import Scope, Target, targets
+from memoryd_server.sources.watch_scope import Scope, Target, sessions_target, targets
 from memoryd_server.sources.watch_state import Entry, NativeReader, Watch, WatchedRoot, WatcherMode
 
 __all__ = ["WatchedRoot", "Watcher", "WatcherMode"]
@@ -46,7 +47,8 @@ def open_inotify() -> NativeReader:
 class Watcher:
     """Calls `on_change`, from threads of its own and often, whenever a memory file may have changed.
 
-    `on_change` must be quick, must not raise and must not call `stop`. `polling` avoids inotify altogether;
+    `on_change` must be quick, must not raise and must not call `stop`; so must `on_transcripts`, which is called for
+    transcripts in the folder `sessions`, where there is one. `polling` avoids inotify altogether;
     `poll_seconds` is the pause between two comparisons where polling is used.
     """
 
@@ -55,13 +57,17 @@ class Watcher:
         roots: Roots,
         on_change: Callable[[], None],
         *,
+        sessions: str = "",
+        on_transcripts: Callable[[], None] = lambda: None,
         polling: bool = False,
         poll_seconds: float = 5.0,
         open_native: Callable[[], NativeReader] = open_inotify,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._roots = roots
+        self._sessions = sessions
         self._on_change = on_change
+        self._on_transcripts = on_transcripts
         self._poll_seconds = poll_seconds
         self._open_native = open_native
         self._now_ns = now_ns
@@ -102,10 +108,16 @@ class Watcher:
         entries = self._entries
         if not entries:
             return self._off()
-        return tuple(entry.status_at(now) for entry, now in zip(entries, targets(self._roots), strict=True))
+        return tuple(entry.status_at(now) for entry, now in zip(entries, self._targets(), strict=True))
+
+    def _targets(self) -> Iterator[Target]:
+        yield from targets(self._roots)
+        if self._sessions:
+            yield sessions_target(self._sessions)
 
     def _off(self) -> tuple[WatchedRoot, ...]:
         displays = [self._roots.display(folder) for folder in (self._roots.base(), *self._roots.extras())]
+        displays += [SESSIONS_FOLDER] if self._sessions else []
         return tuple(WatchedRoot(display, WatcherMode.OFF, "the watcher is not running") for display in displays)
 
     def check(self) -> None:
@@ -118,6 +130,7 @@ class Watcher:
             repaired = [entry.watch for entry in before] != [entry.watch for entry in self._entries]
         if repaired:
             self._on_change()
+            self._on_transcripts()
 
     def missed(self, files: Iterable[SourceFile]) -> None:
         """Takes note of changed files that a look has found: a root that was silent about them is polled from now on.
@@ -143,7 +156,7 @@ class Watcher:
         return target.scope.covers(str(Path(os.path.realpath(file.root), *file.parts)))
 
     def _arrange(self) -> tuple[Entry, ...]:
-        wanted = tuple(targets(self._roots))
+        wanted = tuple(self._targets())
         kept = {entry.target: entry for entry in self._entries if entry.target in wanted and self._is_good(entry)}
         for entry in self._entries:
             if entry.target not in kept:
@@ -175,7 +188,7 @@ class Watcher:
         native, reason = self._begin_native(target, target.scope)
         if native:
             return Entry(target, native, WatcherMode.NATIVE)
-        watch = PollingWatch(target.scope, self._on_change, self._poll_seconds)
+        watch = PollingWatch(target.scope, self._teller(target.scope), self._poll_seconds)
         try:
             watch.start()
         except (OSError, RuntimeError) as error:
@@ -198,7 +211,11 @@ class Watcher:
 
     def _told(self, target: Target) -> None:
         self._told_ns[target] = self._now_ns()
-        self._on_change()
+        if target.scope is not None:
+            self._teller(target.scope)()
+
+    def _teller(self, scope: Scope) -> Callable[[], None]:
+        return self._on_transcripts if scope.transcripts else self._on_change
 
 
 def _because(error: OSError) -> str:

@@ -7,12 +7,13 @@ same.
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.sources.contained import open_directory
 from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, is_within
+from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript
 
 IGNORED_FOLDERS = frozenset({".git", "node_modules", ".pnpm-store", ".venv", "venv", ".tox", "__pycache__"})
 
@@ -21,6 +22,8 @@ IGNORED_FOLDERS = frozenset({".git", "node_modules", ".pnpm-store", ".venv", "ve
 class Scope:
     """A folder to watch. `files` and `folders` name what counts directly in it; None stands for everything.
 
+    In one of `transcripts` these count, and nothing else.
+
     `identity` is the device and inode of the folder, so that one deleted and made again is another scope.
     """
 
@@ -28,6 +31,7 @@ class Scope:
     identity: tuple[int, int]
     files: frozenset[str] | None = None
     folders: frozenset[str] | None = None
+    transcripts: bool = False
 
     def enters(self, parts: tuple[str, ...]) -> bool:
         """Tells whether the folder `parts` below the top is watched."""
@@ -37,6 +41,8 @@ class Scope:
 
     def counts(self, parts: tuple[str, ...]) -> bool:
         """Tells whether a change of the file `parts` below the top, in a watched folder, is worth a sync."""
+        if self.transcripts:
+            return len(parts) == 1 and is_transcript(parts[0])
         return parts[-1].endswith(SUFFIX) and (len(parts) > 1 or self.files is None or parts[0] in self.files)
 
     def covers(self, absolute: str) -> bool:
@@ -67,6 +73,12 @@ def targets(roots: Roots) -> Iterator[Target]:
             yield _target(display, root, parts[:-1], frozenset({parts[-1]}), frozenset())
         else:
             yield _target(display, root, parts, None, None)
+
+
+def sessions_target(folder: str) -> Target:
+    """The folder of an agent's transcripts, as it stands now."""
+    found = _target(SESSIONS_FOLDER, folder, (), None, frozenset())
+    return found if found.scope is None else replace(found, scope=replace(found.scope, transcripts=True))
 
 
 def _target(

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import memoryd_server.backend.background as background_module
 from memoryd_server.backend.background import MOST_DEBOUNCES, BackgroundSync
 from memoryd_server.backend.config import SyncConfig
 from memoryd_server.backend.sync_run import SyncTrigger
@@ -34,8 +35,8 @@ def config(**changes):
 
 
 class FakeWatcher:
-    def __init__(self, on_change):
-        self.on_change = on_change
+    def __init__(self, on_change, on_transcripts):
+        self.on_change, self.on_transcripts = on_change, on_transcripts
         self.checks, self.stopped, self.broken = 0, False, None
         self.untold = []
 
@@ -57,6 +58,11 @@ class FakeWatcher:
         return ()
 
 
+@pytest.fixture(autouse=True)
+def short_window(monkeypatch):
+    monkeypatch.setattr(background_module, "TRANSCRIPT_WINDOW_SECONDS", DEBOUNCE)
+
+
 @pytest.fixture
 async def watch(bench):
     """Starts background syncs whose first one has ended; `compare` says what a look at the disk finds."""
@@ -68,8 +74,8 @@ async def watch(bench):
         bench.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(worth_a_run=differs(), changed=CHANGED))
         watchers = []
 
-        def make(on_change):
-            watchers.append(FakeWatcher(on_change))
+        def make(on_change, on_transcripts):
+            watchers.append(FakeWatcher(on_change, on_transcripts))
             return watchers[-1]
 
         background = BackgroundSync(
@@ -254,3 +260,24 @@ async def test_nothing_starts_after_the_stop(bench, watch):
     watcher.on_change()
     await asyncio.sleep(0.02)
     assert len(bench.ended) == before
+
+
+async def test_many_events_of_transcripts_are_one_look_and_a_sync_only_when_one_is_due(watch, bench):
+    due, looks = [], []
+
+    def look():
+        looks.append(None)
+        return bool(due)
+
+    _, watcher = await watch()
+    bench.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(worth_a_run=look(), changed=CHANGED))
+    loop = asyncio.get_running_loop()
+    await asyncio.gather(*(loop.run_in_executor(None, watcher.on_transcripts) for _ in range(100)))
+    await eventually(lambda: looks)
+    await asyncio.sleep(3 * DEBOUNCE)
+    assert len(looks) == 1
+    assert triggers(bench) == [SyncTrigger.STARTUP]
+    due.append(None)
+    watcher.on_transcripts()
+    await passes(bench, 2)
+    assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]

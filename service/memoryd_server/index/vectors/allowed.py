@@ -10,10 +10,10 @@ from memoryd_server.model import Source
 
 
 class AllowedChunks:
-    """The answer to the last such question, true as long as the revision is the index's. For any thread."""
+    """The answers to such questions, true as long as their revision is the index's. For any thread."""
 
     def __init__(self) -> None:
-        self._last: tuple[int, frozenset[Source], Ids] | None = None
+        self._known: dict[frozenset[Source], tuple[int, Ids]] = {}
 
     def ids(self, reader: IndexReader, sources: Sequence[Source]) -> Ids | None:
         """The chunks of these sources in the reader's snapshot, sorted; None when no chunk is left out."""
@@ -21,18 +21,18 @@ class AllowedChunks:
         if not wanted or wanted == frozenset(Source):
             return None
         revision = reader.revision()
-        last = self._last
-        if last is not None and last[:2] == (revision, wanted):
-            return last[2]
+        known = self._known.get(wanted)
+        if known is not None and known[0] == revision:
+            return known[1]
         ids = np.sort(np.array(reader.chunk_ids(sorted(wanted)), np.int64))
-        self._last = (revision, wanted, ids)
+        self._known = {**self._known, wanted: (revision, ids)}
         return ids
 
     def forget(self) -> None:
         """Gives the memory back."""
-        self._last = None
+        self._known = {}
 
     @property
     def memory_bytes(self) -> int:
         """What is remembered takes."""
-        return 0 if self._last is None else self._last[2].nbytes
+        return sum(ids.nbytes for _, ids in self._known.values())

@@ -18,7 +18,6 @@ from rpc.wire import TIMEOUT, check_refused, eventually, kinds_of, refused
 
 VECTOR = memory_pb2.SEARCH_MODE_VECTOR
 FULL = sync_event_pb2.SYNC_MODE_FULL
-POST_COMPACTION = sync_event_pb2.SYNC_TRIGGER_POST_COMPACTION
 SETTINGS = {
     "agents": {
         "list": [

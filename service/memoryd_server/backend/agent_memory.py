@@ -32,22 +32,21 @@ from memoryd_server.backend.upkeep import Upkeep
 from memoryd_server.backend.vector_side import ProbeOutcome, QuestionVector, VectorSide
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.embed import Selection
-from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError, RevisionNotReached
+from memoryd_server.errors import IndexDamaged, IndexReadOnly, RevisionNotReached
 from memoryd_server.index.asks import Asks, SyncAsk
 from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.plan import stored
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncMode, SyncOutcome
-from memoryd_server.index.rows import ChunkRow, IndexCounts
+from memoryd_server.index.rows import IndexCounts
 from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
 from memoryd_server.index.sync import Clock, SyncEngine
-from memoryd_server.model import Degradation, DegradationKind, Source
+from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.legs import Words
 from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
-from memoryd_server.sources import WatchedRoot, stat_file
+from memoryd_server.sources import WatchedRoot
 from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.transcript_growth import Growth
 from memoryd_server.text import Analyzer
@@ -117,7 +116,7 @@ class AgentMemory:
         self._search = SearchEngine(
             self._store,
             self._analyzer,
-            self._check_file,
+            lambda row: look_at(self.config.corpus, row),
             sources=config.sources,
             vectors=self.vectors.leg,
             ranking=config.ranking,
@@ -422,19 +421,6 @@ class AgentMemory:
     def index_path(self) -> Path:
         """Where the index is."""
         return self._store.path
-
-    def _check_file(self, row: ChunkRow) -> tuple[bool, bool]:
-        try:
-            stat = stat_file(self.config.corpus.resolve(row.path))
-        except (MemorydError, OSError):
-            return False, False
-        if stat is None:
-            return False, False
-        now = stored(stat)
-        if row.source is Source.SESSIONS:
-            # What it has grown by is not missing: it waits until it is due.
-            return True, now.size_bytes >= row.size_bytes
-        return True, (now.size_bytes, now.mtime_ns) == (row.size_bytes, row.mtime_ns)
 
     def _sync_ended(self, run: SyncRun) -> None:
         self._on_sync_end(self.config.agent_id, run)

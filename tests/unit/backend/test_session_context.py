@@ -10,6 +10,7 @@ from memoryd_server.backend import session_context
 from memoryd_server.backend.reading import read_range
 from memoryd_server.backend.session_context import MOST_CHARS, load_context, log_paths
 from memoryd_server.sources import Roots
+from memoryd_server.sources.corpus import Corpus
 
 TODAY = date(2026, 2, 8)
 YESTERDAYS, TODAYS = "memory/2026-02-07.md", "memory/2026-02-08.md"
@@ -163,7 +164,7 @@ def test_whatever_is_shown_is_within_the_budget_and_stands_where_it_says(workspa
         if not file.text:
             continue
         lines = read_range(
-            Roots(str(workspace)), file.path, file.start_line, file.end_line - file.start_line + 1, MOST_BYTES
+            Corpus(Roots(str(workspace))), file.path, file.start_line, file.end_line - file.start_line + 1, MOST_BYTES
         )
         assert lines.text.startswith(file.text) if file.start_line == file.end_line else lines.text == file.text
     if sum(map(len, contents)) <= budget:

@@ -203,3 +203,19 @@ async def test_each_line_of_a_snippet_is_where_the_reply_says(home, serve):
     off = memory_pb2.CITATION_MODE_OFF
     shown = await memoryd.search("heron", max_snippet_chars=4000, max_results=1, citations=off)
     assert shown.results[0].snippet.split("\n") == spoken
+
+
+async def test_a_session_that_was_forgotten_stays_out_under_whatever_name(home, serve):
+    file = say(home, "s1.jsonl", user("The heron nests by the weir."))
+    say(home, "s2.jsonl", user("The crane stands in the harbour."))
+    memoryd = await serve(sessions())
+    await memoryd.synced()
+    receipt = await memoryd.stub.MemoryForget(pb.MemoryForgetRequest(session_id="s1"), timeout=TIMEOUT)
+    assert (receipt.chunks, receipt.keyword_entries, receipt.source_files) == (1, 1, 0)
+    say(home, "s1.jsonl", user("And the heron again."))
+    await memoryd.synced()
+    assert not (await memoryd.search("heron")).results
+    file.rename(file.with_name("s1.jsonl.reset.1"))
+    await memoryd.synced(mode=sync_event_pb2.SYNC_MODE_FULL)
+    assert not (await memoryd.search("heron")).results
+    assert paths(await memoryd.search("crane")) == ["sessions/s2.jsonl"]

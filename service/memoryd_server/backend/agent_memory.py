@@ -17,6 +17,7 @@ from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.coordinator import AfterSync, SyncCoordinator
 from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.engine import Engine
+from memoryd_server.backend.file_check import look_at
 from memoryd_server.backend.forget_job import ForgetJob, ForgetRequest, Receipt
 from memoryd_server.backend.forgetting import Forgetting
 from memoryd_server.backend.freshness import built_otherwise
@@ -107,7 +108,7 @@ class AgentMemory:
         asks = Asks()
         self._engine: Engine = SyncEngine(
             self._store,
-            Survey(config.corpus, asks, Growth(config.sync.growth, clock.now_ns)),
+            Survey(config.corpus, asks, Growth(config.sync.growth, clock.now_ns), self.forgotten.has_session),
             preparer,
             files_per_transaction=config.sync.files_per_transaction,
             clock=clock,

@@ -1,6 +1,6 @@
 """Looks at the sources and at what was asked for, and says what a sync has to do."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from memoryd_server.index.asks import EVERYTHING, WHAT_IS_DUE, Asks, SyncAsk
@@ -10,15 +10,26 @@ from memoryd_server.model import Source, SourceFile
 from memoryd_server.sources import Discovery, Roots
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.transcript_growth import Growth
+from memoryd_server.sources.transcripts import session_id
 
 Rows = Mapping[tuple[Source, str], FileRow]
 
 
 class Survey:
-    """The sources of one index. Without `growth` every transcript that differs is due."""
+    """The sources of one index. Without `growth` every transcript that differs is due.
 
-    def __init__(self, corpus: Corpus, asks: Asks | None = None, growth: Growth | None = None) -> None:
+    The transcripts of sessions that are forgotten stay out.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        asks: Asks | None = None,
+        growth: Growth | None = None,
+        is_forgotten: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self.corpus = corpus
+        self._is_forgotten = is_forgotten
         self._asks = asks
         self._growth = growth
 
@@ -29,7 +40,11 @@ class Survey:
 
     def discover(self) -> Discovery:
         """Every file of the sources."""
-        return self.corpus.discover()
+        found = self.corpus.discover()
+        return replace(found, files=tuple(filter(self._counts, found.files))) if self.corpus.sessions else found
+
+    def _counts(self, file: SourceFile) -> bool:
+        return file.source is Source.MEMORY or not self._is_forgotten(session_id(file.parts[-1]))
 
     def take(self, rows: Rows, *, everything: bool) -> SyncPlan:
         """What the pass has to do that begins now: what was asked for since the last one, or simply everything."""

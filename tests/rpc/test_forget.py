@@ -10,8 +10,8 @@ from fake_providers import Fault, embedding_server
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.index.store import IndexStore
 from rpc.following import FULL, follow, rest
-from rpc.test_session_archive import talk, transcript
 from rpc.wire import TIMEOUT, check_refused, eventually, paths
+from transcripts import user
 
 WORD = "xylophonographer"
 SECRET = f"# Secret\n\nthe {WORD} lives at the old mill\n\n## More\n\n{WORD} again, and again the {WORD}"
@@ -198,8 +198,7 @@ async def test_a_text_that_is_no_longer_in_any_file_is_found_by_its_own_words(ru
 async def test_a_session_is_forgotten_with_its_rotated_transcripts(serve, home):
     names = ("abc.jsonl", "abc.jsonl.reset.1", "abc.jsonl.deleted.2", "abcd.jsonl")
     for name in names:
-        transcript(home, talk(f"the {WORD} said hello"), name)
-    folder = home.state_dir / "agents" / "main" / "sessions"
+        folder = home.say(name, user(f"the {WORD} said hello")).parent
     running = await serve()
     assert receipt(await forget(running, session_id="abc")) == {}
     assert sorted(file.name for file in folder.iterdir()) == sorted(names)

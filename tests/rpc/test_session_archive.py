@@ -1,26 +1,20 @@
 """SessionArchive over the wire: the right transcript, the right day, found at the revision that it names."""
 
 import asyncio
-import json
 
 import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import TIMEOUT, check_refused, paths
+from transcripts import assistant, user
 
 NOON = {"seconds": 1_770_552_000}  # 2026-02-08 12:00 UTC
 KEY = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def talk(*texts):
-    records = [{"message": {"role": ("user", "assistant")[n % 2], "content": t}} for n, t in enumerate(texts)]
-    return "".join(json.dumps({"type": "message", **record}) + "\n" for record in records)
-
-
-def transcript(home, text, name="abc.jsonl", agent_id="main"):
-    folder = home.state_dir / "agents" / agent_id / "sessions"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(text)
+    """User and assistant in turn."""
+    return "".join((user, assistant)[n % 2](text) for n, text in enumerate(texts))
 
 
 async def archive(running, transcript="abc", **request):
@@ -29,7 +23,7 @@ async def archive(running, transcript="abc", **request):
 
 
 async def test_what_was_archived_is_found_at_the_revision_returned(serve, home):
-    transcript(home, talk("where is the walrus?", "in the harbour"))
+    home.say("abc.jsonl", talk("where is the walrus?", "in the harbour"))
     running = await serve()
     reply = await archive(running, slug="Walrus: where?!", session_key="agent:main:main")
     assert (reply.path, reply.messages, reply.already_archived) == ("memory/2026-02-08-walrus-where.md", 2, False)
@@ -40,7 +34,7 @@ async def test_what_was_archived_is_found_at_the_revision_returned(serve, home):
 
 
 async def test_a_retry_writes_nothing(serve, home):
-    transcript(home, talk("where is the walrus?", "in the harbour"))
+    home.say("abc.jsonl", talk("where is the walrus?", "in the harbour"))
     running = await serve()
     first = await archive(running)
     replies = await asyncio.gather(*(archive(running, now={"seconds": NOON["seconds"] + n}) for n in range(5)))
@@ -52,7 +46,7 @@ async def test_a_second_archive_of_a_name_is_numbered(serve, home):
     running = await serve()
     found = []
     for word in ("walrus", "seal", "gull"):
-        transcript(home, talk(word))
+        home.say("abc.jsonl", talk(word))
         found.append((await archive(running, slug="x")).path)
     assert found == ["memory/2026-02-08-x.md", "memory/2026-02-08-x-2.md", "memory/2026-02-08-x-3.md"]
     assert "walrus" in (await running.get(found[0])).text
@@ -67,13 +61,13 @@ async def test_a_second_archive_of_a_name_is_numbered(serve, home):
     ],
 )
 async def test_date_and_time_are_those_of_the_zone(serve, home, setting, time_zone, path):
-    transcript(home, talk("?!"))
+    home.say("abc.jsonl", talk("?!"))
     running = await serve({"agents": {"defaults": {"userTimezone": setting}}})
     assert (await archive(running, time_zone=time_zone)).path == path
 
 
 async def test_secrets_are_masked_wherever_they_could_go(serve, home):
-    transcript(home, talk(f"the token is {KEY}", f"export TOKEN={KEY}"))
+    home.say("abc.jsonl", talk(f"the token is {KEY}", f"export TOKEN={KEY}"))
     running = await serve()
     reply = await archive(running)
     assert KEY not in (await running.get(reply.path)).text
@@ -81,7 +75,7 @@ async def test_secrets_are_masked_wherever_they_could_go(serve, home):
 
 
 async def test_as_many_messages_as_asked_for_are_kept(serve, home):
-    transcript(home, talk(*(f"message {n}" for n in range(300))))
+    home.say("abc.jsonl", talk(*(f"message {n}" for n in range(300))))
     running = await serve()
     assert (await archive(running)).messages == 15
     assert (await archive(running, message_count=2)).messages == 2
@@ -89,14 +83,14 @@ async def test_as_many_messages_as_asked_for_are_kept(serve, home):
 
 
 async def test_a_session_in_which_nothing_was_said_makes_no_file(serve, home):
-    transcript(home, talk("/new"))
+    home.say("abc.jsonl", talk("/new"))
     reply = await archive(await serve())
     assert (reply.path, reply.messages, reply.HasField("index_revision")) == ("", 0, False)
     assert list((home.workspace / "memory").iterdir()) == []
 
 
 async def test_another_agent_s_transcript_is_not_found(serve, home):
-    transcript(home, talk("secret"), agent_id="work")
+    home.say("abc.jsonl", talk("secret"), agent_id="work")
     running = await serve({"agents": {"list": [{"id": "main"}, {"id": "work", "workspace": str(home.root / "w")}]}})
     await check_refused(archive(running), "NOT_FOUND", "FILE_NOT_FOUND", mentions="sessions folder")
     for name in ("../../work/sessions/abc.jsonl", str(home.state_dir / "agents/work/sessions/abc.jsonl")):
@@ -125,7 +119,7 @@ async def test_bad_fields_are_all_named(serve, request_, violations):
 
 
 async def test_a_workspace_that_does_not_exist_is_not_made(serve, home):
-    transcript(home, talk("one"))
+    home.say("abc.jsonl", talk("one"))
     running = await serve(workspace=str(home.root / "absent"))
     await check_refused(archive(running), "NOT_FOUND", "FILE_NOT_FOUND")
     assert not (home.root / "absent").exists()

@@ -59,6 +59,13 @@ class Home:
         for number in range(count):
             (target / f"{number:05}.md").write_text(f"# Note {number}\n\n{body}unique{number}\n")
 
+    def say(self, name, *lines, agent_id="main"):
+        """Makes `lines` the whole of an agent's transcript."""
+        file = self.state_dir / "agents" / agent_id / "sessions" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(lines))
+        return file
+
     def settings(self, settings=None, **flags):
         """`settings` as memoryd.json5, on this home's folders and socket unless `flags` say otherwise."""
         (self.state_dir / "memoryd.json5").write_text(json.dumps(settings or {}))

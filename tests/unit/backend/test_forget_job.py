@@ -1,0 +1,178 @@
+"""Forgetting on a real index with transcripts in it: what goes, what stays, and what no sync brings back."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from memoryd_server.backend.forget_job import ForgetJob, ForgetRequest
+from memoryd_server.errors import FileNotFound, IndexReadOnly
+from memoryd_server.index.progress import SyncMode
+from memoryd_server.model import Source
+from memoryd_server.sources.forgotten import Forgotten
+from transcripts import SessionsDesk, assistant, user
+
+WORD = "xylophonographer"
+
+
+class ForgettingDesk(SessionsDesk):
+    """A desk that can forget. Embeddings are not made here."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.forgotten = Forgotten(folder / "state" / "main.forgotten")
+        self.forgotten.load()
+        self.corpus = dataclasses.replace(self.corpus, is_forgotten=self.forgotten.has_session)
+
+    def forget(self, **request):
+        config = SimpleNamespace(
+            roots=self.roots,
+            sync=SimpleNamespace(max_file_bytes=self.max_file_bytes),
+            sessions_folder=self.sessions,
+            chunk_tokens=400,
+            chunk_overlap=80,
+        )
+        job = ForgetJob(self.store, self.forgotten, lambda: config, lambda: None, self.now_ns)
+        receipt = job.carry_out(ForgetRequest(**request))
+        assert job.purge(lambda: False)
+        return receipt
+
+    def chunks(self):
+        with self.store.read() as reader:
+            return reader.counts().chunks
+
+    def on_disk(self):
+        """Whether the word stands anywhere beside the transcripts."""
+        files = [file for file in self.path.parent.rglob("*") if file.is_file() and self.sessions not in file.parents]
+        return any(WORD[:11].encode() in file.read_bytes().lower() for file in files)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = ForgettingDesk(tmp_path).open()
+    yield desk
+    desk.close()
+
+
+@pytest.fixture
+def talked(desk):
+    """Two sessions, one of them rotated, and a note."""
+    desk.say("abc.jsonl", user(f"where is the {WORD}?"), assistant("at the mill"))
+    desk.rotate("abc.jsonl", "reset.2026-02-08")
+    desk.say("abc.jsonl", user(f"the {WORD} is back"))
+    desk.say("def.jsonl", user("the ferry sails at dawn"))
+    desk.write("memory/note.md", "the harbour is calm")
+    desk.sync()
+    assert len(desk.found(WORD)) == 2
+    assert desk.on_disk()
+    return desk
+
+
+def test_a_session_goes_with_its_rotated_transcripts(talked):
+    before = talked.chunks()
+    receipt = talked.forget(session_id="abc")
+    assert (receipt.chunks, receipt.keyword_entries, receipt.source_files) == (2, 2, 0)
+    assert talked.chunks() == before - 2
+    assert not talked.on_disk()
+    assert talked.found(WORD) == []
+    assert talked.found("ferry") == ["sessions/def.jsonl"]
+    assert len(list(talked.sessions.iterdir())) == 3
+
+
+@pytest.mark.parametrize("mode", SyncMode)
+def test_no_sync_brings_it_back_however_it_goes_on(talked, mode):
+    talked.forget(session_id="abc")
+    talked.sync(mode)
+    talked.say("abc.jsonl", user(f"and the {WORD} again"))
+    talked.sync(mode)
+    talked.rotate("abc.jsonl", "deleted.2026-02-09")
+    talked.say("abc.jsonl", user(f"one more {WORD}"))
+    talked.sync(mode)
+    assert talked.found(WORD) == []
+    assert not talked.on_disk()
+    assert talked.found("ferry") == ["sessions/def.jsonl"]
+
+
+def test_a_session_that_is_deleted_leaves_nothing_but_the_others(talked):
+    receipt = talked.forget(session_id="abc", delete_source=True)
+    assert (receipt.chunks, receipt.source_files) == (2, 2)
+    assert [file.name for file in talked.sessions.iterdir()] == ["def.jsonl"]
+    assert not talked.on_disk()
+    assert not talked.forgotten.has_session("abc")
+
+
+def test_rows_of_a_session_whose_transcripts_are_gone_are_forgotten_all_the_same(talked):
+    for file in talked.sessions.glob("abc*"):
+        file.unlink()
+    assert talked.forget(session_id="abc").chunks == 2
+    assert not talked.on_disk()
+
+
+def test_a_session_that_nobody_knows_is_told(talked):
+    with pytest.raises(FileNotFound, match="xyz"):
+        talked.forget(session_id="xyz")
+    assert not talked.forgotten.has_session("xyz")
+
+
+def test_an_empty_session_is_forgotten_before_it_says_anything(desk):
+    desk.say("abc.jsonl", "")
+    assert desk.forget(session_id="abc").chunks == 0
+    desk.say("abc.jsonl", user(WORD))
+    desk.sync()
+    assert desk.found(WORD) == []
+
+
+def test_a_link_among_the_transcripts_is_left_alone(talked, tmp_path):
+    (tmp_path / "outside.jsonl").write_text(user("outside"))
+    (talked.sessions / "abc.jsonl.reset.9").symlink_to(tmp_path / "outside.jsonl")
+    assert talked.forget(session_id="abc", delete_source=True).source_files == 2
+    assert (tmp_path / "outside.jsonl").exists()
+    assert (talked.sessions / "abc.jsonl.reset.9").is_symlink()
+
+
+def test_many_chunks_are_counted_as_many(desk):
+    desk.write("memory/long.md", "\n\n".join(f"## Part {n}\n\n{WORD} {'word ' * 200}" for n in range(30)))
+    desk.sync()
+    chunks = desk.chunks()
+    receipt = desk.forget(path="memory/long.md")
+    assert receipt.chunks == receipt.keyword_entries == chunks > 20
+    assert (desk.chunks(), receipt.vectors) == (0, 0)
+    assert desk.integrity()[0] == [("ok",)]
+
+
+def test_a_crash_between_the_steps_is_made_good_by_the_retry(talked, monkeypatch):
+    from memoryd_server.index.writer import IndexWriter  # noqa: PLC0415 -- what crashes
+
+    def crash(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(IndexWriter, "write", crash)
+    for request in ({"path": "memory/note.md"}, {"session_id": "abc"}):
+        with pytest.raises(MemoryError):
+            talked.forget(**request)
+    monkeypatch.undo()
+    assert talked.forget(path="memory/note.md").chunks == 1
+    assert talked.forget(session_id="abc").chunks == 2
+    talked.sync()
+    assert talked.found("harbour") == talked.found(WORD) == []
+
+
+def test_an_index_that_cannot_be_written_keeps_the_source_too(talked, monkeypatch):
+    monkeypatch.setattr(talked.store, "_refusal", IndexReadOnly("read-only"))
+    for request in ({"path": "memory/note.md"}, {"session_id": "abc"}):
+        with pytest.raises(IndexReadOnly):
+            talked.forget(**request, delete_source=True)
+    assert (talked.workspace / "memory" / "note.md").exists()
+    assert len(list(talked.sessions.iterdir())) == 3
+
+
+def test_a_file_that_is_too_large_to_index_can_be_deleted(desk):
+    desk.max_file_bytes = 10
+    file = desk.write("memory/large.md", "x" * 20)
+    desk.sync()
+    assert desk.forget(path="memory/large.md").source_files == 0
+    assert file.exists()
+    assert desk.forget(path="memory/large.md", delete_source=True).source_files == 1
+    assert not file.exists()
+    with desk.store.read() as reader:
+        assert (Source.MEMORY, "memory/large.md") not in reader.files()

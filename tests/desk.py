@@ -117,7 +117,7 @@ class Desk:
             return sorted(chunks), sorted(files, key=str)
 
     def integrity(self):
-        """What SQLite says of the file, and whether each chunk has a keyword row, and a vector or a place in the list."""
+        """What SQLite says, and whether each chunk has its file, a keyword row, and a vector or a place in the list."""
         with self.store.read() as reader:
             connection = reader._connection
             return (

@@ -95,6 +95,18 @@ class Servicer(stubs.MemoryServiceServicer):
         self.note(context)
         return pb.MemoryAppendResponse(path=request.path)
 
+    def MemoryForget(self, request, context):
+        self.note(context)
+        return pb.MemoryForgetResponse(chunks=len(request.path))
+
+    def SessionContext(self, request, context):
+        self.note(context)
+        return pb.SessionContextResponse(recall_prompt=request.session_key)
+
+    def SessionArchive(self, request, context):
+        self.note(context)
+        return pb.SessionArchiveResponse(path=request.transcript)
+
     def ListAgents(self, request, context):
         self.note(context)
         return pb.ListAgentsResponse(agents=[{"agent_id": "main"}])
@@ -143,6 +155,9 @@ CALLS = [
     pytest.param(lambda c, **k: c.status(agent_id="a", **k).agent_id, "a", 2, id="status"),
     pytest.param(lambda c, **k: c.status(agent_id="a", probe=True, **k).agent_id, "a", 10, id="probe"),
     pytest.param(lambda c, **k: c.flush_decision(total_tokens=7, **k).projected_tokens, 7, 1, id="flush"),
+    pytest.param(lambda c, **k: c.forget(path="a.md", **k).chunks, 4, 10, id="forget"),
+    pytest.param(lambda c, **k: c.session_context(session_key="k", **k).recall_prompt, "k", 2, id="session context"),
+    pytest.param(lambda c, **k: c.session_archive(transcript="t", **k).path, "t", 10, id="session archive"),
     pytest.param(lambda c, **k: c.append(path="p", text="t", **k).path, "p", 5, id="append"),
     pytest.param(lambda c, **k: c.list_agents(**k).agents[0].agent_id, "main", 2, id="agents"),
     pytest.param(lambda c, **k: c.list_files(agent_id="a", **k).files[0].path, "a", 2, id="files"),

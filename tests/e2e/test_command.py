@@ -146,6 +146,46 @@ def test_flush_decides(run):
     assert json.loads(run("flush", "--json", "--total-tokens", "180000").stdout)["flush"] is True
 
 
+def test_what_is_forgotten_is_found_no_more_and_stays_unless_it_is_to_go(run, workspace):
+    file = workspace / "memory" / f"forget-{uuid.uuid4()}.md"
+    file.write_text("the narwhal surfaced\n", "utf-8")
+    path = str(file.relative_to(workspace))
+    check(run("index"))
+    check(run("search", "narwhal"), out=path)
+    check(run("forget", path), out=r"^Removed: 1 chunks, 1 keyword entries$")
+    check(run("search", "narwhal"), out="No matches")
+    assert file.exists()
+    check(run("files"), out=f"forgotten .* {path}")
+    reply = json.loads(run("forget", "--json", "--delete-source", path).stdout)
+    assert reply["sourceFiles"] == 1
+    assert not file.exists()
+    check(run("forget", path), code=3, err="neither on disk nor in the index.*FILE_NOT_FOUND")
+    check(run("forget", "--session", "nobody"), code=3, err="nobody")
+    check(run("forget", "--text", "never seen"), out="nothing was left")
+    check(run("forget", "--text", "x", path), code=2, err="name one of")
+    check(run("forget"), code=2, err="name one of")
+    check(run("forget", "../x.md"), code=4, err="PATH_NOT_ALLOWED")
+
+
+def test_a_session_s_start_and_end(run, workspace, served, request):
+    context = check(run("session", "context", "--session-key", "main", "--recall"), out="^== MEMORY.md .*Ilse")
+    assert "memory_search" in context.stdout
+    assert "MEMORY.md" not in run("session", "context", "--session-key", "agent:main:x:group:1").stdout
+    check(run("session", "context", "--session-key", "main", "--max-chars", "10"), out="cut")
+    assert json.loads(run("session", "context", "--json").stdout)["mainSession"] is False
+    check(run("session", "archive", "nobody"), code=3, err="sessions folder")
+    if "without" in request.node.callspec.id:
+        return
+    folder = served.state / "agents" / "main" / "sessions"
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"type": "message", "message": {"role": "user", "content": "the narwhal surfaced"}}
+    (folder / "abc.jsonl").write_text(json.dumps(record) + "\n", "utf-8")
+    done = check(run("session", "archive", "abc"), out=r"^Archived: 1 message in memory/.*-narwhal-surfaced\.md$")
+    check(run("session", "archive", "abc"), out="^Already archived: 1 message")
+    check(run("search", "narwhal"), out="User: the narwhal surfaced")
+    (workspace / done.stdout.split(" in ")[1].strip()).unlink()
+
+
 def test_watch_tells_the_state_at_once_and_goes_on_until_it_is_interrupted(served, home):
     command = [*COMMAND, "watch", "--json", "--state-dir", str(served.state)]
     process = subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True)
@@ -182,7 +222,7 @@ def test_a_daemon_that_was_named_and_does_not_answer_is_no_reason_to_work_withou
 
 def test_help_names_every_verb(home):
     out = check(memoryd("--help", home=home)).stdout
-    for verb in ("serve", "status", "index", "search", "get", "append", "flush", "watch", "agents", "files", "config"):
+    for verb in (*"serve status index search get append flush forget watch agents files config".split(), "session"):
         assert re.search(rf"^  {verb} ", out, re.MULTILINE), verb
         check(memoryd(verb, "--help", home=home), out="Options:")
 

@@ -17,6 +17,8 @@ _MODULES: Mapping[str, str] = {
     "get": "search",
     "append": "write",
     "flush": "write",
+    "forget": "forget",
+    "session": "sessions",
     "watch": "index",
     "agents": "inspect",
     "files": "inspect",

@@ -32,6 +32,9 @@ _STATUS_WITH_PROBE = 10.0
 _FLUSH = 1.0
 _APPEND = 5.0
 _LIST = 2.0
+_FORGET = 10.0
+_CONTEXT = 2.0
+_ARCHIVE = 10.0
 
 # A proxy from the environment is for the web, not for a daemon on this machine.
 _OPTIONS = (("grpc.enable_http_proxy", 0),)
@@ -127,6 +130,27 @@ class MemorydClient:
         """Appends `text` to today's log, or to `path`; with an `idempotency_key`, trying again is safe."""
         message = _request(pb.MemoryAppendRequest, request, fields)
         return self._call(self._stub.MemoryAppend, message, _APPEND, timeout)  # type: ignore[no-any-return]
+
+    def forget(
+        self, request: pb.MemoryForgetRequest | None = None, /, *, timeout: float | None = None, **fields: Any
+    ) -> pb.MemoryForgetResponse:
+        """Removes the file `path`, the session `session_id` or the `text` from every derived store, and counts it."""
+        message = _request(pb.MemoryForgetRequest, request, fields)
+        return self._call(self._stub.MemoryForget, message, _FORGET, timeout)  # type: ignore[no-any-return]
+
+    def session_context(
+        self, request: pb.SessionContextRequest | None = None, /, *, timeout: float | None = None, **fields: Any
+    ) -> pb.SessionContextResponse:
+        """Tells which files a session loads at its start, with their text, and how its agent recalls."""
+        message = _request(pb.SessionContextRequest, request, fields)
+        return self._call(self._stub.SessionContext, message, _CONTEXT, timeout)  # type: ignore[no-any-return]
+
+    def session_archive(
+        self, request: pb.SessionArchiveRequest | None = None, /, *, timeout: float | None = None, **fields: Any
+    ) -> pb.SessionArchiveResponse:
+        """Turns the last messages of `transcript` into a memory file; trying again is safe."""
+        message = _request(pb.SessionArchiveRequest, request, fields)
+        return self._call(self._stub.SessionArchive, message, _ARCHIVE, timeout)  # type: ignore[no-any-return]
 
     def list_agents(
         self, request: pb.ListAgentsRequest | None = None, /, *, timeout: float | None = None, **fields: Any

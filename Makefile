@@ -159,6 +159,7 @@ bench: setup ## Runs the benchmarks; results are JSON under benchmarks/results
 	$(BIN)/python benchmarks/keyword_path.py
 	$(BIN)/python benchmarks/search_path.py
 	$(BIN)/python benchmarks/vector_leg.py
+	$(BIN)/python benchmarks/embedding_throughput.py
 	test ! -x .tools/qmd/qmd || $(BIN)/python benchmarks/qmd_path.py
 
 # The agent's own settings do not count: an empty state directory gives the defaults. EVAL_FLAGS can name a --config.

@@ -1,9 +1,13 @@
-"""A provider on loopback that speaks OpenAI's embeddings at next to no cost: a vector is drawn from the text's hash."""
+"""A provider on loopback that speaks OpenAI's embeddings at next to no cost: a vector is drawn from the text's hash.
+
+It can be made to answer late, as one does that is far away.
+"""
 
 import json
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -17,13 +21,29 @@ def vector(text: str, dimensions: int) -> list[float]:
     return [round(x, 5) for x in (mixed / np.linalg.norm(mixed)).tolist()]
 
 
-class LoopbackProvider:
-    """Serves from `start` to `stop`, in threads of this process."""
+class PreparedVectors:
+    """A few hundred vectors as JSON, one of them for each text: so cheap that it is the other side that is measured."""
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, count: int = 256) -> None:
+        self._vectors = [json.dumps(vector(str(number), dimensions)) for number in range(count)]
+
+    def __call__(self, text: str) -> str:
+        return self._vectors[zlib.crc32(text.encode()) % len(self._vectors)]
+
+
+class LoopbackProvider:
+    """Serves from `start` to `stop`, in threads of this process; `make` gives the JSON of a text's vector.
+
+    Each reply comes `latency_seconds` after it was made.
+    """
+
+    def __init__(self, dimensions: int, latency_seconds: float = 0.0, make: Callable[[str], str] | None = None) -> None:
         self._lock = threading.Lock()
         self._busy_seconds = 0.0
-        answered = self._answered
+        self._under_way = 0
+        self.requests = self.texts = self.most_at_once = 0
+        begun, answered = self._begun, self._answered
+        make = make or (lambda text: json.dumps(vector(text, dimensions)))
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -33,8 +53,10 @@ class LoopbackProvider:
             def do_POST(self) -> None:
                 began = time.perf_counter()
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                data = [{"index": i, "embedding": vector(text, dimensions)} for i, text in enumerate(body["input"])]
-                reply = json.dumps({"data": data, "model": body["model"]}).encode()
+                begun(len(body["input"]))
+                data = ",".join(f'{{"index":{i},"embedding":{make(text)}}}' for i, text in enumerate(body["input"]))
+                reply = f'{{"data":[{data}],"model":{json.dumps(body["model"])}}}'.encode()
+                time.sleep(latency_seconds)
                 self.send_response(200)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(reply)))
@@ -66,6 +88,14 @@ class LoopbackProvider:
         self._server.shutdown()
         self._server.server_close()
 
+    def _begun(self, texts: int) -> None:
+        with self._lock:
+            self.requests += 1
+            self.texts += texts
+            self._under_way += 1
+            self.most_at_once = max(self.most_at_once, self._under_way)
+
     def _answered(self, seconds: float) -> None:
         with self._lock:
             self._busy_seconds += seconds
+            self._under_way -= 1

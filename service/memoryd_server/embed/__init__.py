@@ -2,6 +2,7 @@
 
 from memoryd_server.embed.absent import AbsentProvider
 from memoryd_server.embed.config import EmbeddingConfig, LocalConfig, RemoteConfig
+from memoryd_server.embed.documents import TEXTS_A_CALL, DirectCalls, DocumentEmbedder
 from memoryd_server.embed.pacing import Pace
 from memoryd_server.embed.provider import (
     PLAIN_TEXT,
@@ -17,8 +18,11 @@ from memoryd_server.embed.vectors import BadVector, Vector, from_blob, to_blob, 
 __all__ = [
     "NOT_CONFIGURED",
     "PLAIN_TEXT",
+    "TEXTS_A_CALL",
     "AbsentProvider",
     "BadVector",
+    "DirectCalls",
+    "DocumentEmbedder",
     "EmbeddingConfig",
     "EmbeddingFailure",
     "EmbeddingProvider",

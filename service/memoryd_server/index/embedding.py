@@ -6,7 +6,7 @@ What the provider cannot do now stays pending: its chunks are found by keywords,
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from memoryd_server.embed import EmbeddingProvider
+from memoryd_server.embed import DocumentEmbedder, EmbeddingProvider
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.filling import CHUNKS_A_BATCH, EmbeddingOutcome, Filling, refusal_reason
@@ -59,6 +59,8 @@ class VectorState:
 class Embedder:
     """Makes the vectors of one index with one provider, through one cache; `usage` counts what that takes.
 
+    `documents` takes the texts of the index in the provider's place, in larger jobs for example.
+
     `run` belongs to the writer thread; `state` may be read from any thread and is never older than the last commit.
     """
 
@@ -68,11 +70,12 @@ class Embedder:
         cache: Callable[[], EmbeddingCache | None],
         guard: CostGuard,
         usage: UsageBook | None = None,
+        documents: DocumentEmbedder | None = None,
     ) -> None:
         self.provider = provider
         self._usage = usage or UsageBook(cache)
         self._usage.watch(provider)
-        self._maker = VectorMaker(provider, cache)
+        self._maker = VectorMaker(provider, cache, documents)
         self._guard = guard
         self.state = VectorState()
         self.fault = ""

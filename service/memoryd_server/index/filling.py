@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from memoryd_server.embed import TEXTS_A_CALL
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.vector_maker import Made, VectorMaker, usual
 from memoryd_server.index.vector_rows import UnembeddedChunk
 from memoryd_server.index.writer import IndexWriter
 
-CHUNKS_A_BATCH = 128
+CHUNKS_A_BATCH = TEXTS_A_CALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,16 @@ class Filling:
         """
         self._tell()
         after, goes_on = 0, True
-        while goes_on and (batch := self._writer.vectors.chunks(after, CHUNKS_A_BATCH, everything=False)):
+        while goes_on and (batch := self._next(after)):
             after = batch[-1].chunk_id
             if self._should_stop():
                 raise SyncCancelled("the sync run was cancelled; the vectors made until then are kept")
             goes_on = self._embed(batch)
         return self._outcome
+
+    def _next(self, after: int) -> list[UnembeddedChunk]:
+        count = self._maker.at_once(self._outcome.pending)
+        return self._writer.vectors.chunks(after, count, everything=False)
 
     def _embed(self, batch: Sequence[UnembeddedChunk]) -> bool:
         """Whether to go on."""

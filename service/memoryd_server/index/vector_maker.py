@@ -8,7 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from memoryd_server.embed import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider, to_blob
+from memoryd_server.embed import (
+    PLAIN_TEXT,
+    DirectCalls,
+    DocumentEmbedder,
+    EmbeddingFailure,
+    EmbeddingProvider,
+    to_blob,
+)
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
 from memoryd_server.index.embedding_cache import CacheKey, EmbeddingCache
 from memoryd_server.index.vector_identity import VectorIdentity
@@ -34,11 +41,19 @@ class Made:
 class VectorMaker:
     """One provider with one cache. `cache` gives None while there is none; then nothing is remembered.
 
+    `documents` embeds the texts of the index in the provider's name.
+
     `make` and `look_again` block and belong to the writer thread; the rest may be called from any thread.
     """
 
-    def __init__(self, provider: EmbeddingProvider, cache: Callable[[], EmbeddingCache | None]) -> None:
+    def __init__(
+        self,
+        provider: EmbeddingProvider,
+        cache: Callable[[], EmbeddingCache | None],
+        documents: DocumentEmbedder | None = None,
+    ) -> None:
         self.provider = provider
+        self._documents = documents or DirectCalls(provider)
         self._cache = cache
         self._seen = 0
 
@@ -62,6 +77,10 @@ class VectorMaker:
         """The texts, by content hash, that the provider has refused of late, and why."""
         cache = self._cache()
         return {} if cache is None else cache.refused(self._cache_key)
+
+    def at_once(self, pending: int) -> int:
+        """How many texts to `make` next, where so many are pending."""
+        return self._documents.at_once(pending)
 
     def remembers(self, texts: int) -> bool:
         """Whether the cache keeps the vectors of so many texts."""
@@ -96,7 +115,7 @@ class VectorMaker:
         """
         if not texts:
             return Made()
-        answers = dict(zip(texts, self.provider.embed_documents(list(texts.values()), should_stop), strict=True))
+        answers = dict(zip(texts, self._documents.embed(list(texts.values()), should_stop), strict=True))
         vectors = {key: to_blob(answer) for key, answer in answers.items() if not isinstance(answer, EmbeddingFailure)}
         failures = {key: answer for key, answer in answers.items() if isinstance(answer, EmbeddingFailure)}
         refused = {key: answer.reason for key, answer in failures.items() if not answer.transient}

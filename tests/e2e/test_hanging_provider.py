@@ -42,7 +42,7 @@ def test_a_daemon_whose_provider_hangs_ends_soon_after_it_is_told_to(tmp_path, h
             began = time.monotonic()
             daemon.send_signal(signal.SIGTERM)
             assert daemon.wait(WAIT) == 0
-            assert False or time.monotonic() - began < 20
+            assert time.monotonic() - began < 20
         finally:
             if daemon.poll() is None:
                 daemon.kill()

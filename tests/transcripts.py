@@ -73,21 +73,16 @@ class SessionsDesk(Desk):
         return [text for _, text, _ in self.chunks()]
 
     def keyword_words(self):
-        """What the keyword leg holds of every chunk, to be compared with that of another desk."""
-        with self.store.read() as reader:
-            connection = reader._connection
-            connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'keyword', 'instance')")
-            rows = connection.execute("SELECT term, doc, col, offset FROM temp.words").fetchall()
-            connection.execute("DROP TABLE temp.words")
-            order = {
-                chunk: place
-                for place, (chunk, *_) in enumerate(
-                    connection.execute(
-                        "SELECT chunks.id FROM chunks JOIN files ON files.id = file_id ORDER BY source, path, chunks.id"
-                    )
-                )
-            }
-        return sorted((term, order[doc], col, offset) for term, doc, col, offset in rows)
+        """What the keyword leg holds of every chunk, by the chunk's place, to be compared with that of another desk."""
+        connection = self.store._connection
+        connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'keyword', 'instance')")
+        ids = connection.execute(
+            "SELECT chunks.id FROM chunks JOIN files ON files.id = file_id ORDER BY source, path, chunks.id"
+        )
+        places = {row[0]: place for place, row in enumerate(ids)}
+        rows = connection.execute("SELECT term, doc, col, offset FROM temp.words").fetchall()
+        connection.execute("DROP TABLE temp.words")
+        return sorted((term, places[doc], column, offset) for term, doc, column, offset in rows)
 
 
 def limits(**changed):

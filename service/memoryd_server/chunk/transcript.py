@@ -87,9 +87,9 @@ def _fitting(text: str, start: int, most_units: int) -> int:
 def _whole_characters(text: str, start: int, end: int) -> int:
     """The end of a part that does not cut an accent from its letter, where one can be found."""
     cut = end
-    while cut > start + 1 and unicodedata.combining(text[cut]):
+    while cut > start and unicodedata.combining(text[cut]):
         cut -= 1
-    return cut if cut > start + 1 else end
+    return cut if cut > start else end
 
 
 def _cost(line: str) -> int:

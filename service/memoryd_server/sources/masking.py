@@ -15,7 +15,7 @@ _HIDDEN = "***"
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re.IGNORECASE)
 _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re.IGNORECASE)
 # What a key is made of, its line breaks as they are, folded into spaces or escaped.
-_KEY_BODY = re.compile(r"(?:\*{3})?(?:[A-Za-z0-9+/=]{16,}|\\+[rn]|\s+)*")
+_KEY_BODY = re.compile(r"(?:\*{3})?(?:(?:\s|\\+[rn])*[A-Za-z0-9+/=]{16,})*")
 
 
 def masked(text: str) -> str:
@@ -36,8 +36,9 @@ def _without(text: str, form: SecretForm) -> str:
     pieces: list[str] = []
     end = 0
     for match in form.pattern.finditer(text):
-        if form.is_secret(match) and not is_placeholder(match["secret"]):
-            start, after = match.span("secret")
+        start, after = match.span("secret")
+        # What stands before an ellipsis is the head of something that was masked.
+        if form.is_secret(match) and not is_placeholder(match["secret"]) and text[after : after + 1] != "…":
             pieces += (text[end:start], _masked_token(match["secret"]))
             end = after
     return "".join((*pieces, text[end:])) if pieces else text

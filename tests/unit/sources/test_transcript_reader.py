@@ -1,0 +1,158 @@
+"""Transcripts of any bytes, read from any line on."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.sources import transcript_reader, transcripts
+from memoryd_server.sources.flattening import message_of
+from memoryd_server.sources.roots import Location
+from memoryd_server.sources.transcript_reader import START, Position, TranscriptReader
+from memoryd_server.sources.transcripts import is_transcript, last_messages, list_transcripts, session_id
+from transcripts import assistant, user
+
+SAME = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+A, B = user("a").encode(), assistant("b").encode()
+LINES = st.sampled_from(
+    [A, B, A[:-1], A[: len(A) // 2], b"\n", b"\r\n", b"{}\n", b"\xff\xfe\0\n", A.replace(b"\n", b"\r\n")]
+)
+BYTES = st.lists(LINES | st.binary(max_size=30), max_size=12).map(b"".join)
+
+
+def reader_of(folder, data, name="s.jsonl"):
+    (Path(folder) / name).write_bytes(data)
+    return TranscriptReader(Location(f"sessions/{name}", str(folder), (name,)))
+
+
+def read(reader, start=START):
+    return [(line.message.line, line.message.text) for line in reader.lines(start) if line.message]
+
+
+def expected(data):
+    """By the plainest means: each line that holds a whole message."""
+    found = [message_of(number, line.decode("utf-8", "replace")) for number, line in enumerate(data.split(b"\n"), 1)]
+    return [(message.line, message.text) for message in found if message]
+
+
+@SAME
+@given(BYTES)
+@example(A + B[:-1])
+@example(b"\n\n" + A)
+def test_whatever_the_bytes_every_whole_message_is_read_with_its_line(tmp_path, data):
+    with reader_of(tmp_path, data) as reader:
+        assert read(reader) == expected(data)
+
+
+@SAME
+@given(BYTES, BYTES)
+def test_reading_on_after_more_was_written_gives_what_reading_all_of_it_gives(tmp_path, data, more):
+    with reader_of(tmp_path, data) as reader:
+        lines = list(reader.lines(START))
+        position = lines[-1].after if lines else START
+        mark = reader.mark(position)
+        before = [(line.message.line, line.message.text) for line in lines if line.message]
+    with reader_of(tmp_path, data + more) as reader:
+        assert reader.mark(position) == mark
+        then = reader.resumable(position)
+        if then is None:
+            assert not data.endswith(b"\n"), "only a line that had not ended can have been written on"
+        else:
+            assert before + read(reader, then) == expected(data + more)
+
+
+@SAME
+@given(BYTES)
+def test_lines_are_counted_and_found_as_an_editor_does(tmp_path, data):
+    count = data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+    with reader_of(tmp_path, data) as reader:
+        assert reader.count_lines_from(START) == count
+        for lines in range(data.count(b"\n") + 1):
+            position = reader.position_after(lines)
+            assert position == Position(_bytes_of(data, lines), lines)
+            assert reader.count_lines_from(position) == count - lines
+        assert reader.position_after(count + 5).offset == len(data)
+
+
+def _bytes_of(data, lines):
+    return len(b"".join(piece + b"\n" for piece in data.split(b"\n")[:lines]))
+
+
+@pytest.mark.parametrize("change", [b"X", b""])
+def test_a_mark_tells_another_beginning_and_another_end(tmp_path, change):
+    data = A * 20_000
+    end = Position(len(data), 20_000)
+    with reader_of(tmp_path, data) as reader:
+        mark = reader.mark(end)
+    for place in (0, len(data) - 1, len(data) - 1_000):
+        changed = data[:place] + change + data[place + 1 :]
+        with reader_of(tmp_path, changed + A) as reader:
+            assert reader.mark(end) != mark
+
+
+def test_a_line_beyond_the_bound_is_passed_over_and_those_after_it_are_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(transcript_reader, "MOST_LINE_BYTES", 200)
+    data = A + user("x" * 1_000).encode() + B
+    with reader_of(tmp_path, data) as reader:
+        assert read(reader) == [(1, "a"), (3, "b")]
+    with reader_of(tmp_path, data[: -len(B) - 1]) as reader:
+        assert [line.after.lines for line in reader.lines(START)] == [1], "what may go on is left for the next time"
+
+
+def test_no_more_is_read_than_there_was_when_it_was_opened(tmp_path):
+    with reader_of(tmp_path, A) as reader, (tmp_path / "s.jsonl").open("ab") as more:
+        more.write(B)
+        more.flush()
+        assert read(reader) == [(1, "a")]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.mkdir(), lambda path: path.symlink_to("other")])
+def test_only_plain_files_are_opened(tmp_path, make):
+    make(tmp_path / "s.jsonl")
+    with pytest.raises(PathNotAllowed):
+        TranscriptReader(Location("sessions/s.jsonl", str(tmp_path), ("s.jsonl",)))
+    with pytest.raises(FileNotFound):
+        TranscriptReader(Location("sessions/t.jsonl", str(tmp_path), ("t.jsonl",)))
+
+
+@pytest.mark.parametrize("first", [1, 30, 1 << 20])
+def test_the_last_messages_are_the_last_ones_however_little_is_read_at_first(tmp_path, monkeypatch, first):
+    monkeypatch.setattr(transcripts, "_FIRST_TAIL_BYTES", first)
+    lines = [user(f"message {number}") if number % 3 else json.dumps({"type": "tool"}) + "\n" for number in range(100)]
+    (tmp_path / "s.jsonl").write_text("".join(lines))
+    (file,) = list_transcripts(tmp_path)
+    wanted = [f"message {number}" for number in range(100) if number % 3]
+    for count in (0, 1, 5, 66, 70):
+        assert [message.text for message in last_messages(file, count)] == wanted[len(wanted) - min(count, 66) :]
+    even = last_messages(file, 2, lambda message: int(message.text.split()[1]) % 2 == 0)
+    assert [message.text for message in even] == ["message 94", "message 98"]
+
+
+@pytest.mark.parametrize(
+    ("name", "session"),
+    [
+        ("a.jsonl", "a"),
+        ("a.jsonl.reset.2026-02-16T22-26-33.000Z", "a"),
+        ("a.b.jsonl.deleted.1771279593000", "a.b"),
+        ("a-topic-1.jsonl", "a-topic-1"),
+    ],
+)
+def test_a_session_keeps_its_id_when_its_transcript_is_rotated(name, session):
+    assert is_transcript(name)
+    assert session_id(name) == session
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.json", ".jsonl", "a.jsonl.bak", "a.jsonl.bak.1", "a.jsonl.reset.1.bak", "a.jsonl.lock", "a.jsonl.reset.",
+        "a.jsonl.reset.x/y", "../a.jsonl", "a.jsonl\n", "a.jsonl.reset.1.md", "sessions.json", "a.jsonl.tmp",
+        "\0.jsonl", os.fsdecode(b"\xff.jsonl"),
+    ],
+)  # fmt: skip
+def test_other_files_beside_them_are_no_transcripts(name):
+    assert not is_transcript(name)

@@ -62,6 +62,13 @@ setup-local: .venv/.local-ready ## Adds embeddings on this machine (llama.cpp) t
 	@$(BIN)/python $(PIP) install -q --no-deps --no-index --find-links .tools/wheels llama-cpp-python==$(LLAMA_VERSION)
 	@touch $@
 
+.PHONY: setup-lancedb
+setup-lancedb: .venv/.lancedb-ready ## Adds LanceDB, which keeps entries, to .venv
+
+.venv/.lancedb-ready: .venv/.ready service/locks/lancedb.lock
+	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/lancedb.lock
+	@touch $@
+
 .PHONY: serve
 serve: setup ## Starts the daemon on the sample workspace, ready to be searched
 	@mkdir -p -m 700 .memoryd
@@ -127,6 +134,8 @@ skipped:
 		|| echo "Skipped: the tests that call the daemon with grpcurl ($(if $(HAS_GO),\`make grpcurl\` installs it,it needs Go))."
 	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("llama_cpp") is None)' \
 		|| echo "Skipped: the tests of embeddings on this machine (\`make setup-local\` installs what they need)."
+	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("lancedb") is None)' \
+		|| echo "Skipped: the tests of entries (\`make setup-lancedb\` installs what they need)."
 	@test -e "$(TEST_MODEL)" \
 		|| echo "Skipped: the tests that need a model: there is no $(TEST_MODEL), and MEMORYD_TEST_MODEL names no other."
 	@command -v openssl >/dev/null || echo "Skipped: the tests of TLS (they make certificates with the openssl command)."
@@ -175,7 +184,7 @@ eval: setup ## Measures search on the golden sets in DATA, into benchmarks/resul
 
 define GENERATE
 .tools/codegen/bin/python -m grpc_tools.protoc -I protos --python_out=$(1) --pyi_out=$(1) protos/memoryd/v1/*.proto
-.tools/codegen/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=$(1) protos/memoryd/v1/memory_service.proto
+.tools/codegen/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=$(1) protos/memoryd/v1/memory_service.proto protos/memoryd/v1/entry_service.proto
 endef
 
 # The schemas of the agent's tools, with the contract's comments as their descriptions.
@@ -236,6 +245,7 @@ lock: ## Resolves the dependencies anew into service/locks; needs uv
 	@command -v $(UV) >/dev/null || { echo "\`make lock\` needs uv: https://docs.astral.sh/uv"; exit 1; }
 	$(UV) pip compile $(LOCK) pyproject.toml --group dev --no-emit-package memoryd-client -o service/locks/dev.lock
 	$(UV) pip compile $(LOCK) service/locks/local.in -c service/locks/dev.lock -o service/locks/local.lock
+	$(UV) pip compile $(LOCK) service/locks/lancedb.in -c service/locks/dev.lock -o service/locks/lancedb.lock
 	$(UV) pip compile $(LOCK) protos/codegen.in -o service/locks/codegen.lock
 
 .PHONY: clean

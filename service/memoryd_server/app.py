@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from memoryd_server.access import AccessFiles
 from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, EmbedThreads, SyncRun, Threads
+from memoryd_server.backend.entry_directory import EntryDirectory
 from memoryd_server.backend.fallback import FallbackBackend, make_qmd
 from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.embed import ProviderPool
@@ -19,6 +20,7 @@ from memoryd_server.observe.log import Log, LogLevel
 from memoryd_server.observe.meter import Meter, NoMeter
 from memoryd_server.observe.metrics import Metrics
 from memoryd_server.observe.metrics_listener import MetricsListener
+from memoryd_server.rpc.entry_service import EntryService
 from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import Readiness
 from memoryd_server.rpc.listeners import parse
@@ -80,7 +82,10 @@ class Daemon:
             now=utc_now,
             meter=meter,
         )
-        self._server = RpcServer(service, Readiness(self.agents), gate, addresses, access=access, log=log, meter=meter)
+        self._entries = EntryDirectory(self._providers.select, self._threads.embed, self._log_entries)
+        entries = EntryService(self.agents, self._entries, service)
+        readiness = Readiness(self.agents)
+        self._server = RpcServer(service, entries, readiness, gate, addresses, access=access, log=log, meter=meter)
 
     def _made_metrics(self, settings: ResolvedSettings) -> MetricsListener | None:
         address = metrics_address(settings)
@@ -116,6 +121,9 @@ class Daemon:
             self._log.info("return-to-qmd", agent=agent_id)
         else:
             self._log.warning("leave-qmd", agent=agent_id, reason=reason)
+
+    def _log_entries(self, event: str, **fields: object) -> None:
+        (self._log.warning if "error" in fields else self._log.info)(event, **fields)
 
     def _log_run(self, agent_id: str, run: SyncRun) -> None:
         fields = {"agent": agent_id, "sync_id": run.sync_id, "trigger": run.trigger, "mode": run.mode}
@@ -223,6 +231,7 @@ class Daemon:
         self._threads.embed.shutdown()
         await self.agents.interrupt_syncs()
         await self._server.stop(self._grace_seconds)
+        await self._entries.stop()
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.stop)
         await self.agents.stop()

@@ -10,6 +10,7 @@
     ├── PathNotAllowed            outside the roots, through a link, or not a memory file
     ├── AgentNotFound             no such agent
     ├── FileNotFound              an allowed path without a file
+    ├── EntryNotFound             no such entry
     ├── MemoryDisabled            the agent's memory is switched off
     ├── EmbeddingNotConfigured    vector search asked for, no provider
     ├── EmbeddingUnavailable      the provider of embeddings does not answer
@@ -23,6 +24,7 @@
     ├── IndexReadOnly             the state directory cannot be written
     ├── IndexUnavailable          cannot be opened, read or written
     │   └── IndexDamaged          found damaged or gone; built anew from the Markdown
+    ├── EntriesUnavailable        the entries cannot be opened, read or written
     ├── DiskFull                  no space left
     ├── TooManyRequests           more calls than the limits allow
     ├── ShuttingDown              the daemon is stopping
@@ -130,6 +132,12 @@ class FileNotFound(MemorydError):
     reason = "FILE_NOT_FOUND"
 
 
+class EntryNotFound(MemorydError):
+    """The agent has no entry of that id."""
+
+    reason = "ENTRY_NOT_FOUND"
+
+
 class MemoryDisabled(MemorydError):
     """Memory is switched off for the agent."""
 
@@ -204,6 +212,12 @@ class IndexReadOnly(MemorydError):
     """The state directory cannot be written, so the index answers as it is and takes up nothing new."""
 
     reason = "STATE_READ_ONLY"
+
+
+class EntriesUnavailable(MemorydError):
+    """The entries cannot be opened, read or written."""
+
+    reason = "ENTRIES_UNAVAILABLE"
 
 
 class DiskFull(MemorydError):

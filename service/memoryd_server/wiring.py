@@ -19,6 +19,7 @@ from memoryd_server.settings import AgentSettings, ProviderAccess, ResolvedSetti
 from memoryd_server.sources import Roots
 from memoryd_server.sources.transcript_growth import GrowthLimits
 from memoryd_server.wiring_metrics import metrics_address
+from memoryd_server.wiring_entries import entry_config
 from memoryd_server.wiring_qmd import qmd_config
 
 
@@ -28,6 +29,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
     zone = agent.user_timezone or host_time_zone()
     roots = Roots(str(agent.workspace), tuple(str(Path(p).expanduser()) for p in search.extra_paths))
     qmd = qmd_config(agent, roots, settings)
+    embedding = _embedding(agent, settings)
     return AgentConfig(
         agent_id=agent.agent_id,
         default=agent.default,
@@ -51,7 +53,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         configured_backend=agent.memory.backend,
         ranking=_ranking(agent, settings.service),
         # Where qmd alone answers, nothing of ours is embedded.
-        embedding=_embedding(agent, settings) if qmd is None or qmd.fallback else EmbeddingConfig("none"),
+        embedding=embedding if qmd is None or qmd.fallback else EmbeddingConfig("none"),
         confirm_above_tokens=settings.service.confirm_above_tokens,
         vector_enabled=search.store.vector.enabled,
         vector_extension_path=search.store.vector.extension_path,
@@ -59,6 +61,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         batch_enabled=search.remote is not None and search.remote.batch.enabled,
         impairments=(),
         qmd=qmd,
+        entries=entry_config(agent, settings, embedding),
     )
 
 

@@ -1,10 +1,25 @@
 """Requests that name an agent, one an RPC."""
 
+import importlib.util
+
+from memoryd.v1 import entry_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import TIMEOUT
 
+HAS_LANCEDB = importlib.util.find_spec("lancedb") is not None
+
+ENTRY_CALLS = {
+    "Remember": entry_service_pb2.RememberRequest(text="x"),
+    "Recall": entry_service_pb2.RecallRequest(query="x"),
+    "Forget": entry_service_pb2.ForgetRequest(query="y"),
+    "ListEntries": entry_service_pb2.ListEntriesRequest(),
+    "SuggestCapture": entry_service_pb2.SuggestCaptureRequest(user_messages=["x"]),
+    "RecallBlock": entry_service_pb2.RecallBlockRequest(prompt="what is x"),
+}
+
 # The requests that name an agent, each otherwise valid.
 AGENT_CALLS = {
+    **ENTRY_CALLS,
     "MemorySearch": pb.MemorySearchRequest(query="x"),
     "MemoryGet": pb.MemoryGetRequest(path="MEMORY.md"),
     "Status": pb.StatusRequest(),
@@ -20,7 +35,8 @@ AGENT_CALLS = {
 
 
 def call(running, method, request, **options):
-    return getattr(running.stub, method)(request, timeout=TIMEOUT, **options)
+    stub = running.entries if method in ENTRY_CALLS else running.stub
+    return getattr(stub, method)(request, timeout=TIMEOUT, **options)
 
 
 def for_agent(method, agent_id):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from memoryd.v1 import entry_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.agent_calls import AGENT_CALLS, call, for_agent
+from rpc.agent_calls import AGENT_CALLS, ENTRY_CALLS, HAS_LANCEDB, call, for_agent
 from rpc.callers import SERVICE, bearer, health, listed, new_token, store
 from rpc.wire import check_refused, refused
 
@@ -22,7 +23,8 @@ async def running(serve, home):
         sessions.mkdir(parents=True)
         (sessions / "x.jsonl").write_text('{"type":"message","message":{"role":"user","content":"a secret"}}\n')
     home.put("MEMORY.md", "main is the default agent, and its workspace that of the flag")
-    return await serve({"agents": {"list": entries}}, listen="127.0.0.1:0")
+    settings = {"agents": {"list": entries}, "memoryd": {"entries": {"enabled": True}}}
+    return await serve(settings, listen="127.0.0.1:0")
 
 
 async def check_answered(running, method, agent_id, options):
@@ -30,8 +32,10 @@ async def check_answered(running, method, agent_id, options):
     if method in {"Sync", "WatchIndex"}:
         assert await anext(aiter(made))
         made.cancel()
+    elif method in ENTRY_CALLS and not HAS_LANCEDB:
+        await check_refused(made, "UNIMPLEMENTED", "NOT_IMPLEMENTED")
     else:
-        assert await made
+        assert await made is not None
 
 
 async def forbidden(running, method, agent_id, options):
@@ -81,7 +85,10 @@ async def test_a_token_for_several_agents_opens_them_all(running, home, method):
 
 def test_every_request_but_the_list_of_agents_names_an_agent():
     """The check of the agent goes by the field's name."""
-    methods = pb.DESCRIPTOR.services_by_name["MemoryService"].methods
+    methods = [
+        *pb.DESCRIPTOR.services_by_name["MemoryService"].methods,
+        *entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"].methods,
+    ]
     without = [method.name for method in methods if "agent_id" not in method.input_type.fields_by_name]
     assert without == ["ListAgents"]
     assert {method.name for method in methods} == {*AGENT_CALLS, "ListAgents"}

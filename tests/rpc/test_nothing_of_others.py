@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fake_providers import embedding_server
+from memoryd.v1 import entry_service_pb2 as entry_pb
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.rpc.opaque import make_cursor, make_page_token
@@ -102,6 +103,15 @@ REQUESTS = {
     "SessionContext": st.builds(pb.SessionContextRequest, agent_id=agent_ids),
     "SessionArchive": st.builds(pb.SessionArchiveRequest, agent_id=agent_ids),
     "ListFiles": st.builds(pb.ListFilesRequest, agent_id=agent_ids, page_size=sizes, page_token=page_tokens),
+    "Remember": st.builds(
+        entry_pb.RememberRequest,
+        agent_id=agent_ids, text=queries, idempotency_key=st.sampled_from(["", "one", "two"]),
+    ),
+    "Recall": st.builds(entry_pb.RecallRequest, agent_id=agent_ids, query=queries),
+    "Forget": st.builds(entry_pb.ForgetRequest, agent_id=agent_ids, query=queries),
+    "ListEntries": st.builds(entry_pb.ListEntriesRequest, agent_id=agent_ids, page_size=sizes),
+    "SuggestCapture": st.builds(entry_pb.SuggestCaptureRequest, agent_id=agent_ids, user_messages=st.lists(queries)),
+    "RecallBlock": st.builds(entry_pb.RecallBlockRequest, agent_id=agent_ids, prompt=queries),
     "ListAgents": st.builds(pb.ListAgentsRequest, page_size=sizes, page_token=page_tokens),
 }  # fmt: skip
 calls = st.one_of([st.tuples(st.just(name), request, tokens) for name, request in REQUESTS.items()])

@@ -13,6 +13,7 @@ from google.rpc import error_details_pb2, status_pb2
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
+from memoryd.v1.entry_service_pb2_grpc import EntryServiceStub
 from memoryd_server.app import Daemon
 from memoryd_server.observe.log import make_log
 from memoryd_server.settings import load
@@ -93,6 +94,7 @@ class Running:
 
     def __post_init__(self):
         self.stub = stubs.MemoryServiceStub(self.channel)
+        self.entries = EntryServiceStub(self.channel)
         self.stopped = False
 
     async def stop_daemon(self):

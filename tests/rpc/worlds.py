@@ -6,10 +6,13 @@ from contextlib import contextmanager, suppress
 
 import grpc
 
+from memoryd.v1 import entry_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
+from memoryd.v1.entry_service_pb2_grpc import EntryServiceStub
 from memoryd_server.cli.local import LocalDaemon
 from memoryd_server.rpc.opaque import make_cursor
+from rpc.agent_calls import ENTRY_CALLS
 from rpc.callers import bearer, new_token
 from rpc.wire import TIMEOUT, Home, eventually, quiet
 
@@ -22,7 +25,7 @@ REQUEST_ID = "the-same-in-every-world"
 VOLATILE_TYPES = {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 # Names of runs are random, events are numbered with the snapshots that came too fast to be sent, and the size of an
 # index depends on when SQLite tidied up.
-VOLATILE_FIELDS = {"sync_id", "cursor", "sequence", "size_bytes"}
+VOLATILE_FIELDS = {"sync_id", "cursor", "sequence", "size_bytes", "entry_id", "next_page_token"}
 # Revisions begin with the time at which an index was begun; which calls show the same one is what counts.
 REVISIONS = {"revision", "index_revision"}
 PASSING = {"progress", "heartbeat"}
@@ -47,7 +50,8 @@ class World:
         remote = {"baseUrl": provider.url, "apiKey": "sk-of-this-test"}
         defaults = {"memorySearch": {"provider": "openai-compatible", "model": "words", "remote": remote}}
         listen = ["127.0.0.1:0", f"unix:{self.home.socket}"]
-        settings = quiet({"memoryd": {"listen": listen}, "agents": {"defaults": defaults, "list": entries}})
+        own = {"listen": listen, "entries": {"enabled": True}}
+        settings = quiet({"memoryd": own, "agents": {"defaults": defaults, "list": entries}})
         self.daemon = LocalDaemon(self.home.settings(settings, listen=None), background=False)
 
     @contextmanager
@@ -60,6 +64,7 @@ class World:
                 grpc.insecure_channel(f"unix:{self.home.socket}") as by_socket,
             ):
                 self.stub, self.owner = (stubs.MemoryServiceStub(channel) for channel in (by_tcp, by_socket))
+                self.entries, self.owner_entries = (EntryServiceStub(channel) for channel in (by_tcp, by_socket))
                 list(self.owner.Sync(pb.SyncRequest(agent_id="ada"), timeout=TIMEOUT))
                 self.cursor_of_another = make_cursor(uuid.uuid4().hex, 4)
                 for agent in self.others:
@@ -76,12 +81,15 @@ class World:
             with suppress(grpc.RpcError):
                 self.owner.MemoryAppend(pb.MemoryAppendRequest(agent_id=agent_id, text=text), timeout=TIMEOUT)
                 self.owner.MemorySearch(pb.MemorySearchRequest(agent_id=agent_id, query=text), timeout=TIMEOUT)
+            with suppress(grpc.RpcError):
+                entry = entry_service_pb2.RememberRequest(agent_id=agent_id, text=text)
+                self.owner_entries.Remember(entry, timeout=TIMEOUT)
 
     def seen(self, method, request, token):
         """Everything that a call shows to its caller."""
         credential = bearer(self.token if token == "ada" else token)["metadata"] if token else ()
         metadata = (*credential, ("x-request-id", REQUEST_ID))
-        call = getattr(self.stub, method)
+        call = getattr(self.entries if method in ENTRY_CALLS else self.stub, method)
         messages, failure = [], None
         try:
             if method in {"Sync", "WatchIndex"}:

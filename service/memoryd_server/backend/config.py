@@ -5,6 +5,7 @@ from pathlib import Path
 
 from memoryd_server.backend.qmd.config import QmdConfig
 from memoryd_server.embed import EmbeddingConfig
+from memoryd_server.entries.config import EntryConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Degradation, Source
 from memoryd_server.search.config import RankingConfig
@@ -73,6 +74,7 @@ class AgentConfig:
     batch_enabled: bool
     impairments: tuple[Degradation, ...]
     qmd: QmdConfig | None = None
+    entries: EntryConfig | None = None
 
     @property
     def corpus(self) -> Corpus:
@@ -102,4 +104,5 @@ _TAKEN_OVER = (
     "ranking",
     "batch_enabled",
     "impairments",
+    "entries",
 )

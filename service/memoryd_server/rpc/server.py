@@ -8,10 +8,12 @@ import structlog
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from memoryd.v1.entry_service_pb2_grpc import add_EntryServiceServicer_to_server
 from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
 from memoryd_server.access import AccessFiles
 from memoryd_server.observe.meter import Meter
 from memoryd_server.rpc.credentials import server_credentials
+from memoryd_server.rpc.entry_service import ENTRY_SERVICE, EntryService
 from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import SERVICE, Readiness
 from memoryd_server.rpc.interceptors import CallInterceptor
@@ -41,6 +43,7 @@ class RpcServer:
     def __init__(
         self,
         service: MemoryService,
+        entries: EntryService,
         readiness: Readiness,
         gate: Gate,
         listen: Sequence[Address],
@@ -50,6 +53,7 @@ class RpcServer:
         meter: Meter,
     ) -> None:
         self._service = service
+        self._entries = entries
         self._readiness = readiness
         self._gate = gate
         self._listeners = [Listener(address) for address in listen]
@@ -71,8 +75,10 @@ class RpcServer:
             options=_OPTIONS,
         )
         add_MemoryServiceServicer_to_server(self._service, server)
+        add_EntryServiceServicer_to_server(self._entries, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._readiness.servicer, server)
-        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        services = (SERVICE, ENTRY_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(services, server)
         self._server = server
         certificates = self._access.certificates
         credentials = None if certificates is None else server_credentials(certificates)

@@ -2,16 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.access import Grant
 from memoryd_server.backend import AgentDirectory, SyncTrigger
-from memoryd_server.errors import DeadlineTooShort
 from memoryd_server.flush import decide
 from memoryd_server.observe.meter import Meter
 from memoryd_server.rpc import conversion, session_calls, streams, validation
@@ -19,21 +17,14 @@ from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.lists import agents_page, files_page
 from memoryd_server.rpc.session_conversion import context_response, forget_response
 from memoryd_server.rpc.status_conversion import ServiceInfo, shared_apart, status_response
-
-# What waits for something stops so long before the caller's deadline, or so large a share of short ones, that its own
-# answer arrives instead of the bare DEADLINE_EXCEEDED of the caller's library.
-REPLY_MARGIN_SECONDS = 0.2
-REPLY_MARGIN_SHARE = 0.2
-
-_T = TypeVar("_T")
+from memoryd_server.rpc.timed import Timed
 
 
-class MemoryService(MemoryServiceServicer):
+class MemoryService(Timed, MemoryServiceServicer):
     """Answers every RPC of the contract.
 
     `grant_of` tells what a caller may use; that a request's agent is among it has been checked before. `now` is the
-    wall clock, for requests that tell no time. `ceiling_seconds` is what a call may take whatever its deadline says,
-    and may be set while it serves.
+    wall clock, for requests that tell no time.
     """
 
     def __init__(
@@ -46,10 +37,10 @@ class MemoryService(MemoryServiceServicer):
         now: Callable[[], datetime],
         meter: Meter,
     ) -> None:
+        super().__init__(ceiling_seconds)
         self._agents = agents
         self._service = service
         self._grant_of = grant_of
-        self.ceiling_seconds = ceiling_seconds
         self._now = now
         self._meter = meter
 
@@ -57,7 +48,7 @@ class MemoryService(MemoryServiceServicer):
         """Finds the parts of memory that answer a question."""
         began = time.monotonic()
         async with self._agents.use(request.agent_id) as memory:
-            call = validation.search_call(request, memory.config, self._deadline(context), self._now())
+            call = validation.search_call(request, memory.config, self.deadline(context), self._now())
             backend = self._agents.backend(request.agent_id)
             answer = await backend.search(call.query, session_key=call.session_key, min_revision=call.min_revision)
             elapsed = time.monotonic() - began
@@ -71,7 +62,7 @@ class MemoryService(MemoryServiceServicer):
         async with self._agents.use(request.agent_id):
             backend = self._agents.backend(request.agent_id)
             call = validation.get_call(request)
-            lines = await self._in_time(backend.read(call.path, call.start_line, call.line_count), context)
+            lines = await self.in_time(backend.read(call.path, call.start_line, call.line_count), context)
             return conversion.get_response(lines)
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
@@ -80,9 +71,9 @@ class MemoryService(MemoryServiceServicer):
             backend = self._agents.backend(request.agent_id)
             probe = None
             if request.probe:
-                deadline = self._deadline(context)
+                deadline = self.deadline(context)
                 probe, _ = await asyncio.gather(memory.probe(deadline), backend.check(deadline))
-            report = await self._in_time(memory.report(), context)
+            report = await self.in_time(memory.report(), context)
             answer = status_response(memory, report, self._service, probe, backend.state())
             return shared_apart(answer) if self._grant_of(context).limited else answer
 
@@ -109,7 +100,7 @@ class MemoryService(MemoryServiceServicer):
     async def MemoryAppend(self, request: pb.MemoryAppendRequest, context: Context) -> pb.MemoryAppendResponse:
         """Appends text to a memory file, once per key."""
         async with self._agents.use(request.agent_id) as memory:
-            deadline = self._deadline(context)
+            deadline = self.deadline(context)
             call = validation.append_call(request, memory.config, self._now())
             appended = await memory.append(
                 call.text,
@@ -131,24 +122,24 @@ class MemoryService(MemoryServiceServicer):
         async with self._agents.use(request.agent_id):
             call = session_calls.forget_call(request)
             backend = self._agents.backend(request.agent_id)
-            return forget_response(await backend.forget(call, self._deadline(context)))
+            return forget_response(await backend.forget(call, self.deadline(context)))
 
     async def SessionContext(self, request: pb.SessionContextRequest, context: Context) -> pb.SessionContextResponse:
         """Tells which memory files a session loads at its start, with their text."""
         async with self._agents.use(request.agent_id) as memory:
             call = session_calls.context_call(request, memory.config, self._now())
-            await memory.reach(call.session_key, None, self._deadline(context))
+            await memory.reach(call.session_key, None, self.deadline(context))
             loading = memory.sessions.context(
                 main_session=call.main_session, today=call.today, max_total_chars=call.max_total_chars
             )
-            return context_response(await self._in_time(loading, context), call)
+            return context_response(await self.in_time(loading, context), call)
 
     async def SessionArchive(self, request: pb.SessionArchiveRequest, context: Context) -> pb.SessionArchiveResponse:
         """Turns the last messages of a transcript into a memory file."""
         async with self._agents.use(request.agent_id) as memory:
-            deadline = self._deadline(context)
+            deadline = self.deadline(context)
             call = session_calls.archive_call(request, memory.config, self._now())
-            archived = await self._in_time(memory.sessions.archive(call), context)
+            archived = await self.in_time(memory.sessions.archive(call), context)
             return pb.SessionArchiveResponse(
                 path=archived.path,
                 messages=archived.messages,
@@ -166,29 +157,7 @@ class MemoryService(MemoryServiceServicer):
         """Lists an agent's memory files."""
         async with self._agents.use(request.agent_id) as memory:
             page = validation.page(request)
-            return files_page(await self._in_time(memory.files(), context), page)
-
-    async def _in_time(self, work: Awaitable[_T], context: Context) -> _T:
-        """What `work` answers before the caller stops waiting.
-
-        Raises:
-            DeadlineTooShort: it takes longer.
-        """
-        allowed = self._deadline(context) - time.monotonic()
-        try:
-            async with asyncio.timeout(allowed):
-                return await work
-        except TimeoutError as error:
-            raise DeadlineTooShort(
-                f"the answer was not there after {allowed:.2g} s; call again with a longer deadline",
-                retry_after_seconds=1.0,
-            ) from error
-
-    def _deadline(self, context: Context) -> float:
-        """Until when to work, in `time.monotonic()` seconds: short of the caller's deadline and of our ceiling."""
-        remaining = context.time_remaining()
-        allowed = self.ceiling_seconds if remaining is None else min(remaining, self.ceiling_seconds)
-        return time.monotonic() + allowed - min(REPLY_MARGIN_SECONDS, allowed * REPLY_MARGIN_SHARE)
+            return files_page(await self.in_time(memory.files(), context), page)
 
 
 def utc_now() -> datetime:

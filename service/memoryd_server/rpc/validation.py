@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from google.protobuf.message import Message
+
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
 from memoryd_server.backend import AgentConfig, SyncTrigger
 from memoryd_server.flush import FlushInputs, TurnKind, WorkspaceAccess
@@ -271,7 +273,7 @@ def append_call(request: memory_service_pb2.MemoryAppendRequest, config: AgentCo
     return call
 
 
-def page(request: memory_service_pb2.ListAgentsRequest | memory_service_pb2.ListFilesRequest) -> Page:
+def page(request: Message) -> Page:
     """The page of a list request; the token is checked where it is decoded."""
     fields = Fields(request)
     size = fields.count("page_size")

@@ -11,6 +11,7 @@ from .checking import Checker
 from .compaction import CompactionSettings
 from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
+from .entries import entries_are_on, entry_access, lancedb_settings
 from .model_providers import ModelProviderSettings, model_providers
 from .provider_access import AccessSources
 from .resolved import AgentSettings
@@ -38,6 +39,7 @@ def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, Ag
     timezone = _timezone(checker)
     base = _memory_search(checker, DEFAULTS)
     blocks = model_providers(checker)
+    entries = lancedb_settings(checker, around.state_dir, around.environ)
     agents = {}
     for agent_id, path in paths.items():
         search = _with_index(_resolved_search(base, _memory_search(checker, path), checker), agent_id, around.state_dir)
@@ -56,6 +58,9 @@ def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, Ag
             default=agent_id == default,
             provider_access=sources.wanted(search),
             fallback_access=sources.fallback(search),
+            entries_enabled=entries_are_on(checker),
+            entries=entries,
+            entry_access=entry_access(entries, around.environ),
         )
     _refuse_shared_indexes(checker, agents)
     return agents, default

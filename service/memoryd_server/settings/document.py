@@ -12,6 +12,8 @@ from pydantic.fields import FieldInfo
 
 from .block import Block, keys, nested, rules_of
 from .compaction import CompactionSettings
+from .entries import CONFIG as ENTRIES
+from .entries import LanceDbSettings
 from .environment import variables
 from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
@@ -38,6 +40,7 @@ _BLOCKS: tuple[tuple[str, type[Block]], ...] = (
     ("agents.defaults.compaction", CompactionSettings),
     ("memory", MemoryBlock),
     ("models.providers.<id>", ModelProviderSettings),
+    (dotted(ENTRIES), LanceDbSettings),
 )
 _UNIMPLEMENTED: tuple[tuple[KeyPath, tuple[KeyPath, ...]], ...] = (
     (("agents", "defaults", "memorySearch"), tuple(MEMORY_SEARCH)),

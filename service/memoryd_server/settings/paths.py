@@ -44,7 +44,8 @@ def _anchored_text(text: str, base: Path | None, home: Path, parent: str, key: s
     if key == "listen" and text.startswith("unix:") and text != "unix:":
         return f"unix:{absolute(text.removeprefix('unix:'), base, home)}"
     model_file = key == "modelPath" and not text.startswith(("hf:", "http:", "https:"))
-    if key in _PATHS or (parent, key) == ("store", "path") or model_file:
+    folder_of_entries = key == "dbPath" and "://" not in text
+    if key in _PATHS or (parent, key) == ("store", "path") or model_file or folder_of_entries:
         return str(absolute(text.strip(), base, home))
     return text
 

@@ -8,6 +8,8 @@ from memoryd_server.errors import AgentNotFound
 
 from .compaction import CompactionSettings
 from .describing import flattened, masked
+from .entries import CONFIG as ENTRIES
+from .entries import LanceDbSettings
 from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
 from .provider_access import ProviderAccess
@@ -23,7 +25,8 @@ class AgentSettings:
     """One agent: where its memory is, and how it is indexed and searched. Paths are absolute.
 
     `disabled_reason` names the key that switches memory off; it is empty when `enabled`. `provider_access` has the
-    embedding providers that the agent may use, `fallback_access` is that of `memory_search.fallback`.
+    embedding providers that the agent may use, `fallback_access` is that of `memory_search.fallback`, `entry_access`
+    that of entries where they have a provider of their own.
     """
 
     agent_id: str
@@ -38,6 +41,9 @@ class AgentSettings:
     default: bool
     provider_access: Mapping[str, ProviderAccess]
     fallback_access: ProviderAccess
+    entries_enabled: bool
+    entries: LanceDbSettings
+    entry_access: ProviderAccess | None
 
     def accesses(self) -> Iterator[tuple[tuple[str, str], ProviderAccess]]:
         """What is known of how providers are reached, each with the path that it is shown at."""
@@ -97,6 +103,7 @@ def effective(
         (("stateDir",), state_dir),
         *flattened(service, ("memoryd",)),
         *flattened(shared.memory, ("memory",)),
+        *flattened(shared.entries, ENTRIES),
         *flattened(shared.compaction, ("agents", "defaults", "compaction")),
         (("agents", "defaults", "userTimezone"), shared.user_timezone),
         *(entry for agent in agents.values() for entry in _of_agent(agent)),

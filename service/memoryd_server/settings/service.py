@@ -104,6 +104,14 @@ class MetricsSettings(Block):
         return listen or None
 
 
+class EntriesSettings(Block):
+    """Short entries beside the Markdown; what they are made with stands in `plugins.entries.memory-lancedb.config`."""
+
+    enabled: bool = False
+    """Whether entries are kept, also where `plugins.slots.memory` is not `memory-lancedb`. true or false; default
+    false."""
+
+
 class ServiceSettings(Block):
     """The daemon itself. In this block alone stand memoryd's own keys."""
 
@@ -142,6 +150,8 @@ class ServiceSettings(Block):
     builtin, none; default "builtin"."""
     metrics: MetricsSettings = MetricsSettings()
     """Metrics."""
+    entries: EntriesSettings = EntriesSettings()
+    """Entries."""
     local: LocalModelSettings = LocalModelSettings()
     """The local model."""
     files_per_transaction: Annotated[int, Whole(1, 10_000)] = 100

@@ -15,7 +15,7 @@ from memoryd_server.settings.rules import Real, Whole
 ROOT = Path(__file__).parents[3]
 
 # Defaults that are made from something else, or that are too long for a table.
-IN_WORDS = {"listen", "path", "name", "model", "exportDir", "interval", "embedInterval"}
+IN_WORDS = {"dbPath", "listen", "path", "name", "model", "exportDir", "interval", "embedInterval"}
 
 
 def plain_fields(block=Block):

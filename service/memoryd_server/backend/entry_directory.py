@@ -1,0 +1,110 @@
+"""The entries of all agents: opened at their first use, and closed with the daemon."""
+
+import asyncio
+import importlib.util
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+from memoryd_server.backend.config import AgentConfig
+from memoryd_server.backend.embed_threads import EmbedThreads
+from memoryd_server.backend.entry_memory import EntryMemory
+from memoryd_server.backend.entry_vectors import EntryVectors
+from memoryd_server.backend.uses import Uses
+from memoryd_server.embed import EmbeddingConfig, Selection
+from memoryd_server.entries.config import EntryConfig
+from memoryd_server.entries.store import EntryStore
+from memoryd_server.errors import NotImplementedYet, ShuttingDown
+from memoryd_server.text import Analyzer
+
+THREADS = 4
+GRACE_SECONDS = 10.0
+
+
+class EntryDirectory:
+    """Opens entries and hands them out. `select` finds a provider, `report` hears of what happens in the background."""
+
+    def __init__(
+        self,
+        select: Callable[[EmbeddingConfig], Selection],
+        embed_threads: EmbedThreads,
+        report: Callable[..., None],
+    ) -> None:
+        self._select = select
+        self._embed_threads = embed_threads
+        self._report = report
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="entries")
+        self._analyzer = Analyzer()
+        self._open: dict[str, EntryMemory] = {}
+        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._uses: defaultdict[str, Uses] = defaultdict(Uses)
+        self._stopped = False
+
+    @staticmethod
+    def config_of(config: AgentConfig) -> EntryConfig:
+        """What an agent's entries are made with.
+
+        Raises:
+            NotImplementedYet: entries are off, or what they need is not installed.
+        """
+        entries = config.entries
+        if entries is None or not entries.enabled:
+            raise NotImplementedYet(
+                'entries are off; set plugins.slots.memory to "memory-lancedb", or memoryd.entries.enabled to true'
+            )
+        if importlib.util.find_spec("lancedb") is None:
+            raise NotImplementedYet(
+                "entries are on, and LanceDB is not installed; install memoryd with the extra: memoryd[lancedb]"
+            )
+        return entries
+
+    @asynccontextmanager
+    async def use(self, config: AgentConfig) -> AsyncIterator[EntryMemory]:
+        """An agent's entries, which stay open while the block lasts.
+
+        Raises:
+            NotImplementedYet: as `config_of`.
+            ShuttingDown: the daemon is stopping.
+            MemorydError: they cannot be opened.
+        """
+        wanted = self.config_of(config)
+        agent_id = config.agent_id
+        async with self._opening[agent_id]:
+            memory = await self._opened(agent_id, wanted)
+        with self._uses[agent_id].one():
+            yield memory
+
+    async def _opened(self, agent_id: str, wanted: EntryConfig) -> EntryMemory:
+        if self._stopped:
+            raise ShuttingDown("the daemon is stopping; try again when it is back", retry_after_seconds=5.0)
+        memory = self._open.get(agent_id)
+        if memory is not None and memory.config == wanted:
+            return memory
+        if memory is not None:
+            await self._uses[agent_id].end(GRACE_SECONDS)
+            await self._open.pop(agent_id).close()
+        memory = self._made(agent_id, wanted)
+        await memory.open()
+        self._open[agent_id] = memory
+        return memory
+
+    def _made(self, agent_id: str, config: EntryConfig) -> EntryMemory:
+        selection = self._select(config.embedding)
+        vectors = EntryVectors(selection, config.dimensions, self._embed_threads.of)
+        store = EntryStore(config.place, self._analyzer, lambda: time.time_ns() // 1_000_000, lambda: str(uuid.uuid4()))
+
+        def report(event: str, **fields: object) -> None:
+            self._report(event, agent=agent_id, **fields)
+
+        return EntryMemory(config, store, vectors, self._threads, report)
+
+    async def stop(self) -> None:
+        """Closes every dataset, and opens no other."""
+        self._stopped = True
+        for agent_id in list(self._open):
+            async with self._opening[agent_id]:
+                await self._open.pop(agent_id).close()
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,123 @@
+"""What goes on behind one agent's entries: vectors for those without, and the clearing away of old versions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from memoryd_server.backend.entry_vectors import EntryVectors
+from memoryd_server.entries.model import Entry
+from memoryd_server.entries.store import EntryStore
+from memoryd_server.errors import MemorydError
+
+BATCH = 32
+QUIET_SECONDS = 20.0
+"""After so long without a write what was written is tidied, however little it is."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0
+
+
+class EntryUpkeep:
+    """From `start` to `stop`. `run` carries out a call on a thread; `report` hears what was done, as event and fields.
+
+    `pending` is how many entries have no vector of the current model.
+    """
+
+    def __init__(
+        self,
+        store: EntryStore,
+        vectors: EntryVectors,
+        run: Callable[..., Awaitable[Any]],
+        report: Callable[..., None],
+    ) -> None:
+        self._store = store
+        self._vectors = vectors
+        self._run = run
+        self._report = report
+        self.pending = 0
+        self._refused: set[str] = set()
+        self._filling: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
+        self._quiet: asyncio.TimerHandle | None = None
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Begins with the vectors that are missing, if any are."""
+        if self._vectors.provider is None:
+            return
+        self.pending = await self._run(self._store.pending, self._vectors.identity)
+        if self.pending:
+            self._report("embed-entries", pending=self.pending, model=self._vectors.name)
+            self._fill()
+
+    async def stop(self) -> None:
+        """Ends at the next batch."""
+        self._stopping = True
+        if self._quiet is not None:
+            self._quiet.cancel()
+        # What fills may be waiting for a provider; its last batch is lost, and made again at the next start.
+        if self._filling is not None:
+            self._filling.cancel()
+        await asyncio.gather(*(task for task in (self._filling, self._tidying) if task), return_exceptions=True)
+
+    def wrote(self, *, without_vector: bool = False) -> None:
+        """Hears that something was written."""
+        if self._stopping:
+            return
+        if without_vector and self._vectors.provider is not None:
+            self.pending += 1
+            self._fill()
+        if self._quiet is not None:
+            self._quiet.cancel()
+        if self._store.wants_tidying:
+            self._tidy()
+        else:
+            self._quiet = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._tidy)
+
+    def _tidy(self) -> None:
+        if self._stopping or (self._tidying is not None and not self._tidying.done()):
+            return
+        self._tidying = asyncio.get_running_loop().create_task(self._tidied())
+
+    async def _tidied(self) -> None:
+        try:
+            await self._run(self._store.tidy)
+        except MemorydError as error:
+            # Nothing is lost by it, and the next write tries again.
+            self._report("fail-tidying-entries", error=error.message)
+
+    def _fill(self) -> None:
+        if self._filling is None or self._filling.done():
+            self._filling = asyncio.get_running_loop().create_task(self._filled())
+
+    async def _filled(self) -> None:
+        """Gives every entry its vector, waiting longer and longer for a provider that fails."""
+        pause = FIRST_PAUSE_SECONDS
+        while not self._stopping:
+            try:
+                batch = await self._batch()
+                if not batch:
+                    self._report("embedded-entries", refused=len(self._refused), model=self._vectors.name)
+                    return
+                made = await self._embed(batch)
+                self.pending = await self._run(self._store.pending, self._vectors.identity)
+            except MemorydError as error:
+                self._report("fail-embedding-entries", error=error.message)
+                made = False
+            pause = FIRST_PAUSE_SECONDS if made else min(2 * pause, LONGEST_PAUSE_SECONDS)
+            if not made:
+                await asyncio.sleep(pause)
+
+    async def _batch(self) -> list[Entry]:
+        """Entries without a vector; texts that the provider refused are not asked for again."""
+        waiting = await self._run(self._store.without_vector, self._vectors.identity, BATCH + len(self._refused))
+        return [entry for entry in waiting if entry.entry_id not in self._refused][:BATCH]
+
+    async def _embed(self, batch: Sequence[Entry]) -> bool:
+        """Whether anything came of it: a vector, or the knowledge that there will be none."""
+        answers = await self._vectors.documents([entry.text for entry in batch], lambda: self._stopping)
+        asked = list(zip(batch, answers, strict=True))
+        refused = {entry.entry_id for entry, answer in asked if answer.refused}
+        self._refused |= refused
+        made = [(entry.entry_id, answer.embedded) for entry, answer in asked if answer.embedded is not None]
+        await self._run(self._store.set_vectors, made)
+        return bool(made or refused)

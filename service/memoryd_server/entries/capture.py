@@ -1,0 +1,159 @@
+"""Which messages of a turn would be worth storing, and why. Pure: triggers, exclusions and caps of the reference.
+
+Two exclusions go further than the reference's: any tag counts as markup, wherever it stands, and disguised letters are
+seen through before anything is judged.
+"""
+
+import html
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from memoryd_server.entries.model import Category
+
+LEAST_CHARS = 10
+MOST_EMOJI = 3
+MOST_A_TURN = 3
+IMPORTANCE = 0.7
+
+
+class Trigger(StrEnum):
+    """Why a message is worth storing; the names of the wire's enum."""
+
+    REMEMBER = "REMEMBER"
+    PREFERENCE = "PREFERENCE"
+    DECISION = "DECISION"
+    CONTACT = "CONTACT"
+    OWN = "OWN"
+    RULE = "RULE"
+
+
+class Exclusion(StrEnum):
+    """Why a message is not stored; the names of the wire's enum."""
+
+    TOO_SHORT = "TOO_SHORT"
+    TOO_LONG = "TOO_LONG"
+    RECALLED = "RECALLED"
+    MARKUP = "MARKUP"
+    SUMMARY = "SUMMARY"
+    EMOJI = "EMOJI"
+    INJECTION = "INJECTION"
+    NO_TRIGGER = "NO_TRIGGER"
+    TURN_FULL = "TURN_FULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A message worth storing, by its place among the messages."""
+
+    index: int
+    text: str
+    category: Category
+    trigger: Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A message that is not, by its place."""
+
+    index: int
+    exclusion: Exclusion
+
+
+_PHONE_OR_MAIL = r"\+\d[\d ()/-]{8,}\d|[\w.+-]+@[\w-]+\.[\w.-]*\w"
+_LIKES = r"\bi (?:really |also )?(?:like|love|hate|dislike|prefer|want|need|enjoy)\b"
+
+# The first that matches counts. English and Czech, as in the reference.
+_TRIGGERS: Mapping[Trigger, re.Pattern[str]] = {
+    trigger: re.compile(pattern, re.IGNORECASE)
+    for trigger, pattern in {
+        Trigger.REMEMBER: r"\bremember\b|\bpamatuj|\bzapamatuj",
+        Trigger.PREFERENCE: rf"\bprefer|{_LIKES}|\bpreferuji|\bradši\b|\bnechci\b|\bmám rád",
+        Trigger.DECISION: r"\bdecided\b|\bdecision\b|\bwe(?:'ll| will) use\b|\brozhodl|\bbudeme používat\b",
+        Trigger.CONTACT: _PHONE_OR_MAIL,
+        Trigger.OWN: r"\bmy [\w-]+ is\b|\bis my\b|\bmůj \w+ je\b|\bmoje \w+ je\b|\bje můj\b|\bje moje\b",
+        Trigger.RULE: r"\balways\b|\bnever\b|\bimportant\b|\bvždy\b|\bnikdy\b|\bdůležit",
+    }.items()
+}
+_CATEGORIES: Mapping[Category, re.Pattern[str]] = {
+    category: re.compile(pattern, re.IGNORECASE)
+    for category, pattern in {
+        Category.PREFERENCE: rf"\bprefer|{_LIKES}|\bradši\b|\bnechci\b|\bmám rád",
+        Category.DECISION: r"\bdecided\b|\bdecision\b|\bwill use\b|\bwe'll use\b|\brozhodl|\bbudeme\b",
+        Category.ENTITY: rf"{_PHONE_OR_MAIL}|\bis called\b|\bname is\b|\bjmenuje\b",
+        Category.FACT: r"\b(?:is|are|was|were|has|have|had|je|jsou|má|byl|byla)\b",
+    }.items()
+}
+_INJECTION = re.compile(
+    r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:instructions?|rules?|prompts?|messages?|guidelines?)\b"
+    r"|\bdo(?: not|n't) (?:follow|obey|listen to)\b"
+    r"|\b(?:system|developer|hidden|initial) (?:prompts?|messages?|instructions?)\b"
+    r"|\byou are now\b|\bact as\b|\bpretend (?:to be|you)\b|\bjailbreak"
+    r"|\b(?:run|execute|call|invoke)\b.{0,40}\b(?:tools?|commands?|functions?|shell|scripts?)\b"
+    r"|(?:^|\n)\s*(?:system|assistant|developer|tool)\s*:"
+    r"|\[/?(?:inst|sys|system)\]",
+    re.IGNORECASE | re.DOTALL,
+)
+_TAG = re.compile(r"<\s*[/!?]?\s*[^\W\d_]|<!--|<\|")
+_RECALLED = re.compile(r"<\s*/?\s*relevant-memories", re.IGNORECASE)
+
+
+def suggest(messages: Sequence[str], most_chars: int) -> tuple[tuple[Suggestion, ...], tuple[Refusal, ...]]:
+    """What of a turn would be worth storing, and why the rest is not; every message is in one of the two."""
+    suggestions: list[Suggestion] = []
+    refusals: list[Refusal] = []
+    for index, message in enumerate(messages):
+        judged = _judged(message, most_chars)
+        if isinstance(judged, Exclusion):
+            refusals.append(Refusal(index, judged))
+        elif len(suggestions) == MOST_A_TURN:
+            refusals.append(Refusal(index, Exclusion.TURN_FULL))
+        else:
+            suggestions.append(Suggestion(index, message.strip(), category_of(message), judged))
+    return tuple(suggestions), tuple(refusals)
+
+
+def category_of(text: str) -> Category:
+    """The category that the words of a text suggest."""
+    plain = _undisguised(text)
+    return next((category for category, found in _CATEGORIES.items() if found.search(plain)), Category.OTHER)
+
+
+def _judged(message: str, most_chars: int) -> Trigger | Exclusion:
+    text = message.strip()
+    if len(text) < LEAST_CHARS:
+        return Exclusion.TOO_SHORT
+    if len(text) > most_chars:
+        return Exclusion.TOO_LONG
+    plain = _undisguised(text)
+    excluded = _excluded(text, plain)
+    if excluded is not None:
+        return excluded
+    return next((trigger for trigger, found in _TRIGGERS.items() if found.search(plain)), Exclusion.NO_TRIGGER)
+
+
+def _excluded(text: str, plain: str) -> Exclusion | None:
+    if _RECALLED.search(plain):
+        return Exclusion.RECALLED
+    if _TAG.search(plain):
+        return Exclusion.MARKUP
+    if "**" in text and "\n-" in text:
+        return Exclusion.SUMMARY
+    if sum(map(_is_emoji, text)) > MOST_EMOJI:
+        return Exclusion.EMOJI
+    return Exclusion.INJECTION if _INJECTION.search(plain) else None
+
+
+def _undisguised(text: str) -> str:
+    """The text as it is meant: wide and other forms of letters as plain ones, entities resolved, hidden marks gone."""
+    resolved = html.unescape(html.unescape(text))
+    folded = unicodedata.normalize("NFKC", resolved).replace("\u2019", "'")
+    shown = "".join(character for character in folded if unicodedata.category(character) != "Cf")
+    return re.sub(r"[^\S\n]+", " ", shown)
+
+
+def _is_emoji(character: str) -> bool:
+    code = ord(character)
+    return 0x1F300 <= code <= 0x1FAFF or 0x2600 <= code <= 0x27BF  # noqa: PLR2004 -- Unicode's blocks

@@ -1,0 +1,23 @@
+"""What one agent's entries are made with. The composition root fills it from the settings."""
+
+from dataclasses import dataclass
+
+from memoryd_server.embed import EmbeddingConfig
+from memoryd_server.entries.model import Place
+
+
+@dataclass(frozen=True, slots=True)
+class EntryConfig:
+    """Where entries are, and what the settings want done with them.
+
+    `dimensions` is how long the settings say that vectors are; 0 where they do not. `auto_capture` and `auto_recall`
+    are for the gateway: whether it stores and recalls without anybody asking.
+    """
+
+    enabled: bool
+    place: Place
+    embedding: EmbeddingConfig
+    dimensions: int
+    auto_capture: bool
+    auto_recall: bool
+    capture_max_chars: int

@@ -1,0 +1,198 @@
+"""One agent's dataset: LanceDB's calls, with their errors named, commits retried and readers kept off a clean-up.
+
+Blocks; for threads. A dataset in a folder has one process, by a lock file; in an object store it may have several.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from memoryd_server.entries.faults import entry_errors, is_conflict
+from memoryd_server.entries.model import Place, Vector
+from memoryd_server.entries.schema import SHOWN, TABLE, VECTOR, WORDS_INDEX, columns, vector_column
+from memoryd_server.entries.shared_gate import SharedGate
+from memoryd_server.errors import EntriesUnavailable, IndexBusy
+from memoryd_server.index.lock import IndexLock
+
+LOCK_FILE = "entries.lock"
+ATTEMPTS = 5
+
+_LONG = timedelta(days=1)
+_NOTHING = timedelta(milliseconds=1)
+_OTHERS_MAY_READ = timedelta(hours=1)
+_NEWEST_FIRST = ("createdAt", "id")
+
+_T = TypeVar("_T")
+
+
+class Dataset:
+    """The rows from `open` to `close`. `writing` makes several calls one change, as far as this process goes."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.writing = threading.RLock()
+        self._gate = SharedGate()
+        self._lock = IndexLock(Path(place.uri) / LOCK_FILE) if place.is_local else None
+        self._connection: Any = None
+        self._table: Any = None
+
+    def open(self) -> None:
+        """Opens the dataset, or makes it.
+
+        Raises:
+            IndexBusy: another process has it open.
+            IndexReadOnly, IndexUnavailable: its folder cannot be written.
+            DiskFull, EntriesUnavailable: LanceDB cannot open it.
+        """
+        if self._lock is not None:
+            self._acquire(self._lock)
+        try:
+            with entry_errors(self.place.uri):
+                self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def _acquire(self, lock: IndexLock) -> None:
+        try:
+            lock.acquire()
+        except IndexBusy as error:
+            raise IndexBusy(
+                f"the entries at {self.place.uri} are held by another memoryd; use that daemon, stop it, or give this "
+                "one another dbPath",
+                retry_after_seconds=1.0,
+            ) from error
+
+    def _connect(self) -> None:
+        import lancedb  # noqa: PLC0415 -- an extra, and slow to import
+        from lancedb.index import FTS  # noqa: PLC0415
+
+        self._connection = lancedb.connect(
+            self.place.uri, read_consistency_interval=timedelta(0), storage_options=dict(self.place.options) or None
+        )
+        if TABLE in self._connection.list_tables().tables:
+            self._table = self._connection.open_table(TABLE)
+            self._refuse_foreign(self._table.schema.names)
+        else:
+            self._table = self._connection.create_table(TABLE, schema=columns())
+        if not any(index.columns == ["tokens"] for index in self._table.list_indices()):
+            self._table.create_index("tokens", config=FTS(**WORDS_INDEX))
+
+    def _refuse_foreign(self, names: Sequence[str]) -> None:
+        missing = [name for name in columns().names if name not in names]
+        if missing:
+            raise EntriesUnavailable(
+                f"the dataset {TABLE} at {self.place.uri} is another program's: it has no columns "
+                f"{', '.join(missing)}; choose another dbPath"
+            )
+
+    def close(self) -> None:
+        """Lets the dataset go, for another process to open."""
+        with self.writing:
+            self._table = self._connection = None
+            if self._lock is not None:
+                self._lock.release()
+
+    @property
+    def dimensions(self) -> int:
+        """The length of the vectors; 0 while there is no column for them."""
+        with self._reading():
+            schema = self._table.schema
+            return int(schema.field(VECTOR).type.list_size) if VECTOR in schema.names else 0
+
+    def fit(self, dimensions: int) -> None:
+        """Makes the column of vectors this long. All vectors of another length are gone then; the texts are not."""
+        with self.writing:
+            there = self.dimensions
+            if there == dimensions:
+                return
+            if there:
+                self._commit(lambda: self._table.drop_columns([VECTOR]))
+            self._commit(lambda: self._table.add_columns(vector_column(dimensions)))
+
+    def insert(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Adds rows whose ids are not there yet; returns once they are durable."""
+        self._merge(rows, lambda merge: merge.when_not_matched_insert_all())
+
+    def update(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Replaces the given columns of the rows with these ids; rows that are gone stay gone."""
+        self._merge(rows, lambda merge: merge.when_matched_update_all())
+
+    def _merge(self, rows: Sequence[dict[str, Any]], what: Callable[[Any], Any]) -> None:
+        import pyarrow as pa  # noqa: PLC0415 -- an extra
+
+        with self.writing, entry_errors(self.place.uri):
+            given = set(rows[0])
+            schema = pa.schema([field for field in self._table.schema if field.name in given])
+            batch = pa.Table.from_pylist(list(rows), schema=schema)
+            self._commit(lambda: what(self._table.merge_insert("id")).execute(batch))
+
+    def delete(self, condition: str) -> int:
+        """Deletes the rows of a condition; answers with how many there were."""
+        with self.writing:
+            return int(self._commit(lambda: self._table.delete(condition)).num_deleted_rows)
+
+    def _commit(self, change: Callable[[], _T]) -> _T:
+        """Makes a change that may be made twice; where another writer came first, again."""
+        with entry_errors(self.place.uri):
+            for _ in range(ATTEMPTS - 1):
+                try:
+                    return change()
+                except Exception as error:
+                    if not is_conflict(error):
+                        raise
+            return change()
+
+    def rows(self, condition: str = "", limit: int = 1, shown: Sequence[str] = SHOWN) -> list[dict[str, Any]]:
+        """Rows of a condition, newest first."""
+        with self._reading():
+            query = self._table.search().select(list(shown))
+            ordered = query.order_by([{"column_name": name, "ascending": False} for name in _NEWEST_FIRST])
+            found: list[dict[str, Any]] = (ordered.where(condition) if condition else ordered).limit(limit).to_list()
+            return found
+
+    def count(self, condition: str = "") -> int:
+        """How many rows a condition has."""
+        with self._reading():
+            return int(self._table.count_rows(condition or None))
+
+    def nearest(self, vector: Vector, condition: str, limit: int) -> list[dict[str, Any]]:
+        """The rows of a condition whose vectors are nearest, each with its `_distance`."""
+        with self._reading():
+            query = (
+                self._table.search(vector, vector_column_name=VECTOR).distance_type("l2").select([*SHOWN, "_distance"])
+            )
+            found: list[dict[str, Any]] = query.where(condition, prefilter=True).limit(limit).to_list()
+            return found
+
+    def with_words(self, tokens: str, condition: str, limit: int) -> list[dict[str, Any]]:
+        """The rows of a condition that have the most telling of these tokens, each with its BM25 as `_score`."""
+        from lancedb.query import MatchQuery  # noqa: PLC0415 -- an extra
+
+        with self._reading():
+            query = self._table.search(MatchQuery(tokens, "tokens"), query_type="fts").select([*SHOWN, "_score"])
+            conditioned = query.where(condition, prefilter=True) if condition else query
+            found: list[dict[str, Any]] = conditioned.limit(limit).to_list()
+            return found
+
+    def tidy(self) -> None:
+        """Puts small files together, takes new rows into the index of words, and removes what no version needs.
+
+        In an object store, versions of the last hour stay, as other processes may be reading them.
+        """
+        with self.writing, entry_errors(self.place.uri):
+            if not self.place.is_local:
+                self._commit(lambda: self._table.optimize(cleanup_older_than=_OTHERS_MAY_READ))
+                return
+            self._commit(lambda: self._table.optimize(cleanup_older_than=_LONG))
+            with self._gate.alone():
+                # The lock file says that nobody else can be in the middle of a write: what is left over is nobody's.
+                self._table.optimize(cleanup_older_than=_NOTHING, delete_unverified=True)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._gate.shared(), entry_errors(self.place.uri):
+            yield

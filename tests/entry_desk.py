@@ -1,0 +1,33 @@
+"""An entry store of one test's own, and vectors by words."""
+
+import importlib.util
+import itertools
+import uuid
+
+import pytest
+
+from memoryd_server.entries.model import Category, Embedded, Place
+from memoryd_server.entries.store import EntryStore, NewEntry
+from memoryd_server.text import Analyzer
+from word_provider import word_vector
+
+needs_lancedb = pytest.mark.skipif(
+    importlib.util.find_spec("lancedb") is None, reason="lancedb is missing: `make setup-lancedb` installs it"
+)
+
+
+def embedded(text, identity="words", dimensions=16):
+    return Embedded(word_vector(text, dimensions), identity)
+
+
+def new(text, importance=0.7, category=Category.OTHER, key=""):
+    return NewEntry(text, importance, category, key)
+
+
+def store_at(folder, ticks=None):
+    ticks = ticks or itertools.count(1_000)
+    return EntryStore(Place(str(folder)), Analyzer(), lambda: next(ticks), lambda: str(uuid.uuid4()))
+
+
+def texts(scored):
+    return [each.entry.text for each in scored]

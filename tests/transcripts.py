@@ -38,6 +38,7 @@ class SessionsDesk(Desk):
         self.sessions.mkdir(parents=True, exist_ok=True)
         self.corpus = Corpus(self.roots, str(self.sessions))
         self.limits = limits
+        self.is_forgotten = lambda _: False
         self.asks = None if limits is None else Asks()
 
     def say(self, name, *lines):
@@ -54,7 +55,7 @@ class SessionsDesk(Desk):
         clock = clock or Clock(now_ns=self.now_ns)
         growth = None if self.limits is None else Growth(self.limits, clock.now_ns)
         preparer = FilePreparer(ANALYZER, self.store._identity, self.max_file_bytes, clock.now_ns)
-        survey = Survey(self.corpus, self.asks, growth)
+        survey = Survey(self.corpus, self.asks, growth, self.is_forgotten)
         return SyncEngine(self.store, survey, preparer, files_per_transaction=files_per_transaction, clock=clock)
 
     def ask(self, **ask):

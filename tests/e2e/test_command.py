@@ -222,7 +222,8 @@ def test_a_daemon_that_was_named_and_does_not_answer_is_no_reason_to_work_withou
 
 def test_help_names_every_verb(home):
     out = check(memoryd("--help", home=home)).stdout
-    for verb in (*"serve status index search get append flush forget watch agents files config".split(), "session"):
+    verbs = ("serve", "status", "index", "search", "get", "append", "flush", "forget", "session", "watch", "agents")
+    for verb in (*verbs, "files", "config"):
         assert re.search(rf"^  {verb} ", out, re.MULTILINE), verb
         check(memoryd(verb, "--help", home=home), out="Options:")
 

@@ -1,6 +1,5 @@
 """What of an agent is indexed: its Markdown, its session transcripts, or both; and where a path of either points."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from memoryd_server.errors import MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, Source
 from memoryd_server.sources.discover import Discovery, discover
 from memoryd_server.sources.roots import Location, Roots, resolve
-from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript, list_transcripts, session_id
+from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript, list_transcripts
 from memoryd_server.sources.unseen import Unseen, below
 
 _NOTHING = Discovery((), (), ())
@@ -18,14 +17,12 @@ _NOTHING = Discovery((), (), ())
 class Corpus:
     """The sources of one agent. `sessions` is the absolute folder of its transcripts, empty where they are no source.
 
-    `memory` tells whether the Markdown is indexed; it can be read in any case. `is_forgotten` tells of a session's id
-    whether it is to stay out of the index.
+    `memory` tells whether the Markdown is indexed; it can be read in any case.
     """
 
     roots: Roots
     sessions: str = ""
     memory: bool = True
-    is_forgotten: Callable[[str], bool] = lambda _: False
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -35,11 +32,7 @@ class Corpus:
     def discover(self) -> Discovery:
         """Every file of the sources, in the order of their paths. Reads folders, opens no file."""
         found = discover(self.roots) if self.memory else _NOTHING
-        if not self.sessions:
-            return found
-        transcripts = discover_transcripts(Path(self.sessions))
-        kept = tuple(file for file in transcripts.files if not self.is_forgotten(session_id(file.parts[-1])))
-        return _together(found, replace(transcripts, files=kept))
+        return _together(found, discover_transcripts(Path(self.sessions))) if self.sessions else found
 
     def resolve(self, path: str) -> Location:
         """Where the path of a file points: a transcript where `sessions/` begins it and its name is one's.

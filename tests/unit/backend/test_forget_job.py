@@ -1,6 +1,5 @@
 """Forgetting on a real index with transcripts in it: what goes, what stays, and what no sync brings back."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +21,7 @@ class ForgettingDesk(SessionsDesk):
         super().__init__(folder)
         self.forgotten = Forgotten(folder / "state" / "main.forgotten")
         self.forgotten.load()
-        self.corpus = dataclasses.replace(self.corpus, is_forgotten=self.forgotten.has_session)
+        self.is_forgotten = self.forgotten.has_session
 
     def forget(self, **request):
         config = SimpleNamespace(

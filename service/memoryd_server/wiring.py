@@ -18,8 +18,8 @@ from memoryd_server.search.query import CitationMode
 from memoryd_server.settings import AgentSettings, ProviderAccess, ResolvedSettings, ServiceSettings, default_model
 from memoryd_server.sources import Roots
 from memoryd_server.sources.transcript_growth import GrowthLimits
-from memoryd_server.wiring_metrics import metrics_address
 from memoryd_server.wiring_entries import entry_config
+from memoryd_server.wiring_metrics import metrics_address
 from memoryd_server.wiring_qmd import qmd_config
 
 

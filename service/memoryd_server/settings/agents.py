@@ -9,9 +9,9 @@ from .agent_list import DEFAULTS, LIST, agent_paths
 from .auth_profiles import profile_keys, profiles_file
 from .checking import Checker
 from .compaction import CompactionSettings
+from .entries import entries_are_on, entry_access, lancedb_settings
 from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
-from .entries import entries_are_on, entry_access, lancedb_settings
 from .model_providers import ModelProviderSettings, model_providers
 from .provider_access import AccessSources
 from .resolved import AgentSettings

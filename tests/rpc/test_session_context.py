@@ -200,6 +200,18 @@ async def test_a_sync_at_a_session_s_start_says_so(serve, home):
     assert ended.completed.indexed_files == 1
 
 
+async def test_a_start_that_was_synced_is_not_synced_again_by_the_first_search(serve, home):
+    home.write(note="walrus")
+    running = await serve(quiet(onSessionStart=True), background=True)
+    await eventually(lambda: running.logged("complete-sync"))
+    await running.sync(trigger=2, session_key=MAIN)
+    await running.search("walrus", session_key=MAIN)
+    await ask(running, session_key=MAIN)
+    await running.search("walrus", session_key=GROUP)
+    await eventually(lambda: len(running.logged("complete-sync")) == 3)
+    assert [run["trigger"] for run in running.logged("complete-sync")[1:]] == ["SESSION_START"] * 2
+
+
 @pytest.mark.parametrize(
     ("request_", "violations"),
     [

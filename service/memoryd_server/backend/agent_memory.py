@@ -5,7 +5,6 @@ Methods are coroutines on the event loop; files and SQLite are touched on thread
 
 import asyncio
 import uuid
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from memoryd_server.backend.protocol import BackendState
 from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.reading_transcript import require_file
 from memoryd_server.backend.session_side import SessionSide
+from memoryd_server.backend.session_starts import SessionStarts
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
 from memoryd_server.backend.upkeep import Upkeep
@@ -52,9 +52,6 @@ from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.transcript_growth import Growth
 from memoryd_server.text import Analyzer
 from memoryd_server.writing.append import Appended, Appender
-
-# Sessions whose start has been seen; the oldest are forgotten first, which costs one sync more.
-REMEMBERED_SESSIONS = 10_000
 
 # Time without a search after which an agent's vectors leave memory.
 IDLE_SECONDS = 600.0
@@ -127,7 +124,7 @@ class AgentMemory:
         self._cache: EmbeddingCache | None = None
         forget_job = ForgetJob(self._store, self.forgotten, lambda: self.config, lambda: self._cache, clock.now_ns)
         self._forgetting = Forgetting(forget_job, self.board, self._writer_thread, clock.monotonic)
-        self._sessions: OrderedDict[str, None] = OrderedDict()
+        self.session_starts = SessionStarts()
         self._on_sync_end = on_sync_end
         self.coordinator = SyncCoordinator(
             self._engine,
@@ -272,7 +269,8 @@ class AgentMemory:
         Raises:
             RevisionNotReached: the deadline came before that revision.
         """
-        self._note_session(session_key)
+        if self.config.sync.on_session_start and self.session_starts.is_first(session_key):
+            self._sync_soon(SyncTrigger.SESSION_START)
         if min_revision is not None:
             await self._wait_for(min_revision, deadline)
 
@@ -282,14 +280,6 @@ class AgentMemory:
     def state(self) -> BackendState:
         """The builtin engine answers, since no other was asked for."""
         return BackendState(BUILTIN)
-
-    def _note_session(self, session_key: str) -> None:
-        if not session_key or not self.config.sync.on_session_start or session_key in self._sessions:
-            return
-        self._sessions[session_key] = None
-        if len(self._sessions) > REMEMBERED_SESSIONS:
-            self._sessions.popitem(last=False)
-        self._sync_soon(SyncTrigger.SESSION_START)
 
     def _vectors_outdated(self) -> None:
         if self.config.sync.on_search:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from memoryd.v1 import memory_service_pb2
-from memoryd_server.backend import AgentMemory, SyncRun
+from memoryd_server.backend import AgentMemory, SyncRun, SyncTrigger
 from memoryd_server.errors import CursorExpired, ShuttingDown
 from memoryd_server.rpc.opaque import read_cursor
 from memoryd_server.rpc.sync_conversion import sync_response, watch_response
@@ -53,6 +53,9 @@ async def _run_of(memory: AgentMemory, call: SyncCall) -> tuple[SyncRun, int]:
         return await memory.estimate(call.mode, call.ask), 0
     if call.transcript:
         await memory.require_transcript(call.transcript)
+    if call.trigger is SyncTrigger.SESSION_START:
+        # What this run does is not to be done again by the session's first search.
+        memory.session_starts.is_first(call.session_key)
     return await memory.coordinator.request(call.trigger, call.mode, call.ask), 0
 
 

@@ -94,10 +94,14 @@ class GetCall:
 
 @dataclass(frozen=True, slots=True)
 class SyncCall:
-    """A sync run to start, join or resume. `transcript` is the file name of the one that was compacted, if any."""
+    """A sync run to start, join or resume. `transcript` is the file name of the one that was compacted, if any.
+
+    `session_key` is the session that starts, if any.
+    """
 
     mode: SyncMode
     trigger: SyncTrigger
+    session_key: str
     ask: SyncAsk
     transcript: str
     cursor: str
@@ -186,10 +190,10 @@ def sync_call(request: memory_service_pb2.SyncRequest, config: AgentConfig) -> S
     trigger = fields.choice("trigger", _TRIGGERS)
     transcript = fields.text("transcript", most_bytes=MOST_PATH_BYTES)
     fields.text("reason", most_bytes=256)
-    fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
     call = SyncCall(
         mode=fields.choice("mode", _SYNC_MODES),
         trigger=trigger,
+        session_key=fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES),
         ask=_sync_ask(sources, trigger, transcript, config),
         transcript=transcript,
         cursor=fields.text("cursor", most_bytes=256),

@@ -168,6 +168,7 @@ bench: setup ## Runs the benchmarks; results are JSON under benchmarks/results
 	$(BIN)/python benchmarks/keyword_path.py
 	$(BIN)/python benchmarks/search_path.py
 	$(BIN)/python benchmarks/vector_leg.py
+	$(BIN)/python benchmarks/transcripts.py
 	$(BIN)/python benchmarks/embedding_throughput.py
 	test ! -x .tools/qmd/qmd || $(BIN)/python benchmarks/qmd_path.py
 

@@ -130,7 +130,7 @@ class ChunkingSettings(Block):
 
 
 class SessionSyncSettings(Block):
-    """When changed session transcripts are indexed."""
+    """When changed session transcripts are indexed, besides when they are rotated or go quiet."""
 
     delta_bytes: Annotated[int, Whole(0)] = 100_000
     """Growth after which a transcript is indexed; 0 means any. Bytes, at least 0; default 100000."""

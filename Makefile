@@ -238,8 +238,9 @@ protos/node_modules/.ready: protos/package-lock.json
 ## Upkeep
 
 .PHONY: docs
-docs: setup ## Regenerates docs/configuration.md from the settings' docstrings
+docs: setup ## Regenerates the pages that come from the code: docs/configuration.md and docs/recall.md
 	$(BIN)/python -m memoryd_server.settings.document > docs/configuration.md
+	$(BIN)/python -m memoryd_server.recall.document > docs/recall.md
 
 .PHONY: lock
 lock: ## Resolves the dependencies anew into service/locks; needs uv

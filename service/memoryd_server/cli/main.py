@@ -19,6 +19,7 @@ _MODULES: Mapping[str, str] = {
     "flush": "write",
     "forget": "forget",
     "session": "sessions",
+    "entries": "entries",
     "watch": "index",
     "agents": "inspect",
     "files": "inspect",

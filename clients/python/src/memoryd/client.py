@@ -14,6 +14,8 @@ from typing import Any, Generic, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from memoryd._request import request_of
+from memoryd.entry_client import EntryClient
 from memoryd.failure import MemorydError, Violation, typed_errors
 from memoryd.tls import Tls, content
 from memoryd.v1 import memory_service_pb2 as pb
@@ -22,7 +24,6 @@ from memoryd.v1 import memory_service_pb2_grpc as stubs
 __all__ = ["MemorydClient", "MemorydError", "Stream", "Tls", "Violation", "connect"]
 
 _Event = TypeVar("_Event")
-_Request = TypeVar("_Request", bound=Message)
 
 # The documented deadlines of the service, in seconds.
 _SEARCH = 5.0
@@ -63,13 +64,17 @@ def _channel(address: str, tls: Tls | None) -> grpc.Channel:
 
 
 class MemorydClient:
-    """Calls one daemon; may be shared by threads. Every method raises `MemorydError` for a status that is not OK."""
+    """Calls one daemon; may be shared by threads. Every method raises `MemorydError` for a status that is not OK.
+
+    `entries` has the calls that concern entries.
+    """
 
     def __init__(self, channel: grpc.Channel, token: str | None = None, timeout: float | None = None) -> None:
         self._channel = channel
         self._stub: Any = stubs.MemoryServiceStub(channel)  # type: ignore[no-untyped-call]
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._timeout = timeout
+        self.entries = EntryClient(channel, self._call)
 
     def __enter__(self) -> Self:
         return self
@@ -87,21 +92,21 @@ class MemorydClient:
         self, request: pb.MemorySearchRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> pb.MemorySearchResponse:
         """Finds the parts of an agent's memory that answer `query`, best first."""
-        message = _request(pb.MemorySearchRequest, request, fields)
+        message = request_of(pb.MemorySearchRequest, request, fields)
         return self._call(self._stub.MemorySearch, message, _SEARCH, timeout)  # type: ignore[no-any-return]
 
     def get(
         self, request: pb.MemoryGetRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> pb.MemoryGetResponse:
         """Reads a line range of the memory file `path`."""
-        message = _request(pb.MemoryGetRequest, request, fields)
+        message = request_of(pb.MemoryGetRequest, request, fields)
         return self._call(self._stub.MemoryGet, message, _GET, timeout)  # type: ignore[no-any-return]
 
     def status(
         self, request: pb.StatusRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> pb.StatusResponse:
         """Tells how an agent's memory is doing."""
-        message = _request(pb.StatusRequest, request, fields)
+        message = request_of(pb.StatusRequest, request, fields)
         documented = _STATUS_WITH_PROBE if message.probe else _STATUS
         return self._call(self._stub.Status, message, documented, timeout)  # type: ignore[no-any-return]
 
@@ -109,61 +114,61 @@ class MemorydClient:
         self, request: pb.SyncRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> "Stream[pb.SyncResponse]":
         """Starts a sync run, or joins the one under way, and returns its events; the last one is `completed`."""
-        return self._follow(self._stub.Sync, _request(pb.SyncRequest, request, fields), timeout)
+        return self._follow(self._stub.Sync, request_of(pb.SyncRequest, request, fields), timeout)
 
     def watch(
         self, request: pb.WatchIndexRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> "Stream[pb.WatchIndexResponse]":
         """Returns an agent's index state at once and after each change, until the stream is closed."""
-        return self._follow(self._stub.WatchIndex, _request(pb.WatchIndexRequest, request, fields), timeout)
+        return self._follow(self._stub.WatchIndex, request_of(pb.WatchIndexRequest, request, fields), timeout)
 
     def flush_decision(
         self, request: pb.FlushDecisionRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> pb.FlushDecisionResponse:
         """Decides whether the agent should write lasting notes before its context is compacted."""
-        message = _request(pb.FlushDecisionRequest, request, fields)
+        message = request_of(pb.FlushDecisionRequest, request, fields)
         return self._call(self._stub.FlushDecision, message, _FLUSH, timeout)  # type: ignore[no-any-return]
 
     def append(
         self, request: pb.MemoryAppendRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> pb.MemoryAppendResponse:
         """Appends `text` to today's log, or to `path`; with an `idempotency_key`, trying again is safe."""
-        message = _request(pb.MemoryAppendRequest, request, fields)
+        message = request_of(pb.MemoryAppendRequest, request, fields)
         return self._call(self._stub.MemoryAppend, message, _APPEND, timeout)  # type: ignore[no-any-return]
 
     def forget(
         self, request: pb.MemoryForgetRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> pb.MemoryForgetResponse:
         """Removes the file `path`, the session `session_id` or the `text` from every derived store, and counts it."""
-        message = _request(pb.MemoryForgetRequest, request, fields)
+        message = request_of(pb.MemoryForgetRequest, request, fields)
         return self._call(self._stub.MemoryForget, message, _FORGET, timeout)  # type: ignore[no-any-return]
 
     def session_context(
         self, request: pb.SessionContextRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> pb.SessionContextResponse:
         """Tells which files a session loads at its start, with their text, and how its agent recalls."""
-        message = _request(pb.SessionContextRequest, request, fields)
+        message = request_of(pb.SessionContextRequest, request, fields)
         return self._call(self._stub.SessionContext, message, _CONTEXT, timeout)  # type: ignore[no-any-return]
 
     def session_archive(
         self, request: pb.SessionArchiveRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> pb.SessionArchiveResponse:
         """Turns the last messages of `transcript` into a memory file; trying again is safe."""
-        message = _request(pb.SessionArchiveRequest, request, fields)
+        message = request_of(pb.SessionArchiveRequest, request, fields)
         return self._call(self._stub.SessionArchive, message, _ARCHIVE, timeout)  # type: ignore[no-any-return]
 
     def list_agents(
         self, request: pb.ListAgentsRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> pb.ListAgentsResponse:
         """Lists a page of the agents that the caller may use."""
-        message = _request(pb.ListAgentsRequest, request, fields)
+        message = request_of(pb.ListAgentsRequest, request, fields)
         return self._call(self._stub.ListAgents, message, _LIST, timeout)  # type: ignore[no-any-return]
 
     def list_files(
         self, request: pb.ListFilesRequest | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> pb.ListFilesResponse:
         """Lists a page of an agent's memory files."""
-        message = _request(pb.ListFilesRequest, request, fields)
+        message = request_of(pb.ListFilesRequest, request, fields)
         return self._call(self._stub.ListFiles, message, _LIST, timeout)  # type: ignore[no-any-return]
 
     def _call(self, method: Any, message: Message, documented: float, timeout: float | None) -> Any:
@@ -200,11 +205,3 @@ class Stream(Generic[_Event]):
     def close(self) -> None:
         """Ends the call; a sync run goes on unless its request asked otherwise."""
         self._call.cancel()
-
-
-def _request(kind: type[_Request], given: _Request | None, fields: dict[str, Any]) -> _Request:
-    if given is None:
-        return kind(**fields)
-    if fields:
-        raise TypeError(f"pass either a {kind.__name__} or its fields, not both")
-    return given

@@ -5,7 +5,8 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message as Message  # noqa: PLC0414 -- offered on purpose
 
-from memoryd.v1.error_reason_pb2 import *  # noqa: F403 -- a module of names
+from memoryd.v1.entry_service_pb2 import *  # noqa: F403 -- a module of names
+from memoryd.v1.error_reason_pb2 import *  # noqa: F403
 from memoryd.v1.memory_pb2 import *  # noqa: F403
 from memoryd.v1.memory_service_pb2 import *  # noqa: F403
 from memoryd.v1.sync_event_pb2 import *  # noqa: F403

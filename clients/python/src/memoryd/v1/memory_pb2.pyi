@@ -419,14 +419,18 @@ class CacheStatus(_message.Message):
     def __init__(self, enabled: bool = ..., entries: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
 
 class BatchStatus(_message.Message):
-    __slots__ = ("enabled", "failures", "last_error")
+    __slots__ = ("enabled", "failures", "last_error", "jobs", "chunks_in_jobs")
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_IN_JOBS_FIELD_NUMBER: _ClassVar[int]
     enabled: bool
     failures: int
     last_error: str
-    def __init__(self, enabled: bool = ..., failures: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+    jobs: int
+    chunks_in_jobs: int
+    def __init__(self, enabled: bool = ..., failures: _Optional[int] = ..., last_error: _Optional[str] = ..., jobs: _Optional[int] = ..., chunks_in_jobs: _Optional[int] = ...) -> None: ...
 
 class QmdStatus(_message.Message):
     __slots__ = ("configured", "available", "version", "reason")

@@ -49,7 +49,8 @@ class Growth:
     def _has_messages(self, file: SourceFile, before: int, grown: int) -> bool:
         try:
             with TranscriptReader(file) as reader:
-                return reader.count_lines(before, grown) >= max(1, self._limits.messages)
+                enough = max(1, self._limits.messages)
+                return reader.count_lines(before, grown, enough) >= enough
         except (MemorydError, OSError):
             # The run that it starts tells what is wrong with it.
             return True

@@ -5,6 +5,7 @@ writes it may not have finished. A line longer than 16 MiB is passed over withou
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -117,16 +118,19 @@ class TranscriptReader:
             for _ in range(left):
                 end = block.index(b"\n", end + 1)
             return Position(offset + end + 1, lines)
-        return Position(offset, lines - left)
+        return Position(offset, lines - left + self._has_open_line(offset))
 
     def count_lines_from(self, position: Position) -> int:
         """How many lines there are from `position` on, the last one included where no line break ends it."""
         size = self.stat.size_bytes
         if position.offset >= size:
             return 0
-        self._stream.seek(size - 1)
-        unended = self._stream.read(1) != b"\n"
-        return self.count_lines(position.offset, size - position.offset) + unended
+        return self.count_lines(position.offset, size - position.offset) + self._has_open_line(size)
+
+    def _has_open_line(self, end: int) -> bool:
+        """Whether the line that ends at `end` has no line break."""
+        self._stream.seek(max(0, end - 1))
+        return end > 0 and self._stream.read(1) != b"\n"
 
     def messages_of_tail(self, length: int) -> Iterator[Message]:
         """The messages of the lines that begin in the last `length` bytes; their line numbers are 0."""
@@ -138,11 +142,11 @@ class TranscriptReader:
             if line.message is not None:
                 yield replace(line.message, line=0)
 
-    def count_lines(self, offset: int, most_bytes: int) -> int:
-        """How many line breaks there are in at most `most_bytes` bytes from `offset`."""
+    def count_lines(self, offset: int, most_bytes: int, enough: float = math.inf) -> int:
+        """How many line breaks there are in at most `most_bytes` bytes from `offset`; stops where they are `enough`."""
         self._stream.seek(offset)
         count, left = 0, most_bytes
-        while left > 0 and (block := self._stream.read(min(left, _BLOCK_BYTES))):
+        while left > 0 and count < enough and (block := self._stream.read(min(left, _BLOCK_BYTES))):
             count += block.count(b"\n")
             left -= len(block)
         return count

@@ -92,7 +92,7 @@ def write_until(address, stop, acknowledged, writer):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 @pytest.mark.timeout(300)
 def test_every_acknowledged_entry_is_there_once_however_often_the_daemon_is_killed(folders, kills):
     workspace, state, home = folders

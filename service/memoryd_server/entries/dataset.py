@@ -5,7 +5,7 @@ Blocks; for threads. A dataset in a folder has one process, by a lock file; in a
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +38,7 @@ class Dataset:
         self._lock = IndexLock(Path(place.uri) / LOCK_FILE) if place.is_local else None
         self._connection: Any = None
         self._table: Any = None
+        self._deleted = False
 
     def open(self) -> None:
         """Opens the dataset, or makes it.
@@ -57,6 +58,9 @@ class Dataset:
             raise
 
     def _acquire(self, lock: IndexLock) -> None:
+        # LanceDB makes its files readable for everybody; what cannot be made the lock file's error tells.
+        with suppress(OSError):
+            Path(self.place.uri).mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             lock.acquire()
         except IndexBusy as error:
@@ -68,7 +72,6 @@ class Dataset:
 
     def _connect(self) -> None:
         import lancedb  # noqa: PLC0415 -- an extra, and slow to import
-        from lancedb.index import FTS  # noqa: PLC0415
 
         self._connection = lancedb.connect(
             self.place.uri, read_consistency_interval=timedelta(0), storage_options=dict(self.place.options) or None
@@ -79,7 +82,7 @@ class Dataset:
         else:
             self._table = self._connection.create_table(TABLE, schema=columns())
         if not any(index.columns == ["tokens"] for index in self._table.list_indices()):
-            self._table.create_index("tokens", config=FTS(**WORDS_INDEX))
+            self._index_words()
 
     def _refuse_foreign(self, names: Sequence[str]) -> None:
         missing = [name for name in columns().names if name not in names]
@@ -133,6 +136,7 @@ class Dataset:
     def delete(self, condition: str) -> int:
         """Deletes the rows of a condition; answers with how many there were."""
         with self.writing:
+            self._deleted = True
             return int(self._commit(lambda: self._table.delete(condition)).num_deleted_rows)
 
     def _commit(self, change: Callable[[], _T]) -> _T:
@@ -181,9 +185,12 @@ class Dataset:
     def tidy(self) -> None:
         """Puts small files together, takes new rows into the index of words, and removes what no version needs.
 
-        In an object store, versions of the last hour stay, as other processes may be reading them.
+        What was deleted leaves the files, too. In an object store, versions of the last hour stay, as other processes
+        may be reading them.
         """
         with self.writing, entry_errors(self.place.uri):
+            if self._has_deletions():
+                self._rewrite()
             if not self.place.is_local:
                 self._commit(lambda: self._table.optimize(cleanup_older_than=_OTHERS_MAY_READ))
                 return
@@ -191,6 +198,25 @@ class Dataset:
             with self._gate.alone():
                 # The lock file says that nobody else can be in the middle of a write: what is left over is nobody's.
                 self._table.optimize(cleanup_older_than=_NOTHING, delete_unverified=True)
+
+    def _has_deletions(self) -> bool:
+        if not self.place.is_local:
+            return self._deleted
+        return any((Path(self.place.uri) / f"{TABLE}.lance" / "_deletions").glob("*"))
+
+    def _rewrite(self) -> None:
+        """Writes every row anew, and the index of words.
+
+        LanceDB only notes which rows are deleted, and keeps them in their files until they are a tenth of one.
+        """
+        self._commit(lambda: self._table.update(values_sql={"hash": "hash"}))
+        self._index_words()
+        self._deleted = False
+
+    def _index_words(self) -> None:
+        from lancedb.index import FTS  # noqa: PLC0415 -- an extra
+
+        self._commit(lambda: self._table.create_index("tokens", config=FTS(**WORDS_INDEX), replace=True))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ import pytest
 
 from entry_desk import embedded, needs_lancedb, new, store_at, texts
 from memoryd_server.entries.model import Action, Category, Embedded, Position
-from memoryd_server.errors import EntriesUnavailable, EntryNotFound, IndexBusy, InvalidRequest
+from memoryd_server.errors import EntriesUnavailable, EntryNotFound, IndexBusy, IndexUnavailable, InvalidRequest
 
 pytestmark = needs_lancedb
 
@@ -198,6 +198,16 @@ def test_one_process_holds_a_dataset(tmp_path, store):
     other.close()
 
 
+def test_nobody_else_of_this_machine_reads_entries(tmp_path, store):
+    assert (tmp_path / "entries").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(IndexUnavailable, match="file"):
+        store_at(tmp_path / "file" / "entries").open()
+
+
 def test_what_is_no_dataset_is_left_as_it_is_and_named(tmp_path):
     folder = tmp_path / "e" / "memories.lance"
     (folder / "_versions").mkdir(parents=True)
@@ -220,14 +230,25 @@ def test_files_and_versions_are_bounded_however_much_is_written(tmp_path, store)
     assert texts(store.with_words("149", 1)) == ["number 149"]
 
 
-def test_what_was_forgotten_leaves_the_disk_with_the_tidying(tmp_path, store):
+def deletions(folder):
+    """Files that say which rows of others are gone, and so still there."""
+    return list(folder.glob("**/_deletions/*"))
+
+
+@pytest.mark.parametrize("tidied_before", [False, True])
+def test_what_was_forgotten_leaves_the_disk_with_the_tidying(tmp_path, store, tidied_before):
+    folder = tmp_path / "entries"
     kept = [store.remember(new(f"plain {number}"), spread(number)).entry for number in range(30)]
     secret = store.remember(new("Xq7vZ2pL9wTjR4sKhYbN"), spread(30)).entry
+    if tidied_before:
+        store.tidy()
     store.forget(secret.entry_id)
+    assert deletions(folder) or not tidied_before
     store.tidy()
-    with_id = [name for name in files(tmp_path / "entries") if secret.entry_id.encode() in name.read_bytes()]
-    with_text = [name for name in files(tmp_path / "entries") if b"Xq7vZ2pL9wTjR4sKhYbN" in name.read_bytes()]
-    assert with_id == with_text == []
+    assert deletions(folder) == []
+    assert texts(store.with_words("plain 7", 1)) == ["plain 7"]
+    assert store.nearest(spread(7), 1)[0].entry == kept[7]
+    assert [name for name in files(folder) if b"Xq7vZ2pL9wTjR4sKhYbN" in name.read_bytes()] == []
     assert store.count() == len(kept)
 
 

@@ -69,6 +69,15 @@ setup-lancedb: .venv/.lancedb-ready ## Adds LanceDB, which keeps entries, to .ve
 	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/lancedb.lock
 	@touch $@
 
+# Beside .venv, as it pins other versions of what memoryd uses itself.
+.PHONY: object-store
+object-store: .tools/moto/.ready ## Installs an object store (moto) into .tools/moto, for the tests of entries in one
+
+.tools/moto/.ready: .venv/.ready tests/object_store.lock
+	@rm -rf .tools/moto
+	@$(BIN)/python $(PIP) install -q --no-deps --require-hashes --target .tools/moto -r tests/object_store.lock
+	@touch $@
+
 .PHONY: serve
 serve: setup ## Starts the daemon on the sample workspace, ready to be searched
 	@mkdir -p -m 700 .memoryd
@@ -136,6 +145,7 @@ skipped:
 		|| echo "Skipped: the tests of embeddings on this machine (\`make setup-local\` installs what they need)."
 	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("lancedb") is None)' \
 		|| echo "Skipped: the tests of entries (\`make setup-lancedb\` installs what they need)."
+	@test -e .tools/moto/.ready || echo "Skipped: the tests of entries in an object store (\`make object-store\` installs one)."
 	@test -e "$(TEST_MODEL)" \
 		|| echo "Skipped: the tests that need a model: there is no $(TEST_MODEL), and MEMORYD_TEST_MODEL names no other."
 	@command -v openssl >/dev/null || echo "Skipped: the tests of TLS (they make certificates with the openssl command)."
@@ -248,6 +258,7 @@ lock: ## Resolves the dependencies anew into service/locks; needs uv
 	$(UV) pip compile $(LOCK) pyproject.toml --group dev --no-emit-package memoryd-client -o service/locks/dev.lock
 	$(UV) pip compile $(LOCK) service/locks/local.in -c service/locks/dev.lock -o service/locks/local.lock
 	$(UV) pip compile $(LOCK) service/locks/lancedb.in -c service/locks/dev.lock -o service/locks/lancedb.lock
+	$(UV) pip compile $(LOCK) tests/object_store.in -o tests/object_store.lock
 	$(UV) pip compile $(LOCK) protos/codegen.in -o service/locks/codegen.lock
 
 .PHONY: clean

@@ -97,7 +97,7 @@ def test_a_restart_on_a_full_disk_answers_and_says_why_it_takes_nothing_up(small
 
 def test_a_full_disk_without_an_index_is_refused_with_that_reason(tmp_path):
     desk = Desk(tmp_path)
-    with small_disk(desk.path.parent, 100):
+    with small_disk(desk.path.parent, 160):
         ballast = fill_up(desk.path.parent)
         with pytest.raises(DiskFull):
             desk.open()

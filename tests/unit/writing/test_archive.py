@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import threading
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed, WorkspaceReadOnly
 from memoryd_server.sources import Roots
@@ -266,14 +269,24 @@ def test_what_a_crash_left_of_a_write_goes_with_the_next(place):
 
 
 @pytest.mark.parametrize("name", ["a\nb.jsonl", b"\xff\xfe.jsonl"])
-def test_a_session_of_an_odd_name_is_archived_on_one_line(place, name):
+def test_a_file_whose_name_is_no_plain_text_is_no_transcript(place, name):
     file = place.sessions / os.fsdecode(name)
     file.write_text(talk("one"))
-    found = archive.last_said(place.sessions, file.name, 5)
-    assert [message.text for message in found[1]] == ["one"]
-    head = archive._body(found[0].session_id, "", found[1]).split("## Conversation")[0]
-    assert len(head.strip().splitlines()) == 2
-    head.encode()
+    with pytest.raises(FileNotFound, match="transcript"):
+        archive.last_said(place.sessions, file.name, 5)
+
+
+@given(st.lists(st.text(max_size=80), min_size=1, max_size=6), st.binary(max_size=200))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=80)
+def test_whatever_was_said_is_one_line_a_message_in_a_file_that_is_new(place, texts, noise):
+    place.put("abc.jsonl", noise + b"\n" + talk(*texts).encode() + noise)
+    before = place.files()
+    done = place.archive(slug="")
+    text = place.text(done.path) if done.path else ""
+    assert len(re.findall(r"^(?:User|Assistant): \S", text, re.MULTILINE)) == done.messages <= len(texts)
+    assert len(re.findall(r"^#", text, re.MULTILINE)) == (2 if done.path else 0)
+    assert set(place.files()) - set(before) == ({done.path} if done.path and not done.already else set())
+    assert re.fullmatch(r"memory/2026-02-08-[^/\s]{1,63}\.md", done.path) or not done.path
 
 
 def test_the_first_day_of_the_calendar_has_none_before_it(place):

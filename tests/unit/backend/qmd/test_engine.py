@@ -3,6 +3,7 @@
 import pytest
 
 from memoryd_server.backend.qmd.engine import QmdEngine
+from memoryd_server.index.asks import EVERYTHING
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.sync import Clock
 from memoryd_server.sources import Roots, discover
@@ -38,7 +39,7 @@ def test_before_the_first_update_everything_waits(desk):
     desk.write(a="one", b="two")
     state = desk.engine.compare()
     assert (state.plan.pending, len(state.rows)) == (2, 0)
-    assert desk.engine.estimate(SyncMode.FULL).files == 2
+    assert desk.engine.estimate(SyncMode.FULL, EVERYTHING).files == 2
 
 
 def test_what_qmd_took_in_is_what_was_there_before_its_update(desk):

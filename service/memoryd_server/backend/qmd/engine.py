@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from memoryd_server.index.asks import SyncAsk
+from memoryd_server.index.asks import EVERYTHING, SyncAsk
 from memoryd_server.index.last_look import LastLook
 from memoryd_server.index.plan import make_plan, stored
 from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncProgress
@@ -52,7 +52,7 @@ class QmdEngine:
         self.last_look.note(plan, began_ns)
         return DiskState(discovery, rows, plan, self.last_look.agreed_ns)
 
-    def estimate(self, _mode: SyncMode, _ask: SyncAsk) -> SyncEstimate:
+    def estimate(self, _mode: SyncMode, _ask: SyncAsk = EVERYTHING) -> SyncEstimate:
         """The files that differ; what qmd makes of them is not known."""
         plan = self.compare().plan
         return SyncEstimate(len(plan.to_read), len(plan.removed), 0, 0, 0)

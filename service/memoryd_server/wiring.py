@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from memoryd_server.access import CertificateFiles, Certificates, Keyring, TokenFiles
 from memoryd_server.backend import AgentConfig, SyncConfig
-from memoryd_server.embed import EmbeddingConfig, LocalConfig, Pace, RemoteConfig
+from memoryd_server.embed import BatchPolicy, EmbeddingConfig, LocalConfig, Pace, RemoteConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Source
 from memoryd_server.observe.log import Log
@@ -58,7 +58,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         vector_enabled=search.store.vector.enabled,
         vector_extension_path=search.store.vector.extension_path,
         vector_memory_bytes=settings.service.vector_memory_bytes,
-        batch_enabled=search.remote is not None and search.remote.batch.enabled,
+        batch=_batch_policy(agent, settings.service),
         impairments=(),
         qmd=qmd,
         entries=entry_config(agent, settings, embedding),
@@ -163,6 +163,21 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
         # Model and dimensions are the configured provider's.
         fallback = EmbeddingConfig(search.fallback, (_remote(search.fallback, agent.fallback_access, pace),), local)
     return EmbeddingConfig(search.provider, remotes, local, fallback)
+
+
+def _batch_policy(agent: AgentSettings, service: ServiceSettings) -> BatchPolicy:
+    remote = agent.memory_search.remote
+    if remote is None:
+        return BatchPolicy()
+    batch = remote.batch
+    return BatchPolicy(
+        enabled=batch.enabled,
+        wait=batch.wait,
+        at_once=batch.concurrency,
+        poll_seconds=batch.poll_interval_ms / 1_000,
+        timeout_minutes=batch.timeout_minutes,
+        least_texts=service.batch_min_chunks,
+    )
 
 
 def _remote(

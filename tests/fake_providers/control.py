@@ -2,7 +2,10 @@
 
 curl -d '{"fault": "limited", "seconds": 3, "times": 2}' http://127.0.0.1:8801/_control
 curl -d '{"most_items": 10}' http://127.0.0.1:8801/_control
+curl -d '{"fates": ["expired", "failed"], "looks": 5}' http://127.0.0.1:8801/_control
 curl http://127.0.0.1:8801/_control
+
+The fates are those of the next batch jobs, which are over once they were looked at so often.
 """
 
 import copy
@@ -23,6 +26,10 @@ def answer(server, request):
         times, kind = wanted.pop("times", 1), wanted.pop("fault", None)
         if "most_items" in wanted:
             server.most_items = wanted.pop("most_items")
+        if "fates" in wanted:
+            server.fates.extend(wanted.pop("fates"))
+        if "looks" in wanted:
+            server.looks = wanted.pop("looks")
         if kind in KINDS:
             fault = getattr(server, kind)(**wanted)
             server.faults.extend(copy.copy(fault) for _ in range(times))

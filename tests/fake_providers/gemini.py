@@ -1,6 +1,7 @@
 """Google's Gemini API: a question alone, or documents together; errors as Google words them."""
 
 from fake_providers.faults import Fault, Refused
+from fake_providers.gemini_batches import GeminiBatchDesk
 from fake_providers.server import FakeServer
 
 FIELDS = {"model", "content", "taskType", "title", "outputDimensionality"}
@@ -12,7 +13,7 @@ METRIC = "generativelanguage.googleapis.com/embed_content_free_tier_requests"
 EXCEEDED = "You exceeded your current quota, please check your plan and billing details."
 
 
-class GeminiServer(FakeServer):
+class GeminiServer(GeminiBatchDesk, FakeServer):
     provider = "gemini"
     prefix = "/v1beta"
     model = "gemini-embedding-001"
@@ -23,10 +24,11 @@ class GeminiServer(FakeServer):
         return [
             ("POST", "/v1beta/models/([^/:]+):embedContent", self.embed),
             ("POST", "/v1beta/models/([^/:]+):batchEmbedContents", self.embed_many),
+            *self.batch_routes(),
         ]
 
     def texts_of(self, body):
-        asked = body.get("requests", [body])
+        asked = body.get("requests", [body] if "content" in body else [])
         return [_text(one) for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
 
     def key_of(self, request):

@@ -1,5 +1,6 @@
 """OpenAI's embeddings, and a server that is merely compatible with them."""
 
+from fake_providers.batches import OpenAIBatchDesk
 from fake_providers.faults import Fault, Refused
 from fake_providers.server import FakeServer
 from fake_providers.words import DIMENSIONS
@@ -9,13 +10,13 @@ MODELS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
 
 
-class OpenAIServer(FakeServer):
+class OpenAIServer(OpenAIBatchDesk, FakeServer):
     provider = "openai"
     model = "text-embedding-3-small"
     native_dimensions = MODELS[model]
 
     def routes(self):
-        return [("POST", "/v1/embeddings", self.embeddings)]
+        return [("POST", "/v1/embeddings", self.embeddings), *self.batch_routes()]
 
     def check_key(self, key):
         if not self.accepts(key):
@@ -23,14 +24,18 @@ class OpenAIServer(FakeServer):
 
     def embeddings(self, request, fault):
         body = request.body
-        self.must_be_known(body, FIELDS, self.unknown_field)
-        self.check_model(body)
-        texts = self.list_of_texts(body.get("input"), self.bad_input)
+        texts = self.checked_body(body)
         made = self.vectors(texts, fault, body.get("dimensions"))
         data = [{"object": "embedding", "index": place, "embedding": values} for place, values in enumerate(made)]
         tokens = self.tokens(texts)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "data": data, "model": body["model"], "usage": usage}
+
+    def checked_body(self, body):
+        """The texts of a request, which has to be right."""
+        self.must_be_known(body, FIELDS, self.unknown_field)
+        self.check_model(body)
+        return self.list_of_texts(body.get("input"), self.bad_input)
 
     def check_model(self, body):
         model = body.get("model")

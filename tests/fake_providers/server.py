@@ -51,6 +51,7 @@ class FakeServer(FaultsOfEveryProvider):
         self.refuse = lambda _texts: None
         self.vector = vector
         self.dimensions = self.native_dimensions
+        self.open_desk()
         self._lock = threading.Lock()
         self._scheme = "http"
         self._server = _Server(("127.0.0.1", port), _handler(self))
@@ -96,6 +97,9 @@ class FakeServer(FaultsOfEveryProvider):
     def check_key(self, key):
         if not self.accepts(key):
             raise Refused(self.denied())
+
+    def open_desk(self):
+        """Gets ready for batch jobs, where there are any."""
 
     # What all share.
 

@@ -1,5 +1,6 @@
 """Voyage AI's embeddings. Its errors are one sentence in `detail`."""
 
+from fake_providers.batches import OpenAIBatchDesk
 from fake_providers.faults import Fault
 from fake_providers.server import FakeServer
 
@@ -8,17 +9,29 @@ DIMENSIONS = (256, 512, 1024, 2048)
 MODELS = {"voyage-4-large", "voyage-4", "voyage-4-lite", "voyage-3-large", "voyage-3.5", "voyage-code-3"}
 
 
-class VoyageServer(FakeServer):
+class VoyageServer(OpenAIBatchDesk, FakeServer):
     provider = "voyage"
     model = "voyage-4-large"
     native_dimensions = 1024
     most_items = 1000
+    window = "12h"
+    model_apart = True
 
     def routes(self):
-        return [("POST", "/v1/embeddings", self.embeddings)]
+        return [("POST", "/v1/embeddings", self.embeddings), *self.batch_routes()]
 
     def embeddings(self, request, fault):
         body = request.body
+        texts = self.checked_body(body)
+        made = self.vectors(texts, fault, body.get("output_dimension"))
+        data = [{"object": "embedding", "embedding": values, "index": place} for place, values in enumerate(made)]
+        return {"object": "list", "data": data, "model": body["model"], "usage": {"total_tokens": self.tokens(texts)}}
+
+    def check_params(self, params):
+        self.checked_body({**params, "input": ["a text"]})
+
+    def checked_body(self, body):
+        """The texts of a request, which has to be right."""
         self.must_be_known(body, FIELDS, self.unknown_field)
         if body.get("model") not in MODELS:
             raise self.invalid(f"Model {body.get('model')} is not supported. Supported models are {sorted(MODELS)}.")
@@ -26,10 +39,7 @@ class VoyageServer(FakeServer):
             raise self.invalid("Value for 'input_type' must be None, 'query' or 'document'.")
         if body.get("output_dimension") not in {None, *DIMENSIONS}:
             raise self.invalid(f"Value '{body['output_dimension']}' for argument 'output_dimension' is not valid.")
-        texts = self.list_of_texts(body.get("input"), lambda: self.invalid("Input cannot contain empty strings."))
-        made = self.vectors(texts, fault, body.get("output_dimension"))
-        data = [{"object": "embedding", "embedding": values, "index": place} for place, values in enumerate(made)]
-        return {"object": "list", "data": data, "model": body["model"], "usage": {"total_tokens": self.tokens(texts)}}
+        return self.list_of_texts(body.get("input"), lambda: self.invalid("Input cannot contain empty strings."))
 
     def invalid(self, message):
         return self.refused(400, message)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from memoryd_server.backend.qmd.config import QmdConfig
-from memoryd_server.embed import EmbeddingConfig
+from memoryd_server.embed import BatchPolicy, EmbeddingConfig
 from memoryd_server.entries.config import EntryConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Degradation, Source
@@ -71,7 +71,7 @@ class AgentConfig:
     vector_enabled: bool
     vector_extension_path: str | None
     vector_memory_bytes: int
-    batch_enabled: bool
+    batch: BatchPolicy
     impairments: tuple[Degradation, ...]
     qmd: QmdConfig | None = None
     entries: EntryConfig | None = None
@@ -102,7 +102,6 @@ _TAKEN_OVER = (
     "time_zone",
     "flush",
     "ranking",
-    "batch_enabled",
     "impairments",
     "entries",
 )

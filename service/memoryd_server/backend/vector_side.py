@@ -14,6 +14,7 @@ from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.query_embedding import EmbeddedQuestion, QueryEmbedder
 from memoryd_server.embed import AbsentProvider, EmbeddingProvider, ProviderStatus, Selection
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable, MemorydError
+from memoryd_server.index.batch_jobs import BatchState
 from memoryd_server.index.embedding import CostGuard, Embedder, VectorState
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.lineup import Lineup, named
@@ -74,6 +75,7 @@ class VectorSide:
             memory_budget_bytes=config.vector_memory_bytes,
         )
         self._confirm_above_tokens = config.confirm_above_tokens
+        self._batch = config.batch
         self._cache = cache
         self.usage = UsageBook(cache)
         self.lineup = self._lineup(selection, now_ms)
@@ -95,7 +97,9 @@ class VectorSide:
 
     def _embedder(self, provider: EmbeddingProvider) -> Embedder:
         costs = not isinstance(provider, AbsentProvider) and provider.spec.provider != _LOCAL
-        return Embedder(provider, self._cache, CostGuard(self._confirm_above_tokens, costs), self.usage)
+        return Embedder(
+            provider, self._cache, CostGuard(self._confirm_above_tokens, costs), self.usage, batches=self._batch
+        )
 
     @property
     def embedder(self) -> Embedder | None:
@@ -112,6 +116,11 @@ class VectorSide:
         since = datetime.fromtimestamp(note.since_ms / 1_000, UTC).isoformat(timespec="seconds")
         wanted, used = named(lineup.first.provider.spec), named(lineup.active.provider.spec)
         return Degradation(DegradationKind.EMBEDDING_FALLBACK, wanted, used, f"since {since}: {note.reason}")
+
+    @property
+    def batches(self) -> BatchState:
+        """How the provider's batch jobs fare."""
+        return BatchState() if self.embedder is None else self.embedder.batches
 
     def _asker(self, provider: EmbeddingProvider) -> QueryEmbedder:
         asker = self._askers.get(provider)

@@ -1,9 +1,13 @@
 """Text into vectors: one provider a file, behind one Protocol. The only folder whose modules start processes."""
 
 from memoryd_server.embed.absent import AbsentProvider
+from memoryd_server.embed.batch_api import MOST_JOB_BYTES, MOST_TEXTS, BatchApi, BatchPolicy, JobState
 from memoryd_server.embed.config import EmbeddingConfig, LocalConfig, RemoteConfig
 from memoryd_server.embed.documents import TEXTS_A_CALL, DirectCalls, DocumentEmbedder
-from memoryd_server.embed.pacing import Pace
+from memoryd_server.embed.http_calls import Unsure
+from memoryd_server.embed.http_errors import NotThere, RequestRefused
+from memoryd_server.embed.lanes import on_thread
+from memoryd_server.embed.pacing import Pace, Patience, Stopped
 from memoryd_server.embed.provider import (
     PLAIN_TEXT,
     EmbeddingFailure,
@@ -11,31 +15,44 @@ from memoryd_server.embed.provider import (
     ProviderState,
     ProviderStatus,
 )
+from memoryd_server.embed.remote import batches_of
 from memoryd_server.embed.selection import NOT_CONFIGURED, ProviderPool, Selection, select
 from memoryd_server.embed.spec import EmbeddingSpec, spec_for
 from memoryd_server.embed.vectors import BadVector, Vector, from_blob, to_blob, unit
 
 __all__ = [
+    "MOST_JOB_BYTES",
+    "MOST_TEXTS",
     "NOT_CONFIGURED",
     "PLAIN_TEXT",
     "TEXTS_A_CALL",
     "AbsentProvider",
     "BadVector",
+    "BatchApi",
+    "BatchPolicy",
     "DirectCalls",
     "DocumentEmbedder",
     "EmbeddingConfig",
     "EmbeddingFailure",
     "EmbeddingProvider",
     "EmbeddingSpec",
+    "JobState",
     "LocalConfig",
+    "NotThere",
     "Pace",
+    "Patience",
     "ProviderPool",
     "ProviderState",
     "ProviderStatus",
     "RemoteConfig",
+    "RequestRefused",
     "Selection",
+    "Stopped",
+    "Unsure",
     "Vector",
+    "batches_of",
     "from_blob",
+    "on_thread",
     "select",
     "spec_for",
     "to_blob",

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from memoryd_server.embed.config import RemoteConfig
+from memoryd_server.embed.gemini_batches import GeminiBatches
 from memoryd_server.embed.http_calls import HttpCalls
 from memoryd_server.embed.http_errors import public_url
 from memoryd_server.embed.keys import Header
@@ -77,7 +78,8 @@ def gemini(config: RemoteConfig) -> RemoteProvider:
     model = re.sub(r"^(?:models|gemini|google)/", "", config.model)
     dimensions = _dimensions(model, config.dimensions)
     spec = spec_for("gemini", model, public_url(base_url), dimensions)
-    return RemoteProvider(spec, GeminiWire(model, dimensions), http)
+    wire = GeminiWire(model, dimensions)
+    return RemoteProvider(spec, wire, http, lambda count: GeminiBatches(http, wire, model, spec.document_prefix, count))
 
 
 def _dimensions(model: str, asked: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""POST with JSON to one host, over one connection pool, with a limit on every wait."""
+"""Calls to one host, over one connection pool, with a limit on every wait."""
 
 import base64
 import ipaddress
@@ -6,7 +6,9 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
@@ -14,7 +16,7 @@ import httpx
 
 from memoryd_server.embed.http_errors import Discretion, public_url, raise_for
 from memoryd_server.embed.keys import QUOTA_REST_SECONDS, REST_SECONDS, Header, KeyRing
-from memoryd_server.embed.pacing import Pace, Pacer, Patience, RateLimited, Transient
+from memoryd_server.embed.pacing import Pace, Pacer, Patience, RateLimited, Stopped, Transient
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 
 INDEXING_SECONDS = 120.0
@@ -22,10 +24,27 @@ INDEXING_SECONDS = 120.0
 CONNECT_SECONDS = 10.0
 MOST_REPLY_BYTES = 256 * 2**20
 CONNECTIONS = 16
+JSON = "application/json"
 
 _AUTHORIZATION = "authorization"
 # OpenSSL's word for a certificate that nobody vouches for: another try would not mend that.
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+
+
+class Unsure(EmbeddingUnavailable):
+    """A call failed in a way that does not tell whether it was carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What is sent: to `path` beneath the base URL's own path, which stands behind `root` where there is one."""
+
+    method: str
+    path: str
+    content: bytes = b""
+    content_type: str = JSON
+    root: str = ""
+    query: str = ""
 
 
 class HttpCalls:
@@ -84,15 +103,70 @@ class HttpCalls:
         Raises:
             EmbeddingQuotaExceeded, EmbeddingUnavailable, RequestRefused, Stopped: as their docstrings say.
         """
-        content = json.dumps(body).encode()
-        return self._pacer.attempt(lambda: self._with_some_key(path, content, patience), patience)
+        request = HttpRequest("POST", path, json.dumps(body).encode())
+        return self._pacer.attempt(lambda: self._with_some_key(request, patience), patience)
 
-    def _with_some_key(self, path: str, content: bytes, patience: Patience) -> Any:
+    def ask(self, request: HttpRequest, patience: Patience, *, again: bool = True) -> Any:
+        """The decoded answer to a request of a batch job, always with the first key: a job is its owner's alone.
+
+        Retries as `post`; without `again`, only of what surely has not been carried out, and `Unsure` where that is
+        not known.
+
+        Raises:
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, NotThere, Unsure, RequestRefused, Stopped: as their docstrings
+                say.
+        """
+        key = self._keys.header(0)
+        if again:
+            return self._pacer.attempt(lambda: self._once(request, key, patience), patience)
+        return self._pacer.attempt(lambda: self._once_only(request, key, patience), patience)
+
+    def _once_only(self, request: HttpRequest, key: Header, patience: Patience) -> Any:
+        try:
+            return self._once(request, key, patience)
+        except RateLimited:
+            raise
+        except Transient as failure:
+            raise Unsure(str(failure)) from failure
+
+    def lines(self, request: HttpRequest, patience: Patience) -> Iterator[bytes]:
+        """The lines of an answer that may be larger than memory, with the first key; not tried again.
+
+        Raises:
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, NotThere, Stopped: as their docstrings say, also amid the
+                lines.
+        """
+        self._count()
+        try:
+            with self._translated():
+                yield from self._lines(request, patience)
+        except Transient as failure:
+            raise EmbeddingUnavailable(str(failure)) from failure
+
+    def _lines(self, request: HttpRequest, patience: Patience) -> Iterator[bytes]:
+        rest = bytearray()
+        with self._stream(request, self._keys.header(0), self._indexing_seconds) as response:
+            if response.status_code != httpx.codes.OK:
+                self._judge(response.status_code, response.headers, response.read())
+            for part in response.iter_bytes():
+                if patience.should_stop():
+                    raise Stopped
+                rest += part
+                *whole, last = rest.split(b"\n")
+                rest = bytearray(last)
+                if len(rest) > MOST_REPLY_BYTES:
+                    raise EmbeddingUnavailable(
+                        f"{self._name} answers with a line of more than {MOST_REPLY_BYTES} bytes"
+                    )
+                yield from map(bytes, whole)
+        yield bytes(rest)
+
+    def _with_some_key(self, request: HttpRequest, patience: Patience) -> Any:
         """Asks with each key at most once: with the next one when the server limits the one before."""
         for tried in range(1, len(self._keys) + 1):
             number = self._keys.current()
             try:
-                return self._once(path, content, self._keys.header(number), patience)
+                return self._once(request, self._keys.header(number), patience)
             except RateLimited as limit:
                 another = self._keys.rest(number, limit.retry_after_seconds or REST_SECONDS)
                 if not another or tried == len(self._keys):
@@ -103,11 +177,28 @@ class HttpCalls:
                     raise
         raise AssertionError("the last key raised")
 
-    def _once(self, path: str, content: bytes, key: Header, patience: Patience) -> Any:
+    def _once(self, request: HttpRequest, key: Header, patience: Patience) -> Any:
+        self._count()
+        with self._translated():
+            status, headers, reply = self._exchange(request, key, patience)
+        self._judge(status, headers, reply)
+        try:
+            return json.loads(reply)
+        except ValueError as error:
+            raise Transient(f"{self._name} answers with something that is no whole JSON") from error
+
+    def _judge(self, status: int, headers: Mapping[str, str], reply: bytes) -> None:
+        raise_for(status, headers, reply, self._name, self._discretion)
+
+    def _count(self) -> None:
         with self._lock:
             self._calls += 1
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """What goes wrong on the way, as our own errors."""
         try:
-            status, headers, reply = self._exchange(path, content, key, patience)
+            yield
         except httpx.ReadTimeout as error:
             raise EmbeddingUnavailable(f"{self._name} did not answer in time") from error
         except httpx.LocalProtocolError:
@@ -120,27 +211,17 @@ class HttpCalls:
         except (httpx.HTTPError, RuntimeError) as error:
             # RuntimeError: the client was closed meanwhile.
             raise EmbeddingUnavailable(f"{self._name}: {self._said(error)}") from error
-        raise_for(status, headers, reply, self._name, self._discretion)
-        try:
-            return json.loads(reply)
-        except ValueError as error:
-            raise Transient(f"{self._name} answers with something that is no whole JSON") from error
 
     def _said(self, error: Exception) -> str:
         return self._discretion.clean(str(error)) or type(error).__name__
 
-    def _exchange(
-        self, path: str, content: bytes, key: Header, patience: Patience
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    def _exchange(self, request: HttpRequest, key: Header, patience: Patience) -> tuple[int, Mapping[str, str], bytes]:
         left = min(patience.left(), self._indexing_seconds)
         if left <= 0:
             raise EmbeddingUnavailable(f"{self._name}: no time was left to ask it")
         until = time.monotonic() + left
-        timeout = httpx.Timeout(left, connect=min(left, CONNECT_SECONDS))
         reply = bytearray()
-        headers = {"content-type": "application/json", **key}
-        url = _beneath(self._base_url, path)
-        with self._client.stream("POST", url, content=content, headers=headers, timeout=timeout) as response:
+        with self._stream(request, key, left) as response:
             for part in response.iter_bytes():
                 reply += part
                 if time.monotonic() > until:
@@ -149,17 +230,25 @@ class HttpCalls:
                     raise EmbeddingUnavailable(f"{self._name} answers with more than {MOST_REPLY_BYTES} bytes")
             return response.status_code, response.headers, bytes(reply)
 
+    def _stream(self, request: HttpRequest, key: Header, seconds: float) -> AbstractContextManager[httpx.Response]:
+        url = _beneath(self._base_url, request)
+        headers = {"content-type": request.content_type, **key} if request.content else key
+        timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
+        content = request.content or None
+        return self._client.stream(request.method, url, content=content, headers=headers, timeout=timeout)
+
     def close(self) -> None:
         """Ends the waiting and the connections."""
         self._pacer.close()
         self._client.close()
 
 
-def _beneath(base_url: str, path: str) -> str:
-    """The address of `path` beneath `base_url`, whose query stays at the end and whose password stays here."""
+def _beneath(base_url: str, request: HttpRequest) -> str:
+    """The address of a request beneath `base_url`, whose query stays at the end and whose password stays here."""
     parts = urlsplit(base_url)
     host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path.rstrip("/") + path, parts.query, ""))
+    query = "&".join(filter(None, (request.query, parts.query)))
+    return urlunsplit((parts.scheme, host, request.root + parts.path.rstrip("/") + request.path, query, ""))
 
 
 def _basic(base_url: str, keys: Sequence[Header]) -> Header:

@@ -54,6 +54,10 @@ class RequestRefused(Exception):
         self.too_many = too_many
 
 
+class NotThere(EmbeddingUnavailable):
+    """The server does not have what was asked for (HTTP 404)."""
+
+
 class Discretion:
     """Takes secrets out of words."""
 
@@ -121,7 +125,7 @@ def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, d
 
     Raises:
         EmbeddingQuotaExceeded: the quota is used up.
-        EmbeddingUnavailable: asking again is of no use.
+        EmbeddingUnavailable: asking again is of no use; `NotThere` where that is because of an HTTP 404.
         RequestRefused: fewer or shorter texts may be taken.
         Transient: asking again may help.
     """
@@ -142,7 +146,7 @@ def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, d
         raise RateLimited(message, _pause(headers, said))
     if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY} or status >= _LEAST_SERVER_FAULT:
         raise Transient(message, _pause(headers, said))
-    raise EmbeddingUnavailable(message)
+    raise NotThere(message) if status == HTTPStatus.NOT_FOUND else EmbeddingUnavailable(message)
 
 
 def _pause(headers: Mapping[str, str], said: Problem) -> float | None:

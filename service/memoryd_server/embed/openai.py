@@ -13,4 +13,4 @@ def openai(config: RemoteConfig) -> RemoteProvider:
     Raises:
         EmbeddingUnavailable: nothing can be sent with this address, key or headers.
     """
-    return openai_speaking(config, config.base_url or BASE_URL)
+    return openai_speaking(config, config.base_url or BASE_URL, batch_window="24h")

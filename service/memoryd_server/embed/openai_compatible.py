@@ -8,6 +8,7 @@ from memoryd_server.embed.config import RemoteConfig
 from memoryd_server.embed.http_calls import HttpCalls
 from memoryd_server.embed.http_errors import public_url
 from memoryd_server.embed.keys import Header
+from memoryd_server.embed.openai_batches import OpenAIBatches
 from memoryd_server.embed.remote import BadReply, RemoteProvider, Request, Role, count_in, list_in
 from memoryd_server.embed.spec import spec_for
 from memoryd_server.errors import EmbeddingUnavailable
@@ -62,8 +63,12 @@ def openai_speaking(
     base_url: str,
     dimensions_field: str = "dimensions",
     input_types: Mapping[Role, str] | None = None,
+    batch_window: str = "",
 ) -> RemoteProvider:
     """A provider that speaks this wire format, with its keys as bearer tokens.
+
+    `batch_window` is how long its batch jobs may take, in its own word; empty where it has none. One with `input_types`
+    wants these, and the model, in the job and not in its lines.
 
     Raises:
         EmbeddingUnavailable: nothing can be sent with this address, key or headers.
@@ -71,7 +76,16 @@ def openai_speaking(
     http = HttpCalls(config.provider, base_url, dict(config.headers), bearer(config.keys), pace=config.pace)
     model = config.model.removeprefix(f"{config.provider}/")
     spec = spec_for(config.provider, model, public_url(base_url), config.dimensions)
-    return RemoteProvider(spec, OpenAIWire(model, config.dimensions, dimensions_field, input_types or {}), http)
+    wire = OpenAIWire(model, config.dimensions, dimensions_field, input_types or {})
+    if not batch_window:
+        return RemoteProvider(spec, wire, http)
+    apart = input_types is not None
+    return RemoteProvider(
+        spec,
+        wire,
+        http,
+        lambda count: OpenAIBatches(http, wire, spec.document_prefix, count, batch_window, model_apart=apart),
+    )
 
 
 def bearer(keys: Sequence[str]) -> list[Header]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from memoryd_server.embed.batch_api import BatchApi
 from memoryd_server.embed.batching import Answer, Limits, embed_in_batches
 from memoryd_server.embed.http_calls import HttpCalls
 from memoryd_server.embed.lanes import Lanes
 from memoryd_server.embed.pacing import Patience
-from memoryd_server.embed.provider import EmbeddingFailure, ProviderState, ProviderStatus
+from memoryd_server.embed.provider import EmbeddingFailure, EmbeddingProvider, ProviderState, ProviderStatus
 from memoryd_server.embed.spec import EmbeddingSpec
 from memoryd_server.embed.vectors import BadVector, Vector, unit
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
@@ -63,9 +64,18 @@ class Wire(Protocol):
 
 
 class RemoteProvider:
-    """One model of one server. `spec.dimensions`, when set, is asked for in each request by the `wire`."""
+    """One model of one server. `spec.dimensions`, when set, is asked for in each request by the `wire`.
 
-    def __init__(self, spec: EmbeddingSpec, wire: Wire, http: HttpCalls) -> None:
+    `batches` makes what its batch jobs are asked through, where it has any; it is given who counts their tokens.
+    """
+
+    def __init__(
+        self,
+        spec: EmbeddingSpec,
+        wire: Wire,
+        http: HttpCalls,
+        batches: Callable[[Callable[[int], None]], BatchApi] | None = None,
+    ) -> None:
         self._spec = spec
         self._wire = wire
         self._http = http
@@ -75,6 +85,7 @@ class RemoteProvider:
         self._tokens = 0
         self._trouble = ""
         self._closed = False
+        self.batches = None if batches is None else batches(self._count)
 
     @property
     def spec(self) -> EmbeddingSpec:
@@ -128,11 +139,14 @@ class RemoteProvider:
             self._trouble = error.message
             raise
         tokens = self._wire.tokens(reply)
-        with self._lock:
-            self._trouble = ""
-            self._tokens += _estimated(inputs) if tokens is None else tokens
+        self._trouble = ""
+        self._count(_estimated(inputs) if tokens is None else tokens)
         self._dimensions = self._spec.dimensions or _usual(map(_length, vectors), self._dimensions)
         return [self._checked(vector) for vector in vectors]
+
+    def _count(self, tokens: int) -> None:
+        with self._lock:
+            self._tokens += tokens
 
     def _counted(self, reply: Any, count: int) -> list[Any]:
         try:
@@ -148,6 +162,11 @@ class RemoteProvider:
             return unit(values, self._dimensions or None)
         except BadVector as error:
             return EmbeddingFailure(f"{self._http.name}: {error}")
+
+
+def batches_of(provider: EmbeddingProvider) -> BatchApi | None:
+    """How batch jobs are asked of a provider; None where it has none."""
+    return provider.batches if isinstance(provider, RemoteProvider) else None
 
 
 def list_in(reply: Any, key: str) -> list[Any]:

@@ -16,4 +16,4 @@ def voyage(config: RemoteConfig) -> RemoteProvider:
     Raises:
         EmbeddingUnavailable: nothing can be sent with this address, key or headers.
     """
-    return openai_speaking(config, config.base_url or BASE_URL, "output_dimension", INPUT_TYPES)
+    return openai_speaking(config, config.base_url or BASE_URL, "output_dimension", INPUT_TYPES, "12h")

@@ -3,13 +3,14 @@
 What the provider cannot do now stays pending: its chunks are found by keywords, and the next sync tries again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from memoryd_server.embed import DocumentEmbedder, EmbeddingProvider
+from memoryd_server.embed import BatchPolicy, DocumentEmbedder, EmbeddingProvider, batches_of
 from memoryd_server.errors import MemorydError, SyncCancelled
+from memoryd_server.index.batch_jobs import BatchJobs, BatchState
 from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.filling import CHUNKS_A_BATCH, EmbeddingOutcome, Filling, refusal_reason
+from memoryd_server.index.filling import CHUNKS_A_BATCH, EmbeddingOutcome, Filling, Held, refusal_reason
 from memoryd_server.index.progress import SyncObserver, SyncOutcome
 from memoryd_server.index.usage import UsageBook
 from memoryd_server.index.vector_identity import VectorIdentity
@@ -59,6 +60,8 @@ class VectorState:
 class Embedder:
     """Makes the vectors of one index with one provider, through one cache; `usage` counts what that takes.
 
+    By `batches`, many at once go through the provider's batch jobs, where it has any.
+
     `documents` takes the texts of the index in the provider's place, in larger jobs for example.
 
     `run` belongs to the writer thread; `state` may be read from any thread and is never older than the last commit.
@@ -71,13 +74,20 @@ class Embedder:
         guard: CostGuard,
         usage: UsageBook | None = None,
         documents: DocumentEmbedder | None = None,
+        *,
+        batches: BatchPolicy | None = None,
     ) -> None:
         self.provider = provider
+        api = batches_of(provider)
+        self._jobs = None
+        if batches is not None and batches.enabled and api is not None:
+            self._jobs = BatchJobs(provider, api, batches, cache)
         self._usage = usage or UsageBook(cache)
         self._usage.watch(provider)
         self._maker = VectorMaker(provider, cache, documents)
         self._guard = guard
         self.state = VectorState()
+        self._agreed = False
         self.fault = ""
         """Why the provider failed in the last run; empty when it did not."""
 
@@ -117,18 +127,45 @@ class Embedder:
         Raises:
             SyncCancelled: `should_stop` said so; what was made until then is kept, in the index and in the cache.
         """
+        by_jobs = self._jobs is not None and not beside
+        # What was agreed to holds until it is done, over passes that are broken off for files that have changed.
+        confirmed = confirmed or (self._agreed and by_jobs)
+        self._agreed = confirmed and by_jobs
         phase = _Phase(
-            self, self._maker, writer, observer, outcome, confirmed=confirmed, beside=beside, should_stop=should_stop
+            self,
+            self._maker,
+            writer,
+            observer,
+            outcome,
+            confirmed=confirmed,
+            beside=beside,
+            should_stop=should_stop,
+            jobs=self._jobs,
         )
         self.fault = ""
         try:
             done = phase.run()
         finally:
             self._usage.save()
+        self._agreed = False
         self.fault = done.fault
         if not beside:
             self.note(done.pending, done.reason)
         return done
+
+    @property
+    def batches(self) -> BatchState:
+        """How the batch jobs fare."""
+        return BatchState() if self._jobs is None else self._jobs.state
+
+    def wants_jobs(self, vectors: VectorRows) -> bool:
+        """Whether so much of an index is without a vector that batch jobs are to make them."""
+        jobs = self._jobs
+        return jobs is not None and (bool(jobs.hashes()) or jobs.are_due(self.price_of_index(vectors).chunks))
+
+    def in_jobs(self) -> set[bytes]:
+        """The texts, by content hash, that batch jobs under way are to bring."""
+        return set() if self._jobs is None else self._jobs.hashes()
 
     def ask(self, should_stop: Callable[[], bool]) -> None:
         """Has the provider make one vector, retries and all.
@@ -167,10 +204,11 @@ class Embedder:
         """What the chunks of an index would cost that a sync would send: neither in it nor in the cache nor refused."""
         after, price = 0, Price()
         everything = not self.fits(vectors)
-        refused = {} if everything else self._maker.refused()
+        # What is in a batch job has been paid for.
+        known = self.in_jobs() | set(() if everything else self._maker.refused())
         while batch := vectors.chunks(after, CHUNKS_A_BATCH, everything=everything):
             after = batch[-1].chunk_id
-            price += self.price([chunk for chunk in batch if chunk.content_hash not in refused])
+            price += self.price([chunk for chunk in batch if chunk.content_hash not in known])
         return price
 
     def price(self, batch: Sequence[UnembeddedChunk | Chunk]) -> Price:
@@ -201,7 +239,9 @@ class _Phase:
         confirmed: bool,
         beside: bool,
         should_stop: Callable[[], bool],
+        jobs: BatchJobs | None,
     ) -> None:
+        self._jobs = jobs
         self._embedder = embedder
         self._maker = maker
         self._writer = writer
@@ -268,7 +308,36 @@ class _Phase:
             return EmbeddingOutcome(pending=pending, reason=reason)
         if not self._embedder.fits(self._vectors):
             self._begin(pending)
-        return self._filling(pending).fill()
+        if self._jobs is None:
+            return self._filling(pending).fill()
+        if self._beside:
+            # Every other sync waits for it, which is not to last for hours: it makes no job.
+            held = Held(waiting=self._jobs.hashes(), reason=self._jobs.reason)
+            return self._filling(pending, held).fill()
+        return self._by_jobs(self._jobs)
+
+    def _by_jobs(self, jobs: BatchJobs) -> EmbeddingOutcome:
+        """Fills in what batch jobs bring, and directly what is too little for one."""
+        jobs.begin()
+        done = EmbeddingOutcome()
+        while True:
+            more = jobs.make(self._texts(jobs), self._should_stop)
+            held = Held(done, jobs.hashes(), jobs.brought, more, jobs.reason)
+            filling = self._filling(self._vectors.count_missing(), held)
+            done = filling.fill()
+            if not jobs.wait(filling.wait_for, self._should_stop):
+                return replace(done, reason=done.reason or jobs.reason) if done.pending else done
+
+    def _texts(self, jobs: BatchJobs) -> Iterator[tuple[bytes, str]]:
+        """What neither the cache nor a job has, and the provider has not refused; each text once."""
+        known = jobs.hashes() | set(self._maker.refused())
+        after = 0
+        while batch := self._vectors.chunks(after, CHUNKS_A_BATCH, everything=False):
+            after = batch[-1].chunk_id
+            left = {chunk.content_hash: chunk.text for chunk in batch if chunk.content_hash not in known}
+            held = self._maker.cached(list(left), 0)
+            known.update(left)
+            yield from ((each, text) for each, text in left.items() if each not in held)
 
     def _begin(self, pending: int) -> None:
         identity = self._embedder.identity
@@ -277,7 +346,7 @@ class _Phase:
         if not self._beside:
             self._embedder.state = VectorState(identity, pending)
 
-    def _filling(self, pending: int) -> Filling:
+    def _filling(self, pending: int, jobs: Held | None = None) -> Filling:
         stored = _stored(self._vectors) or self._embedder.identity
         return Filling(
             self._maker,
@@ -290,6 +359,7 @@ class _Phase:
             note=self._note,
             hit=self._embedder.hit,
             should_stop=self._should_stop,
+            jobs=jobs,
         )
 
     def _know(self, identity: VectorIdentity) -> None:

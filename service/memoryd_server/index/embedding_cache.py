@@ -1,14 +1,16 @@
 """Embeddings by what made them, in a file of their own: neither a rebuild nor a damaged index loses paid ones."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from memoryd_server.index.batch_book import TABLES as BATCH_TABLES
+from memoryd_server.index.batch_book import BatchBook
 from memoryd_server.index.cache_file import CacheFile
+from memoryd_server.index.cache_key import CacheKey
 from memoryd_server.index.connection import Journal, scalar, transaction
 from memoryd_server.model import Degradation
 
@@ -31,6 +33,7 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS provider_usage(
         provider TEXT, model TEXT, calls INTEGER NOT NULL, tokens INTEGER NOT NULL, retries INTEGER NOT NULL,
         cache_hits INTEGER NOT NULL, PRIMARY KEY(provider, model)) WITHOUT ROWID""",
+    *BATCH_TABLES,
 )
 
 Maker = tuple[str, str]
@@ -40,21 +43,12 @@ Counts = tuple[int, int, int, int]
 """Calls, tokens, retries and cache hits."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheKey:
-    """Who makes the vectors. `provider_key` stands for the endpoint and what else changes them; no secret is in it."""
-
-    provider: str
-    model: str
-    provider_key: str
-
-
 class EmbeddingCache:
     """Vectors as little-endian float32 blobs, by maker and SHA-256 of the text; the least recently used go first.
 
-    Beside them stand the texts that a maker has refused, and how much was asked of each. `path` None keeps everything
-    in memory. What a damaged or removed file held is paid for again; `trouble` says so. Thread-safe; one caller at a
-    time is served. `now_ms` is the wall clock in Unix milliseconds.
+    Beside them stand the texts that a maker has refused, how much was asked of each, and the batch jobs under way.
+    `path` None keeps everything in memory. What a damaged or removed file held is paid for again; `trouble` says so.
+    Thread-safe; one caller at a time is served. `now_ms` is the wall clock in Unix milliseconds.
     """
 
     def __init__(
@@ -63,6 +57,7 @@ class EmbeddingCache:
         self.max_entries = max_entries
         self._now_ms = now_ms
         self._file = CacheFile(path, _TABLES, journal, now_ms)
+        self.batches = BatchBook(self._file, self._insert)
 
     @property
     def trouble(self) -> Degradation | None:
@@ -90,17 +85,18 @@ class EmbeddingCache:
 
     def put(self, key: CacheKey, vectors: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
         """Stores vectors by hash, at once and for good, and lets the least recently used go beyond the limit."""
-        now = self._now_ms()
-        rows = [
-            (key.provider, key.model, key.provider_key, text, vector, now) for text, vector in dict(vectors).items()
-        ]
 
         def write(connection: apsw.Connection) -> None:
             with transaction(connection):
-                connection.executemany("INSERT OR REPLACE INTO embedding_cache VALUES(?,?,?,?,?,?)", rows)
-                self._prune(connection)
+                self._insert(connection, key, dict(vectors))
 
         self._file.use(write)
+
+    def _insert(self, connection: apsw.Connection, key: CacheKey, vectors: Mapping[bytes, bytes]) -> None:
+        now = self._now_ms()
+        rows = [(key.provider, key.model, key.provider_key, text, vector, now) for text, vector in vectors.items()]
+        connection.executemany("INSERT OR REPLACE INTO embedding_cache VALUES(?,?,?,?,?,?)", rows)
+        self._prune(connection)
 
     def _prune(self, connection: apsw.Connection) -> None:
         surplus = _count(connection) - self.max_entries
@@ -156,6 +152,8 @@ class EmbeddingCache:
                 connection.executemany("DELETE FROM embedding_cache WHERE hash=?", rows)
                 forgotten = connection.total_changes() - before
                 connection.executemany("DELETE FROM refused_texts WHERE hash=?", rows)
+                # What a batch job still makes of them is not wanted.
+                connection.executemany("DELETE FROM batch_texts WHERE hash=?", rows)
             # What is deleted is overwritten in the file, and the log would still hold it.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             return forgotten

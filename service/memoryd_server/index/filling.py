@@ -1,7 +1,7 @@
 """One pass over the chunks of an index that have no vector, batch by batch."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from memoryd_server.embed import TEXTS_A_CALL
 from memoryd_server.errors import MemorydError, SyncCancelled
@@ -27,6 +27,21 @@ class EmbeddingOutcome:
     fault: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What batch jobs have to do with a filling: it goes on after `earlier` ones of the same run.
+
+    The texts in `waiting` are in jobs, as `reason` says; with `all_wait`, those of the cache alone get vectors. Those
+    of `brought` are in the cache because a job has just made them.
+    """
+
+    earlier: EmbeddingOutcome = field(default_factory=EmbeddingOutcome)
+    waiting: Collection[bytes] = frozenset()
+    brought: Collection[bytes] = frozenset()
+    all_wait: bool = False
+    reason: str = ""
+
+
 class Filling:
     """Gives the chunks of one index file their vectors.
 
@@ -47,7 +62,9 @@ class Filling:
         note: Callable[[EmbeddingOutcome], None],
         hit: Callable[[int], None],
         should_stop: Callable[[], bool],
+        jobs: Held | None = None,
     ) -> None:
+        self._jobs = jobs or Held()
         self._maker = maker
         self._writer = writer
         self._observer = observer
@@ -56,13 +73,15 @@ class Filling:
         self._note = note
         self._hit = hit
         self._should_stop = should_stop
-        self._outcome = EmbeddingOutcome(pending=pending)
+        earlier = self._jobs.earlier
+        self._outcome = replace(earlier, pending=pending, reason="", fault="")
         self._refused = maker.refused()
         self._refused_chunks = 0
         self._failure = self._refusal = self._fault = ""
         self._told = False
         files = outcome.indexed_files
-        self._progress = SyncProgress(SyncPhase.EMBEDDING, files, files, total_chunks=pending)
+        total = pending + earlier.embedded + earlier.cached
+        self._progress = SyncProgress(SyncPhase.EMBEDDING, files, files, total_chunks=total)
 
     def fill(self) -> EmbeddingOutcome:
         """Fills in what is missing, each batch in a transaction of its own, until the provider fails.
@@ -90,7 +109,10 @@ class Filling:
         texts = {
             chunk.content_hash: chunk.text
             for chunk in batch
-            if chunk.content_hash not in held and chunk.content_hash not in self._refused
+            if chunk.content_hash not in held
+            and chunk.content_hash not in self._refused
+            and chunk.content_hash not in self._jobs.waiting
+            and not self._jobs.all_wait
         }
         goes_on = True
         try:
@@ -111,13 +133,13 @@ class Filling:
             self._tell_dimensions(usual(rows.values()))
             self._observer.committed(self._writer.vectors.put(rows))
         self._count_refused([chunk for chunk in batch if chunk.chunk_id not in rows])
-        cached = sum(chunk.content_hash in held for chunk in batch)
+        cached = sum(chunk.content_hash in held and chunk.content_hash not in self._jobs.brought for chunk in batch)
         self._hit(cached)
         self._outcome = EmbeddingOutcome(
             embedded=self._outcome.embedded + len(rows) - cached,
             cached=self._outcome.cached + cached,
             pending=self._outcome.pending - len(rows),
-            reason="; ".join(filter(None, (self._failure, refusal_reason(self._refused_chunks, self._refusal)))),
+            reason="; ".join(filter(None, (self._failure, self._jobs.reason, self._refusals()))),
             fault=self._fault,
         )
         self._note(self._outcome)
@@ -133,6 +155,13 @@ class Filling:
         reasons = [self._refused[chunk.content_hash] for chunk in left if chunk.content_hash in self._refused]
         self._refused_chunks += len(reasons)
         self._refusal = reasons[-1] if reasons else self._refusal
+
+    def _refusals(self) -> str:
+        return refusal_reason(self._refused_chunks, self._refusal)
+
+    def wait_for(self, jobs: int) -> None:
+        """Tells that so many batch jobs are waited for."""
+        self._observer.progress(replace(self._progress, batch_jobs=jobs))
 
     def _tell(self) -> None:
         done = self._outcome.embedded + self._outcome.cached

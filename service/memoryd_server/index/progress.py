@@ -25,7 +25,7 @@ class SyncPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SyncProgress:
-    """The whole state of a run at one moment."""
+    """The whole state of a run at one moment. `batch_jobs` are those of the provider's that it waits for."""
 
     phase: SyncPhase = SyncPhase.PLANNING
     completed_files: int = 0
@@ -35,6 +35,7 @@ class SyncProgress:
     cached_chunks: int = 0
     failed_files: int = 0
     current_path: str = ""
+    batch_jobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

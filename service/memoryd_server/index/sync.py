@@ -25,7 +25,7 @@ from memoryd_server.index.rows import FileRow
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
 from memoryd_server.index.writer import IndexWriter
-from memoryd_server.index.yielding import Yielding
+from memoryd_server.index.yielding import Yielding, rarely
 from memoryd_server.model import Source
 from memoryd_server.sources import Discovery, Roots
 
@@ -125,12 +125,26 @@ class SyncEngine:
                 return replace(outcome, files=reader.counts().files)
 
     def _rebuilt(self, asked: Asked) -> SyncOutcome:
+        self._make_by_jobs(asked)
         outcome = self._handed_back(asked) or self._rebuild(
             asked.observer, asked.should_stop, confirmed=asked.confirmed
         )
         self._gate.open()
         self.compare()
         return outcome
+
+    def _make_by_jobs(self, asked: Asked) -> None:
+        """Has batch jobs make, before a rebuild, what it would have to; the old index is kept up to date meanwhile."""
+        embedder = self._embedder
+        if embedder is None or not asked.confirmed or self._store.needs_rebuild:
+            return
+        if not embedder.wants_jobs(self._store.writer.vectors):
+            return
+        patient = replace(asked, should_yield=rarely(asked.should_yield, self._clock.monotonic))
+        while True:
+            outcome = self._apply(self._store.writer, asked.observer, asked.should_stop)
+            if not self._embed_or_yield(patient, outcome).yielded:
+                return
 
     def _updated(self, asked: Asked) -> SyncOutcome:
         self._refresh_keyword(asked.observer, asked.should_stop)
@@ -214,7 +228,7 @@ class SyncEngine:
         watch = Yielding(asked.observer, asked.should_stop, asked.should_yield, self._clock.monotonic)
         writer = self._store.writer
         try:
-            done = self._embed(writer, watch, outcome, watch.should_stop, confirmed=False)
+            done = self._embed(writer, watch, outcome, watch.should_stop, confirmed=asked.confirmed)
         except SyncCancelled:
             if asked.should_stop() or not watch.yielded:
                 raise

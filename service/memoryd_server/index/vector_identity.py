@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Self
 
 from memoryd_server.embed import EmbeddingSpec
-from memoryd_server.index.embedding_cache import CacheKey
+from memoryd_server.index.cache_key import CacheKey
 
 
 @dataclass(frozen=True, slots=True)

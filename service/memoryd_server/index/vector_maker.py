@@ -17,7 +17,8 @@ from memoryd_server.embed import (
     to_blob,
 )
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
-from memoryd_server.index.embedding_cache import CacheKey, EmbeddingCache
+from memoryd_server.index.cache_key import CacheKey
+from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vector_rows import FLOAT_BYTES
 

@@ -9,6 +9,20 @@ from memoryd_server.model import FileFailure
 PATIENCE_SECONDS = 15.0
 
 
+def rarely(should_yield: Callable[[], bool], monotonic: Callable[[], float]) -> Callable[[], bool]:
+    """`should_yield`, but true once within the patience only: for whoever takes changed files in without a new pass."""
+    not_before = monotonic()
+
+    def sign() -> bool:
+        nonlocal not_before
+        if monotonic() < not_before or not should_yield():
+            return False
+        not_before = monotonic() + PATIENCE_SECONDS
+        return True
+
+    return sign
+
+
 class Yielding:
     """An observer that passes everything on, and the stop sign that goes with it.
 
@@ -38,8 +52,10 @@ class Yielding:
         return self.yielded or self._should_stop()
 
     def progress(self, progress: SyncProgress) -> None:
-        """Passes on how far it is."""
+        """Passes on how far it is. Whoever waits for a batch job has nothing at work that would be lost."""
         self.cached = progress.cached_chunks
+        if progress.batch_jobs:
+            self._worth_keeping_at = self._monotonic()
         self._observer.progress(progress)
 
     def file_failed(self, failure: FileFailure) -> None:

@@ -67,7 +67,7 @@ def status_response(
         cache=memory_pb2.CacheStatus(
             enabled=config.cache_enabled, entries=report.cached_embeddings, max_entries=config.cache_max_entries
         ),
-        batch=memory_pb2.BatchStatus(enabled=config.batch_enabled),
+        batch=_batch(memory),
         watchers=[watcher(root) for root in report.watched_roots],
         qmd=_qmd(backend.qmd),
         active_sync=active_sync(memory.coordinator.active),
@@ -86,6 +86,17 @@ def _service(service: ServiceInfo) -> memory_pb2.ServiceStatus:
         settings_load_time=timestamp(settings.load_time_ns),
         settings_loads=settings.loads,
         settings_error=settings.error,
+    )
+
+
+def _batch(memory: AgentMemory) -> memory_pb2.BatchStatus:
+    state = memory.vectors.batches
+    return memory_pb2.BatchStatus(
+        enabled=memory.config.batch.enabled,
+        failures=state.failures,
+        last_error=state.last_error,
+        jobs=state.jobs,
+        chunks_in_jobs=state.texts,
     )
 
 

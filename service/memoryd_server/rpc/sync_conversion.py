@@ -58,6 +58,7 @@ def progress(body: Progressed) -> sync_event_pb2.SyncProgress:
         cached_chunks=value.cached_chunks,
         failed_files=value.failed_files,
         current_path=value.current_path,
+        batch_jobs=value.batch_jobs,
         elapsed=duration(body.elapsed_seconds),
         eta=None if body.eta_seconds is None else duration(body.eta_seconds),
     )

@@ -51,18 +51,18 @@ class ExperimentalSettings(Block):
 
 
 class BatchSettings(Block):
-    """The batch jobs of a remote provider."""
+    """The batch jobs of OpenAI, Gemini and Voyage, from `memoryd.batchMinChunks` chunks on."""
 
     enabled: bool = True
     """Whether many texts go through the provider's batch jobs. true or false; default true."""
     wait: bool = True
-    """Whether a sync waits for its batch jobs. true or false; default true."""
+    """Whether a sync waits for its batch jobs; else a later one takes their vectors in. true or false; default true."""
     concurrency: Annotated[int, Whole(1)] = 2
-    """Batch jobs under way at once. Jobs, at least 1; default 2."""
+    """Batch jobs under way at once for one agent. Jobs, at least 1; default 2."""
     poll_interval_ms: Annotated[int, Whole(0)] = 2000
     """Time between two questions about a batch job. Milliseconds, at least 0; default 2000."""
     timeout_minutes: Annotated[int, Whole(1)] = 60
-    """Time after which a batch job counts as failed. Minutes, at least 1; default 60."""
+    """Time after which a batch job counts as failed; it is made once more. Minutes, at least 1; default 60."""
 
 
 class RemoteSettings(Block):

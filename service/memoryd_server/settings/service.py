@@ -140,6 +140,9 @@ class ServiceSettings(Block):
     confirm_above_tokens: Annotated[int, Whole(0)] = 2_000_000
     """Tokens to embed with a remote provider above which a sync waits for `Sync(FULL)`; 0 means never. Tokens, at least
     0; default 2000000."""
+    batch_min_chunks: Annotated[int, Whole(1)] = 2_000
+    """Chunks without a vector from which on a sync makes batch jobs of them, where `remote.batch.enabled` allows it;
+    fewer are sent directly. Chunks, at least 1; default 2000."""
     vector_memory_bytes: Annotated[int, Whole(0)] = 512 * 2**20
     """Memory for the vectors of each agent in use; beyond it they are read from disk, and an idle agent keeps none.
     Bytes, at least 0; default 536870912."""

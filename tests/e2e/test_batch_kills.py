@@ -1,0 +1,74 @@
+"""A daemon is killed around a batch job; the next one goes on with it, and no text is paid for twice."""
+
+import signal
+
+import pytest
+
+from e2e.town import client, eventually, last_event
+from fake_providers import fake_provider
+from memoryd.messages import SEARCH_MODE_VECTOR
+from serving import end
+
+NOTES = 30
+
+
+@pytest.fixture(params=["openai", "gemini", "voyage"])
+def provider(request):
+    with fake_provider(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def notes(town, provider):
+    remote = {"baseUrl": provider.url, "apiKey": "key-of-this-test", "batch": {"pollIntervalMs": 50}}
+    search = {"provider": provider.provider, "model": provider.model, "remote": remote}
+    town.configure(watch=False, search=search, batchMinChunks=10)
+    for number in range(NOTES):
+        town.write(f"memory/{number}.md", f"the heron number{number}x waits")
+
+
+def killed_when(town, holds):
+    served = town.start()
+    eventually(holds)
+    end(served.process, signal.SIGKILL)
+
+
+def check_goes_on(town, provider, jobs=1):
+    served = town.start()
+    with client(served) as connection:
+        last_event(connection)
+        status = connection.status()
+        assert (status.index.pending_embeddings, status.batch.jobs) == (0, 0)
+        asked = dict(provider.asked)
+        (first, *_) = connection.search(query="number7x", mode=SEARCH_MODE_VECTOR, min_score=0.0).results
+        assert first.path == "memory/7.md"
+    end(served.process)
+    assert len(provider.jobs) == jobs
+    notes = {text: times for text, times in asked.items() if "heron" in text}
+    assert (len(notes), set(notes.values())) == (NOTES, {1})
+
+
+def looked_at(provider):
+    return any(request.method == "GET" and "/batches/" in request.path for request in provider.requests)
+
+
+def test_killed_while_the_job_is_at_work(town, notes, provider):
+    provider.fates.append("hangs")
+    killed_when(town, lambda: looked_at(provider))
+    next(iter(provider.jobs.values())).fate = "done"
+    check_goes_on(town, provider)
+
+
+def test_killed_after_the_job_was_made_and_before_its_id_came(town, notes, provider):
+    provider.keep_back = 1.0
+    killed_when(town, lambda: provider.jobs)
+    provider.keep_back = 0.0
+    check_goes_on(town, provider)
+
+
+def test_killed_again_and_again(town, notes, provider):
+    provider.fates.append("hangs")
+    for looks in (1, 3, 5):
+        killed_when(town, lambda looks=looks: len([r for r in provider.requests if "/batches/" in r.path]) >= looks)
+    next(iter(provider.jobs.values())).fate = "done"
+    check_goes_on(town, provider)

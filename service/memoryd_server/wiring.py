@@ -152,7 +152,7 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
         idle_seconds=service.local.idle_seconds,
         threads=service.local.threads or None,
     )
-    at_once = search.remote.non_batch_concurrency if search.remote else Pace().at_once
+    at_once = (search.remote.non_batch_concurrency if search.remote else None) or Pace().at_once
     pace = Pace(at_once, service.embedding.requests_per_minute)
     remotes = tuple(
         _remote(name, access, pace, search.model, search.output_dimensionality)

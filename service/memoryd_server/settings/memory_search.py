@@ -76,8 +76,8 @@ class RemoteSettings(Block):
     """Headers sent with each request; of two files, the later one's replace the earlier's. Secrets; default unset."""
     batch: BatchSettings = BatchSettings()
     """Batch jobs."""
-    non_batch_concurrency: Annotated[int, Whole(1, 64)] = 4
-    """Requests of indexing under way at once, outside of batch jobs. Requests, 1..64; default 4."""
+    non_batch_concurrency: Annotated[int, Whole(1, 64)] | None = None
+    """Requests of indexing under way at once, outside of batch jobs; unset means 4. Requests, 1..64; default unset."""
 
     @field_validator("api_key")
     @classmethod

@@ -62,6 +62,7 @@ def test_the_verbs_store_recall_list_forget_export_and_import(folders):
         assert json.loads(newest)["text"] == "otters hide\nkeys"
         check(run("entries", "import", "-", stdin='{"text": "x"}\n{"txet": 1}\n'), code=2, err="line 2")
         check(run("entries", "list"), out="2 of 2 entries")
+        check(run("doctor"), out="entries of main: 2 entries")
 
 
 def test_entries_that_are_off_say_how_to_switch_them_on(folders):

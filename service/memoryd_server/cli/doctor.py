@@ -10,6 +10,7 @@ import click
 from memoryd import messages
 from memoryd.client import MemorydError as ClientError
 from memoryd_server.access import CertificateFiles, TokenFiles
+from memoryd_server.cli.doctor_entries import check_entries
 from memoryd_server.cli.doctor_qmd import check_qmd
 from memoryd_server.cli.endpoint import endpoint_of
 from memoryd_server.cli.index import all_agents
@@ -64,7 +65,7 @@ def _checks(common: Common) -> Iterator[Check]:
     yield from (check_workspace(agent.agent_id, agent.workspace) for agent in settings.agents.values())
     yield from check_qmd(settings)
     yield from _access_checks(settings)
-    yield from _daemon_checks(common, settings.warnings)
+    yield from _daemon_checks(common, settings)
 
 
 def _access_checks(settings: ResolvedSettings) -> Iterator[Check]:
@@ -77,18 +78,19 @@ def _access_checks(settings: ResolvedSettings) -> Iterator[Check]:
         yield check_certificates(certificates, now)
 
 
-def _daemon_checks(common: Common, known: Sequence[str]) -> Iterator[Check]:
+def _daemon_checks(common: Common, settings: ResolvedSettings) -> Iterator[Check]:
     try:
         with session(common) as found:
             where = "answers" if found.remote else "is not running; checked in this process"
             yield Check("daemon", Verdict.OK, where)
-            told = set(known)
+            told = set(settings.warnings)
             for agent in [agent for agent in all_agents(found.client) if agent.enabled]:
                 answer = found.client.status(agent_id=agent.agent_id, probe=True)
                 news = [warning for warning in answer.service.settings_warnings if warning not in told]
                 yield from (Check("daemon", Verdict.WARNING, warning) for warning in news)
                 told.update(news)
                 yield from _agent_checks(answer)
+            yield from check_entries(settings, found.client)
     except (ClientError, MemorydError) as error:
         yield Check("daemon", Verdict.FAILED, error.message, "look at the daemon's log, or start it: memoryd serve")
 

@@ -76,7 +76,7 @@ class RemoteSettings(Block):
     """Headers sent with each request; of two files, the later one's replace the earlier's. Secrets; default unset."""
     batch: BatchSettings = BatchSettings()
     """Batch jobs."""
-    non_batch_concurrency: Annotated[int, Whole(1, 64)] | None = None
+    non_batch_concurrency: Annotated[int | None, Whole(1, 64)] = None
     """Requests of indexing under way at once, outside of batch jobs; unset means 4. Requests, 1..64; default unset."""
 
     @field_validator("api_key")

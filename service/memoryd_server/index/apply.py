@@ -103,23 +103,25 @@ class Application:
 
     def _take_transcript(self, file: SourceFile, known: FileRow | None) -> None:
         state = None if known is None else self._writer.transcript(known.id)
+        parts = self._preparer.transcripts.parts(file, known, state)
         read = False
-        try:
-            for part in self._preparer.transcripts.parts(file, known, state):
-                read = True
-                if part.begins_anew and known is not None and known.path != file.path:
-                    self._left.append(known)
-                self._add_part(part)
-        except FileNotFound:
-            self._vanished(known)
-        except (OSError, MemorydError) as error:
-            if isinstance(error, SyncCancelled):
-                raise
-            failed = PreparedFile(file.path, file.source, file.stat, b"", error=why(error))
-            self._note_failure(failed, known)
-        else:
-            if not read:
-                self._unchanged(known, SameBytes(file.stat))
+        while True:
+            try:
+                part = next(parts, None)
+            except FileNotFound:
+                return self._vanished(known)
+            except (OSError, MemorydError) as error:
+                failed = PreparedFile(file.path, file.source, file.stat, b"", error=why(error))
+                return self._note_failure(failed, known)
+            if part is None:
+                break
+            read = True
+            if part.begins_anew and known is not None and known.path != file.path:
+                self._left.append(known)
+            self._add_part(part)
+        if not read:
+            self._unchanged(known, SameBytes(file.stat))
+        return None
 
     def _add_part(self, part: TranscriptPart) -> None:
         self._prepared.append(part)

@@ -1,5 +1,6 @@
 """Transcripts in the index: what is new of them is added, and what is gone is gone, as if all were indexed anew."""
 
+import errno
 import os
 import shutil
 import time
@@ -9,10 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from desk import SOUND
-from memoryd_server.errors import SyncCancelled
+from desk import SOUND, Notes
+from memoryd_server.errors import DiskFull, SyncCancelled
 from memoryd_server.index import prepare_transcript
 from memoryd_server.index.progress import SyncMode
+from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Source
 from memoryd_server.sources.transcript_reader import TranscriptReader
 from transcripts import HEAD, TOOL, SessionsDesk, assistant, limits, user
@@ -183,6 +185,42 @@ def test_a_transcript_that_cannot_be_read_says_so_and_comes_back(desk):
     file.chmod(0o600)
     assert desk.sync().indexed_files == 1
     assert desk.found("herons")
+
+
+def test_a_transcript_that_fails_while_it_is_read_fails_alone(desk, monkeypatch):
+    for name in ("s1", "s2"):
+        desk.say(f"{name}.jsonl", *talk(0, 3))
+    read = TranscriptReader.lines
+
+    def lines(self, start):
+        for number, line in enumerate(read(self, start)):
+            if number == 2 and len(failing):
+                raise OSError(errno.EIO, failing.pop())
+            yield line
+
+    failing = ["Input/output error"]
+    monkeypatch.setattr(TranscriptReader, "lines", lines)
+    notes = Notes()
+    outcome = desk.sync(notes=notes)
+    assert (outcome.indexed_files, outcome.failed_files) == (1, 1)
+    assert notes.errors() == {"sessions/s1.jsonl": "Input/output error"}
+    assert desk.paths() == ["sessions/s2.jsonl"]
+    assert desk.sync().indexed_files == 1
+    assert desk.paths() == ["sessions/s1.jsonl", "sessions/s2.jsonl"]
+    assert desk.integrity() == SOUND
+
+
+def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(desk, monkeypatch):
+    desk.say("s1.jsonl", *talk(0, 3))
+    monkeypatch.setattr(prepare_transcript, "PART_CHARS", 1)
+    monkeypatch.setattr("memoryd_server.index.apply.MOST_TEXT_IN_A_TRANSACTION", 1)
+
+    def write(*_):
+        raise DiskFull("no space is left")
+
+    monkeypatch.setattr(IndexWriter, "write", write)
+    with pytest.raises(DiskFull):
+        desk.sync()
 
 
 def test_what_reads_transcripts_changed_so_they_are_read_again(desk, starts, monkeypatch):

@@ -12,7 +12,7 @@ from serving import end
 NOTES = 30
 
 
-@pytest.fixture(params=["openai", "gemini", "voyage"])
+@pytest.fixture(params=["openai", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gemini", "voyage"))])
 def provider(request):
     with fake_provider(request.param) as server:
         yield server
@@ -66,6 +66,7 @@ def test_killed_after_the_job_was_made_and_before_its_id_came(town, notes, provi
     check_goes_on(town, provider)
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(town, notes, provider):
     provider.fates.append("hangs")
     for looks in (1, 3, 5):

@@ -86,10 +86,10 @@ class GeminiBatches:
     def look(self, job_id: str, patience: Patience) -> JobState:
         """See `BatchApi`."""
         job = self.http.ask(get(_beneath("batches", job_id)), patience)
-        word = text_in(job, "metadata", "state") or text_in(job, "state")
+        word = self.http.discreet(text_in(job, "metadata", "state") or text_in(job, "state"))
         output = next(filter(None, (text_in(job, *path) for path in _OUTPUTS)), "")
         outputs = (output,) if output else ()
-        why = said(job.get("error")) if isinstance(job, dict) else ""
+        why = self.http.discreet(said(job.get("error"))) if isinstance(job, dict) else ""
         if why or word.endswith(_FAILED):
             return JobState(word, True, outputs, why or f"it is {word}")
         if word.endswith(_DONE):

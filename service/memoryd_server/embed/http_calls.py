@@ -212,6 +212,10 @@ class HttpCalls:
             # RuntimeError: the client was closed meanwhile.
             raise EmbeddingUnavailable(f"{self._name}: {self._said(error)}") from error
 
+    def discreet(self, text: str) -> str:
+        """What a server says, fit for a message: on one line, of bounded length, without secrets."""
+        return self._discretion.clean(text)
+
     def _said(self, error: Exception) -> str:
         return self._discretion.clean(str(error)) or type(error).__name__
 

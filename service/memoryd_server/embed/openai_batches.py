@@ -92,10 +92,11 @@ class OpenAIBatches:
     def look(self, job_id: str, patience: Patience) -> JobState:
         """See `BatchApi`. What an expired or cancelled job has made is not lost."""
         job = self.http.ask(get(f"/batches/{quote(job_id, safe='')}"), patience)
-        word, output = text_in(job, "status"), text_in(job, "output_file_id")
+        word, output = self.http.discreet(text_in(job, "status")), text_in(job, "output_file_id")
         outputs = (output,) if output else ()
         if word in _FAILED or (word == "completed" and not output):
-            return JobState(word, True, outputs, self._why(job, patience) or f"it is {word} without an output file")
+            why = self.http.discreet(self._why(job, patience))
+            return JobState(word, True, outputs, why or f"it is {word} without an output file")
         return JobState(word, word == "completed", outputs)
 
     def _why(self, job: Any, patience: Patience) -> str:

@@ -1,0 +1,70 @@
+"""The book of batch jobs: written at once, kept over restarts, and deaf to what is no longer wanted."""
+
+import pytest
+
+from memoryd_server.index.batch_book import KEPT_MS, BatchJob
+from memoryd_server.index.cache_key import CacheKey
+from memoryd_server.index.embedding_cache import EmbeddingCache
+
+KEY, OTHER = CacheKey("openai", "small", "a"), CacheKey("openai", "large", "a")
+HERON, STORK = b"h" * 32, b"s" * 32
+VECTOR = b"\0\0\x80\x3f"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "cache.sqlite"
+
+
+@pytest.fixture
+def cache(path):
+    cache = EmbeddingCache(path, 100, lambda: 1)
+    yield cache
+    cache.close()
+
+
+def job(name="one", born=1_000, **more):
+    return BatchJob(name, "", 2, born, **more)
+
+
+def test_a_job_is_there_after_a_restart_with_its_texts_and_its_id(cache, path):
+    cache.batches.begin(KEY, job(attempt=2), [HERON, STORK])
+    cache.batches.made("one", "batch-7")
+    again = EmbeddingCache(path, 100, lambda: 1)
+    assert again.batches.jobs(KEY) == [BatchJob("one", "batch-7", 2, 1_000, 2)]
+    assert again.batches.hashes(KEY) == again.batches.hashes_of("one") == {HERON, STORK}
+    again.close()
+
+
+def test_jobs_of_another_maker_are_not_told(cache):
+    cache.batches.begin(KEY, job(), [HERON])
+    assert (cache.batches.jobs(OTHER), cache.batches.hashes(OTHER)) == ([], set())
+
+
+def test_what_a_job_brings_is_in_the_cache_where_it_is_wanted(cache):
+    cache.batches.begin(KEY, job(), [HERON])
+    assert cache.batches.take(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [HERON]
+    assert cache.get(KEY, [HERON, STORK]) == {HERON: VECTOR}
+
+
+def test_a_text_that_was_forgotten_meanwhile_does_not_come_back(cache):
+    cache.batches.begin(KEY, job(), [HERON, STORK])
+    cache.forget([HERON])
+    assert cache.batches.take(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [STORK]
+    assert cache.get(KEY, [HERON]) == {}
+
+
+def test_a_job_that_has_ended_is_gone_with_its_texts(cache):
+    cache.batches.begin(KEY, job(), [HERON])
+    cache.batches.begin(KEY, job("two"), [STORK])
+    cache.batches.end("one")
+    assert [each.name for each in cache.batches.jobs(KEY)] == ["two"]
+    assert cache.batches.hashes(KEY) == {STORK}
+    assert cache.batches.take(KEY, "one", {HERON: VECTOR}) == []
+
+
+def test_jobs_that_nobody_has_asked_after_for_a_week_are_forgotten(cache):
+    cache.batches.begin(OTHER, job("old", born=1_000), [HERON])
+    cache.batches.begin(KEY, job("new", born=1_001 + KEPT_MS), [STORK])
+    assert (cache.batches.jobs(OTHER), cache.batches.hashes_of("old")) == ([], set())
+    assert len(cache.batches.jobs(KEY)) == 1

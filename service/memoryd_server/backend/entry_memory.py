@@ -16,6 +16,7 @@ from memoryd_server.entries.model import (
     CLEAR_SCORE,
     Action,
     Category,
+    Embedded,
     Entry,
     Listing,
     Position,
@@ -93,9 +94,12 @@ class EntryMemory:
         if not new.key or await self._run(self._store.with_key, new) is None:
             made = await self._vectors.document(new.text, deadline)
         remembered = await self._run(self._store.remember, new, made.embedded)
+        reason = made.reason
         if remembered.action is Action.STORED:
-            self._upkeep.wrote(without_vector=made.embedded is None)
-        return remembered, self._by_words(made.reason, "the very same text") if made.reason else ()
+            self._upkeep.wrote(without_vector=remembered.without_vector)
+            if remembered.without_vector and made.embedded is not None:
+                reason = await self._of_another_length(made.embedded)
+        return remembered, self._by_words(reason, "the very same text") if reason else ()
 
     async def recall(
         self, query: str, limit: int, min_score: float, categories: Collection[Category], deadline: float
@@ -113,9 +117,22 @@ class EntryMemory:
     ) -> tuple[list[Scored], tuple[Degradation, ...], bool]:
         made = await self._vectors.question(query, deadline)
         if made.embedded is None:
-            found = await self._run(self._store.with_words, query, limit, categories)
-            return found, self._by_words(made.reason, "words"), False
+            return await self._with_words(query, limit, categories, made.reason)
+        if await self._run(lambda: self._store.dimensions) not in {0, made.embedded.vector.size}:
+            return await self._with_words(query, limit, categories, await self._of_another_length(made.embedded))
         return await self._run(self._store.nearest, made.embedded, limit, categories), self._pending(), True
+
+    async def _with_words(
+        self, query: str, limit: int, categories: Collection[Category], reason: str
+    ) -> tuple[list[Scored], tuple[Degradation, ...], bool]:
+        found = await self._run(self._store.with_words, query, limit, categories)
+        return found, self._by_words(reason, "words"), False
+
+    async def _of_another_length(self, embedded: Embedded) -> str:
+        """Has the length of the vectors looked into, and tells why this one is of no use."""
+        size, others = embedded.vector.size, await self._run(lambda: self._store.dimensions)
+        self._upkeep.doubt()
+        return f"{self._vectors.name} made a vector of {size} dimensions, and those of the entries have {others}"
 
     async def for_prompt(self, prompt: str, deadline: float) -> Recalled:
         """The few entries that a prompt is to be given.

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from memoryd_server.backend.entry_vectors import EntryVectors
+from memoryd_server.embed.provider import PLAIN_TEXT
 from memoryd_server.entries.model import Entry
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import MemorydError
@@ -34,6 +35,7 @@ class EntryUpkeep:
         self._run = run
         self._report = report
         self.pending = 0
+        self._doubtful = False
         self._refused: set[str] = set()
         self._filling: asyncio.Task[None] | None = None
         self._tidying: asyncio.Task[None] | None = None
@@ -85,6 +87,11 @@ class EntryUpkeep:
             # Nothing is lost by it, and the next write tries again.
             self._report("fail-tidying-entries", error=error.message)
 
+    def doubt(self) -> None:
+        """Hears of a vector of another length than those of the entries: the model may be another one."""
+        self._doubtful = True
+        self._fill()
+
     def _fill(self) -> None:
         if self._filling is None or self._filling.done():
             self._filling = asyncio.get_running_loop().create_task(self._filled())
@@ -94,6 +101,8 @@ class EntryUpkeep:
         pause = FIRST_PAUSE_SECONDS
         while not self._stopping:
             try:
+                if self._doubtful:
+                    await self._settle_length()
                 batch = await self._batch()
                 if not batch:
                     self._report("embedded-entries", refused=len(self._refused), model=self._vectors.name)
@@ -116,8 +125,28 @@ class EntryUpkeep:
         """Whether anything came of it: a vector, or the knowledge that there will be none."""
         answers = await self._vectors.documents([entry.text for entry in batch], lambda: self._stopping)
         asked = list(zip(batch, answers, strict=True))
-        refused = {entry.entry_id for entry, answer in asked if answer.refused}
-        self._refused |= refused
         made = [(entry.entry_id, answer.embedded) for entry, answer in asked if answer.embedded is not None]
-        await self._run(self._store.set_vectors, made)
-        return bool(made or refused)
+        length = await self._run(lambda: self._store.dimensions)
+        if any(embedded.vector.size != length for _, embedded in made):
+            length = await self._settle_length()
+        fitting = [(entry_id, embedded) for entry_id, embedded in made if embedded.vector.size == length]
+        refused = {entry.entry_id for entry, answer in asked if answer.refused}
+        if length:
+            refused |= {entry_id for entry_id, embedded in made if embedded.vector.size != length}
+        self._refused |= refused
+        await self._run(self._store.set_vectors, fitting)
+        return bool(fitting or refused)
+
+    async def _settle_length(self) -> int:
+        """Makes room for vectors of the length that the provider makes now, by a text that nothing is wrong with."""
+        (plain,) = await self._vectors.documents([PLAIN_TEXT], lambda: self._stopping)
+        length = int(await self._run(lambda: self._store.dimensions))
+        if plain.embedded is None:
+            return length
+        if plain.embedded.vector.size != length:
+            # Before the old vectors go, so that no answer meanwhile seems whole.
+            self.pending = await self._run(self._store.count)
+            length = plain.embedded.vector.size
+            await self._run(self._store.fit, length)
+        self._doubtful = False
+        return length

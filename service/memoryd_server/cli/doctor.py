@@ -1,7 +1,7 @@
 """`memoryd doctor`: what could keep memoryd from working, and what to do about it."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 

@@ -64,11 +64,15 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What became of a text, and the entry that is there now. `score` is that of a duplicate."""
+    """What became of a text, and the entry that is there now. `score` is that of a duplicate.
+
+    `without_vector` when it was stored and its vector was not: there is none, or it is not as long as all others.
+    """
 
     action: Action
     entry: Entry
     score: float | None = None
+    without_vector: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,12 +89,28 @@ class EntryStore:
             duplicate = self._duplicate(new.text, embedded)
             if duplicate is not None:
                 return Remembered(Action.DUPLICATE, duplicate.entry, duplicate.score)
-            if embedded is not None:
-                self._dataset.fit(embedded.vector.size)
+            fitting = self._fitting(embedded)
             made = self._made(new)
-            self._dataset.insert([row(made, self._analyzer.index_tokens(made.text), embedded)])
+            self._dataset.insert([row(made, self._analyzer.index_tokens(made.text), fitting)])
             self._untidy += 1
-            return Remembered(Action.STORED, made)
+            return Remembered(Action.STORED, made, without_vector=fitting is None)
+
+    def _fitting(self, embedded: Embedded | None) -> Embedded | None:
+        """The vector, if it is as long as the others: one odd answer of a provider must not cost all others."""
+        if embedded is None:
+            return None
+        if not self._dataset.dimensions:
+            self._dataset.fit(embedded.vector.size)
+        return embedded if embedded.vector.size == self._dataset.dimensions else None
+
+    @property
+    def dimensions(self) -> int:
+        """The length of the vectors; 0 while there are none."""
+        return self._dataset.dimensions
+
+    def fit(self, dimensions: int) -> None:
+        """Makes room for vectors of another length; all others are gone then, and have to be made anew."""
+        self._dataset.fit(dimensions)
 
     def _made(self, new: NewEntry) -> Entry:
         # Later than every other, so that the list's order is that of storing even where the clock was set back.
@@ -170,11 +186,10 @@ class EntryStore:
         return f"({differs} OR {VECTOR} IS NULL)" if self._dataset.dimensions else ""
 
     def set_vectors(self, vectors: Sequence[tuple[str, Embedded]]) -> None:
-        """Gives entries, by id, their vectors, which are of one length. Who was deleted meanwhile stays deleted."""
+        """Gives entries, by id, their vectors, of the length of the others. Who was deleted meanwhile stays deleted."""
         if not vectors:
             return
         with self._dataset.writing:
-            self._dataset.fit(vectors[0][1].vector.size)
             self._dataset.update([{"id": entry_id, **embedding(embedded)} for entry_id, embedded in vectors])
             self._untidy += 1
 

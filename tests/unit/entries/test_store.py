@@ -156,6 +156,7 @@ def test_entries_without_a_vector_get_theirs_later(store):
     kept = store.remember(new("the heron"), None).entry
     assert store.pending("words") == 1
     assert store.without_vector("words", 5) == [kept]
+    store.fit(16)
     store.set_vectors([(kept.entry_id, embedded("the heron")), (str(uuid.uuid4()), embedded("gone"))])
     assert (store.pending("words"), store.count()) == (0, 1)
     assert texts(store.nearest(embedded("heron"), 5)) == ["the heron"]
@@ -164,6 +165,10 @@ def test_entries_without_a_vector_get_theirs_later(store):
 def test_a_model_of_other_dimensions_loses_no_text(store):
     kept = [keep(store, text).entry for text in ("the heron", "an otter")]
     longer = embedded("a badger", "longer", 24)
+    odd = store.remember(new("an odd one"), longer)
+    assert (odd.without_vector, store.pending("words")) == (True, 1), "one odd vector costs no other"
+    store.forget(odd.entry.entry_id)
+    store.fit(24)
     kept.append(store.remember(new("a badger"), longer).entry)
     assert [entry.text for entry in store.page(None, 9).entries] == ["a badger", "an otter", "the heron"]
     assert store.pending("longer") == 2
@@ -173,6 +178,7 @@ def test_a_model_of_other_dimensions_loses_no_text(store):
     assert store.pending("longer") == 0
     assert texts(store.nearest(embedded("heron", "longer", 24), 1)) == ["the heron"]
     # And back: the old vectors are gone, and the entries are known to have none.
+    store.fit(16)
     keep(store, "a wren")
     assert store.pending("words") == 3
 

@@ -1,0 +1,177 @@
+"""One agent's entries with a provider that fails, refuses or sends rubbish."""
+
+import asyncio
+import itertools
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from entry_desk import needs_lancedb, new, texts
+from memoryd_server.backend import EmbedThreads
+from memoryd_server.backend.entry_memory import EntryMemory
+from memoryd_server.backend.entry_vectors import EntryVectors
+from memoryd_server.embed import EmbeddingConfig, Selection
+from memoryd_server.entries.config import EntryConfig
+from memoryd_server.entries.model import Action, Category, Place
+from memoryd_server.entries.store import EntryStore
+from memoryd_server.model import DegradationKind
+from memoryd_server.text import Analyzer
+from rpc.wire import eventually
+from word_provider import WordProvider
+
+pytestmark = needs_lancedb
+
+SKIPPED, PENDING = DegradationKind.VECTOR_LEG_SKIPPED, DegradationKind.VECTORS_PENDING
+
+
+def kinds(degradations):
+    return [degradation.kind for degradation in degradations]
+
+
+def soon():
+    return time.monotonic() + 10
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("memoryd_server.backend.entry_vectors.PAUSE_SECONDS", 0.02)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Opens entries with a provider, always in the same place; `events` are what happened behind them."""
+
+    @asynccontextmanager
+    async def opened(provider, dimensions=0):
+        clock = itertools.count(1_000)
+        place = Place(str(tmp_path / "entries"))
+        config = EntryConfig(True, place, EmbeddingConfig("none"), dimensions, False, True, 500)
+        store = EntryStore(place, Analyzer(), lambda: next(clock), lambda: str(uuid.uuid4()))
+        embed_threads = EmbedThreads()
+        with ThreadPoolExecutor(4) as threads:
+            vectors = EntryVectors(Selection(provider, "words"), dimensions, embed_threads.of)
+            memory = EntryMemory(
+                config, store, vectors, threads, lambda event, **fields: events.append((event, fields))
+            )
+            events = memory.events = []
+            await memory.open()
+            try:
+                yield memory
+            finally:
+                await memory.close()
+                embed_threads.shutdown()
+
+    return opened
+
+
+async def recalled(memory, query, limit=5):
+    return await memory.recall(query, limit, 0.0, (), soon())
+
+
+async def whole(memory):
+    async def look():
+        found = await recalled(memory, "heron")
+        return not found.degradations and found
+
+    return texts((await eventually(look)).entries)
+
+
+async def test_a_refused_text_is_kept_without_a_vector_and_not_asked_for_again(opened):
+    provider = WordProvider()
+    async with opened(provider) as memory:
+        remembered, degradations = await memory.remember(new("unspeakable heron"), soon())
+        assert (remembered.action, kinds(degradations)[0]) == (Action.STORED, SKIPPED)
+        await memory.remember(new("an otter"), soon())
+        await eventually(lambda: any(event == "embedded-entries" for event, _ in memory.events))
+        asked = provider.texts.count("unspeakable heron")
+        found = await recalled(memory, "heron")
+        assert texts(found.entries) == ["an otter"]
+        assert kinds(found.degradations) == [PENDING]
+        await asyncio.sleep(0.2)
+        assert provider.texts.count("unspeakable heron") == asked
+        provider.down = "out for lunch"
+        assert texts((await recalled(memory, "unspeakable")).entries) == ["unspeakable heron"]
+
+
+async def test_a_provider_that_comes_back_makes_what_is_missing(opened):
+    provider = WordProvider()
+    provider.lives = 0
+    async with opened(provider) as memory:
+        for number in range(40):
+            _, degradations = await memory.remember(new(f"heron {number}"), soon())
+            assert SKIPPED in kinds(degradations)
+        provider.lives = None
+        assert await whole(memory)
+
+
+async def test_what_a_stop_left_without_a_vector_has_one_after_the_next_start(opened):
+    down = WordProvider()
+    down.lives = 0
+    async with opened(down) as memory:
+        await memory.remember(new("the heron"), soon())
+    async with opened(WordProvider()) as memory:
+        assert await whole(memory) == ["the heron"]
+        assert memory.events[0] == ("embed-entries", {"pending": 1, "model": "remote/words"})
+
+
+@pytest.mark.parametrize(("before", "after"), [((16, "a"), (16, "b")), ((16, "a"), (24, "a")), ((24, "a"), (16, "b"))])
+async def test_another_model_leaves_no_vector_of_the_old_one(opened, before, after):
+    async with opened(WordProvider(before[1], dimensions=before[0])) as memory:
+        for number in range(40):
+            await memory.remember(new(f"heron {number} {uuid.uuid4()}"), soon())
+    provider = WordProvider(after[1], dimensions=after[0], told=False)
+    async with opened(provider) as memory:
+        assert await whole(memory)
+        page = await memory.page(None, 100, ())
+        assert set(provider.texts) >= {entry.text for entry in page.entries}
+
+
+async def test_one_odd_vector_costs_no_other(opened):
+    provider = WordProvider(told=False)
+    async with opened(provider) as memory:
+        await memory.remember(new("the heron"), soon())
+        _, degradations = await memory.remember(new("a misshapen heron"), soon())
+        assert "17 dimensions, and those of the entries have 16" in degradations[0].reason
+        found = await recalled(memory, "misshapen")
+        assert kinds(found.degradations)[0] is SKIPPED
+        await eventually(lambda: any(event == "embedded-entries" for event, _ in memory.events))
+        found = await recalled(memory, "heron")
+        assert texts(found.entries) == ["the heron"]
+        assert kinds(found.degradations) == [PENDING]
+
+
+@pytest.mark.parametrize("rubbish", [np.full(16, np.nan), np.zeros(16), np.full(16, np.inf), np.ones(0)])
+async def test_rubbish_for_a_vector_is_not_stored(opened, rubbish):
+    provider = WordProvider()
+    provider.vector = lambda _text: rubbish.astype(np.float32)
+    async with opened(provider) as memory:
+        remembered, degradations = await memory.remember(new("the heron"), soon())
+        assert remembered.action is Action.STORED
+        assert "sent what is no vector" in degradations[0].reason
+        found = await recalled(memory, "heron")
+        assert texts(found.entries) == ["the heron"]
+        assert SKIPPED in kinds(found.degradations)
+
+
+async def test_many_callers_at_once_store_each_text_once(opened):
+    async with opened(WordProvider(dimensions=256)) as memory:
+        calls = [memory.remember(new(f"heron {number % 5}", key=f"k{number % 5}"), soon()) for number in range(20)]
+        done = [remembered.entry.entry_id for remembered, _ in await asyncio.gather(*calls)]
+        page = await memory.page(None, 100, ())
+        assert {entry.entry_id for entry in page.entries} == set(done)
+        assert len({entry.text for entry in page.entries}) == len(page.entries)
+
+
+async def test_old_versions_are_cleared_away_behind_the_callers(opened, tmp_path):
+    async with opened(None) as memory:
+        for number in range(140):
+            await memory.remember(new(f"number {number}", category=Category.FACT), soon())
+        assert (await memory.page(None, 1, ())).total == 140
+    versions = list((tmp_path / "entries").glob("**/_versions/*.manifest"))
+    assert len(versions) < 140

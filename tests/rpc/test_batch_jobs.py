@@ -1,11 +1,13 @@
 """Batch jobs through the daemon: many texts go in one job, whatever becomes of it, and none is paid for twice."""
 
+import asyncio
 import time
 
 import pytest
 
 from fake_providers import fake_provider
 from memoryd.v1 import memory_pb2, sync_event_pb2
+from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.embed import pacing
 from memoryd_server.index import batch_jobs
 from rpc.wire import eventually, paths
@@ -275,6 +277,29 @@ async def test_a_note_written_meanwhile_is_found_while_the_job_goes_on(home, ser
     assert len(openai.jobs) == 1
     assert asked_twice(openai) == []
     assert set(directly(openai)) - {"avocet", "stork"} == {"an avocet on the mud", "the stork number3x waits"}
+
+
+async def test_a_full_sync_steps_aside_for_new_notes_and_for_forgetting_and_rebuilds_in_the_end(home, serve, openai):
+    write(home)
+    openai.fates.append("hangs")
+    settings = using(openai)
+    settings["memoryd"]["confirmAboveTokens"] = 5
+    running = await serve(settings)
+    await running.synced()
+    full = asyncio.create_task(running.synced(mode="SYNC_MODE_FULL"))
+    await eventually(lambda: openai.jobs)
+    home.write(news="an avocet on the mud")
+    running.memory().board.update(dirty=True)
+    await eventually(lambda: found(running, "avocet", "memory/news.md", KEYWORD))
+    request = pb.MemoryForgetRequest(path="memory/heron003.md")
+    await running.stub.MemoryForget(request, timeout=10)
+    assert not full.done()
+    (job,) = openai.jobs.values()
+    job.fate = "done"
+    # Of the rebuild itself: as many files as there are.
+    assert (await full).indexed_files >= NOTES
+    assert (len(openai.jobs), directly(openai)) == (1, ["an avocet on the mud"])
+    await check_whole(running, openai)
 
 
 async def found(running, query, path, mode):

@@ -25,7 +25,7 @@ from memoryd_server.index.rows import FileRow
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
 from memoryd_server.index.writer import IndexWriter
-from memoryd_server.index.yielding import Yielding, rarely
+from memoryd_server.index.yielding import Yielding
 from memoryd_server.model import Source
 from memoryd_server.sources import Discovery, Roots
 
@@ -74,6 +74,8 @@ class SyncEngine:
         self._files_per_transaction = files_per_transaction
         self._clock = clock
         self.last_look = LastLook()
+        # A rebuild that was asked for, and put off for files that have changed while its batch jobs were at work.
+        self._owed = False
         self._gate = RebuildGate(store, self._survey, preparer, lambda: self._embedder, clock.monotonic)
         self._hand_over = None if self._lineup is None else self._made_hand_over(self._lineup)
         store.condition.watch(self._look_again)
@@ -114,7 +116,8 @@ class SyncEngine:
             IndexUnavailable: the index cannot be written.
         """
         observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
-        asked = Asked(observer, should_stop, should_yield, confirmed=mode is SyncMode.FULL)
+        asked = Asked(observer, should_stop, should_yield, confirmed=mode is SyncMode.FULL or self._owed)
+        self._owed = False
         with translated():
             outcome = (
                 self._rebuilt(asked) if asked.confirmed or self._may_rebuild(should_stop) else self._updated(asked)
@@ -125,7 +128,9 @@ class SyncEngine:
                 return replace(outcome, files=reader.counts().files)
 
     def _rebuilt(self, asked: Asked) -> SyncOutcome:
-        self._make_by_jobs(asked)
+        put_off = self._by_jobs(asked)
+        if put_off is not None:
+            return put_off
         outcome = self._handed_back(asked) or self._rebuild(
             asked.observer, asked.should_stop, confirmed=asked.confirmed
         )
@@ -133,18 +138,20 @@ class SyncEngine:
         self.compare()
         return outcome
 
-    def _make_by_jobs(self, asked: Asked) -> None:
-        """Has batch jobs make, before a rebuild, what it would have to; the old index is kept up to date meanwhile."""
+    def _by_jobs(self, asked: Asked) -> SyncOutcome | None:
+        """Has batch jobs make, before a rebuild, what it would have to; what was done where that was put off.
+
+        The old index is kept up to date meanwhile, and the next pass goes on with the rebuild.
+        """
         embedder = self._embedder
         if embedder is None or not asked.confirmed or self._store.needs_rebuild:
-            return
+            return None
         if not embedder.wants_jobs(self._store.writer.vectors):
-            return
-        patient = replace(asked, should_yield=rarely(asked.should_yield, self._clock.monotonic))
-        while True:
-            outcome = self._apply(self._store.writer, asked.observer, asked.should_stop)
-            if not self._embed_or_yield(patient, outcome).yielded:
-                return
+            return None
+        outcome = self._apply(self._store.writer, asked.observer, asked.should_stop)
+        done = self._embed_or_yield(asked, outcome)
+        self._owed = done.yielded
+        return done if done.yielded else None
 
     def _updated(self, asked: Asked) -> SyncOutcome:
         self._refresh_keyword(asked.observer, asked.should_stop)

@@ -9,20 +9,6 @@ from memoryd_server.model import FileFailure
 PATIENCE_SECONDS = 15.0
 
 
-def rarely(should_yield: Callable[[], bool], monotonic: Callable[[], float]) -> Callable[[], bool]:
-    """`should_yield`, but true once within the patience only: for whoever takes changed files in without a new pass."""
-    not_before = monotonic()
-
-    def sign() -> bool:
-        nonlocal not_before
-        if monotonic() < not_before or not should_yield():
-            return False
-        not_before = monotonic() + PATIENCE_SECONDS
-        return True
-
-    return sign
-
-
 class Yielding:
     """An observer that passes everything on, and the stop sign that goes with it.
 

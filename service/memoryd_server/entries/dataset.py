@@ -20,6 +20,10 @@ from memoryd_server.index.lock import IndexLock
 LOCK_FILE = "entries.lock"
 ATTEMPTS = 5
 
+INDEX_CACHE_BYTES = 16 * 2**20
+METADATA_CACHE_BYTES = 8 * 2**20
+"""LanceDB's own limits are gigabytes, which old versions fill."""
+
 _LONG = timedelta(days=1)
 _NOTHING = timedelta(milliseconds=1)
 _OTHERS_MAY_READ = timedelta(hours=1)
@@ -74,7 +78,10 @@ class Dataset:
         import lancedb  # noqa: PLC0415 -- an extra, and slow to import
 
         self._connection = lancedb.connect(
-            self.place.uri, read_consistency_interval=timedelta(0), storage_options=dict(self.place.options) or None
+            self.place.uri,
+            read_consistency_interval=timedelta(0),
+            storage_options=dict(self.place.options) or None,
+            session=lancedb.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES),
         )
         if TABLE in self._connection.list_tables().tables:
             self._table = self._connection.open_table(TABLE)

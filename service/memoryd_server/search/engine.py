@@ -109,11 +109,11 @@ class SearchEngine:
             counts = reader.counts()
             languages = reader.languages()
             terms = self._analyzer.query_terms(query.text, languages)
-            question = Question(query, terms, languages, vector, no_vector)
             if made_by is not None and not made_by.made(reader.vectors.identity()):
                 vector, no_vector = None, _REPLACED
                 if query.mode is SearchMode.VECTOR:
                     raise EmbeddingUnavailable(_REPLACED, retry_after_seconds=1.0)
+            question = Question(query, terms, languages, vector, no_vector)
             if words is not None and (words.revision, words.languages) != (counts.revision, languages):
                 words = None
             groups = self._groups(query, counts.sources)

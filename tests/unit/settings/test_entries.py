@@ -1,0 +1,106 @@
+"""`plugins.entries.memory-lancedb.config`: the reference's keys, as strict as there."""
+
+import json
+
+import pytest
+
+from memoryd_server.wiring import agent_config
+
+KEY = {"apiKey": "sk-of-the-test"}
+
+
+def plugin(config=None, *, slot="memory-lancedb", **entry):
+    around = {**entry, **({} if config is None else {"config": config})}
+    return {"plugins": {"slots": {"memory": slot}, "entries": {"memory-lancedb": around}}}
+
+
+def entries(home, *arguments, own=None, **entry):
+    settings = home.load(reference=plugin(*arguments, **entry), own=own)
+    return agent_config(settings.agent(""), settings).entries
+
+
+def test_the_defaults_are_the_reference_s(home):
+    found = entries(home, {"embedding": KEY})
+    assert found.enabled
+    assert (found.auto_capture, found.auto_recall, found.capture_max_chars) == (False, True, 500)
+    assert (found.place.uri, found.dimensions) == (str(home.state / "memory" / "lancedb" / "main"), 1536)
+    (remote,) = found.embedding.remotes
+    assert (remote.provider, remote.model, remote.keys) == ("openai", "text-embedding-3-small", ("sk-of-the-test",))
+
+
+@pytest.mark.parametrize(
+    ("given", "on"),
+    [
+        ({}, True),
+        ({"slot": "memory-core"}, False),
+        ({"enabled": False}, False),
+        ({"slot": "memory-core", "own": {"memoryd": {"entries": {"enabled": True}}}}, True),
+        ({"enabled": False, "own": {"memoryd": {"entries": {"enabled": True}}}}, True),
+    ],
+)
+def test_entries_are_on_by_the_slot_or_by_our_own_key(home, given, on):
+    assert entries(home, **given).enabled is on
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"embeding": KEY}, "embeding"),
+        ({"embedding": {}}, "apiKey"),
+        ({"embedding": {"apiKey": " "}}, "must not be blank"),
+        ({"embedding": {**KEY, "model": "mine"}}, "dimensions"),
+        ({"embedding": {**KEY, "dimensions": "1536"}}, "dimensions"),
+        ({"autoRecall": "yes"}, "autoRecall"),
+        ({"storageOptions": {"region": "${NOT_SET}"}}, "NOT_SET"),
+    ],
+)
+def test_what_the_reference_refuses_is_refused(home, config, said):
+    message = home.refused(reference=plugin(config))
+    assert "plugins.entries" in message
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("model", "dimensions", "sent", "length"),
+    [
+        ("text-embedding-3-small", None, None, 1536),
+        ("text-embedding-3-large", None, None, 3072),
+        ("text-embedding-3-large", 256, 256, 256),
+        ("mine", 768, None, 768),
+    ],
+)
+def test_dimensions_are_sent_to_models_that_take_them_alone(home, model, dimensions, sent, length):
+    given = {**KEY, "model": model, **({"dimensions": dimensions} if dimensions else {})}
+    found = entries(home, {"embedding": given})
+    assert (found.embedding.remotes[0].dimensions, found.dimensions) == (sent, length)
+
+
+def test_a_key_and_the_options_of_a_store_may_come_from_the_environment(home):
+    home.environ |= {"MY_KEY": "sk-there", "MY_SECRET": "sesame"}
+    config = {
+        "embedding": {"apiKey": "${MY_KEY}"},
+        "dbPath": "s3://bucket/x/",
+        "storageOptions": {"aws_secret_access_key": "${MY_SECRET}"},
+    }
+    found = entries(home, config)
+    assert found.embedding.remotes[0].keys == ("sk-there",)
+    assert (found.place.uri, found.place.options) == ("s3://bucket/x/main", {"aws_secret_access_key": "sesame"})
+    assert "sesame" not in repr(found)
+    described = json.dumps(home.load(reference=plugin(config)).describe())
+    assert "s3://bucket/x/" in described
+    assert not any(secret in described for secret in ("sesame", "sk-there", "sk-of"))
+
+
+def test_a_key_whose_variable_is_not_set_leaves_no_provider_and_says_why(home):
+    found = entries(home, {"embedding": {"apiKey": "${NOT_SET}"}})
+    assert "NOT_SET" in found.embedding.remotes[0].problem
+
+
+def test_a_relative_path_counts_from_the_file_it_stands_in(home):
+    assert entries(home, {"dbPath": "db"}).place.uri == str(home.state / "db" / "main")
+    assert entries(home, {"dbPath": "~/db"}).place.uri == str(home.path / "db" / "main")
+
+
+def test_without_a_provider_of_their_own_entries_use_the_agent_s(home):
+    own = {"agents": {"defaults": {"memorySearch": {"provider": "none"}}}}
+    assert entries(home, own=own).embedding.provider == "none"

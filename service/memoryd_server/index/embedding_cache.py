@@ -143,7 +143,10 @@ class EmbeddingCache:
         self._file.use(lambda connection: connection.execute("DELETE FROM refused_texts").fetchall())
 
     def forget(self, hashes: Iterable[bytes]) -> int:
-        """Forgets these texts, by hash, whoever made or refused a vector of them; how many vectors were held."""
+        """Forgets these texts, by hash, whoever made or refused a vector of them; how many vectors were held.
+
+        What a batch job under way brings of them is not taken in.
+        """
         rows = [(text,) for text in set(hashes)]
 
         def write(connection: apsw.Connection) -> int:
@@ -152,6 +155,7 @@ class EmbeddingCache:
                 connection.executemany("DELETE FROM embedding_cache WHERE hash=?", rows)
                 forgotten = connection.total_changes() - before
                 connection.executemany("DELETE FROM refused_texts WHERE hash=?", rows)
+                connection.executemany("DELETE FROM batch_texts WHERE hash=?", rows)
                 # What a batch job still makes of them is not wanted.
                 connection.executemany("DELETE FROM batch_texts WHERE hash=?", rows)
             # What is deleted is overwritten in the file, and the log would still hold it.

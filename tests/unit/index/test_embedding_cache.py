@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from memoryd_server.index import embedding_cache
+from memoryd_server.index.batch_book import BatchJob
 from memoryd_server.index.embedding_cache import REFUSED_FOR_MS, CacheKey, EmbeddingCache
 from memoryd_server.index.progress import SyncMode
 
@@ -190,3 +191,25 @@ def test_a_cache_in_memory_of_no_entries_keeps_refusals_alone():
     cache.refuse(KEY, {digest(2): "too odd"})
     assert (cache.count(), held(cache, 1), list(cache.refused(KEY))) == (0, [], [digest(2)])
     cache.close()
+
+
+def test_what_is_forgotten_is_gone_whoever_made_it_and_nothing_else_is(make):
+    cache = make()
+    other = CacheKey("voyage", "large", "")
+    cache.put(KEY, vectors(1, 2))
+    cache.put(other, vectors(1))
+    cache.refuse(KEY, {digest(3): "too rude", digest(4): "too long"})
+    assert cache.forget([digest(1), digest(1), digest(3), digest(9)]) == 2
+    assert cache.get(KEY, [digest(1), digest(2)]) == vectors(2)
+    assert cache.get(other, [digest(1)]) == {}
+    assert cache.refused(KEY) == {digest(4): "too long"}
+    assert cache.forget([digest(1)]) == 0
+    assert cache.forget([]) == 0
+
+
+def test_a_batch_under_way_brings_back_nothing_that_was_forgotten(make):
+    cache = make()
+    cache.batches.begin(KEY, BatchJob("job", "id", 2, 1, 1), [digest(1), digest(2)])
+    cache.forget([digest(1)])
+    assert cache.batches.take(KEY, "job", vectors(1, 2)) == [digest(2)]
+    assert cache.get(KEY, [digest(1), digest(2)]) == vectors(2)

@@ -75,6 +75,7 @@ SECRETS = {
 
 INNOCENT = (
     "nothing secret here",
+    "-----END PRIVATE KEY----- is how a key ends",
     "my password is hunter2",
     "the token of my love",
     "The key: patience and time.",

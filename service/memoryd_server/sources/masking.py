@@ -55,7 +55,8 @@ def _without_private_keys(text: str) -> str:
     begins = list(_KEY_BEGINS.finditer(text))
     ends = _KEY_ENDS.finditer(text)
     end = next(ends, None)
-    for begin, following in zip(begins, [*(each.start() for each in begins[1:]), len(text)], strict=True):
+    starts = [*(each.start() for each in begins), len(text)]
+    for begin, following in zip(begins, starts[1:], strict=True):
         while end is not None and end.start() < begin.end():
             end = next(ends, None)
         if end is not None and end.start() < following:

@@ -1,4 +1,4 @@
-"""`memoryd entries` through a daemon that runs, and what is behind it after kills."""
+"""`memoryd entry` through a daemon that runs, and what is behind it after kills."""
 
 import json
 import random
@@ -39,29 +39,29 @@ def test_the_verbs_store_recall_list_forget_export_and_import(folders):
     workspace, state, home = folders
     with serving(workspace, state, home=home) as served:
         run = served.memoryd
-        check(run("entries", "remember", "the heron nests", "--category", "fact"), out="Stored: ")
-        check(run("entries", "remember", "the heron nests"), out="Duplicate: ")
+        check(run("entry", "remember", "the heron nests", "--category", "fact"), out="Stored: ")
+        check(run("entry", "remember", "the heron nests"), out="Duplicate: ")
         check(
-            run("entries", "remember", "-", "--importance", "0.25", stdin="otters hide\nkeys"), out="otters hide keys"
+            run("entry", "remember", "-", "--importance", "0.25", stdin="otters hide\nkeys"), out="otters hide keys"
         )
-        check(run("entries", "recall", "herons"), out="[fact] the heron nests")
-        check(run("entries", "recall", "herons"), out="degraded: ")
-        found = json.loads(check(run("entries", "recall", "otter", "--json")))
+        check(run("entry", "recall", "herons"), out="[fact] the heron nests")
+        check(run("entry", "recall", "herons"), out="degraded: ")
+        found = json.loads(check(run("entry", "recall", "otter", "--json")))
         assert found["entries"][0]["entry"]["importance"] == 0.25
-        check(run("entries", "list", "--category", "fact"), out="1 of 1 entries")
-        exported = check(run("entries", "export"))
+        check(run("entry", "list", "--category", "fact"), out="1 of 1 entries")
+        exported = check(run("entry", "export"))
         assert [json.loads(line)["text"] for line in exported.splitlines()] == ["otters hide\nkeys", "the heron nests"]
-        check(run("entries", "forget", "otter"), out="Say which by --id")
+        check(run("entry", "forget", "otter"), out="Say which by --id")
         entry_id = json.loads(exported.splitlines()[0])["id"]
-        check(run("entries", "forget", "--id", entry_id), out="Forgotten: ")
-        check(run("entries", "forget", "--id", entry_id), code=3, err="ENTRY_NOT_FOUND")
-        check(run("entries", "forget"), code=2, err="either --id or a text")
-        check(run("entries", "import", "-", stdin=exported), out="1 entries stored, 1 were there")
-        check(run("entries", "import", "-", stdin=exported), out="0 entries stored, 2 were there")
-        newest, *_ = check(run("entries", "export")).splitlines()
+        check(run("entry", "forget", "--id", entry_id), out="Forgotten: ")
+        check(run("entry", "forget", "--id", entry_id), code=3, err="ENTRY_NOT_FOUND")
+        check(run("entry", "forget"), code=2, err="either --id or a text")
+        check(run("entry", "import", "-", stdin=exported), out="1 entries stored, 1 were there")
+        check(run("entry", "import", "-", stdin=exported), out="0 entries stored, 2 were there")
+        newest, *_ = check(run("entry", "export")).splitlines()
         assert json.loads(newest)["text"] == "otters hide\nkeys"
-        check(run("entries", "import", "-", stdin='{"text": "x"}\n{"txet": 1}\n'), code=2, err="line 2")
-        check(run("entries", "list"), out="2 of 2 entries")
+        check(run("entry", "import", "-", stdin='{"text": "x"}\n{"txet": 1}\n'), code=2, err="line 2")
+        check(run("entry", "list"), out="2 of 2 entries")
         check(run("doctor"), out="entries of main: 2 entries")
 
 
@@ -69,7 +69,7 @@ def test_entries_that_are_off_say_how_to_switch_them_on(folders):
     workspace, state, home = folders
     (state / "memoryd.json5").unlink()
     with serving(workspace, state, home=home) as served:
-        check(served.memoryd("entries", "list"), code=1, err="memoryd.entries.enabled")
+        check(served.memoryd("entry", "list"), code=1, err="memoryd.entries.enabled")
 
 
 def write_until(address, stop, acknowledged, writer):

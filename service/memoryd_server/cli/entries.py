@@ -1,4 +1,4 @@
-"""`memoryd entries`: short texts that are stored and recalled by meaning, beside the Markdown."""
+"""`memoryd entry`: short texts that are stored and recalled by meaning, beside the Markdown."""
 
 import hashlib
 import json
@@ -28,11 +28,11 @@ category_option = click.option(
 
 
 @click.group()
-def entries() -> None:
+def entry() -> None:
     """Stores, recalls, lists and forgets entries; they are off unless the settings switch them on."""
 
 
-@entries.command()
+@entry.command()
 @common_options
 @agent_option
 @json_option
@@ -62,7 +62,7 @@ def _remembered_lines(done: messages.RememberResponse) -> Iterator[str]:
     yield from _degradation_lines(done)
 
 
-@entries.command()
+@entry.command()
 @common_options
 @agent_option
 @json_option
@@ -94,7 +94,7 @@ def _recalled_lines(answer: messages.RecallResponse) -> Iterator[str]:
     yield from _degradation_lines(answer)
 
 
-@entries.command()
+@entry.command()
 @common_options
 @agent_option
 @json_option
@@ -120,7 +120,7 @@ def _forgotten_lines(done: messages.ForgetResponse) -> Iterator[str]:
     yield from _degradation_lines(done)
 
 
-@entries.command("list")
+@entry.command("list")
 @common_options
 @agent_option
 @json_option
@@ -138,7 +138,7 @@ def _listed_lines(page: messages.ListEntriesResponse) -> Iterator[str]:
     yield f"{len(page.entries):,} of {page.total:,} entries"
 
 
-@entries.command()
+@entry.command()
 @common_options
 @agent_option
 def export(common: Common, agent: str) -> None:
@@ -166,7 +166,7 @@ def _every(client: MemorydClient, agent: str) -> Iterator[messages.Entry]:
             return
 
 
-@entries.command("import")
+@entry.command("import")
 @common_options
 @agent_option
 @click.argument("file", type=click.File(encoding="utf-8"))

@@ -19,7 +19,7 @@ _MODULES: Mapping[str, str] = {
     "flush": "write",
     "forget": "forget",
     "session": "sessions",
-    "entries": "entries",
+    "entry": "entries:entry",
     "watch": "index",
     "agents": "inspect",
     "files": "inspect",

@@ -58,8 +58,8 @@ _JOURNAL_PRAGMAS: Mapping[Journal, tuple[str, ...]] = {
     # Pages that spill before the end of a transaction would shut the readers out until that end.
     Journal.ROLLBACK: ("PRAGMA synchronous=FULL", "PRAGMA cache_spill=OFF"),
 }
-# No memory mapping: where a mapped file is cut short by somebody else, the process dies of SIGBUS. The larger cache makes
-# up for some of it; the reader that was used last is used next, so that mostly one of them fills its own.
+# No memory mapping: where a mapped file is cut short by somebody else, the process dies of SIGBUS. The larger cache
+# makes up for some of it; the reader that was used last is used next, so that mostly one of them fills its own.
 _READER_PRAGMAS = (
     "PRAGMA query_only=ON",
     "PRAGMA cache_size=-48000",

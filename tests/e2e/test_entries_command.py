@@ -41,9 +41,7 @@ def test_the_verbs_store_recall_list_forget_export_and_import(folders):
         run = served.memoryd
         check(run("entry", "remember", "the heron nests", "--category", "fact"), out="Stored: ")
         check(run("entry", "remember", "the heron nests"), out="Duplicate: ")
-        check(
-            run("entry", "remember", "-", "--importance", "0.25", stdin="otters hide\nkeys"), out="otters hide keys"
-        )
+        check(run("entry", "remember", "-", "--importance", "0.25", stdin="otters hide\nkeys"), out="otters hide keys")
         check(run("entry", "recall", "herons"), out="[fact] the heron nests")
         check(run("entry", "recall", "herons"), out="degraded: ")
         found = json.loads(check(run("entry", "recall", "otter", "--json")))

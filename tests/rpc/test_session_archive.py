@@ -91,7 +91,7 @@ async def test_a_session_in_which_nothing_was_said_makes_no_file(serve, home):
 
 async def test_another_agent_s_transcript_is_not_found(serve, home):
     home.say("abc.jsonl", talk("secret"), agent_id="other")
-    running = await serve({"agents": {"list": [{"id": "main"}, {"id": "other", "otherspace": str(home.root / "w")}]}})
+    running = await serve({"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(home.root / "w")}]}})
     await check_refused(archive(running), "NOT_FOUND", "FILE_NOT_FOUND", mentions="sessions folder")
     for name in ("../../other/sessions/abc.jsonl", str(home.state_dir / "agents/other/sessions/abc.jsonl")):
         await check_refused(archive(running, name), "PERMISSION_DENIED", "PATH_NOT_ALLOWED")

@@ -4,6 +4,7 @@ import os
 import stat
 from pathlib import Path
 
+from memoryd_server.durable import sync_folder
 from memoryd_server.errors import SettingsError
 
 _OTHERS = 0o007
@@ -64,14 +65,6 @@ def write_private(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise SettingsError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

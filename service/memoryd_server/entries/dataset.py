@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from memoryd_server.entries.faults import entry_errors, is_conflict
 from memoryd_server.entries.model import Place, Vector
 from memoryd_server.entries.schema import SHOWN, TABLE, VECTOR, WORDS_INDEX, columns, vector_column
-from memoryd_server.entries.shared_gate import SharedGate
 from memoryd_server.errors import EntriesUnavailable, IndexBusy
+from memoryd_server.index.gate import Gate
 from memoryd_server.index.lock import IndexLock
 
 LOCK_FILE = "entries.lock"
@@ -38,7 +38,7 @@ class Dataset:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.writing = threading.RLock()
-        self._gate = SharedGate()
+        self._gate = Gate()
         self._lock = IndexLock(Path(place.uri) / LOCK_FILE) if place.is_local else None
         self._connection: Any = None
         self._table: Any = None

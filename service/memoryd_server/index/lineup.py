@@ -4,14 +4,13 @@ Both ways cost a rebuild. So nobody stands in before the configured provider has
 and it comes back only after a while, which is longer each time that it fails again within a day.
 """
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Self
+from dataclasses import dataclass, replace
 
 from memoryd_server.embed import EmbeddingSpec
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.index.embedding import Embedder
+from memoryd_server.index.json_value import JsonValue
 from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vector_rows import VectorRows
 
@@ -24,7 +23,7 @@ ASK_AGAIN_MS = 60 * 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
+class StandIn(JsonValue):
     """That one provider stood in for another, as the index remembers it; `active` while it does.
 
     `since_ms` is Unix time, of the last change. `times` counts how often it came to that, each within a day of the one
@@ -35,18 +34,6 @@ class StandIn:
     reason: str
     since_ms: int
     times: int
-
-    @classmethod
-    def from_json(cls, text: str) -> Self | None:
-        """What `to_json` wrote; None for anything else."""
-        try:
-            return cls(**json.loads(text))
-        except (TypeError, ValueError):
-            return None
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self), sort_keys=True)
 
     @property
     def stay_ms(self) -> int:

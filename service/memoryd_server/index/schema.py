@@ -1,13 +1,13 @@
 """The tables of an index file."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import apsw
 
 from memoryd_server.errors import IndexDamaged
 from memoryd_server.index.connection import scalar
+from memoryd_server.index.json_value import JsonValue
 from memoryd_server.text import ANALYZER_VERSION
 
 SCHEMA_VERSION = 4
@@ -67,7 +67,7 @@ _MIXED_CHUNKING = "mixed_chunking"
 
 
 @dataclass(frozen=True, slots=True)
-class BuildIdentity:
+class BuildIdentity(JsonValue):
     """What the rows of an index were built with; a difference asks for a rebuild.
 
     The analyzer's version stands apart: another one asks for the keyword leg alone to be built anew.
@@ -77,21 +77,9 @@ class BuildIdentity:
     chunk_tokens: int
     chunk_overlap: int
 
-    def to_json(self) -> str:
-        """One line that equals another exactly when the identities do."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self | None:
-        """What `to_json` wrote; None for anything else."""
-        try:
-            return cls(**json.loads(text))
-        except (TypeError, ValueError):
-            return None
-
     def differences(self, other: Self) -> tuple[Difference, ...]:
         """(field, this value, the other's) of each field that differs."""
-        mine, theirs = asdict(self), asdict(other)
+        mine, theirs = self.fields(), other.fields()
         return tuple((name, str(mine[name]), str(theirs[name])) for name in mine if mine[name] != theirs[name])
 
 

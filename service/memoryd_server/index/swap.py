@@ -6,9 +6,10 @@ over the old file. Start-up looks which of these had happened and finishes or un
 """
 
 import glob
-import os
 import time
 from pathlib import Path
+
+from memoryd_server.durable import sync_folder
 
 MOST_KEPT = 2
 """Damaged files that are kept, the newest ones: they are for whoever wants to know what happened."""
@@ -29,7 +30,7 @@ def ready_path(path: Path) -> Path:
 def commit(path: Path) -> None:
     """Puts the finished rebuild in place. Both files are closed, and nobody opens them meanwhile."""
     rebuilding_path(path).replace(ready_path(path))
-    _sync_directory(path.parent)
+    sync_folder(path.parent)
     _finish(path)
 
 
@@ -57,7 +58,7 @@ def set_aside(path: Path, unix_seconds: float) -> Path:
     remove_journals(path)
     for old in sorted(path.parent.glob(f"{glob.escape(path.name)}.damaged-*"))[:-MOST_KEPT]:
         old.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    sync_folder(path.parent)
     return aside
 
 
@@ -75,14 +76,6 @@ def remove_journals(path: Path) -> None:
 
 def _finish(path: Path) -> None:
     remove_journals(path)
-    _sync_directory(path.parent)
+    sync_folder(path.parent)
     ready_path(path).replace(path)
-    _sync_directory(path.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)

@@ -2,15 +2,16 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Self
 
 from memoryd_server.embed import EmbeddingSpec
 from memoryd_server.index.cache_key import CacheKey
+from memoryd_server.index.json_value import JsonValue
 
 
 @dataclass(frozen=True, slots=True)
-class VectorIdentity:
+class VectorIdentity(JsonValue):
     """Provider, model, endpoint and prefixes; `dimensions` is 0 while the first vector has not told them."""
 
     provider: str
@@ -27,21 +28,9 @@ class VectorIdentity:
             spec.provider, spec.model, spec.endpoint, spec.dimensions or 0, spec.query_prefix, spec.document_prefix
         )
 
-    @classmethod
-    def from_json(cls, text: str) -> Self | None:
-        """What `to_json` wrote; None for anything else."""
-        try:
-            return cls(**json.loads(text))
-        except (TypeError, ValueError):
-            return None
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self), sort_keys=True)
-
     def differences(self, other: Self) -> tuple[tuple[str, str, str], ...]:
         """(field, this value, the other's) of each field that differs; unknown dimensions differ from none."""
-        mine, theirs = asdict(self), asdict(other)
+        mine, theirs = self.fields(), other.fields()
         unknown = 0 in (self.dimensions, other.dimensions)
         return tuple(
             (name, str(mine[name]), str(theirs[name]))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from memoryd_server.durable import sync_folder
 from memoryd_server.errors import DiskFull, IndexReadOnly
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -105,16 +106,8 @@ class Forgotten:
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self._path)
-            _sync_folder(self._path.parent)
+            sync_folder(self._path.parent)
         except OSError as error:
             words = f"{self._path} cannot be written: {error.strerror}; nothing was forgotten"
             raise (DiskFull if error.errno in _FULL else IndexReadOnly)(words) from error
         self._files, self._sessions = files, sessions
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

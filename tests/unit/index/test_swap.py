@@ -107,7 +107,7 @@ def test_a_leftover_log_would_have_brought_the_old_rows_back(desk, two_indexes):
     assert desk.path.read_bytes() == new.read_bytes()
 
 
-@pytest.mark.parametrize("step", ["_finish", "_sync_directory"])
+@pytest.mark.parametrize("step", ["_finish", "sync_folder"])
 def test_a_swap_that_fails_leaves_an_index_that_answers_and_can_be_synced(opened, monkeypatch, step):
     opened.write("memory/a.md", OLD)
     opened.sync()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from memoryd_server.errors import DeadlineTooShort
+from memoryd_server.index.gate import Gate
 from memoryd_server.index.vectors import scan
-from memoryd_server.index.vectors.gate import Gate
 from memoryd_server.index.vectors.slots import Slots
 from vector_desk import VectorDesk, check_same, clusters, numbered
 

@@ -5,11 +5,14 @@ import time
 import pytest
 
 from desk import ANALYZER, Desk
-from memoryd_server.errors import DeadlineTooShort
+from memoryd_server.errors import DeadlineTooShort, EmbeddingUnavailable
 from memoryd_server.index import keyword
+from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.model import DegradationKind, Source
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import EmptyReason, SearchMode, SearchQuery
+from shelf import Shelf
+from word_provider import WordProvider
 
 ALL_THERE = (True, True)
 
@@ -158,6 +161,45 @@ def test_a_deadline_that_has_passed_ends_a_long_search(desk):
     with pytest.raises(DeadlineTooShort):
         ask(desk, query, deadline=time.monotonic() - 1)
     assert len(ask(desk, query).hits) == 6
+
+
+class TestVectorOfAnotherIdentity:
+    """The index's vectors were replaced while the question's was being made, by others that are as long."""
+
+    @pytest.fixture
+    def embedded(self, tmp_path):
+        shelf = Shelf(tmp_path)
+        shelf.write(a="heron kestrel", b="stork")
+        shelf.sync()
+        yield shelf
+        shelf.close()
+
+    def ask(self, shelf, made_by, text="heron", **changes):
+        engine = SearchEngine(
+            shelf.desk.store, ANALYZER, lambda _: ALL_THERE, sources=[Source.MEMORY], vectors=shelf.leg
+        )
+        # What keywords would not find is near the vector.
+        vector = made_by.vector("stork")
+        return engine.search(query_of(text, **changes), vector, made_by=VectorIdentity.of(made_by.spec))
+
+    def test_a_vector_of_the_indexs_own_identity_is_asked_with(self, embedded):
+        answer = self.ask(embedded, embedded.provider, min_score=0.0, mode=SearchMode.HYBRID)
+        assert (answer.served_mode, answer.vector_candidates, answer.degradations) == (SearchMode.HYBRID, 2, ())
+        assert set(shown(answer)) == {"memory/a.md", "memory/b.md"}
+
+    def test_one_of_another_is_left_out_and_keywords_answer_with_the_reason(self, embedded):
+        answer = self.ask(embedded, WordProvider("other"), min_score=0.0, mode=SearchMode.HYBRID)
+        assert (answer.served_mode, answer.vector_candidates) == (SearchMode.KEYWORD, 0)
+        assert shown(answer) == ["memory/a.md"]
+        assert answer.hits[0].vector_score is None
+        (degradation,) = answer.degradations
+        assert degradation.kind is DegradationKind.VECTOR_LEG_SKIPPED
+        assert "have just been replaced" in degradation.reason
+
+    def test_where_the_vector_leg_alone_was_asked_for_the_caller_is_told_to_ask_again(self, embedded):
+        with pytest.raises(EmbeddingUnavailable, match="have just been replaced") as raised:
+            self.ask(embedded, WordProvider("other"), mode=SearchMode.VECTOR)
+        assert raised.value.retry_after_seconds == 1.0
 
 
 class TestWordsFoundBefore:

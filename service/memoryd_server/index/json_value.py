@@ -1,0 +1,27 @@
+"""Values that the index remembers as a line of JSON."""
+
+import json
+from dataclasses import asdict
+from typing import Any, Self
+
+
+class JsonValue:
+    """Gives a dataclass of plain fields its line, and makes it again from one."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_json(cls, text: str) -> Self | None:
+        """What `to_json` wrote; None for anything else."""
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError):
+            return None
+
+    def to_json(self) -> str:
+        """One line that equals another exactly when the values do."""
+        return json.dumps(self.fields(), sort_keys=True)
+
+    def fields(self) -> dict[str, Any]:
+        """Each field's value by its name."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]  # it is mixed into dataclasses

@@ -23,7 +23,7 @@ SOURCES := $(wildcard service clients/python tests benchmarks protos/tool_schema
 
 .PHONY: help
 help: ## Lists the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ## Running
 
@@ -125,8 +125,8 @@ endif
 ## Checking
 
 .PHONY: test
-test: setup skipped ## Runs the tests, but for the slow ones
-	$(BIN)/pytest -q -n 2 -m "not slow"
+test: setup skipped ## Runs the tests, but for the slow ones and those of `make clients`
+	$(BIN)/pytest -q -n 2 -m "not slow and not clients"
 
 .PHONY: test-slow
 test-slow: setup skipped ## Runs the slow tests
@@ -136,6 +136,14 @@ test-slow: setup skipped ## Runs the slow tests
 .PHONY: faults
 faults: setup skipped ## Runs the tests that kill and damage, with all their kill points; part of the other two
 	$(BIN)/pytest -q -m faults
+
+# Each language brings its own target, `clients-<language>`, which builds and checks its client and its runner.
+include $(wildcard clients/*/client.mk)
+CLIENTS := $(patsubst clients/%/client.mk,clients-%,$(wildcard clients/*/client.mk))
+
+.PHONY: clients
+clients: setup $(CLIENTS) ## Builds and tests the clients in every language whose toolchain is here, and names what it skipped
+	$(BIN)/pytest -q -rs -n 2 --dist loadgroup tests/clients
 
 .PHONY: skipped
 skipped:

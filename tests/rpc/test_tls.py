@@ -94,6 +94,18 @@ async def test_the_socket_beside_it_needs_neither(serve, home, pair):
         assert (await stubs.MemoryServiceStub(plain).Status(pb.StatusRequest())).agent_id == "main"
 
 
+async def test_several_listeners_have_the_certificate_each(serve, home, authority, pair):
+    settings = tls_settings(pair)
+    settings["memoryd"]["listen"] = ["127.0.0.1:0", "127.0.0.1:0"]
+    running = await serve(settings, listen=None)
+    _, token = new_token(home)
+    first, second = running.daemon._server.addresses
+    assert first != second
+    for listener in (first, second):
+        over = grpc.aio.secure_channel(listener, grpc.ssl_channel_credentials(authority.ca.read_bytes()))
+        assert await asked(over, token) == "main"
+
+
 async def test_a_client_that_trusts_another_or_wants_another_name_does_not_connect(serve, home, authority, pair):
     running = await serve(tls_settings(pair), listen="127.0.0.1:0")
     _, token = new_token(home)

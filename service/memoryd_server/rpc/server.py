@@ -80,10 +80,8 @@ class RpcServer:
         services = (SERVICE, ENTRY_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(services, server)
         self._server = server
-        certificates = self._access.certificates
-        credentials = None if certificates is None else server_credentials(certificates)
         try:
-            self.addresses = [listener.bind(server, credentials) for listener in self._listeners]
+            self.addresses = [listener.bind(server, self._credentials()) for listener in self._listeners]
             await self._readiness.start()
             if any(listener.tcp for listener in self._listeners):
                 self._access.start()
@@ -91,6 +89,11 @@ class RpcServer:
         except BaseException:
             await self.stop(0)
             raise
+
+    def _credentials(self) -> grpc.ServerCredentials | None:
+        """What one listener shows, where TLS is on. gRPC takes the first certificate of credentials but once."""
+        certificates = self._access.certificates
+        return None if certificates is None else server_credentials(certificates)
 
     async def close_gate(self) -> None:
         """Says NOT_SERVING and lets no further call in."""

@@ -1,0 +1,66 @@
+"""The languages that have a client: each `clients/<language>/runner.json` tells of one, or of several variants."""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+
+import pytest
+
+from clients.runner import REPOSITORY
+
+# Its runner needs nothing but what the tests need themselves.
+OWN = "python"
+
+
+@dataclass(frozen=True)
+class Language:
+    """A client and how its runner is started; `example` is its gateway."""
+
+    name: str
+    command: tuple
+    example: tuple
+    needs: tuple
+    build: str
+
+    @property
+    def marks(self):
+        """Those of other languages are run by `make clients`; one worker runs all of one language."""
+        others = [] if self.name.partition("-")[0] == OWN else [pytest.mark.clients]
+        return [pytest.mark.xdist_group(self.name), *others]
+
+    def missing(self):
+        """Why it cannot be run here; empty when it can."""
+        absent = [name for name in self.needs if shutil.which(name) is None]
+        if absent:
+            return f"{self.name} needs {', '.join(absent)}"
+        built = [part for part in self.command if "/" in part and not part.startswith("-")]
+        if not all((REPOSITORY / part).exists() for part in built):
+            return f"{self.name}'s runner is not built; `{self.build}` does it"
+        return ""
+
+    def or_skip(self):
+        """Skips the test where the language cannot be run. CI has all of them and skips none."""
+        why = self.missing()
+        if why and os.environ.get("CI") == "true":
+            pytest.fail(f"CI must not skip it: {why}")
+        if why:
+            pytest.skip(why)
+        return self
+
+
+def _read():
+    for file in sorted((REPOSITORY / "clients").glob("*/runner.json")):
+        told = json.loads(file.read_text("utf-8"))
+        name, needs, build = file.parent.name, tuple(told.get("needs", ())), told["build"]
+        yield Language(name, tuple(told["command"]), tuple(told.get("example", ())), needs, build)
+        for variant, command in told.get("variants", {}).items():
+            yield Language(f"{name}-{variant}", tuple(command), (), needs, build)
+
+
+LANGUAGES = tuple(_read())
+
+
+def every_language(*marks):
+    """Parameters, one a language."""
+    return [pytest.param(each, id=each.name, marks=[*each.marks, *marks]) for each in LANGUAGES]

@@ -145,6 +145,10 @@ CLIENTS := $(patsubst clients/%/client.mk,clients-%,$(wildcard clients/*/client.
 clients: setup $(CLIENTS) ## Builds and tests the clients in every language whose toolchain is here, and names what it skipped
 	$(BIN)/pytest -q -rs -n 2 --dist loadgroup tests/clients
 
+.PHONY: attacks
+attacks: setup skipped ## Runs the tests that do what an attacker would; part of `make test` and `make test-slow`
+	$(BIN)/pytest -q -m attacks
+
 .PHONY: skipped
 skipped:
 	@test -x .tools/bin/grpcurl || command -v grpcurl >/dev/null \

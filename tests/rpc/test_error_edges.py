@@ -8,7 +8,7 @@ from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.backend import directory
 from rpc.agent_calls import call, for_agent
-from rpc.wire import check_refused, refused
+from rpc.wire import TIMEOUT, check_refused, refused
 
 
 def newer(file):
@@ -84,3 +84,17 @@ async def test_an_error_about_a_huge_value_still_fits_the_wire(serve, method, re
     found = await refused(call(await serve(), method, request_))
     assert found.reason == reason
     assert len(found.message.encode()) < 2_000
+
+
+async def test_an_error_about_thousands_of_values_still_fits_the_wire(serve):
+    request = pb.MemorySearchRequest(query="x", sources=range(100, 5_000))
+    found = await refused(call(await serve(), "MemorySearch", request))
+    assert (found.code, set(found.violations)) == ("INVALID_ARGUMENT", {"sources"})
+    assert len(found.message.encode()) < 2_000
+
+
+@pytest.mark.parametrize(("shape", "method"), [("unary_unary", "MemorySearch"), ("unary_stream", "Sync")])
+async def test_bytes_that_are_no_message_are_refused_in_words(serve, shape, method):
+    channel = (await serve()).channel
+    made = getattr(channel, shape)(f"/memoryd.v1.MemoryService/{method}")(b"\xff\xff", timeout=TIMEOUT)
+    await check_refused(made, "INVALID_ARGUMENT", "INVALID_REQUEST", violations=["request"])

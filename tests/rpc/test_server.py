@@ -22,6 +22,12 @@ async def test_health_is_serving_once_the_daemon_listens(serve, service):
     assert await health(await serve(), service) == SERVING
 
 
+async def test_the_health_of_all_services_is_listed(serve):
+    stub = health_pb2_grpc.HealthStub((await serve()).channel)
+    found = await stub.List(health_pb2.HealthListRequest(), timeout=TIMEOUT)
+    assert {name: answer.status for name, answer in found.statuses.items()} == {"": SERVING, SERVICE: SERVING}
+
+
 async def test_health_of_an_unknown_service_is_not_found(serve):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await health(await serve(), "memoryd.v2.MemoryService")

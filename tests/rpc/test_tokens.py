@@ -77,6 +77,12 @@ async def test_nothing_on_tcp_answers_without_a_good_token(guarded, name, option
     assert "first-token" not in found.message
 
 
+async def test_nothing_that_a_caller_without_a_token_sends_is_looked_at(guarded):
+    """Bytes that are no message would be refused as such if they were."""
+    made = guarded.channel.unary_unary("/memoryd.v1.MemoryService/Status")(b"\xff\xff", timeout=TIMEOUT)
+    await check_refused(made, "UNAUTHENTICATED", "TOKEN_MISSING")
+
+
 @pytest.mark.parametrize("authorization", ["Bearer first-token", "bearer second-token", "BEARER  first-token "])
 async def test_a_good_token_opens_everything_on_tcp(guarded, authorization):
     options = raw(authorization)

@@ -6,16 +6,27 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
 
 from memoryd_server.backend import AgentDirectory
+from memoryd_server.rpc.grpc_types import Context
 
 SERVICE = "memoryd.v1.MemoryService"
 CHECK_INTERVAL_SECONDS = 5.0
+_NAMES = ("", SERVICE)
+
+
+class _Health(HealthServicer):
+    """The library's service, with the method that it leaves out."""
+
+    async def List(self, _: "health_pb2.HealthListRequest", context: Context) -> "health_pb2.HealthListResponse":
+        """What `Check` answers for each service."""
+        answers = {name: await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in _NAMES}
+        return health_pb2.HealthListResponse(statuses=answers)
 
 
 class Readiness:
     """Keeps `grpc.health.v1` true to what the indexes answer."""
 
     def __init__(self, agents: AgentDirectory) -> None:
-        self.servicer = HealthServicer()
+        self.servicer = _Health()
         self._agents = agents
         self._task: asyncio.Task[None] | None = None
 
@@ -44,5 +55,5 @@ class Readiness:
         await self.servicer.enter_graceful_shutdown()
 
     async def _set(self, status: "health_pb2.HealthCheckResponse.ServingStatus") -> None:
-        for service in ("", SERVICE):
+        for service in _NAMES:
             await self.servicer.set(service, status)

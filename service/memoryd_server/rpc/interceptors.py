@@ -14,6 +14,7 @@ from grpc_health.v1 import health
 from memoryd_server.access import EVERYTHING, Grant
 from memoryd_server.errors import AgentNotFound, MemorydError
 from memoryd_server.observe.meter import Meter
+from memoryd_server.rpc.decoding import Decoder
 from memoryd_server.rpc.gate import RECHECK_SECONDS, Gate, asks_for_token, confine
 from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.status_mapping import REQUEST_ID_KEY, abort, code_of
@@ -39,21 +40,25 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         method = handler_call_details.method
-        codec = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
+        decoder = Decoder(handler.request_deserializer)
+        codec = {"request_deserializer": None, "response_serializer": handler.response_serializer}
         if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **codec)
+            call = self._unary(method, decoder.request, handler.unary_unary)
+            return grpc.unary_unary_rpc_method_handler(call, **codec)
         if handler.unary_stream is not None:
-            return grpc.unary_stream_rpc_method_handler(self._stream(method, handler.unary_stream), **codec)
+            stream = self._stream(method, decoder.request, handler.unary_stream)
+            return grpc.unary_stream_rpc_method_handler(stream, **codec)
         if handler.stream_stream is not None:
-            return grpc.stream_stream_rpc_method_handler(self._stream(method, handler.stream_stream), **codec)
+            stream = self._stream(method, decoder.requests, handler.stream_stream)
+            return grpc.stream_stream_rpc_method_handler(stream, **codec)
         return handler
 
-    def _unary(self, method: str, inner: Callable[[Any, Context], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def call(request: Any, context: Context) -> Any:
+    def _unary(
+        self, method: str, decoded: Callable[[Any], Any], inner: Callable[[Any, Context], Awaitable[Any]]
+    ) -> Callable[..., Awaitable[Any]]:
+        async def call(data: Any, context: Context) -> Any:
             async with self._served(method, context) as grant:
+                request = decoded(data)
                 confine(request, grant)
                 if _is_about_health(method):
                     return await inner(request, context)
@@ -65,9 +70,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    def _stream(self, method: str, inner: Callable[[Any, Context], Any]) -> Callable[..., AsyncIterator[Any]]:
-        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+    def _stream(
+        self, method: str, decoded: Callable[[Any], Any], inner: Callable[[Any, Context], Any]
+    ) -> Callable[..., AsyncIterator[Any]]:
+        async def call(data: Any, context: Context) -> AsyncIterator[Any]:
             async with self._served(method, context) as grant:
+                request = decoded(data)
                 confine(request, grant)
                 answer = inner(request, context)
                 if isinstance(answer, AsyncGenerator):

@@ -15,6 +15,8 @@ DOMAIN = "memoryd"
 # A client takes 8 KiB of trailing metadata, and the message is in there twice.
 MOST_MESSAGE_BYTES = 1_500
 MOST_DETAIL_BYTES = 300
+# Of all violations together; more than any request has that was not made to be wrong.
+MOST_VIOLATION_BYTES = 3_000
 
 DETAILS_KEY = "grpc-status-details-bin"
 REQUEST_ID_KEY = "x-request-id"
@@ -82,13 +84,15 @@ def _clipped(text: str, most_bytes: int) -> str:
 
 
 def _bad_request(error: InvalidRequest) -> error_details_pb2.BadRequest:
-    violations = [
-        error_details_pb2.BadRequest.FieldViolation(
-            field=v.field, description=_clipped(v.description, MOST_DETAIL_BYTES)
-        )
-        for v in error.violations
-    ]
-    return error_details_pb2.BadRequest(field_violations=violations)
+    """The violations, the first ones where there are more than a client would take."""
+    told, size = error_details_pb2.BadRequest(), 0
+    for violation in error.violations:
+        description = _clipped(violation.description, MOST_DETAIL_BYTES)
+        size += len(violation.field) + len(description.encode("utf-8", "replace"))
+        if size > MOST_VIOLATION_BYTES:
+            break
+        told.field_violations.add(field=violation.field, description=description)
+    return told
 
 
 def _retry_info(seconds: float) -> error_details_pb2.RetryInfo:

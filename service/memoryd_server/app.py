@@ -28,7 +28,7 @@ from memoryd_server.rpc.server import RpcServer
 from memoryd_server.rpc.service import MemoryService, utc_now
 from memoryd_server.rpc.status_conversion import ServiceInfo, SettingsReport
 from memoryd_server.settings import ResolvedSettings, brought_into_force, changed_keys
-from memoryd_server.wiring import agent_config, check_listeners, keyring_and_certificates
+from memoryd_server.wiring import agent_config, call_limits, check_listeners, keyring_and_certificates
 from memoryd_server.wiring_metrics import figures, metrics_address
 
 QUICK_THREADS = 4
@@ -69,7 +69,7 @@ class Daemon:
         self._metrics = self._made_metrics(settings)
         meter = NoMeter() if self._metrics is None else self._metrics.metrics
         self._meter: Meter = meter
-        self._gate = gate = Gate(access, limits.max_concurrent_calls)
+        self._gate = gate = Gate(access, call_limits(limits))
         self._service = service = MemoryService(
             self.agents,
             ServiceInfo(
@@ -85,7 +85,17 @@ class Daemon:
         self._entries = EntryDirectory(self._providers.select, self._threads.embed, self._log_entries)
         entries = EntryService(self.agents, self._entries, service)
         readiness = Readiness(self.agents)
-        self._server = RpcServer(service, entries, readiness, gate, addresses, access=access, log=log, meter=meter)
+        self._server = RpcServer(
+            service,
+            entries,
+            readiness,
+            gate,
+            addresses,
+            access=access,
+            max_connections=limits.max_connections,
+            log=log,
+            meter=meter,
+        )
 
     def _made_metrics(self, settings: ResolvedSettings) -> MetricsListener | None:
         address = metrics_address(settings)
@@ -206,7 +216,7 @@ class Daemon:
         limits = settings.service.limits
         self._settings = settings
         self._grace_seconds = limits.shutdown_grace_seconds
-        self._gate.max_concurrent_calls = limits.max_concurrent_calls
+        self._gate.admission.limits = call_limits(limits)
         self._service.ceiling_seconds = limits.default_deadline_seconds
         if self._log_level is not None:
             self._log_level.set(settings.service.log.level)

@@ -12,10 +12,18 @@ from memoryd_server.embed import BatchPolicy, EmbeddingConfig, LocalConfig, Pace
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Source
 from memoryd_server.observe.log import Log
+from memoryd_server.rpc.admission import CallLimits
 from memoryd_server.rpc.listeners import Address, parse, refuse_exposed
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.query import CitationMode
-from memoryd_server.settings import AgentSettings, ProviderAccess, ResolvedSettings, ServiceSettings, default_model
+from memoryd_server.settings import (
+    AgentSettings,
+    LimitsSettings,
+    ProviderAccess,
+    ResolvedSettings,
+    ServiceSettings,
+    default_model,
+)
 from memoryd_server.sources import Roots
 from memoryd_server.sources.transcript_growth import GrowthLimits
 from memoryd_server.wiring_entries import entry_config
@@ -194,6 +202,17 @@ def _remote(
         no_key=access.no_key,
         problem=access.problem,
         pace=pace,
+    )
+
+
+def call_limits(limits: LimitsSettings) -> CallLimits:
+    """How many calls and streams are taken on."""
+    return CallLimits(
+        limits.max_concurrent_calls,
+        limits.max_concurrent_streams,
+        limits.token_concurrent_calls,
+        limits.token_concurrent_streams,
+        limits.token_calls_per_second,
     )
 
 

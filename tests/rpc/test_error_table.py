@@ -276,7 +276,7 @@ async def test_a_revision_that_is_not_reached_in_time_is_told_by_memoryd_itself(
 
 
 def calls(running):
-    return running.daemon._server._gate.calls
+    return running.daemon._server._gate.admission.calls
 
 
 async def test_a_call_too_many_is_refused_and_the_next_one_is_not(serve):

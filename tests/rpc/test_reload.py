@@ -90,7 +90,7 @@ async def test_limits_and_the_log_level_hold_at_once(home):
         limits = {"maxConcurrentCalls": 3, "defaultDeadlineSeconds": 4, "shutdownGraceSeconds": 5}
         settings = {**quiet(), "memoryd": {"limits": limits, "log": {"level": "error"}}}
         await daemon.reload(lambda: home.settings(settings))
-        assert daemon._gate.max_concurrent_calls == 3
+        assert daemon._gate.admission.limits.max_concurrent_calls == 3
         assert daemon._service.ceiling_seconds == 4
         assert daemon._grace_seconds == 5
         assert "reload-settings" not in log.getvalue(), "an event below the new level"

@@ -52,7 +52,7 @@ async def test_health_is_a_search_and_not_a_hope(serve, monkeypatch):
 async def test_a_busy_daemon_is_still_healthy(serve):
     running = await serve({"memoryd": {"limits": {"maxConcurrentCalls": 1}}})
     holder = running.stub.MemorySearch(pb.MemorySearchRequest(query="x", min_revision=9), timeout=0.5)
-    await eventually(lambda: running.daemon._server._gate.calls == 1)
+    await eventually(lambda: running.daemon._server._gate.admission.calls == 1)
     assert await health(running) == SERVING
     await refused(holder)
 
@@ -157,7 +157,7 @@ async def test_a_stop_lets_running_calls_finish_and_lets_no_new_one_in(serve, ho
 async def test_a_call_that_outlasts_the_grace_does_not_hold_the_stop(serve):
     running = await serve({"memoryd": {"limits": {"shutdownGraceSeconds": 0.2}}})
     stuck = running.stub.MemorySearch(pb.MemorySearchRequest(query="x", min_revision=9), timeout=TIMEOUT)
-    await eventually(lambda: running.daemon._server._gate.calls == 1)
+    await eventually(lambda: running.daemon._server._gate.admission.calls == 1)
     async with asyncio.timeout(3):
         await running.stop_daemon()
     with pytest.raises(grpc.aio.AioRpcError):

@@ -12,10 +12,12 @@ class Grant:
     """The agents that a caller may use, by id; None means every agent, also those configured later.
 
     `token_id` is for the log: the id of the token that was shown, empty for one of the plain file and on the socket.
+    `share` names the token whose share of the limits a call counts against, empty on the socket.
     """
 
     agents: frozenset[str] | None = None
     token_id: str = field(default="", compare=False)
+    share: str = field(default="", compare=False)
 
     @property
     def limited(self) -> bool:

@@ -9,7 +9,7 @@ from datetime import datetime
 import structlog
 
 from memoryd_server.access.freshness import Signature, signature
-from memoryd_server.access.grant import EVERYTHING, Grant
+from memoryd_server.access.grant import Grant
 from memoryd_server.access.plain import generate_token, read_tokens
 from memoryd_server.access.store import TokenStore, digest
 from memoryd_server.access.token_files import TokenFiles
@@ -85,7 +85,9 @@ class Keyring:
 
     def _plain_keys(self, problems: list[str]) -> Iterator[_Key]:
         try:
-            yield from (_Key(digest(token.encode()), EVERYTHING) for token in self._plain(required=False))
+            for token in self._plain(required=False):
+                hashed = digest(token.encode())
+                yield _Key(hashed, Grant(share=hashed.hex()))
         except SettingsError as error:
             problems.append(error.message)
 
@@ -93,7 +95,7 @@ class Keyring:
         try:
             for record in self._store.read():
                 agents = None if record.agents is None else frozenset(record.agents)
-                yield _Key(record.sha256, Grant(agents, record.token_id), record.expires)
+                yield _Key(record.sha256, Grant(agents, record.token_id, record.token_id), record.expires)
         except SettingsError as error:
             problems.append(error.message)
 

@@ -5,7 +5,8 @@ from collections.abc import Awaitable
 from typing import Any
 
 from memoryd_server.access import DEFAULT_AGENT, EVERYTHING, AccessFiles, Grant
-from memoryd_server.errors import AgentForbidden, ShuttingDown, TokenInvalid, TokenMissing, TooManyRequests
+from memoryd_server.errors import AgentForbidden, ShuttingDown, TokenInvalid, TokenMissing
+from memoryd_server.rpc.admission import Admission, CallLimits
 from memoryd_server.rpc.grpc_types import Context
 
 # A watch on the daemon's health gets this long to tell that it is stopping.
@@ -20,13 +21,12 @@ _MOST_SHOWN_CHARS = 64
 class Gate:
     """Which calls are let in. Tokens are asked for on TCP only; a caller on the Unix socket is the owner.
 
-    `max_concurrent_calls` may be set while it stands.
+    `admission` says how many.
     """
 
-    def __init__(self, access: AccessFiles, max_concurrent_calls: int) -> None:
+    def __init__(self, access: AccessFiles, limits: CallLimits) -> None:
         self._access = access
-        self.max_concurrent_calls = max_concurrent_calls
-        self.calls = 0
+        self.admission = Admission(limits)
         self._stopping = asyncio.Event()
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class Gate:
         """Lets a call in or refuses it. Calls that ask for the health are let in while the daemon stops.
 
         Raises:
-            ShuttingDown, TooManyRequests, TokenMissing, TokenInvalid: why it is refused.
+            ShuttingDown, TokenMissing, TokenInvalid: why it is refused.
         """
         if self._stopping.is_set() and not about_health:
             raise _shutting_down()
@@ -91,23 +91,6 @@ class Gate:
         if scheme.lower() != b"bearer" or grant is None:
             raise TokenInvalid("the bearer token is not, or no longer, one of this daemon's")
         return grant
-
-    def enter(self) -> None:
-        """Counts a unary call in.
-
-        Raises:
-            TooManyRequests: as many are at work as are allowed.
-        """
-        if self.calls >= self.max_concurrent_calls:
-            raise TooManyRequests(
-                f"{self.calls} calls are at work, the limit is {self.max_concurrent_calls}; try again shortly",
-                retry_after_seconds=0.5,
-            )
-        self.calls += 1
-
-    def leave(self) -> None:
-        """Counts it out."""
-        self.calls -= 1
 
 
 def asks_for_token(context: Context) -> bool:

@@ -1,4 +1,4 @@
-"""What every call goes through: a request id, the token and its agents, the limit, the log, and errors as statuses."""
+"""What every call goes through: a request id, the token and its agents, the limits, the log, and errors as statuses."""
 
 import asyncio
 import time
@@ -62,11 +62,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 confine(request, grant)
                 if _is_about_health(method):
                     return await inner(request, context)
-                self._gate.enter()
-                try:
+                with self._gate.admission.call(grant):
                     return await inner(request, context)
-                finally:
-                    self._gate.leave()
 
         return call
 
@@ -77,14 +74,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             async with self._served(method, context) as grant:
                 request = decoded(data)
                 confine(request, grant)
-                answer = inner(request, context)
-                if isinstance(answer, AsyncGenerator):
-                    async with aclosing(self._while_admitted(answer, context)) as messages:
-                        async for message in messages:
-                            yield message
-                else:
-                    # The health service writes to the context instead of yielding.
-                    await self._gate.until_closed(answer, context)
+                with self._gate.admission.stream(grant, about_health=_is_about_health(method)):
+                    answer = inner(request, context)
+                    if isinstance(answer, AsyncGenerator):
+                        async with aclosing(self._while_admitted(answer, context)) as messages:
+                            async for message in messages:
+                                yield message
+                    else:
+                        # The health service writes to the context instead of yielding.
+                        await self._gate.until_closed(answer, context)
 
         return call
 

@@ -20,10 +20,22 @@ from memoryd_server.rpc.interceptors import CallInterceptor
 from memoryd_server.rpc.listeners import Address, Listener
 from memoryd_server.rpc.service import MemoryService
 
-MOST_REQUEST_BYTES = 4 * 1024 * 1024
+# What a client takes by default, and so what goes either way.
+MOST_MESSAGE_BYTES = 4 * 1024 * 1024
+
+# Headers whose request has not arrived yet count as neither call nor stream, and nobody knows yet whose they are.
+_MOST_RPCS = 8_192
+_MOST_RPCS_A_CONNECTION = 4_096
+_MOST_METADATA_BYTES = 16 * 1024
+_MOST_HANDSHAKE_MS = 10_000
 
 _OPTIONS = (
-    ("grpc.max_receive_message_length", MOST_REQUEST_BYTES),
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", _MOST_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", _MOST_METADATA_BYTES),
+    ("grpc.max_concurrent_streams", _MOST_RPCS_A_CONNECTION),
+    ("grpc.server_handshake_timeout_ms", _MOST_HANDSHAKE_MS),
     # A second daemon on the port must fail loudly instead of sharing it.
     ("grpc.so_reuseport", 0),
     # A client may ping every 10 s, also without a call, and is not sent away.
@@ -49,6 +61,7 @@ class RpcServer:
         listen: Sequence[Address],
         *,
         access: AccessFiles,
+        max_connections: int,
         log: structlog.typing.FilteringBoundLogger,
         meter: Meter,
     ) -> None:
@@ -58,6 +71,7 @@ class RpcServer:
         self._gate = gate
         self._listeners = [Listener(address) for address in listen]
         self._access = access
+        self._options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", max_connections))
         self._log = log
         self._meter = meter
         self._server: grpc.aio.Server | None = None
@@ -72,7 +86,8 @@ class RpcServer:
         server = grpc.aio.server(
             ThreadPoolExecutor(2, thread_name_prefix="grpc-sync"),
             interceptors=(CallInterceptor(self._gate, self._log, self._meter),),
-            options=_OPTIONS,
+            options=self._options,
+            maximum_concurrent_rpcs=_MOST_RPCS,
         )
         add_MemoryServiceServicer_to_server(self._service, server)
         add_EntryServiceServicer_to_server(self._entries, server)

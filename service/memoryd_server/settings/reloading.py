@@ -26,8 +26,10 @@ def brought_into_force(old: ResolvedSettings, loaded: ResolvedSettings) -> Resol
             f"the state directory would now be {loaded.state_dir}, and the daemon runs on {old.state_dir}; restart it"
         )
     kept = {name: getattr(old.service, name) for name in WAITING}
-    log = loaded.service.log.model_copy(update={"format": old.service.log.format})
-    return replace(loaded, service=loaded.service.model_copy(update={**kept, "log": log}))
+    kept["log"] = loaded.service.log.model_copy(update={"format": old.service.log.format})
+    connections = old.service.limits.max_connections
+    kept["limits"] = loaded.service.limits.model_copy(update={"max_connections": connections})
+    return replace(loaded, service=loaded.service.model_copy(update=kept))
 
 
 def changed_keys(old: ResolvedSettings, new: ResolvedSettings) -> tuple[str, ...]:

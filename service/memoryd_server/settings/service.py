@@ -39,6 +39,19 @@ class LimitsSettings(Block):
 
     max_concurrent_calls: Annotated[int, Whole(1, 65_536)] = 256
     """Calls under way at once, streams aside; more are refused. Calls, 1..65536; default 256."""
+    max_concurrent_streams: Annotated[int, Whole(1, 65_536)] = 2_048
+    """Streams under way at once: `Sync`, `WatchIndex` and reflection. Streams, 1..65536; default 2048."""
+    token_concurrent_calls: Annotated[int, Whole(1, 65_536)] = 64
+    """Calls that one token may have under way at once. Calls, 1..65536; default 64."""
+    token_concurrent_streams: Annotated[int, Whole(1, 65_536)] = 512
+    """Streams that one token may have under way at once, watches on the health among them. Streams, 1..65536; default
+    512."""
+    token_calls_per_second: Annotated[float, Real(0, 100_000)] = 500.0
+    """Calls and streams that one token may begin in a second, and twice as many after a pause; 0 means any number.
+    Calls a second, 0..100000; default 500."""
+    max_connections: Annotated[int, Whole(1, 65_536)] = 1_024
+    """Connections open at once on each listener; further ones are closed as they come. Connections, 1..65536; default
+    1024."""
     max_file_bytes: Annotated[int, Whole(1, 2**31 - 1)] = 32 * 2**20
     """The largest file that is indexed or read. Bytes, 1..2147483647; default 33554432."""
     shutdown_grace_seconds: Annotated[float, Real(0, 600)] = 10.0

@@ -31,6 +31,7 @@ def test_the_same_settings_change_nothing(home):
         ({"limits": {"shutdownGraceSeconds": 3}}, "limits.shutdownGraceSeconds"),
         ({"limits": {"defaultDeadlineSeconds": 3}}, "limits.defaultDeadlineSeconds"),
         ({"limits": {"maxFileBytes": 3}}, "limits.maxFileBytes"),
+        ({"limits": {"tokenCallsPerSecond": 3}}, "limits.tokenCallsPerSecond"),
         ({"reconcileSeconds": 3}, "reconcileSeconds"),
         ({"watcher": {"mode": "polling"}}, "watcher.mode"),
         ({"decayFloor": 0.1}, "decayFloor"),
@@ -49,6 +50,7 @@ def test_what_can_be_changed_at_work_is(home, block, key):
         ({"tokenFile": "tokens"}, ["tokenFile"]),
         ({"tls": {"certFile": "a", "keyFile": "b"}}, ["tls.certFile", "tls.keyFile"]),
         ({"log": {"format": "console"}}, ["log.format"]),
+        ({"limits": {"maxConnections": 3}}, ["limits.maxConnections"]),
         ({"local": {"threads": 3, "idleSeconds": 3}}, ["local.threads", "local.idleSeconds"]),
     ],
 )

@@ -1,13 +1,17 @@
 """The EntryService over the wire, on real datasets and a server that speaks a provider's format."""
 
+import asyncio
 import json
+import threading
 import uuid
 
+import grpc
 import pytest
 
 from entry_desk import needs_lancedb
 from fake_providers import embedding_server, vector
 from memoryd.v1 import entry_service_pb2 as pb
+from memoryd_server.entries.store import EntryStore
 from rpc.agent_calls import ENTRY_CALLS, call, for_agent
 from rpc.wire import TIMEOUT, check_refused, eventually, kinds
 
@@ -348,3 +352,42 @@ async def test_switching_entries_on_needs_no_restart(serve, home):
     await running.daemon.reload(lambda: home.settings(ON))
     assert (await remember(running, "x")).action == STORED
     assert uuid.UUID((await listed(running)).entries[0].entry_id)
+
+
+@needs_lancedb
+async def test_a_caller_who_leaves_while_entries_are_opened_keeps_nobody_out(serve, monkeypatch):
+    go_on, at_once = threading.Event(), EntryStore.open
+
+    def slowly(store):
+        go_on.wait(TIMEOUT)
+        at_once(store)
+
+    monkeypatch.setattr(EntryStore, "open", slowly)
+    running = await serve(ON)
+    with pytest.raises(grpc.aio.AioRpcError) as left:
+        await running.entries.ListEntries(pb.ListEntriesRequest(), timeout=0.3)
+    assert left.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    go_on.set()
+    assert (await remember(running, "the heron")).action == STORED
+
+
+@needs_lancedb
+async def test_a_stop_while_entries_are_opened_lets_them_go(serve, monkeypatch):
+    opening, go_on, at_once = threading.Event(), threading.Event(), EntryStore.open
+
+    def slowly(store):
+        opening.set()
+        go_on.wait(TIMEOUT)
+        at_once(store)
+
+    monkeypatch.setattr(EntryStore, "open", slowly)
+    first = await serve(ON)
+    asked = asyncio.create_task(check_refused(listed(first), "UNAVAILABLE", "SHUTTING_DOWN", retry=True))
+    await eventually(opening.is_set)
+    stopping = asyncio.create_task(first.daemon._entries.stop())
+    await eventually(lambda: first.daemon._entries._stopped)
+    go_on.set()
+    await stopping
+    await asked
+    await first.stop_daemon()
+    assert (await remember(await serve(ON), "the heron")).action == STORED

@@ -41,6 +41,7 @@ class EntryDirectory:
         self._open: dict[str, EntryMemory] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._uses: defaultdict[str, Uses] = defaultdict(Uses)
+        self._settling: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     @staticmethod
@@ -72,24 +73,44 @@ class EntryDirectory:
         """
         wanted = self.config_of(config)
         agent_id = config.agent_id
-        async with self._opening[agent_id]:
-            memory = await self._opened(agent_id, wanted)
+        while (memory := self._open.get(agent_id)) is None or memory.config != wanted:
+            await self._settle(agent_id, wanted)
         with self._uses[agent_id].one():
             yield memory
 
-    async def _opened(self, agent_id: str, wanted: EntryConfig) -> EntryMemory:
-        if self._stopped:
-            raise ShuttingDown("the daemon is stopping; try again when it is back", retry_after_seconds=5.0)
-        memory = self._open.get(agent_id)
-        if memory is not None and memory.config == wanted:
-            return memory
-        if memory is not None:
-            await self._uses[agent_id].end(GRACE_SECONDS)
-            await self._open.pop(agent_id).close()
-        memory = self._made(agent_id, wanted)
-        await memory.open()
-        self._open[agent_id] = memory
-        return memory
+    async def _settle(self, agent_id: str, wanted: EntryConfig) -> None:
+        """Opens an agent's entries, to the end even where the caller goes away.
+
+        What is opened holds a lock: given up half-way, it would keep out every later call.
+        """
+        task = asyncio.get_running_loop().create_task(self._opened(agent_id, wanted))
+        self._settling.add(task)
+        task.add_done_callback(self._settled)
+        await asyncio.shield(task)
+
+    def _settled(self, task: "asyncio.Task[None]") -> None:
+        self._settling.discard(task)
+        # Whoever wanted to know may have gone.
+        if not task.cancelled():
+            task.exception()
+
+    async def _opened(self, agent_id: str, wanted: EntryConfig) -> None:
+        async with self._opening[agent_id]:
+            memory = self._open.get(agent_id)
+            if memory is not None and memory.config == wanted:
+                return
+            if self._stopped:
+                raise _stopping()
+            if memory is not None:
+                del self._open[agent_id]
+                await self._uses[agent_id].end(GRACE_SECONDS)
+                await memory.close()
+            memory = self._made(agent_id, wanted)
+            await memory.open()
+            if self._stopped:
+                await memory.close()
+                raise _stopping()
+            self._open[agent_id] = memory
 
     def _made(self, agent_id: str, config: EntryConfig) -> EntryMemory:
         selection = self._select(config.embedding)
@@ -104,7 +125,13 @@ class EntryDirectory:
     async def stop(self) -> None:
         """Closes every dataset, and opens no other."""
         self._stopped = True
+        if self._settling:
+            await asyncio.wait(self._settling, timeout=GRACE_SECONDS)
         for agent_id in list(self._open):
             async with self._opening[agent_id]:
                 await self._open.pop(agent_id).close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _stopping() -> ShuttingDown:
+    return ShuttingDown("the daemon is stopping; try again when it is back", retry_after_seconds=5.0)

@@ -1,18 +1,11 @@
-"""`memoryd entry` through a daemon that runs, and what is behind it after kills."""
+"""`memoryd entry` through a daemon that runs."""
 
 import json
-import random
-import signal
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from entry_desk import needs_lancedb
-from memoryd.client import MemorydError, connect
-from memoryd.v1 import entry_service_pb2 as pb
-from serving import end, serving, start
+from serving import serving
 
 pytestmark = needs_lancedb
 
@@ -68,62 +61,3 @@ def test_entries_that_are_off_say_how_to_switch_them_on(folders):
     (state / "memoryd.json5").unlink()
     with serving(workspace, state, home=home) as served:
         check(served.memoryd("entry", "list"), code=1, err="memoryd.entries.enabled")
-
-
-def write_until(address, stop, acknowledged, writer):
-    """Stores entries, each until it is acknowledged, over whatever daemon answers."""
-    with connect(address) as client:
-        number = 0
-        while not stop.is_set():
-            key = f"{writer}-{number}"
-            try:
-                done = client.entries.remember(text=f"entry {key}", idempotency_key=key, timeout=5)
-            except MemorydError:
-                time.sleep(0.02)
-                continue
-            assert done.action in {
-                pb.REMEMBER_ACTION_STORED,
-                pb.REMEMBER_ACTION_ALREADY_STORED,
-                pb.REMEMBER_ACTION_DUPLICATE,
-            }
-            acknowledged[f"entry {key}"] = done.entry.entry_id
-            number += 1
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-@pytest.mark.timeout(300)
-def test_every_acknowledged_entry_is_there_once_however_often_the_daemon_is_killed(folders, kills):
-    workspace, state, home = folders
-    chance = random.Random(kills)
-    acknowledged, stop = {}, threading.Event()
-    served = start(workspace, state, home=home)
-    with ThreadPoolExecutor(2) as writers:
-        work = [writers.submit(write_until, served.address, stop, acknowledged, name) for name in "ab"]
-        try:
-            for _ in range(kills):
-                before = len(acknowledged)
-                waited = time.monotonic() + 30
-                while len(acknowledged) < before + 5 and time.monotonic() < waited:
-                    time.sleep(0.01)
-                time.sleep(chance.random() * 0.1)
-                end(served.process, signal.SIGKILL)
-                served = start(workspace, state, home=home)
-        finally:
-            stop.set()
-        for each in work:
-            each.result()
-    with connect(served.address) as client:
-        found, token = [], ""
-        while True:
-            page = client.entries.list(page_size=1_000, page_token=token)
-            found += [(entry.text, entry.entry_id) for entry in page.entries]
-            token = page.next_page_token
-            if not token:
-                break
-    end(served.process)
-    assert len(acknowledged) >= 5 * kills
-    assert len({text for text, _ in found}) == len(found), "something is there twice"
-    assert acknowledged.items() <= dict(found).items(), "something that was acknowledged is gone"
-    # What the last call of each writer stored may not have been acknowledged.
-    assert len(found) <= len(acknowledged) + 2

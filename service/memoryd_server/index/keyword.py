@@ -31,8 +31,7 @@ class KeywordAnswer:
     `terms` are the words of the question that the index holds, less those that its bounds left out; `searched` those
     that ranked the hits, with the names found for words that are cut short. `idf` weighs every word of the question,
     by its text: one that the index does not hold weighs the most. `frequencies` are the chunks that hold each, of
-    `chunk_count`. `best_left_out` is the best BM25 that a chunk may have which is not among the hits; None when there
-    was room for all.
+    `chunk_count`. `is_full` tells that there was room for no more hits, so that others may hold terms, too.
     """
 
     hits: tuple[KeywordHit, ...]
@@ -41,16 +40,15 @@ class KeywordAnswer:
     idf: Mapping[str, float] = field(default_factory=dict)
     frequencies: Mapping[str, int] = field(default_factory=dict)
     chunk_count: int = 0
-    best_left_out: float | None = None
+    is_full: bool = False
 
     def and_also(self, other: "KeywordAnswer") -> "KeywordAnswer":
         """This answer and one to the same question about another source."""
-        left_out = [each for each in (self.best_left_out, other.best_left_out) if each is not None]
         return replace(
             self,
             hits=tuple(sorted((*self.hits, *other.hits), key=lambda hit: hit.bm25)),
             searched=tuple(dict.fromkeys((*self.searched, *other.searched))),
-            best_left_out=min(left_out, default=None),
+            is_full=self.is_full or other.is_full,
         )
 
 
@@ -78,12 +76,20 @@ def search(
     if len(hits) < enough and not set(chosen) <= set(telling):
         telling = list(dict.fromkeys((*chosen, *telling)))
         hits = _hits(reader, telling, sources, limit)
-    indexed = vocabulary.totals().chunks
+    indexed = vocabulary.chunks()
     weights = {term.text: idf(frequency, indexed) for term, frequency in frequencies.items()}
     counts = {term.text: frequency for term, frequency in frequencies.items()}
     names = tuple(term.text for term in chosen)
-    left_out = hits[-1].bm25 if hits and len(hits) >= limit else None
-    return KeywordAnswer(tuple(hits), names, tuple(telling), weights, counts, chunk_count, left_out)
+    return KeywordAnswer(tuple(hits), names, tuple(telling), weights, counts, chunk_count, len(hits) >= limit)
+
+
+def scores(reader: IndexReader, terms: Sequence[QueryTerm], ids: Sequence[int]) -> dict[int, float]:
+    """The BM25 of each of these chunks for these terms: negative, and 0 where none stands.
+
+    `terms` are those that ranked a question's hits (`KeywordAnswer.searched`). Costs a fifth of the search itself.
+    """
+    found = reader.keyword_scores(_any_of(terms), ids) if terms else {}
+    return {chunk_id: found.get(chunk_id, 0.0) for chunk_id in ids}
 
 
 def _worth_asking(terms: Sequence[QueryTerm], vocabulary: Vocabulary) -> list[QueryTerm]:
@@ -143,4 +149,8 @@ def _hits(
 ) -> Sequence[KeywordHit]:
     if not terms:
         return ()
-    return reader.keyword(" OR ".join(expression(term.text, prefix=term.prefix) for term in terms), sources, limit)
+    return reader.keyword(_any_of(terms), sources, limit)
+
+
+def _any_of(terms: Sequence[QueryTerm]) -> str:
+    return " OR ".join(expression(term.text, prefix=term.prefix) for term in terms)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -70,6 +70,17 @@ class ReaderPool:
             self._idle.append(connection)
         else:
             connection.close()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no connection is open."""
+        return not self._at_work and not self._idle
+
+    def release(self) -> None:
+        """Closes the connections that nobody uses, with their pages; who reads next opens one."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     @contextmanager
     def closed(self) -> Iterator[None]:

@@ -1,7 +1,8 @@
-"""The rows of the index as values."""
+"""The rows of the index as values. Those that a search makes by the hundred are named tuples: quicker to make."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from memoryd_server.model import Chunk, FileStat, Source
 from memoryd_server.sources.transcript_reader import Position
@@ -20,8 +21,7 @@ class FileRow:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkRow:
+class ChunkRow(NamedTuple):
     """A chunk with what a hit needs to know of its file. `line_numbers` are as in `model.Chunk`."""
 
     id: int
@@ -37,8 +37,7 @@ class ChunkRow:
     line_numbers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class KeywordHit:
+class KeywordHit(NamedTuple):
     """A chunk that the keyword leg found. `bm25` is SQLite's: negative, smaller is better."""
 
     chunk_id: int

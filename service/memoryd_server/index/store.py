@@ -317,6 +317,19 @@ class IndexStore:
         with self._noticing(), translated():
             return purge.purge(self._writing, should_stop)
 
+    def rest(self) -> None:
+        """Gives back what costs memory while nobody asks: the readers, and the writer's pages. For the writer thread."""
+        if self._pool is not None:
+            self._pool.release()
+        if self._connection is not None:
+            with self._noticing(), translated():
+                self._connection.execute("PRAGMA shrink_memory").fetchall()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no reader is open."""
+        return self._pool is None or self._pool.at_rest
+
     def size_bytes(self) -> int:
         """Bytes on disk: the index with its write-ahead log."""
         return sum(_size_bytes(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))

@@ -15,21 +15,13 @@ _MOST_FREQUENCIES_KEPT = 20_000
 _MOST_NAMES_LOOKED_AT = 300
 
 
-@dataclass(frozen=True, slots=True)
-class KeywordTotals:
-    """How many chunks the keyword leg holds, and how many tokens they have together."""
-
-    chunks: int
-    tokens: int
-
-
 @dataclass(slots=True)
 class KnownWords:
     """What was looked up at one revision. Document frequencies of prefixes are kept under their text and a "*"."""
 
     revision: int
     frequencies: dict[str, int] = field(default_factory=dict)
-    totals: KeywordTotals | None = None
+    chunks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +79,13 @@ class Vocabulary:
         row = self._connection.execute("SELECT 1 FROM keyword WHERE keyword MATCH ? LIMIT 1", (match,)).fetchone()
         return () if row is None else tuple(term for term in terms if self.frequency(term))
 
-    def totals(self) -> KeywordTotals:
-        """What BM25 knows of the whole index."""
-        if self._known.totals is None:
-            self._known.totals = _totals(bytes(scalar(self._connection, "SELECT block FROM keyword_data WHERE id = 1")))
-        return self._known.totals
+    def chunks(self) -> int:
+        """How many chunks the keyword leg holds, as BM25 counts them."""
+        if self._known.chunks is None:
+            # FTS5's record of averages: the number of rows, then the number of tokens in each column; empty at first.
+            averages = bytes(scalar(self._connection, "SELECT block FROM keyword_data WHERE id = 1"))
+            self._known.chunks = next(_varints(averages), 0)
+        return self._known.chunks
 
     def names_with(self, piece: str, limit: int) -> list[str]:
         """At most `limit` names (terms with "_" or a digit in them) that hold `piece`, those with the least else first.
@@ -125,12 +119,6 @@ def expression(term: str, *, prefix: bool = False) -> str:
     """The term as an FTS5 string, quotes doubled: never FTS5 syntax."""
     quoted = '"' + term.replace('"', '""') + '"'
     return quoted + "*" if prefix else quoted
-
-
-def _totals(block: bytes) -> KeywordTotals:
-    """FTS5's record of averages: the number of rows, then the number of tokens in each column; nothing at first."""
-    chunks, *tokens = [*_varints(block)] or [0]
-    return KeywordTotals(chunks, sum(tokens))
 
 
 def _varints(block: bytes) -> Iterator[int]:

@@ -7,7 +7,7 @@ Understood are ISO dates and months, Chinese, Japanese and Korean dates, dates b
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
@@ -106,7 +106,7 @@ def boosted(
         return list(candidates)
     gained = [(candidate.score + boost(days.get(candidate.chunk_id), ranges), candidate) for candidate in candidates]
     gained.sort(key=lambda pair: -pair[0])
-    return [replace(candidate, score=min(1.0, score)) for score, candidate in gained]
+    return [candidate._replace(score=min(1.0, score)) for score, candidate in gained]
 
 
 def _nearness(day: date, named: DateRange) -> float:

@@ -6,7 +6,6 @@ age.
 
 import math
 import re
-from dataclasses import replace
 from datetime import UTC, date, datetime, time
 
 from memoryd_server.search.fusion import Candidate
@@ -62,4 +61,4 @@ def decay_of(path: str, modified: datetime, now: datetime, half_life_days: float
 
 def decayed(candidate: Candidate, decay: float) -> Candidate:
     """The candidate with what `decay` leaves of its score; what the legs gave it stays."""
-    return replace(candidate, score=candidate.score * decay)
+    return candidate._replace(score=candidate.score * decay)

@@ -6,9 +6,8 @@ and did not return a chunk still has an opinion of it: its true cosine or BM25, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from memoryd_server.index.rows import KeywordHit
 
@@ -27,8 +26,7 @@ class VectorHit(Protocol):
         """Cosine similarity with the query."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A chunk before the cut, with what each leg gave it. Ranks count from 1.
 
     `text_score` is BM25's share of the best, 0..1, `vector_score` the cosine, -1..1. A score is None when its leg did
@@ -50,12 +48,13 @@ def fuse(
     vector_weight: float = 0.7,
     text_weight: float = 0.3,
     true_cosine: Mapping[int, float] = _NONE,
+    true_bm25: Mapping[int, float] = _NONE,
 ) -> list[Candidate]:
     """Candidates of both legs, best first; both legs come best first. None is a leg that did not run.
 
     A vector leg that found nothing had no vectors to compare and counts as not run; a keyword leg that found nothing
     says 0 of every chunk. `true_cosine` tells what the vector leg thinks of chunks that only the other found,
-    `with_bm25` the opposite; what is not known counts 0. BM25 is SQLite's: negative, smaller is better. Weights are
+    `true_bm25` the opposite; what is not known counts 0. BM25 is SQLite's: negative, smaller is better. Weights are
     taken relative to the sum of those of the legs that ran; where that is 0 they count alike. Equal scores keep the
     keyword leg's order, then the vector leg's.
     """
@@ -65,36 +64,13 @@ def fuse(
     share = _vector_share(vector_weight, text_weight, words_ran=keyword is not None, meanings_ran=bool(vector))
     found = []
     for chunk_id in words | meanings:
-        keyword_rank, bm25 = words.get(chunk_id, (None, None))
+        keyword_rank, bm25 = words.get(chunk_id, (None, true_bm25.get(chunk_id)))
         vector_rank, cosine = meanings.get(chunk_id, (None, true_cosine.get(chunk_id)))
-        text = None if bm25 is None else text_score(bm25, best)
+        # Where no word was found, a true BM25 is no share of anything.
+        text = None if bm25 is None else text_score(bm25, best) if words else 0.0
         score = unit(share * unit(cosine or 0.0) + (1 - share) * (text or 0.0))
         found.append(Candidate(chunk_id, score, text, cosine, keyword_rank, vector_rank))
     return sorted(found, key=lambda candidate: -candidate.score)
-
-
-def with_bm25(
-    candidates: Sequence[Candidate], true_bm25: Mapping[int, float], best: float, text_share: float
-) -> list[Candidate]:
-    """The candidates of both legs, fused, with the BM25 of some that the keyword leg did not return; best first again.
-
-    `best` is the best BM25 that the keyword leg returned, `text_share` what `keyword_share` says. Of chunks that the
-    keyword leg returned nothing is to be told.
-    """
-    told = [_told(candidate, true_bm25.get(candidate.chunk_id), best, text_share) for candidate in candidates]
-    return sorted(told, key=lambda candidate: -candidate.score)
-
-
-def _told(candidate: Candidate, bm25: float | None, best: float, text_share: float) -> Candidate:
-    if bm25 is None:
-        return candidate
-    text = 0.0 if best >= 0 else text_score(bm25, best)
-    return replace(candidate, score=unit(candidate.score + text_share * text), text_score=text)
-
-
-def keyword_share(vector_weight: float, text_weight: float) -> float:
-    """The keyword leg's share of the score where both legs ran."""
-    return 1 - _vector_share(vector_weight, text_weight, words_ran=True, meanings_ran=True)
 
 
 def _vector_share(vector_weight: float, text_weight: float, *, words_ran: bool, meanings_ran: bool) -> float:

@@ -10,21 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.index import keyword
-from memoryd_server.index.bm25 import score_chunks
 from memoryd_server.index.keyword import KeywordAnswer
 from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.vectors import VectorHit, VectorLeg
 from memoryd_server.model import Source
 from memoryd_server.search.config import RankingConfig
-from memoryd_server.search.fusion import Candidate, fuse, keyword_share, text_score, with_bm25
+from memoryd_server.search.fusion import Candidate, fuse
 from memoryd_server.search.query import LegReport, SearchMode, SearchQuery
 from memoryd_server.text import Analyzer, QueryTerm
 
 # Candidates of a leg before fusion; more cost time and find nothing that the first fifty do not.
 CANDIDATES = 50
-
-# Chunks found by meaning alone that are analyzed for their BM25, best first: a tenth of a millisecond each.
-MOST_SCORED = 12
 
 _NOTHING = KeywordAnswer((), ())
 
@@ -74,7 +70,6 @@ class Legs:
         self._analyzer = analyzer
         self._vectors = vectors
         self._ranking = ranking
-        self._text_share = keyword_share(ranking.vector_weight, ranking.text_weight)
 
     def words(
         self, reader: IndexReader, question: Question, groups: Groups, chunk_count: int
@@ -165,30 +160,15 @@ class Legs:
         by_words = {hit.chunk_id for hit in found.hits}
         by_meaning = {hit.chunk_id for hit in hits}
         cosines = reader.vectors.cosines(sorted(by_words - by_meaning), question.vector)
-        plain = fuse(
+        others = sorted(by_meaning - by_words)
+        return fuse(
             found.hits,
             hits,
             vector_weight=self._ranking.vector_weight,
             text_weight=self._ranking.text_weight,
             true_cosine=cosines,
+            true_bm25=keyword.scores(reader, found.searched, others) if found.is_full else {},
         )
-        worth = self._worth_scoring(found, plain, 2 * question.query.max_results)
-        if not worth:
-            return plain
-        true_bm25 = score_chunks(reader, self._analyzer, found.searched, worth)
-        return with_bm25(plain, true_bm25, found.hits[0].bm25, self._text_share)
-
-    def _worth_scoring(self, found: KeywordAnswer, plain: Sequence[Candidate], places: int) -> Sequence[int]:
-        """The chunks found by meaning alone whose BM25 could bring them among the first `places` of `plain`.
-
-        It is at most that of the best that the keyword leg left out, and 0 when the leg had room for more.
-        """
-        if found.best_left_out is None:
-            return ()
-        most = text_score(found.best_left_out, found.hits[0].bm25) * self._text_share
-        bar = plain[min(places, len(plain)) - 1].score
-        worth = [c.chunk_id for c in plain if c.keyword_rank is None and c.score + most >= bar]
-        return worth[:MOST_SCORED]
 
 
 def _served(found: KeywordAnswer | None, hits: Sequence[VectorHit]) -> SearchMode:

@@ -5,7 +5,6 @@ one in English. Shown apart, the parts of one passage would take the places of o
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from memoryd_server.index.rows import ChunkRow
 from memoryd_server.search.fusion import Candidate
@@ -44,7 +43,7 @@ def _union(one: ChunkRow, other: ChunkRow, max_chars: int) -> ChunkRow | None:
     if len(text) > max_chars:
         return None
     end_line = max(first.end_line, second.end_line)
-    return replace(one, start_line=first.start_line, end_line=end_line, text=text, breadcrumb=first.breadcrumb)
+    return one._replace(start_line=first.start_line, end_line=end_line, text=text, breadcrumb=first.breadcrumb)
 
 
 def _is_whole(row: ChunkRow) -> bool:

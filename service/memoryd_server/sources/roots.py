@@ -68,7 +68,7 @@ def resolve(roots: Roots, path: str) -> Location:
     absolute = _absolute(roots, path)
     if not (_is_memory(roots, absolute) or any(is_within(absolute, extra) for extra in roots.extras())):
         raise PathNotAllowed(path, "only MEMORY.md, memory.md, memory/ and the extra paths can be read")
-    return _location(roots, absolute)
+    return _location(roots, absolute, path)
 
 
 def resolve_for_append(roots: Roots, path: str) -> Location:
@@ -80,7 +80,7 @@ def resolve_for_append(roots: Roots, path: str) -> Location:
     absolute = _absolute(roots, path)
     if not _is_memory(roots, absolute):
         raise PathNotAllowed(path, "only MEMORY.md, memory.md and memory/ of the workspace can be appended to")
-    return _location(roots, absolute)
+    return _location(roots, absolute, path)
 
 
 def objection(path: str) -> str:
@@ -107,12 +107,19 @@ def _absolute(roots: Roots, path: str) -> str:
     why = objection(path)
     if why:
         raise PathNotAllowed(path, why)
+    if _is_plain(path):
+        return posixpath.join(roots.base(), path)
     absolute = posixpath.normpath(posixpath.join(roots.base(), path))
     spelling = absolute if posixpath.isabs(path) else roots.display(absolute)
     # POSIX lets exactly two leading slashes mean something of their own, and normpath keeps them.
     if path != spelling or path.startswith("//"):
         raise PathNotAllowed(path, 'it is not in its plain form, without ".", ".." or "//" inside')
     return absolute
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a path is relative, in its one spelling, and does not climb: the rule, and quickly told."""
+    return not path.startswith(("/", "..")) and path == posixpath.normpath(path)
 
 
 def _is_memory(roots: Roots, absolute: str) -> bool:
@@ -122,9 +129,10 @@ def _is_memory(roots: Roots, absolute: str) -> bool:
     return parts in {(name,) for name in LONG_TERM_NAMES} or (len(parts) > 1 and parts[0] == MEMORY_FOLDER)
 
 
-def _location(roots: Roots, absolute: str) -> Location:
+def _location(roots: Roots, absolute: str, path: str) -> Location:
     root, parts = roots.anchor(absolute)
-    return Location(roots.display(absolute), root, parts)
+    # One that is relative is in its one spelling, which is the display path.
+    return Location(roots.display(absolute) if posixpath.isabs(path) else path, root, parts)
 
 
 def _components(absolute: str, folder: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The score computed for a chunk is the one that SQLite gives it."""
+"""A chunk that is asked for by its id has the score that the search gave it."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 
 from desk import ANALYZER, Desk
 from memoryd_server.index import keyword
-from memoryd_server.index.bm25 import idf, score_chunks
+from memoryd_server.index.bm25 import idf
 from memoryd_server.text import QueryTerm
 
 WORDS = ["heron", "herons", "Reiher", "foo_bar", "2026-02-08", "成语接龙", "running", "a", "the", "GitHub", "mã", "ไทย"]
@@ -34,9 +34,9 @@ def check(library, terms):
     with library.store.read() as reader:
         chunks = reader.counts().chunks
         answer = keyword.search(reader, terms, (), enough=chunks, limit=chunks, chunk_count=chunks)
-        scores = score_chunks(reader, ANALYZER, answer.searched, [hit.chunk_id for hit in answer.hits])
+        scores = keyword.scores(reader, answer.searched, [hit.chunk_id for hit in answer.hits])
         assert answer.hits
-        assert scores == pytest.approx({hit.chunk_id: hit.bm25 for hit in answer.hits}, abs=1e-6)
+        assert scores == {hit.chunk_id: hit.bm25 for hit in answer.hits}
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_scores_of_prefixes_are_those_of_sqlite(library):
 def test_a_chunk_without_the_words_scores_nothing(library):
     with library.store.read() as reader:
         ids = [row[0] for row in reader._connection.execute("SELECT id FROM chunks LIMIT 3")]
-        assert score_chunks(reader, ANALYZER, [QueryTerm("absent")], [*ids, 10**9]) == dict.fromkeys(ids, 0.0)
-        assert score_chunks(reader, ANALYZER, [], []) == {}
+        assert keyword.scores(reader, [QueryTerm("absent")], [*ids, 10**9]) == dict.fromkeys([*ids, 10**9], 0.0)
+        assert keyword.scores(reader, [], []) == {}
 
 
 @pytest.mark.parametrize(("frequency", "chunks"), [(1, 10), (0, 10), (10, 10), (5, 10), (0, 0)])

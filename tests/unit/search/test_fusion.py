@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memoryd_server.index.rows import KeywordHit
-from memoryd_server.search.fusion import Candidate, cut, fuse, keyword_share, text_score, with_bm25
+from memoryd_server.search.fusion import Candidate, cut, fuse, text_score
 
 # What FTS5 gives: negative, the best first.
 RANKS = st.lists(st.floats(-40, -1e-6), min_size=1, max_size=50, unique_by=lambda x: round(x, 6)).map(sorted)
@@ -57,9 +57,7 @@ def test_a_chunk_of_both_legs_gets_its_share_of_each():
 
 def test_what_one_leg_did_not_return_gets_its_true_score():
     words, meanings = [KeywordHit(1, -4.0), KeywordHit(2, -2.0)], [Near(1, 0.9), Near(3, 0.8)]
-    fused = fuse(words, meanings, true_cosine={2: 0.5})
-    assert [c.chunk_id for c in fused] == [1, 3, 2]
-    found = with_bm25(fused, {3: -1.0}, -4.0, 0.3)
+    found = fuse(words, meanings, true_cosine={2: 0.5}, true_bm25={3: -1.0})
     assert [c.chunk_id for c in found] == [1, 3, 2]
     assert found[1] == Candidate(3, pytest.approx(0.7 * 0.8 + 0.3 * 0.25), 0.25, 0.8, None, 2)
     assert found[2] == Candidate(2, pytest.approx(0.7 * 0.5 + 0.3 * 0.5), 0.5, 0.5, 2, None)
@@ -97,19 +95,13 @@ def test_a_cosine_counts_within_none_and_one_and_is_told_as_it_is(cosine, score)
 
 
 def test_a_true_bm25_says_nothing_where_no_word_was_found():
-    (found,) = with_bm25(fuse([], [Near(1, 1.0)]), {1: -3.0}, 0.0, 0.3)
+    (found,) = fuse([], [Near(1, 1.0)], true_bm25={1: -3.0})
     assert (found.text_score, found.score) == (0.0, pytest.approx(0.7))
 
 
 def test_a_true_bm25_can_lift_a_chunk_above_others():
-    fused = fuse([KeywordHit(1, -4.0)], [Near(2, 0.9), Near(3, 0.8)])
-    found = with_bm25(fused, {3: -3.9}, -4.0, 0.3)
+    found = fuse([KeywordHit(1, -4.0)], [Near(2, 0.9), Near(3, 0.8)], true_bm25={3: -3.9})
     assert [(c.chunk_id, c.keyword_rank, c.vector_rank) for c in found] == [(3, None, 2), (2, None, 1), (1, 1, None)]
-
-
-@pytest.mark.parametrize(("weights", "share"), [((0.7, 0.3), 0.3), ((3, 1), 0.25), ((0, 1), 1), ((0, 0), 0.5)])
-def test_the_keyword_legs_share_is_relative_to_the_sum_of_weights(weights, share):
-    assert keyword_share(*weights) == pytest.approx(share)
 
 
 def test_equals_keep_the_keyword_legs_order_then_the_vector_legs():
@@ -125,9 +117,8 @@ WEIGHTS = st.floats(0, 1)
 def test_the_order_is_that_of_scores_between_none_and_one(ranks, cosines, known, vector_weight, text_weight):
     near = [Near(i, cosine) for i, cosine in sorted(cosines.items(), key=lambda item: -item[1])]
     shares = {"vector_weight": vector_weight, "text_weight": text_weight}
-    fused = fuse(hits(ranks), near, **shares, true_cosine=known)
-    told = {c.chunk_id: -0.5 for c in fused if c.keyword_rank is None}
-    found = with_bm25(fused, told, min(ranks, default=0.0), keyword_share(**shares))
+    told = {chunk_id: -0.5 for chunk_id in cosines if chunk_id >= len(ranks)}
+    found = fuse(hits(ranks), near, **shares, true_cosine=known, true_bm25=told)
     scores = [c.score for c in found]
     assert scores == sorted(scores, reverse=True)
     assert all(0 <= score <= 1 for score in scores)

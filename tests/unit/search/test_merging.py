@@ -1,6 +1,5 @@
 """Neighbouring chunks are one hit where together they are no longer than a chunk of Latin text."""
 
-import dataclasses
 
 import pytest
 from hypothesis import given
@@ -51,8 +50,8 @@ def test_chunks_that_would_be_too_long_together_stay_apart():
 
 
 def test_pieces_of_a_line_that_was_cut_stay_apart():
-    cut = dataclasses.replace(row(1, 1, 1), text="one piece\nanother piece")
-    found = merged(ranked(cut, dataclasses.replace(cut, id=2)), 1_000)
+    cut = row(1, 1, 1)._replace(text="one piece\nanother piece")
+    found = merged(ranked(cut, cut._replace(id=2)), 1_000)
     assert [c.chunk_id for c, _ in found] == [1, 2]
 
 

@@ -1,6 +1,6 @@
 """Exact cosines and their order: larger first, the smaller chunk id first among equals."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,7 @@ ROUNDING = 2e-5
 _ROWS_AT_ONCE = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class VectorHit:
+class VectorHit(NamedTuple):
     """A chunk that the vector leg found, and the cosine of its vector with the query's."""
 
     chunk_id: int

@@ -50,11 +50,11 @@ class Runner:
     def on_connect(self, request: dict[str, Any]) -> dict[str, Any]:
         self.on_close(request)
         given = {name: request[name] for name in ("address", "token") if name in request}
-        if "tls" in request:
-            given["tls"] = Tls(**request["tls"])
         if "keepalive_ms" in request:
             given["keepalive"] = request["keepalive_ms"] / 1000
         try:
+            if "tls" in request:
+                given["tls"] = Tls(**request["tls"])
             self.client = connect(**given)
         except (OSError, ValueError) as error:
             return {"refused": str(error)}

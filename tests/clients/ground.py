@@ -46,7 +46,8 @@ def has_ipv6():
 class Ground:
     """A daemon on a Unix socket and on TCP: with TLS, or, when `plain`, in the clear on loopback.
 
-    `addresses` are the socket's, TCP's, and, where there is one, that of the IPv6 loopback. The plain one keeps no entries.
+    `addresses` are the socket's, TCP's, and, where there is one, that of the IPv6 loopback. The plain
+    one keeps no entries.
     """
 
     root: Path

@@ -1,5 +1,6 @@
 """Plays one case of the table with one client."""
 
+import json
 import re
 import signal
 import time
@@ -35,7 +36,8 @@ class Play:
                 except Mismatch as error:
                     raise AssertionError(f"step {number}, {kind}: {error}") from error
                 took = time.monotonic() - began
-                assert took < step.get("within_seconds", 60), f"step {number}, {kind}: took {took:.1f} s"
+                least, most = step.get("at_least_seconds", 0), step.get("within_seconds", 60)
+                assert least <= took < most, f"step {number}, {kind}: took {took:.1f} s"
 
     def filled(self, value):
         """`value` with its names replaced by what they stand for."""
@@ -110,6 +112,13 @@ class Play:
     def _read(self, step):
         text = Path(self.ground.workspace, self.filled(step["read"])).read_text("utf-8")
         match(self.filled(step["expect"]), text, self.saved, step["read"])
+
+    def _keys(self, step):
+        """The idempotency keys under which a file was appended to, as the daemon noted them."""
+        ledger = (self.ground.state / "memory" / "main.appends").read_text("utf-8")
+        entries = [json.loads(line) for line in ledger.splitlines()]
+        keys = sorted({entry["key"] for entry in entries if entry["path"].endswith(step["keys"])})
+        match(step["expect"], keys, self.saved, "keys")
 
     def _daemon(self, step):
         {

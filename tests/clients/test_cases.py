@@ -22,6 +22,8 @@ ABSENT = {
     "ipv6": "" if has_ipv6() else "this machine has no IPv6 loopback",
     "a limited reader": "" if os.geteuid() else "root reads every file",
 }
+LONG = "".join(f"line {number}\n" for number in range(1, 3001))
+BIG = "x" * 5_000_000
 UNIQUE = itertools.count(1)
 
 pytestmark = needs_openssl
@@ -91,9 +93,10 @@ def test_a_client_does_what_the_table_says(runners, case, over, grounds, tmp_pat
         if ABSENT[need]:
             pytest.skip(ABSENT[need])
     ground = grounds(over == "plain")
-    ground.reset({**TABLE["workspace"], **case.get("files", {})}, TABLE["transcripts"])
-    values = {**ground.values(), "scratch": str(tmp_path), "unique": f"u{os.getpid()}x{next(UNIQUE)}"}
+    values = {"scratch": str(tmp_path), "unique": f"u{os.getpid()}x{next(UNIQUE)}", "long": LONG, "big": BIG}
     play = Play(ground, None, over, values)
+    ground.reset(TABLE["workspace"] | play.filled(case.get("files", {})), TABLE["transcripts"])
+    play.saved |= ground.values()
     scratch(tmp_path, case, play)
     given = {"HOME": str(tmp_path), **play.filled(case["environment"])} if "environment" in case else None
     with runners(given) as play.runner:

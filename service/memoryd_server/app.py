@@ -20,6 +20,7 @@ from memoryd_server.observe.log import Log, LogLevel
 from memoryd_server.observe.meter import Meter, NoMeter
 from memoryd_server.observe.metrics import Metrics
 from memoryd_server.observe.metrics_listener import MetricsListener
+from memoryd_server.rpc.entry_health import EntryHealth
 from memoryd_server.rpc.entry_service import EntryService
 from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import Readiness
@@ -84,7 +85,8 @@ class Daemon:
         )
         self._entries = EntryDirectory(self._providers.select, self._threads.embed, self._log_entries)
         entries = EntryService(self.agents, self._entries, service)
-        readiness = Readiness(self.agents)
+        # A command that runs without a daemon opens no entries that it does not need.
+        readiness = Readiness(self.agents, EntryHealth(self.agents, self._entries) if background else None)
         self._server = RpcServer(
             service,
             entries,

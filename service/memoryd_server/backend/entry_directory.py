@@ -62,6 +62,15 @@ class EntryDirectory:
             )
         return entries
 
+    @staticmethod
+    def is_on(config: AgentConfig) -> bool:
+        """Whether the settings want an agent to have entries."""
+        return config.entries is not None and config.entries.enabled
+
+    def was_used(self, agent_id: str) -> bool:
+        """Whether an agent's entries have been opened, or should have been."""
+        return agent_id in self._opening
+
     @asynccontextmanager
     async def use(self, config: AgentConfig) -> AsyncIterator[EntryMemory]:
         """An agent's entries, which stay open while the block lasts.

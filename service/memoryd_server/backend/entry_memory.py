@@ -178,6 +178,14 @@ class EntryMemory:
         """
         return await self._run(self._store.page, after, limit, categories)
 
+    async def count(self) -> int:
+        """How many entries there are.
+
+        Raises:
+            EntriesUnavailable: they cannot be read.
+        """
+        return await self._run(self._store.count)
+
     def _by_words(self, reason: str, used: str) -> tuple[Degradation, ...]:
         wanted = self._vectors.name or "embeddings"
         return (Degradation(DegradationKind.VECTOR_LEG_SKIPPED, wanted, used, reason), *self._pending())

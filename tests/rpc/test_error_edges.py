@@ -1,12 +1,15 @@
 """Errors at the edges: an index that cannot be opened, and values that are too large to be repeated."""
 
 import asyncio
+import time
 
+import grpc
 import pytest
 
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.backend import directory
+from memoryd_server.index.store import IndexStore
 from rpc.agent_calls import call, for_agent
 from rpc.wire import TIMEOUT, check_refused, refused
 
@@ -63,6 +66,30 @@ async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, hom
     assert [hit.path for hit in answer.results] == ["MEMORY.md"]
     agents = (await running.stub.ListAgents(pb.ListAgentsRequest())).agents
     assert agents[1].index_state == memory_pb2.INDEX_STATE_READY
+
+
+async def test_an_index_that_is_opened_again_for_one_who_leaves_is_open_for_the_next(serve, home, monkeypatch):
+    (home.root / "other" / "memory").mkdir(parents=True)
+    (home.root / "other" / "MEMORY.md").write_text("the ferry leaves at noon")
+    settings = {"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(home.root / "other")}]}}
+    index = home.state_dir / "memory" / "other.sqlite"
+    index.mkdir(parents=True)
+    running = await serve(settings)
+    index.rmdir()
+    monkeypatch.setattr(directory, "REOPEN_SECONDS", 0.0)
+    opened = IndexStore.open
+
+    def slowly(store):
+        time.sleep(0.4)
+        opened(store)
+
+    monkeypatch.setattr(IndexStore, "open", slowly)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await running.stub.Status(pb.StatusRequest(agent_id="other"), timeout=0.1)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    first = running.daemon.agents._memories["other"]
+    assert (await running.synced(agent_id="other")).indexed_files == 1
+    assert running.daemon.agents._memories["other"] is first, "it was opened twice"
 
 
 HUGE = "ü" * 60_000

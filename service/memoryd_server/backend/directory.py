@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from memoryd_server.backend.agent_memory import AgentMemory
 from memoryd_server.backend.config import AgentConfig
+from memoryd_server.backend.errands import Errands
 from memoryd_server.backend.fallback import FallbackBackend
 from memoryd_server.backend.protocol import MemoryBackend
 from memoryd_server.backend.uses import Uses
@@ -17,6 +18,9 @@ DEFAULT_AGENT = "main"
 
 REOPEN_SECONDS = 10.0
 """An index that could not be opened is tried again by the first call that comes so long after."""
+
+OPENING_SECONDS = 10.0
+"""A stop waits so long for an index that is being opened."""
 
 
 class AgentDirectory:
@@ -40,6 +44,7 @@ class AgentDirectory:
         self._tried_at: dict[str, float] = {}
         self._uses: defaultdict[str, Uses] = defaultdict(Uses)
         self._changing: dict[str, asyncio.Event] = {}
+        self._errands = Errands()
         self._background = False
 
     async def start(self, *, background: bool) -> None:
@@ -169,7 +174,11 @@ class AgentDirectory:
         """Tries an index that could not be opened once more, when it is time to; calls that come meanwhile wait."""
         if agent_id not in self._unopened or time.monotonic() - self._tried_at[agent_id] < REOPEN_SECONDS:
             return
-        done = self._changing[agent_id] = asyncio.Event()
+        self._changing[agent_id] = asyncio.Event()
+        await self._errands.run(self._open_now(agent_id))
+
+    async def _open_now(self, agent_id: str) -> None:
+        done = self._changing[agent_id]
         try:
             error = await self._try_to_open(self._configs[agent_id])
             if error is None:
@@ -191,6 +200,7 @@ class AgentDirectory:
 
     async def stop(self) -> None:
         """Closes every index that is open."""
+        await self._errands.end(OPENING_SECONDS)
         await asyncio.gather(*(backend.stop() for backend in self._backends.values()))
         await asyncio.gather(*(memory.stop() for memory in self._open()))
 

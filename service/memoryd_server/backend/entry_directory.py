@@ -13,6 +13,7 @@ from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.entry_memory import EntryMemory
 from memoryd_server.backend.entry_vectors import EntryVectors
+from memoryd_server.backend.errands import Errands
 from memoryd_server.backend.uses import Uses
 from memoryd_server.embed import EmbeddingConfig, Selection
 from memoryd_server.entries.config import EntryConfig
@@ -41,7 +42,7 @@ class EntryDirectory:
         self._open: dict[str, EntryMemory] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._uses: defaultdict[str, Uses] = defaultdict(Uses)
-        self._settling: set[asyncio.Task[None]] = set()
+        self._errands = Errands()
         self._stopped = False
 
     @staticmethod
@@ -83,25 +84,9 @@ class EntryDirectory:
         wanted = self.config_of(config)
         agent_id = config.agent_id
         while (memory := self._open.get(agent_id)) is None or memory.config != wanted:
-            await self._settle(agent_id, wanted)
+            await self._errands.run(self._opened(agent_id, wanted))
         with self._uses[agent_id].one():
             yield memory
-
-    async def _settle(self, agent_id: str, wanted: EntryConfig) -> None:
-        """Opens an agent's entries, to the end even where the caller goes away.
-
-        What is opened holds a lock: given up half-way, it would keep out every later call.
-        """
-        task = asyncio.get_running_loop().create_task(self._opened(agent_id, wanted))
-        self._settling.add(task)
-        task.add_done_callback(self._settled)
-        await asyncio.shield(task)
-
-    def _settled(self, task: "asyncio.Task[None]") -> None:
-        self._settling.discard(task)
-        # Whoever wanted to know may have gone.
-        if not task.cancelled():
-            task.exception()
 
     async def _opened(self, agent_id: str, wanted: EntryConfig) -> None:
         async with self._opening[agent_id]:
@@ -134,8 +119,7 @@ class EntryDirectory:
     async def stop(self) -> None:
         """Closes every dataset, and opens no other."""
         self._stopped = True
-        if self._settling:
-            await asyncio.wait(self._settling, timeout=GRACE_SECONDS)
+        await self._errands.end(GRACE_SECONDS)
         for agent_id in list(self._open):
             async with self._opening[agent_id]:
                 await self._open.pop(agent_id).close()

@@ -1,10 +1,11 @@
 """The composition root: settings into objects into a server, and the order in which they start and stop."""
 
 import asyncio
+import resource
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from memoryd_server.access import AccessFiles
@@ -12,6 +13,7 @@ from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, Emb
 from memoryd_server.backend.entry_directory import EntryDirectory
 from memoryd_server.backend.fallback import FallbackBackend, make_qmd
 from memoryd_server.backend.qmd.host import QmdHost
+from memoryd_server.backend.shared_threads import SharedThreads
 from memoryd_server.embed import ProviderPool
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.sync import Clock
@@ -29,11 +31,16 @@ from memoryd_server.rpc.server import RpcServer
 from memoryd_server.rpc.service import MemoryService, utc_now
 from memoryd_server.rpc.status_conversion import ServiceInfo, SettingsReport
 from memoryd_server.settings import ResolvedSettings, brought_into_force, changed_keys
+from memoryd_server.sources.shared_native import SharedNative
+from memoryd_server.sources.watch import open_inotify
 from memoryd_server.wiring import agent_config, call_limits, check_listeners, keyring_and_certificates
 from memoryd_server.wiring_metrics import figures, metrics_address
 
+# One agent has one less than there are of the quick ones, and half of the slow ones, at most.
 QUICK_THREADS = 4
-SLOW_THREADS = 2
+SLOW_THREADS = 4
+
+WANTED_DESCRIPTORS = 65_536
 
 
 class Daemon:
@@ -57,9 +64,10 @@ class Daemon:
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
         self._providers = ProviderPool()
         self._threads = Threads(
-            quick=ThreadPoolExecutor(QUICK_THREADS, thread_name_prefix="quick"),
-            slow=ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="slow"),
+            quick=SharedThreads(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
+            slow=SharedThreads(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
             embed=EmbedThreads(),
+            native=SharedNative(open_inotify),
         )
         configs = [agent_config(agent, settings) for agent in settings.agents.values()]
         self._qmd_host = QmdHost() if any(config.qmd for config in configs) else None
@@ -124,7 +132,7 @@ class Daemon:
             memory,
             memory.config.qmd,
             self._qmd_host,
-            threads=self._threads.quick,
+            threads=self._threads.quick.share(),
             on_change=lambda answers, reason: self._log_backend(agent_id, answers=answers, reason=reason),
         )
 
@@ -249,8 +257,8 @@ class Daemon:
         await self.agents.stop()
         await self._end_commands()
         self._providers.close()
-        self._threads.quick.shutdown(wait=False, cancel_futures=True)
-        self._threads.slow.shutdown(wait=False, cancel_futures=True)
+        self._threads.quick.shutdown()
+        self._threads.slow.shutdown()
 
 
 async def run(
@@ -263,6 +271,7 @@ async def run(
     on_reload: Callable[[SettingsReport], None],
 ) -> None:
     """Runs the daemon until SIGTERM or SIGINT; a second one ends it at once. SIGHUP has it `load` settings again."""
+    _raise_descriptor_limit()
     stop, reload = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, reload.set)
@@ -275,6 +284,15 @@ async def run(
     await daemon.stop()
     reloads.cancel()
     await asyncio.gather(reloads, return_exceptions=True)
+
+
+def _raise_descriptor_limit() -> None:
+    # Each agent has some ten files open, and what a process gets unasked is often 1,024.
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_DESCRIPTORS if most == resource.RLIM_INFINITY else min(WANTED_DESCRIPTORS, most)
+    if resource.RLIM_INFINITY != now < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 async def _reload_whenever(

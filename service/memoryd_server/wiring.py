@@ -65,6 +65,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         confirm_above_tokens=settings.service.confirm_above_tokens,
         vector_enabled=search.store.vector.enabled,
         vector_extension_path=search.store.vector.extension_path,
+        idle_seconds=settings.service.idle_seconds,
         vector_memory_bytes=settings.service.vector_memory_bytes,
         batch=_batch_policy(agent, settings.service),
         impairments=(),

@@ -4,13 +4,12 @@ import errno
 import os
 import shutil
 import time
-from functools import partial
 
 import pytest
 
 from memoryd.v1 import memory_pb2
-from memoryd_server.backend import upkeep
-from memoryd_server.sources import Watcher, watch
+from memoryd_server import app
+from memoryd_server.sources import watch
 from memoryd_server.sources.watch_inotify import InotifyReader
 from rpc.following import FULL
 from rpc.wire import eventually, kinds, paths
@@ -76,7 +75,7 @@ def the_watcher(running):
 
 async def test_a_watchers_thread_that_is_killed_costs_one_pass(begin, home):
     running = await begin()
-    thread = the_watcher(running)._reader._reader
+    thread = the_watcher(running)._reader._reader._reader
     thread.stop()
     thread.join()
     status = await check_mode(running, DEAD, "thread")
@@ -93,7 +92,7 @@ async def is_native(running):
 
 async def test_a_descriptor_closed_under_the_watcher_costs_one_pass(begin, home):
     running = await begin()
-    os.close(the_watcher(running)._reader._reader._inotify_fd)
+    os.close(the_watcher(running)._reader._reader._reader._inotify_fd)
     await check_mode(running, DEAD, "thread")
     await check_new_file_found(running, home)
     await eventually(lambda: is_native(running))
@@ -253,7 +252,7 @@ class Deaf(InotifyReader):
 
 
 async def test_events_that_never_come_are_made_up_for_and_the_root_is_polled(begin, home, monkeypatch):
-    monkeypatch.setattr(upkeep, "Watcher", partial(Watcher, open_native=Deaf))
+    monkeypatch.setattr(app, "open_inotify", Deaf)
     monkeypatch.setattr(watch, "SKEW_NS", 0)
     monkeypatch.setattr(watch, "LATE_NS", 1_000_000)
     running = await begin()
@@ -271,7 +270,7 @@ class Short(InotifyReader):
 
 
 async def test_without_inotify_watches_the_root_is_polled_and_says_so(begin, home, monkeypatch):
-    monkeypatch.setattr(upkeep, "Watcher", partial(Watcher, open_native=Short))
+    monkeypatch.setattr(app, "open_inotify", Short)
     running = await begin(reconcile_seconds=3600)
     status = await check_mode(running, POLLING, "max_user_watches")
     assert kinds(status.degradations) == ["WATCHER_IMPAIRED"]

@@ -4,17 +4,17 @@ Methods are coroutines on the event loop; files and SQLite are touched on thread
 """
 
 import asyncio
+import math
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.coordinator import AfterSync, SyncCoordinator
-from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.engine import Engine
 from memoryd_server.backend.file_check import look_at
 from memoryd_server.backend.forget_job import ForgetJob, ForgetRequest, Receipt
@@ -27,8 +27,10 @@ from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.reading_transcript import require_file
 from memoryd_server.backend.session_side import SessionSide
 from memoryd_server.backend.session_starts import SessionStarts
+from memoryd_server.backend.shared_threads import SerialThread
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
+from memoryd_server.backend.threads import Threads
 from memoryd_server.backend.upkeep import Upkeep
 from memoryd_server.backend.vector_side import ProbeOutcome, QuestionVector, VectorSide
 from memoryd_server.chunk import CHUNKER_VERSION
@@ -53,24 +55,8 @@ from memoryd_server.sources.transcript_growth import Growth
 from memoryd_server.text import Analyzer
 from memoryd_server.writing.append import Appended, Appender
 
-# Time without a search after which an agent's vectors leave memory.
-IDLE_SECONDS = 600.0
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Threads:
-    """The threads that all agents share.
-
-    `quick` is for searches and reads, `slow` for what walks the disk, `embed` for what waits for a provider: each has
-    its own.
-    """
-
-    quick: ThreadPoolExecutor
-    slow: ThreadPoolExecutor
-    embed: EmbedThreads
 
 
 class AgentMemory:
@@ -94,12 +80,13 @@ class AgentMemory:
         )
         self.config = config
         self.board = StateBoard()
-        self._threads = threads
+        self._quick, self._slow = threads.quick.share(), threads.slow.share()
+        self._open_native = threads.native.open
         self._clock = clock
         self._analyzer = Analyzer()
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
         self._store = IndexStore(config.index_path, identity, self.vectors.leg)
-        self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix=f"writer-{config.agent_id}")
+        self._writer_thread = SerialThread(f"writer-{config.agent_id}")
         self.forgotten = Forgotten(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
         preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns, self.forgotten)
         asks = Asks()
@@ -120,7 +107,7 @@ class AgentMemory:
             ranking=config.ranking,
         )
         self._appender = Appender(config.roots, str(config.ledger_path))
-        self.sessions = SessionSide(lambda: self.config, threads.quick, threads.slow)
+        self.sessions = SessionSide(lambda: self.config, self._quick, self._slow)
         self._cache: EmbeddingCache | None = None
         forget_job = ForgetJob(self._store, self.forgotten, lambda: self.config, lambda: self._cache, clock.now_ns)
         self._forgetting = Forgetting(forget_job, self.board, self._writer_thread, clock.monotonic)
@@ -137,7 +124,7 @@ class AgentMemory:
         )
         self._upkeep: Upkeep | None = None
         self._mending: Mending | None = None
-        self._searched_at = clock.monotonic()
+        self._searched_at = -math.inf
 
     def accompany(self, after_sync: AfterSync, engine: Engine | None = None) -> None:
         """Lets `after_sync` follow each run, and `engine`, if there is one, do the runs' work; before `start`."""
@@ -163,8 +150,9 @@ class AgentMemory:
             self._engine,
             self.coordinator,
             self.board,
-            threads=self._threads.slow,
+            threads=self._slow,
             tidy=self._tidy,
+            open_native=self._open_native,
             at_work=background,
         )
         self._mending = Mending(self._store.condition, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
@@ -181,16 +169,27 @@ class AgentMemory:
         for _ in range(2):
             try:
                 await self._note_counts()
-                return await self._on(self._threads.slow, self.vectors.look, self._store)
+                return await self._on(self._slow, self.vectors.look, self._store)
             except IndexDamaged:
                 await self._on_writer_thread(self._store.mend)
         raise IndexDamaged(f"the index {self.index_path} is damaged, and so is the one that was begun in its place")
 
     async def _tidy(self) -> None:
-        """Between syncs: makes deleted words vanish from the disk, and gives an idle agent's vectors back."""
+        """Between syncs: makes deleted words vanish from the disk, and gives back what an idle agent holds."""
         await self._on_writer_thread(self._purge)
-        if self._clock.monotonic() - self._searched_at > IDLE_SECONDS:
-            await self._on(self._threads.slow, self.vectors.leg.unload)
+        if self._clock.monotonic() - self._searched_at > self.config.idle_seconds:
+            await self._on_writer_thread(self._rest)
+
+    def _rest(self) -> None:
+        self.vectors.leg.unload()
+        self._store.rest()
+        if self._cache is not None:
+            self._cache.rest()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody has asked for a while, so that nothing is held open to read from."""
+        return self._store.at_rest
 
     def _purge(self) -> None:
         self.vectors.usage.save()
@@ -247,7 +246,7 @@ class AgentMemory:
         asked = self.vectors.known(query)
         if asked is not None:
             return asked, None
-        words = asyncio.ensure_future(self._on(self._threads.quick, self._search.words, query))
+        words = asyncio.ensure_future(self._on(self._quick, self._search.words, query))
         try:
             asked = await self.vectors.question(query)
         finally:
@@ -259,7 +258,7 @@ class AgentMemory:
         # Taken before: the index may be mended by the time that the answer, which lacks something, is sent.
         impairments = self._store.impairments
         answer = await self._on(
-            self._threads.quick, self._search.search, query, asked.vector, asked.reason, words, asked.identity
+            self._quick, self._search.search, query, asked.vector, asked.reason, words, asked.identity
         )
         return replace(answer, degradations=(*answer.degradations, *impairments))
 
@@ -304,14 +303,14 @@ class AgentMemory:
     async def read(self, path: str, start_line: int, line_count: int) -> FileRange:
         """A line range of a memory file."""
         return await self._on(
-            self._threads.quick,
+            self._quick,
             lambda: read_range(self.config.corpus, path, start_line, line_count, self.config.sync.max_file_bytes),
         )
 
     async def append(self, text: str, *, path: str, asked_path: str, idempotency_key: str, heading: str) -> Appended:
         """Appends to the memory file `path`, once per key; `asked_path` is empty where the caller named none."""
         return await self._on(
-            self._threads.slow,
+            self._slow,
             lambda: self._appender.append(
                 text, path=path, idempotency_key=idempotency_key, heading=heading, asked_path=asked_path
             ),
@@ -328,13 +327,13 @@ class AgentMemory:
             PathNotAllowed: no transcript can have it, or it is a link.
             FileNotFound: there is none.
         """
-        await self._on(self._threads.quick, require_file, self.config.corpus, file_name)
+        await self._on(self._quick, require_file, self.config.corpus, file_name)
 
     async def estimate(self, mode: SyncMode, ask: SyncAsk) -> SyncRun:
         """A dry run: an ended run whose last event holds what a real one would do."""
         run = self.coordinator.new_run(SyncTrigger.MANUAL, mode)
         run.started(self.board.current.revision, dry_run=True)
-        estimate = await self._on(self._threads.slow, self._engine.estimate, mode, ask)
+        estimate = await self._on(self._slow, self._engine.estimate, mode, ask)
         run.completed(SyncOutcome(self.board.current.revision), estimate)
         return run
 
@@ -346,7 +345,7 @@ class AgentMemory:
         """The index against the disk, found out now."""
         return await self._reading(
             lambda: self._on(
-                self._threads.slow,
+                self._slow,
                 lambda: report(
                     self._store,
                     self._engine,
@@ -361,12 +360,12 @@ class AgentMemory:
 
     async def files(self) -> list[ListedFile]:
         """Every file on disk or in the index, by path."""
-        disk = await self._reading(lambda: self._on(self._threads.slow, self._engine.compare))
+        disk = await self._reading(lambda: self._on(self._slow, self._engine.compare))
         return list_files(disk, self.forgotten)
 
     async def keyword_error(self) -> str:
         """Why a search would fail now; empty when it would not."""
-        return await self._on(self._threads.quick, keyword_error, self._store)
+        return await self._on(self._quick, keyword_error, self._store)
 
     def degradations(self) -> tuple[Degradation, ...]:
         """Every way in which this memory is less than what was configured, as far as is known without a look."""
@@ -417,7 +416,7 @@ class AgentMemory:
         self._on_sync_end(self.config.agent_id, run)
 
     async def _note_counts(self) -> None:
-        counts = await self._on(self._threads.quick, self._counts)
+        counts = await self._on(self._quick, self._counts)
         self.board.update(revision=counts.revision, files=counts.files, whole=self._store.whole)
 
     def measure(self) -> tuple[IndexCounts, int]:
@@ -438,5 +437,5 @@ class AgentMemory:
     async def _on_writer_thread(self, work: Callable[[], _T]) -> _T:
         return await self._on(self._writer_thread, work)
 
-    async def _on(self, threads: ThreadPoolExecutor, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    async def _on(self, threads: Executor, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await asyncio.get_running_loop().run_in_executor(threads, lambda: work(*args, **kwargs))

@@ -13,6 +13,7 @@ from memoryd_server.backend.sync_run import SyncTrigger
 from memoryd_server.model import Degradation
 from memoryd_server.sources import WatchedRoot, Watcher
 from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.watch_state import NativeReader
 
 
 class Upkeep:
@@ -31,6 +32,7 @@ class Upkeep:
         *,
         threads: Executor,
         tidy: Callable[[], Awaitable[None]],
+        open_native: Callable[[], NativeReader],
         at_work: bool,
     ) -> None:
         self._config = config
@@ -40,6 +42,7 @@ class Upkeep:
         self._board = board
         self._threads = threads
         self._tidy = tidy
+        self._open_native = open_native
         self._at_work = at_work
         self._background = self._make()
 
@@ -63,6 +66,7 @@ class Upkeep:
             on_transcripts=on_transcripts,
             polling=config.poll,
             poll_seconds=config.poll_seconds,
+            open_native=self._open_native,
         )
 
     async def start(self) -> None:

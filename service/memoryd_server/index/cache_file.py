@@ -35,6 +35,7 @@ class CacheFile:
         self._mark: FileMark | None = None
         self._tried_at_ms = 0
         self._closed = False
+        self._resting = False
         self.trouble: Degradation | None = None
         self._connection = self._opened()
 
@@ -47,6 +48,9 @@ class CacheFile:
         with self._guard, translated():
             if self._closed:
                 raise IndexUnavailable("the embedding cache is closed")
+            if self._resting:
+                self._resting = False
+                self._connection = self._opened()
             self._look()
             try:
                 return work(self._connection)
@@ -115,6 +119,14 @@ class CacheFile:
     def _told(self, used: str, words: str) -> Degradation:
         reason = f"{words}; vectors that it held are made again where they are needed"
         return Degradation(DegradationKind.INDEX_IMPAIRED, str(self._path), used, reason)
+
+    def rest(self) -> None:
+        """Lets the file go until it is used again; what stands in for one that cannot be opened stays."""
+        with self._guard:
+            if self._mark is not None and not self._closed:
+                self._connection.close()
+                self._mark = None
+                self._resting = True
 
     def close(self) -> None:
         """Closes the file. Closing twice is fine."""

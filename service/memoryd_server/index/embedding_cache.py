@@ -187,6 +187,10 @@ class EmbeddingCache:
         """Vectors held."""
         return self._file.use(_count)
 
+    def rest(self) -> None:
+        """Lets its file go until it is used again."""
+        self._file.rest()
+
     def close(self) -> None:
         """Closes the file. Closing twice is fine."""
         self._file.close()

@@ -66,8 +66,11 @@ class Readiness:
             await check()
 
     async def check(self) -> None:
-        """Searches every open index; one that does not answer makes the daemon NOT_SERVING."""
-        errors = [await memory.keyword_error() for memory in self._agents.opened().values()]
+        """Searches every open index; one that does not answer makes the daemon NOT_SERVING.
+
+        One that is at rest answered when it was last in use, and the reconcile pass goes on looking at it.
+        """
+        errors = [await memory.keyword_error() for memory in self._agents.opened().values() if not memory.at_rest]
         status = _STATUS.NOT_SERVING if any(errors) else _STATUS.SERVING
         for service in _NAMES:
             await self.servicer.set(service, status)

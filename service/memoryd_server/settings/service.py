@@ -159,6 +159,9 @@ class ServiceSettings(Block):
     vector_memory_bytes: Annotated[int, Whole(0)] = 512 * 2**20
     """Memory for the vectors of each agent in use; beyond it they are read from disk, and an idle agent keeps none.
     Bytes, at least 0; default 536870912."""
+    idle_seconds: Annotated[float, Real(1, 86_400)] = 600.0
+    """Time without a search after which an agent gives back vectors, pages and connections. Seconds, 1..86400; default
+    600."""
     embedding: EmbeddingSettings = EmbeddingSettings()
     """Embeddings."""
     qmd_fallback: Literal["builtin", "none"] = "builtin"

@@ -4,11 +4,11 @@ import asyncio
 import dataclasses
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from memoryd_server.backend import AgentMemory, EmbedThreads, SyncTrigger, Threads
+from memoryd_server.backend.shared_threads import SharedThreads
 from memoryd_server.embed import Selection
 from memoryd_server.errors import IndexBusy, MemorydError, RevisionNotReached
 from memoryd_server.index.progress import SyncMode
@@ -16,6 +16,8 @@ from memoryd_server.index.sync import Clock
 from memoryd_server.model import Source
 from memoryd_server.search.query import SearchMode, SearchQuery
 from memoryd_server.settings import load
+from memoryd_server.sources.shared_native import SharedNative
+from memoryd_server.sources.watch import open_inotify
 from memoryd_server.wiring import agent_config
 
 QUIET = {"onSessionStart": False, "onSearch": False, "watch": False}
@@ -26,7 +28,9 @@ NO_PROVIDER = Selection(None, "auto", "no embedding provider is configured")
 async def memory_of(tmp_path):
     """Starts memories over one workspace; each agent id has its own index."""
     (tmp_path / "workspace" / "memory").mkdir(parents=True)
-    threads = Threads(ThreadPoolExecutor(4), ThreadPoolExecutor(2), EmbedThreads())
+    threads = Threads(
+        SharedThreads(4, 3, "quick"), SharedThreads(4, 2, "slow"), EmbedThreads(), SharedNative(open_inotify)
+    )
     started = []
 
     def note(_agent, run):

@@ -1,6 +1,7 @@
 """Whatever happens to the file of the embedding cache costs what it held, and nothing else."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -170,3 +171,49 @@ def test_a_closed_cache_is_not_opened_again(filled):
     filled.close()
     with pytest.raises(IndexUnavailable, match="closed"):
         filled.count()
+
+
+# At rest
+
+
+def open_files(path):
+    return sum(os.path.realpath(link).startswith(str(path)) for link in Path("/proc/self/fd").iterdir())
+
+
+def test_a_cache_at_rest_holds_no_file_and_answers_all_the_same(filled, path):
+    held = vectors(*range(200))
+    assert open_files(path) > 0
+    filled.rest()
+    filled.rest()
+    assert open_files(path) == 0
+    assert filled.get(KEY, list(held)) == held
+    assert open_files(path) > 0
+    assert filled.trouble is None
+
+
+def test_a_cache_whose_file_is_damaged_or_removed_at_rest_begins_anew(filled, path, clock):
+    filled.rest()
+    path.write_bytes(b"no database at all" * 1000)
+    assert filled.get(KEY, list(vectors(1))) == {}
+    assert "set aside" in filled.trouble.reason
+    filled.put(KEY, vectors(1))
+    filled.rest()
+    path.unlink()
+    assert filled.get(KEY, list(vectors(1))) == {}
+    filled.put(KEY, vectors(2))
+    assert filled.get(KEY, list(vectors(2))) == vectors(2)
+
+
+def test_a_cache_in_memory_does_not_lose_what_it_holds_by_resting(clock):
+    cache = EmbeddingCache(None, 100, clock)
+    cache.put(KEY, vectors(1))
+    cache.rest()
+    assert cache.get(KEY, list(vectors(1))) == vectors(1)
+    cache.close()
+
+
+def test_a_closed_cache_stays_closed(filled):
+    filled.close()
+    filled.rest()
+    with pytest.raises(IndexUnavailable):
+        filled.get(KEY, list(vectors(1)))

@@ -154,3 +154,41 @@ def test_a_reader_sees_one_state_however_much_is_committed_meanwhile(opened):
 def test_a_reader_cannot_write(opened):
     with pytest.raises(IndexUnavailable), opened.store.read() as reader:
         reader._connection.execute("DELETE FROM files")
+
+
+def test_connections_that_nobody_uses_are_given_back_and_those_at_work_go_on(pool, made):
+    with pool.connection() as held:
+        with pool.connection():
+            assert not pool.at_rest
+        pool.release()
+        assert held.execute("SELECT count(*) FROM files").fetchall() == [(0,)]
+        assert not pool.at_rest
+    assert not pool.at_rest
+    pool.release()
+    assert pool.at_rest
+    with pytest.raises(apsw.ConnectionClosedError):
+        made[0].execute("SELECT 1")
+    with pool.connection() as fresh:
+        assert fresh.execute("SELECT count(*) FROM files").fetchall() == [(0,)]
+
+
+def test_giving_back_disturbs_no_reader(pool):
+    over, problems = threading.Event(), []
+
+    def read():
+        while not over.is_set():
+            try:
+                with pool.connection() as connection:
+                    connection.execute("SELECT count(*) FROM files").fetchall()
+            except apsw.Error as error:
+                problems.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        pool.release()
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert problems == []

@@ -1,0 +1,130 @@
+"""An agent that nobody asks gives back what it holds, goes on following its files, and answers as before."""
+
+import os
+import threading
+from pathlib import Path
+
+from rpc.wire import eventually, paths
+
+# A pass each second is what gives memory back.
+RESTING = {"memoryd": {"idleSeconds": 1, "reconcileSeconds": 1}}
+AWAKE = {"memoryd": {"idleSeconds": 3600, "reconcileSeconds": 1}}
+
+
+def open_files(home, ending):
+    found = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    return sum(name.startswith(str(home.state_dir)) and name.endswith(ending) for name in found)
+
+
+async def test_an_agent_at_rest_holds_no_reader_and_answers_when_asked(serve, home):
+    home.write(a="the red ferry sails at dawn")
+    running = await serve(RESTING, background=True)
+    await running.synced()
+    before = await running.search("ferry")
+    assert not running.memory().at_rest
+    await eventually(lambda: running.memory().at_rest)
+    await eventually(lambda: open_files(home, ".embeddings.sqlite") == 0)
+    await eventually(lambda: not any(t.name == "writer-main" for t in threading.enumerate()))
+    again = await running.search("ferry")
+    assert paths(again) == paths(before) == ["memory/a.md"]
+    assert again.results[0].score == before.results[0].score
+    assert not running.memory().at_rest
+
+
+async def test_an_agent_at_rest_follows_its_files(serve, home):
+    home.write(a="the red ferry sails at dawn")
+    running = await serve(RESTING, background=True)
+    await running.synced()
+    await eventually(lambda: running.memory().at_rest)
+    home.write(b="a heron waits by the pier")
+    await eventually(lambda: running.memory().board.current.files == 2)
+    assert paths(await running.search("heron")) == ["memory/b.md"]
+    (home.workspace / "memory" / "a.md").unlink()
+    await eventually(lambda: running.memory().board.current.files == 1)
+
+
+async def test_an_agent_that_is_asked_keeps_what_it_holds(serve, home):
+    home.write(a="the red ferry sails at dawn")
+    running = await serve(AWAKE, background=True)
+    await running.synced()
+    await running.search("ferry")
+    passes = []
+    tidy = running.memory()._upkeep._background._tidy
+
+    async def counted():
+        await tidy()
+        passes.append(1)
+
+    running.memory()._upkeep._background._tidy = counted
+    await eventually(lambda: len(passes) >= 2)
+    assert not running.memory().at_rest
+
+
+async def test_health_does_not_wake_who_rests(serve, home):
+    home.write(a="the red ferry sails at dawn")
+    running = await serve()
+    memory = running.memory()
+    await running.daemon._server._readiness.check()
+    assert not memory.at_rest
+    await memory._on_writer_thread(memory._rest)
+    await running.daemon._server._readiness.check()
+    assert memory.at_rest
+
+
+async def test_an_index_that_is_removed_while_its_agent_rests_is_made_anew(serve, home):
+    home.write(a="the red ferry sails at dawn")
+    running = await serve(RESTING, background=True)
+    await running.synced()
+    await eventually(lambda: running.memory().at_rest)
+    for file in running.memory().index_path.parent.glob("main.sqlite*"):
+        if not file.name.endswith(".lock"):
+            file.unlink()
+
+    async def found():
+        return paths(await running.search("ferry")) == ["memory/a.md"]
+
+    await eventually(found)
+
+
+async def test_agents_share_one_inotify_instance(serve, home):
+    agents = [{"id": f"a{n}", "workspace": str(home.root / f"w{n}")} for n in range(8)]
+    for n in range(8):
+        (home.root / f"w{n}" / "memory").mkdir(parents=True)
+    running = await serve({"agents": {"list": agents}}, background=True)
+    assert inotify_instances() == 1
+    (home.root / "w5" / "memory" / "x.md").write_text("a heron")
+
+    async def found():
+        return paths(await running.search("heron", agent_id="a5"))
+
+    await eventually(found)
+    assert not paths(await running.search("heron", agent_id="a4"))
+
+
+def inotify_instances():
+    return sum(_points_to(link) == "anon_inode:inotify" for link in Path("/proc/self/fd").iterdir())
+
+
+def _points_to(link):
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
+
+
+async def test_an_agent_whose_disk_hangs_holds_up_no_other(serve, home):
+    gate = threading.Event()
+    agents = [{"id": "main", "workspace": str(home.workspace)}, {"id": "other", "workspace": str(home.root / "w")}]
+    (home.root / "w" / "memory").mkdir(parents=True)
+    running = await serve({"agents": {"list": agents}})
+    memory = running.memory("main")
+    try:
+        stuck = [threads.submit(gate.wait) for threads in (memory._quick, memory._slow) for _ in range(50)]
+        other = {"agent_id": "other"}
+        await running.append("a heron", path="memory/a.md", **other)
+        assert paths(await running.search("heron", **other)) == ["memory/a.md"]
+        assert (await running.get("memory/a.md", **other)).text
+        assert (await running.status(**other)).index.files == 1
+    finally:
+        gate.set()
+    assert all(future.result(10) for future in stuck)

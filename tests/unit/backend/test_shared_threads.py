@@ -1,0 +1,170 @@
+"""Threads of all agents: none of them can take all, those who wait come in turn, and nobody waits for ever."""
+
+import threading
+import time
+from concurrent.futures import CancelledError, wait
+
+import pytest
+
+from memoryd_server.backend.shared_threads import SerialThread, SharedThreads
+
+SOON = 10
+
+
+@pytest.fixture
+def gate():
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+@pytest.fixture
+def threads():
+    threads = SharedThreads(4, 2, "test")
+    yield threads
+    threads.shutdown()
+
+
+def test_an_agent_whose_work_hangs_leaves_the_others_their_threads(threads, gate):
+    hanging = threads.share()
+    stuck = [hanging.submit(gate.wait) for _ in range(20)]
+    other = threads.share()
+    assert [other.submit(lambda n=n: n * n).result(SOON) for n in range(10)] == [n * n for n in range(10)]
+    assert not any(future.done() for future in stuck)
+    gate.set()
+    assert all(future.result(SOON) for future in stuck)
+
+
+def test_who_waits_comes_in_turn_and_not_after_all_of_another(gate):
+    threads, order = SharedThreads(1, 1, "test"), []
+    block = threads.share().submit(gate.wait)
+    many, one = threads.share(), threads.share()
+    futures = [many.submit(order.append, "many") for _ in range(50)]
+    futures.append(one.submit(order.append, "one"))
+    gate.set()
+    wait([block, *futures], SOON)
+    assert order.index("one") <= 1
+    assert order.count("many") == 50
+    threads.shutdown()
+
+
+def test_calls_of_one_share_keep_their_order_and_no_more_run_than_it_may_have(threads):
+    share, lock, now, peak, order = threads.share(), threading.Lock(), [0], [0], []
+
+    def work(number):
+        with lock:
+            order.append(number)
+            now[0] += 1
+            peak[0] = max(peak[0], now[0])
+        time.sleep(0.002)
+        with lock:
+            now[0] -= 1
+
+    wait([share.submit(work, number) for number in range(60)], SOON)
+    assert peak == [2]
+    assert sorted(order) == list(range(60))
+    assert all(abs(place - number) <= 2 for place, number in enumerate(order))
+
+
+def test_what_is_raised_is_the_askers_and_the_next_call_runs(threads):
+    share = threads.share()
+    with pytest.raises(ZeroDivisionError):
+        share.submit(lambda: 1 / 0).result(SOON)
+    assert share.submit(lambda: 7).result(SOON) == 7
+
+
+def test_a_call_that_its_asker_gave_up_is_not_made(threads, gate):
+    share, made = threads.share(), []
+    stuck = [share.submit(gate.wait) for _ in range(2)]
+    given_up = share.submit(made.append, "given up")
+    assert given_up.cancel()
+    last = share.submit(made.append, "last")
+    gate.set()
+    wait([*stuck, last], SOON)
+    assert made == ["last"]
+
+
+def test_a_shutdown_ends_the_waiting_of_all(threads, gate):
+    share, other = threads.share(), threads.share()
+    at_work = [share.submit(gate.wait) for _ in range(2)] + [other.submit(gate.wait) for _ in range(2)]
+    while not all(future.running() for future in at_work):
+        time.sleep(0.005)
+    third = threads.share()
+    waiting = [third.submit(gate.wait) for _ in range(9)]
+    threads.shutdown()
+    for future in waiting:
+        with pytest.raises(CancelledError):
+            future.result(SOON)
+    later = share.submit(gate.wait)
+    gate.set()
+    wait(at_work, SOON)
+    with pytest.raises(CancelledError):
+        later.result(SOON)
+    with pytest.raises(RuntimeError):
+        threads.share().submit(print)
+
+
+# A thread of one's own
+
+
+def test_a_serial_thread_does_one_thing_at_a_time_in_order_and_is_there_only_meanwhile():
+    serial, order, names = SerialThread("writer-test"), [], set()
+
+    def work(number):
+        order.append(number)
+        names.add(threading.current_thread().name)
+
+    wait([serial.submit(work, number) for number in range(200)], SOON)
+    assert order == list(range(200))
+    assert names == {"writer-test"}
+    deadline = time.monotonic() + SOON
+    while any(thread.name == "writer-test" for thread in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not any(thread.name == "writer-test" for thread in threading.enumerate())
+    assert serial.submit(lambda: "again").result(SOON) == "again"
+    with pytest.raises(ZeroDivisionError):
+        serial.submit(lambda: 1 / 0).result(SOON)
+
+
+def test_no_two_threads_of_a_serial_thread_are_at_work_at_once():
+    serial, lock, problems = SerialThread("writer-test"), threading.Lock(), []
+
+    def work():
+        if not lock.acquire(blocking=False):
+            problems.append("two at once")
+        else:
+            lock.release()
+
+    def ask():
+        for _ in range(100):
+            serial.submit(work).result(SOON)
+
+    askers = [threading.Thread(target=ask) for _ in range(8)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert problems == []
+
+
+def test_a_serial_thread_that_was_shut_down_does_what_it_had_taken_and_takes_no_more(gate):
+    serial = SerialThread("writer-test")
+    stuck, after = serial.submit(gate.wait), serial.submit(lambda: "done")
+    serial.shutdown()
+    with pytest.raises(RuntimeError):
+        serial.submit(print)
+    gate.set()
+    assert (stuck.result(SOON), after.result(SOON)) == (True, "done")
+
+
+def test_a_serial_thread_cancels_where_it_is_told_to(gate):
+    serial = SerialThread("writer-test")
+    stuck = serial.submit(gate.wait)
+    while not stuck.running():
+        time.sleep(0.005)
+    after = serial.submit(print)
+    serial.shutdown(cancel_futures=True)
+    gate.set()
+    assert stuck.result(SOON)
+    with pytest.raises(CancelledError):
+        after.result(SOON)

@@ -1,0 +1,211 @@
+package memoryd
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+)
+
+// target is where to connect, and what to show there.
+type target struct {
+	where address
+	token string
+	tls   *tls.Config
+}
+
+// resolve finds what the settings leave out, in the places where the daemon's own command looks.
+func resolve(given settings) (target, error) {
+	where, err := findAddress(given.address)
+	if err != nil || where.isSocket() {
+		return target{where: where}, err
+	}
+	token, err := findToken(given.token, where)
+	if err != nil {
+		return target{}, err
+	}
+	files := findTLS(given.tls)
+	if token != "" && files == nil && !where.isLoopback() {
+		return target{}, refusal(
+			"refusing to send the token to %s in the clear; speak TLS (WithTLS or MEMORYD_TLS_CA)", where)
+	}
+	found := target{where: where, token: token}
+	if files != nil {
+		found.tls, err = files.config()
+	}
+	return found, err
+}
+
+func findAddress(given string) (address, error) {
+	for _, named := range []string{strings.TrimSpace(given), variable("MEMORYD_ADDRESS")} {
+		if named != "" {
+			return parseAddress(named)
+		}
+	}
+	state, err := stateDirectory()
+	if err != nil {
+		return address{}, err
+	}
+	for _, noted := range notedAddresses(filepath.Join(state, "memoryd.endpoint.json")) {
+		where, err := parseAddress(noted)
+		if err == nil && (!where.isSocket() || exists(where.socket)) {
+			return where, nil
+		}
+	}
+	folder := filepath.Join(state, "run")
+	if runtime := variable("XDG_RUNTIME_DIR"); filepath.IsAbs(runtime) {
+		folder = filepath.Join(runtime, "memoryd")
+	}
+	return parseAddress("unix:" + filepath.Join(folder, "memoryd.sock"))
+}
+
+// notedAddresses are those that a daemon has noted of itself; none where it has not, or the note cannot be read.
+func notedAddresses(file string) []string {
+	var note struct {
+		Addresses []string `json:"addresses"`
+	}
+	content, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(content, &note) != nil {
+		return nil
+	}
+	return note.Addresses
+}
+
+func findToken(given string, where address) (string, error) {
+	if token := strings.TrimSpace(given); token != "" {
+		return checkedToken(token, "the token")
+	}
+	const what = "the token file"
+	if named := variable("MEMORYD_TOKEN_FILE"); named != "" {
+		content, err := readFile(named, what)
+		if err != nil {
+			return "", err
+		}
+		token := firstLine(content)
+		if token == "" {
+			return "", refusal("there is no token in %s %s", what, named)
+		}
+		return checkedToken(token, what+" "+named)
+	}
+	if !where.isLoopback() {
+		return "", nil
+	}
+	state, err := stateDirectory()
+	if err != nil {
+		return "", err
+	}
+	own := filepath.Join(state, "memoryd.token")
+	content, err := readFile(own, what)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return checkedToken(firstLine(content), what+" "+own)
+}
+
+// checkedToken is the token, where a header can carry it.
+func checkedToken(token, what string) (string, error) {
+	for _, each := range []byte(token) {
+		if each < ' ' || each > '~' {
+			return "", refusal("%s holds characters that no token has: only printable ASCII can be sent", what)
+		}
+	}
+	return token, nil
+}
+
+// firstLine is the first line that is neither blank nor a comment.
+func firstLine(content []byte) string {
+	lines := bufio.NewScanner(bytes.NewReader(content))
+	lines.Buffer(nil, len(content)+1)
+	for lines.Scan() {
+		if line := strings.TrimSpace(lines.Text()); line != "" && !strings.HasPrefix(line, "#") {
+			return line
+		}
+	}
+	return ""
+}
+
+func findTLS(given *TLS) *TLS {
+	if given != nil {
+		return given
+	}
+	named := TLS{
+		CAFile:     variable("MEMORYD_TLS_CA"),
+		CertFile:   variable("MEMORYD_TLS_CERT"),
+		KeyFile:    variable("MEMORYD_TLS_KEY"),
+		ServerName: variable("MEMORYD_TLS_SERVER_NAME"),
+	}
+	if named == (TLS{}) {
+		return nil
+	}
+	return &named
+}
+
+func stateDirectory() (string, error) {
+	for _, name := range []string{"MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR"} {
+		if named := variable(name); named != "" {
+			return expand(named)
+		}
+	}
+	home, err := homeDirectory()
+	if err != nil {
+		return "", err
+	}
+	current, legacy := filepath.Join(home, ".openclaw"), filepath.Join(home, ".moltbot")
+	if !exists(current) && exists(legacy) {
+		return legacy, nil
+	}
+	return current, nil
+}
+
+// variable is the value of an environment variable; blank counts as not set.
+func variable(name string) string {
+	return strings.TrimSpace(os.Getenv(name))
+}
+
+// readFile reads a file that was named. Its error names the file and what it was to be.
+func readFile(name, what string) ([]byte, error) {
+	path, err := expand(name)
+	if err != nil {
+		return nil, err
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, refusal("cannot read %s: %w", what, err)
+	}
+	return content, nil
+}
+
+// expand replaces a leading "~" by the home directory.
+func expand(path string) (string, error) {
+	if path != "~" && !strings.HasPrefix(path, "~/") {
+		return path, nil
+	}
+	home, err := homeDirectory()
+	return filepath.Join(home, path[1:]), err
+}
+
+func homeDirectory() (string, error) {
+	home, err := os.UserHomeDir()
+	if err == nil {
+		return home, nil
+	}
+	owner, unknown := user.Current()
+	if unknown != nil || owner.HomeDir == "" {
+		return "", refusal("there is no home directory to look for the daemon in: %w; name its address", err)
+	}
+	return owner.HomeDir, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

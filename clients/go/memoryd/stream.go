@@ -1,0 +1,92 @@
+package memoryd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+)
+
+// Stream is the events of a Sync or a Watch, as they come.
+//
+//	for event, err := range stream.All() {
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(event.GetSequence())
+//	}
+//
+// Whoever does not read it to its end closes it. One goroutine at a time may read; any may close.
+type Stream[Event any] struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	call   grpc.ServerStreamingClient[Event]
+	ended  error
+}
+
+// Recv waits for the next event. It returns io.EOF after the last one, and an [*Error] when the call has failed; that
+// of a stream that was closed has the code Canceled. What ended a stream is returned from then on.
+func (s *Stream[Event]) Recv() (*Event, error) {
+	if s.ended != nil {
+		return nil, s.ended
+	}
+	// What had arrived before the stream was closed is not shown after it.
+	if err := s.ctx.Err(); err != nil {
+		return nil, s.end(status.FromContextError(err).Err())
+	}
+	event, err := s.call.Recv()
+	if err != nil {
+		return nil, s.end(err)
+	}
+	return event, nil
+}
+
+// All yields the events to the last one; where the call fails, a nil event and its error come last. Leaving the loop
+// closes the stream.
+func (s *Stream[Event]) All() iter.Seq2[*Event, error] {
+	return func(yield func(*Event, error) bool) {
+		defer s.Close()
+		for {
+			event, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if !yield(event, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Close ends the call. It may be called more than once, and while another goroutine waits in Recv.
+func (s *Stream[Event]) Close() {
+	s.cancel()
+}
+
+func (s *Stream[Event]) end(err error) error {
+	s.ended = err
+	if !errors.Is(err, io.EOF) {
+		s.ended = asError(err)
+	}
+	s.cancel()
+	return s.ended
+}
+
+type streamMethod[Request, Event any] func(
+	context.Context, *Request, ...grpc.CallOption,
+) (grpc.ServerStreamingClient[Event], error)
+
+func follow[Request, Event any](
+	ctx context.Context, method streamMethod[Request, Event], request *Request, options []grpc.CallOption,
+) (*Stream[Event], error) {
+	ctx, cancel := context.WithCancel(ctx)
+	call, err := method(ctx, request, options...)
+	if err != nil {
+		cancel()
+		return nil, asError(err)
+	}
+	return &Stream[Event]{ctx: ctx, cancel: cancel, call: call}, nil
+}

@@ -208,6 +208,7 @@ eval: setup ## Measures search on the golden sets in DATA, into benchmarks/resul
 define GENERATE
 .tools/codegen/bin/python -m grpc_tools.protoc -I protos --python_out=$(1) --pyi_out=$(1) protos/memoryd/v1/*.proto
 .tools/codegen/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=$(1) protos/memoryd/v1/memory_service.proto protos/memoryd/v1/entry_service.proto
+cp protos/memoryd/v1/*.proto $(1)/memoryd/v1/
 endef
 
 # The schemas of the agent's tools, with the contract's comments as their descriptions.
@@ -218,7 +219,7 @@ define GENERATE_TOOLS
 endef
 
 .PHONY: protos
-protos: .tools/codegen/.ready ## Regenerates the Python stubs and the tools' schemas from protos/
+protos: .tools/codegen/.ready ## Regenerates the Python stubs, the package's copy of the protos and the tools' schemas
 	$(call GENERATE,clients/python/src)
 	$(call GENERATE_TOOLS,$(TOOLS))
 

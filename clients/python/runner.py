@@ -1,5 +1,7 @@
-"""Runs the table of all clients with this one: tests/clients/README.md has the protocol."""
+"""Runs the table of all clients with this one, or `--asyncio`; tests/clients/README.md has the protocol."""
 
+import asyncio
+import inspect
 import json
 import sys
 from typing import Any
@@ -7,10 +9,10 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from memoryd import messages
-from memoryd.client import MemorydError, Tls, connect
+from memoryd.client import MemorydError, Tls, connect, connect_async
 
 # Method: its request, and where the client has it.
-_METHODS = {
+METHODS = {
     "search": ("MemorySearchRequest", "search"),
     "get": ("MemoryGetRequest", "get"),
     "status": ("StatusRequest", "status"),
@@ -32,66 +34,73 @@ _METHODS = {
 }
 
 
-class Runner:
-    """One client at a time, and its streams."""
+async def settled(value: Any) -> Any:
+    """What either client returned, awaited where it has to be."""
+    return await value if inspect.isawaitable(value) else value
 
-    def __init__(self) -> None:
+
+class Runner:
+    """One client at a time, and its streams. `connect` makes it."""
+
+    def __init__(self, connect: Any) -> None:
+        self.connect = connect
         self.client: Any = None
         self.streams: dict[str, Any] = {}
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            return getattr(self, f"on_{request['op']}")(request)
+            return await getattr(self, f"on_{request['op']}")(request)
         except MemorydError as error:
             return {"error": told(error)}
         except (ParseError, KeyError, AttributeError) as error:
             return {"bad": f"{type(error).__name__}: {error}"}
 
-    def on_connect(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.on_close(request)
+    async def on_connect(self, request: dict[str, Any]) -> dict[str, Any]:
+        await self.on_close(request)
         given = {name: request[name] for name in ("address", "token") if name in request}
         if "keepalive_ms" in request:
             given["keepalive"] = request["keepalive_ms"] / 1000
         try:
             if "tls" in request:
                 given["tls"] = Tls(**request["tls"])
-            self.client = connect(**given)
+            self.client = self.connect(**given)
         except (OSError, ValueError) as error:
             return {"refused": str(error)}
         return {"ok": {}}
 
-    def on_close(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def on_close(self, _: dict[str, Any]) -> dict[str, Any]:
         self.streams.clear()
         if self.client is not None:
-            self.client.close()
+            await settled(self.client.close())
         self.client = None
         return {"ok": {}}
 
-    def on_call(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"ok": MessageToDict(self.called(request))}
+    async def on_call(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"ok": MessageToDict(await settled(self.called(request)))}
 
-    def on_open(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def on_open(self, request: dict[str, Any]) -> dict[str, Any]:
         self.streams[request["stream"]] = self.called(request)
         return {"ok": {}}
 
-    def on_next(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def on_next(self, request: dict[str, Any]) -> dict[str, Any]:
+        stream = self.streams[request["stream"]]
         try:
-            return {"ok": MessageToDict(next(self.streams[request["stream"]]))}
-        except StopIteration:
+            event = await anext(stream) if hasattr(stream, "__anext__") else next(stream)
+        except (StopIteration, StopAsyncIteration):
             return {"end": True}
+        return {"ok": MessageToDict(event)}
 
-    def on_cancel(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def on_cancel(self, request: dict[str, Any]) -> dict[str, Any]:
         self.streams[request["stream"]].close()
         return {"ok": {}}
 
     def called(self, request: dict[str, Any]) -> Any:
-        kind, place = _METHODS[request["method"]]
+        kind, place = METHODS[request["method"]]
         message = ParseDict(request.get("request", {}), getattr(messages, kind)())
         method = self.client
         for name in place.split("."):
             method = getattr(method, name)
-        timeout = request["timeout_ms"] / 1000 if "timeout_ms" in request else None
-        return method(message, timeout=timeout)
+        return method(message, timeout=request["timeout_ms"] / 1000 if "timeout_ms" in request else None)
 
 
 def told(error: MemorydError) -> dict[str, Any]:
@@ -107,13 +116,14 @@ def told(error: MemorydError) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+async def main() -> None:
     """Answers until the input ends."""
-    runner = Runner()
-    for line in sys.stdin:
+    runner = Runner(connect_async if "--asyncio" in sys.argv else connect)
+    while line := await asyncio.to_thread(sys.stdin.readline):
         request = json.loads(line)
-        print(json.dumps({"id": request["id"], **runner.answer(request)}, ensure_ascii=False), flush=True)  # noqa: T201
-    runner.on_close({})
+        answer = {"id": request["id"], **await runner.answer(request)}
+        print(json.dumps(answer, ensure_ascii=False), flush=True)
+    await runner.on_close({})
 
 
-main()
+asyncio.run(main())

@@ -117,7 +117,7 @@ class Play:
         """The idempotency keys under which a file was appended to, as the daemon noted them."""
         ledger = (self.ground.state / "memory" / "main.appends").read_text("utf-8")
         entries = [json.loads(line) for line in ledger.splitlines()]
-        keys = sorted({entry["key"] for entry in entries if entry["path"].endswith(step["keys"])})
+        keys = sorted({entry["key"] for entry in entries if entry["path"].endswith(self.filled(step["keys"]))})
         match(step["expect"], keys, self.saved, "keys")
 
     def _daemon(self, step):

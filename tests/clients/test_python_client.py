@@ -192,9 +192,15 @@ def test_a_request_message_and_fields_together_are_refused(client):
 
 
 def test_the_token_is_sent_as_bearer_token(grpc_addr, grpc_server, servicer):
-    with connect(grpc_addr, token="secret") as client:
+    with MemorydClient(grpc.insecure_channel(grpc_addr), token="secret") as client:
         client.get(path="p")
     assert servicer.metadata["authorization"] == "Bearer secret"
+
+
+def test_over_a_unix_socket_no_token_is_sent(grpc_addr, grpc_server, servicer):
+    with connect(grpc_addr, token="secret") as client:
+        client.get(path="p")
+    assert "authorization" not in servicer.metadata
 
 
 def test_without_a_token_no_credential_is_sent(client, servicer):
@@ -234,7 +240,7 @@ def test_a_status_without_readable_details_still_has_code_and_message(client, se
 
 
 def test_a_daemon_that_is_not_there_is_unavailable(tmp_path):
-    with connect(f"unix:{tmp_path}/none.sock") as client, pytest.raises(MemorydError) as caught:
+    with connect(f"unix:{tmp_path}/none.sock", timeout=20) as client, pytest.raises(MemorydError) as caught:
         client.get(path="p")
     assert (caught.value.code, caught.value.reason) == (grpc.StatusCode.UNAVAILABLE, "")
     assert str(caught.value).startswith("UNAVAILABLE: ")

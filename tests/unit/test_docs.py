@@ -9,7 +9,8 @@ from memoryd.v1.error_reason_pb2 import ErrorReason
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("*.md")]
-PAGES += [*REPOSITORY.glob("docs/decisions/*.md"), *REPOSITORY.glob("clients/*/README.md")]
+PAGES += [REPOSITORY / "clients" / "README.md", *REPOSITORY.glob("clients/*/README.md")]
+PAGES += REPOSITORY.glob("docs/decisions/*.md")
 
 
 def pages():
@@ -46,7 +47,8 @@ def test_a_link_leads_somewhere(page):
 
 @pytest.mark.parametrize("page", pages())
 def test_a_make_target_that_is_named_exists(page):
-    targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
+    files = [REPOSITORY / "Makefile", *REPOSITORY.glob("clients/*/client.mk")]
+    targets = {target for file in files for target in re.findall(r"^([a-z-]+):", text(file), re.MULTILINE)}
     named = re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert set(named) - targets == set()
 

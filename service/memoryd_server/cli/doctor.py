@@ -9,10 +9,10 @@ import click
 
 from memoryd import messages
 from memoryd.client import MemorydError as ClientError
+from memoryd.discovery import noted_addresses
 from memoryd_server.access import CertificateFiles, TokenFiles
 from memoryd_server.cli.doctor_entries import check_entries
 from memoryd_server.cli.doctor_qmd import check_qmd
-from memoryd_server.cli.endpoint import endpoint_of
 from memoryd_server.cli.index import all_agents
 from memoryd_server.cli.options import Common, common_options, json_option
 from memoryd_server.cli.output import FAILURE, print_json
@@ -70,7 +70,9 @@ def _checks(common: Common) -> Iterator[Check]:
 
 def _access_checks(settings: ResolvedSettings) -> Iterator[Check]:
     now = datetime.now(UTC)
-    if not all(address.startswith("unix:") for address in (*settings.service.listen, *endpoint_of(settings.state_dir))):
+    if not all(
+        address.startswith("unix:") for address in (*settings.service.listen, *noted_addresses(settings.state_dir))
+    ):
         yield from check_tokens(TokenFiles.beneath(settings.state_dir, settings.service.token_file), now)
     tls = settings.service.tls
     certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)

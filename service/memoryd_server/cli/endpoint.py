@@ -90,14 +90,6 @@ def forget_endpoint(state_dir: Path) -> None:
         _file(state_dir).unlink(missing_ok=True)
 
 
-def endpoint_of(state_dir: Path) -> list[str]:
-    """The noted addresses; none when no daemon has noted any. A note may outlive its daemon."""
-    try:
-        return [str(address) for address in _noted(state_dir)["addresses"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-
-
 def running(state_dir: Path) -> Note | None:
     """The daemon that runs on this state directory; None when none does. A note that outlived its daemon is none."""
     try:

@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from memoryd.discovery import Surroundings, named_tls
 from memoryd.tls import Tls
+from memoryd_server.errors import SettingsError
 from memoryd_server.settings import ResolvedSettings, client_address, client_token_file, load, process_environment
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -46,6 +48,17 @@ class Common:
     def daemon_address(self) -> str | None:
         """The daemon that was named, by option or environment."""
         return self.address or client_address(process_environment())
+
+    def named_tls(self) -> Tls | None:
+        """The TLS to speak with the daemon that was named, by option or environment.
+
+        Raises:
+            SettingsError: the environment names a certificate without its key, or the other way round.
+        """
+        try:
+            return self.tls or named_tls(Surroundings(process_environment(), Path.home()))
+        except ValueError as error:
+            raise SettingsError(f"MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: {error}") from error
 
     def named_token_file(self) -> Path | None:
         """The file with the token to show that was named, by option or environment."""

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
+from memoryd.discovery import Endpoint, noted_addresses
 from memoryd_server.access import CertificateFiles, TokenFiles, first_token, read_tokens
 from memoryd_server.access.validity import validity
-from memoryd_server.cli.endpoint import endpoint_of
 from memoryd_server.cli.options import Common
 from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
@@ -65,9 +66,10 @@ def _named(common: Common, address: str) -> MemorydClient:
     file, here = common.named_token_file(), _is_here(address)
     asks = here and not address.startswith("unix:")
     token = _first_of(file) if file is not None else _owner_token(common) if asks else None
-    if token is not None and not here and common.tls is None:
+    tls = common.named_tls()
+    if token is not None and not here and tls is None:
         raise SettingsError(f"refusing to send the token to {address} in the clear; speak TLS with --tls or --tls-ca")
-    return _connect(address, token, common.tls)
+    return _connect(address, token, tls)
 
 
 def _is_here(address: str) -> bool:
@@ -97,9 +99,14 @@ def _token_of(settings: ResolvedSettings) -> str | None:
 
 
 def _connect(address: str, token: str | None, tls: Tls | None) -> MemorydClient:
-    """Raises: SettingsError: a file of `tls` cannot be read."""
+    """A client that does not wait for a daemon that is away: there may be another one, or none is needed.
+
+    Raises:
+        SettingsError: a file of `tls` cannot be read.
+    """
+    endpoint = Endpoint(address) if address.startswith("unix:") else Endpoint(address, token, tls)
     try:
-        return connect(address, token, tls=None if address.startswith("unix:") else tls)
+        return MemorydClient(open_channel(endpoint, retries=False), endpoint.token)
     except OSError as error:
         raise SettingsError(f"cannot read {error.filename}: {error.strerror}") from error
 
@@ -111,7 +118,7 @@ def _running(settings: ResolvedSettings, asked: Tls | None) -> MemorydClient | N
         SettingsError: the token or what TLS needs cannot be read.
         memoryd.client.MemorydError: it answers, and refuses the token.
     """
-    candidates = dict.fromkeys([*endpoint_of(settings.state_dir), *settings.service.listen])
+    candidates = dict.fromkeys([*noted_addresses(settings.state_dir), *settings.service.listen])
     for address in candidates:
         if address.startswith("unix:") and not Path(address.removeprefix("unix:")).exists():
             continue

@@ -19,6 +19,7 @@ STATE_DIR = "MEMORYD_STATE_DIR"
 WORKSPACE = "MEMORYD_WORKSPACE"
 ADDRESS = "MEMORYD_ADDRESS"
 TOKEN_FILE = "MEMORYD_TOKEN_FILE"  # noqa: S105 -- a name
+CLIENT_TLS = ("MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY", "MEMORYD_TLS_SERVER_NAME")
 REFERENCE_STATE_DIR = "OPENCLAW_STATE_DIR"
 RUNTIME_DIR = "XDG_RUNTIME_DIR"
 
@@ -67,7 +68,7 @@ def environment_layers(environ: Mapping[str, str], report: Report) -> Iterator[t
         if name in known:
             path = known[name]
             yield service_layer(path, _value(environ[name].strip(), is_array=arrays[path])), f"env {name}"
-        elif name not in {CONFIG, STATE_DIR, WORKSPACE, ADDRESS}:
+        elif name not in {CONFIG, STATE_DIR, WORKSPACE, ADDRESS, *CLIENT_TLS}:
             report.warn(f"env {name}", "", f"memoryd has no such variable{did_you_mean(name, known)}")
 
 

@@ -1,0 +1,70 @@
+"""The gRPC channel of a client: who is dialled, and how it retries, dials again and keeps the connection alive."""
+
+from importlib.resources import files
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from memoryd.discovery import Endpoint
+from memoryd.tls import Tls, content
+
+# A daemon that restarts is dialled again before the retries of a call are used up.
+_FIRST_DIAL_AGAIN_MS = 100
+_MOST_DIAL_AGAIN_MS = 1_000
+
+_KEEPALIVE_TIMEOUT_MS = 20_000
+
+
+def open_channel(endpoint: Endpoint, keepalive: float | None = None, *, retries: bool = True) -> grpc.Channel:
+    """A channel to a daemon. `keepalive` is the time between two pings in seconds.
+
+    Without `retries` a call fails at once when nobody answers.
+
+    Raises:
+        OSError: a file of the endpoint's TLS cannot be read.
+    """
+    options = _options(endpoint, keepalive, retries=retries)
+    if endpoint.tls is None:
+        return grpc.insecure_channel(endpoint.address, options=options)
+    return grpc.secure_channel(endpoint.address, _credentials(endpoint.tls), options=options)
+
+
+def open_channel_async(endpoint: Endpoint, keepalive: float | None) -> grpc.aio.Channel:
+    """As `open_channel`, for the event loop that runs."""
+    options = _options(endpoint, keepalive, retries=True)
+    if endpoint.tls is None:
+        return grpc.aio.insecure_channel(endpoint.address, options=options)
+    return grpc.aio.secure_channel(endpoint.address, _credentials(endpoint.tls), options=options)
+
+
+def metadata(token: str | None) -> tuple[tuple[str, str], ...]:
+    """What every call says of its caller."""
+    return (("authorization", f"Bearer {token}"),) if token else ()
+
+
+def _credentials(tls: Tls) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(content(tls.ca_file), content(tls.key_file), content(tls.cert_file))
+
+
+def _options(endpoint: Endpoint, keepalive: float | None, *, retries: bool) -> tuple[tuple[str, Any], ...]:
+    options: list[tuple[str, Any]] = [
+        # A proxy from the environment is for the web, not for a daemon on this machine.
+        ("grpc.enable_http_proxy", 0),
+        # Clients of one address would share its connection otherwise, and with it how long they wait to dial again.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", _FIRST_DIAL_AGAIN_MS),
+        ("grpc.max_reconnect_backoff_ms", _MOST_DIAL_AGAIN_MS),
+    ]
+    if retries:
+        options.append(("grpc.service_config", files("memoryd").joinpath("service_config.json").read_text("utf-8")))
+    if keepalive is not None:
+        options += [
+            ("grpc.keepalive_time_ms", round(keepalive * 1000)),
+            ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+    if endpoint.tls is not None and endpoint.tls.server_name:
+        options.append(("grpc.ssl_target_name_override", endpoint.tls.server_name))
+    return tuple(options)

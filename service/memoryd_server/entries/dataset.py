@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memoryd_server.entries.faults import entry_errors, is_conflict
+from memoryd_server.entries.heap import bound_heap, give_back
 from memoryd_server.entries.model import Place, Vector
 from memoryd_server.entries.schema import SHOWN, TABLE, VECTOR, WORDS_INDEX, columns, vector_column
 from memoryd_server.errors import EntriesUnavailable, IndexBusy
@@ -75,6 +76,7 @@ class Dataset:
             ) from error
 
     def _connect(self) -> None:
+        bound_heap()
         import lancedb  # noqa: PLC0415 -- an extra, and slow to import
 
         self._connection = lancedb.connect(
@@ -196,20 +198,25 @@ class Dataset:
         may be reading them.
         """
         with self.writing, entry_errors(self.place.uri):
-            if self._has_deletions():
-                self._rewrite()
-            if not self.place.is_local:
-                self._commit(lambda: self._table.optimize(cleanup_older_than=_OTHERS_MAY_READ))
-                return
-            self._commit(lambda: self._table.optimize(cleanup_older_than=_LONG))
-            with self._gate.alone():
-                # The lock file says that nobody else can be in the middle of a write: what is left over is nobody's.
-                self._table.optimize(cleanup_older_than=_NOTHING, delete_unverified=True)
+            self._compact()
+        give_back()
+
+    def _compact(self) -> None:
+        if self._has_deletions():
+            self._rewrite()
+        if not self.place.is_local:
+            self._commit(lambda: self._table.optimize(cleanup_older_than=_OTHERS_MAY_READ))
+            return
+        self._commit(lambda: self._table.optimize(cleanup_older_than=_LONG))
+        with self._gate.alone():
+            # The lock file says that nobody else can be in the middle of a write: what is left over is nobody's.
+            self._table.optimize(cleanup_older_than=_NOTHING, delete_unverified=True)
 
     def _has_deletions(self) -> bool:
         if not self.place.is_local:
             return self._deleted
-        return any((Path(self.place.uri) / f"{TABLE}.lance" / "_deletions").glob("*"))
+        # A list, as a glob that is left half-way keeps its folder open.
+        return bool(list((Path(self.place.uri) / f"{TABLE}.lance" / "_deletions").glob("*")))
 
     def _rewrite(self) -> None:
         """Writes every row anew, and the index of words.

@@ -1,0 +1,74 @@
+"""What is left in memory of thousands of writes. In processes of their own: a heap cannot be begun anew."""
+
+import ctypes
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from entry_desk import needs_lancedb
+
+TESTS = Path(__file__).parents[2]
+MOST_GROWTH_BYTES = 48 * 2**20
+
+pytestmark = [
+    needs_lancedb,
+    pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="glibc's heaps are what this is about"),
+]
+
+WRITE = """
+import ctypes, json, re, sys, tempfile
+import numpy as np
+from entry_desk import store_at
+from memoryd_server.entries.model import Category, Embedded
+from memoryd_server.entries.store import NewEntry
+
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+
+def heaps():
+    with tempfile.NamedTemporaryFile() as file:
+        stream = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
+        libc.malloc_info(0, stream)
+        libc.fclose(stream)
+        return len(re.findall("<heap nr=", file.read().decode()))
+
+def anonymous():
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+chance = np.random.default_rng(1)
+store = store_at(sys.argv[1])
+store.open()
+memory = []
+for number in range(int(sys.argv[2])):
+    values = chance.standard_normal(384).astype(np.float32)
+    store.remember(NewEntry(f"entry {number}", 0.5, Category.OTHER), Embedded(values / np.linalg.norm(values), "x"))
+    if store.wants_tidying:
+        store.tidy()
+        memory.append(anonymous())
+print(json.dumps({"heaps": heaps(), "memory": memory, "count": store.count()}))
+store.close()
+"""
+
+
+def written(folder, count):
+    command = [sys.executable, "-c", WRITE, str(folder), str(count)]
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_lancedbs_threads_share_few_heaps(tmp_path):
+    assert written(tmp_path / "e", 40)["heaps"] <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_memory_does_not_grow_with_what_was_written(tmp_path):
+    found = written(tmp_path / "e", 3_000)
+    assert found["count"] == 3_000
+    settled = found["memory"][len(found["memory"]) // 3]
+    assert max(found["memory"][-5:]) - settled < MOST_GROWTH_BYTES, found["memory"]

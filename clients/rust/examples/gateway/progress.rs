@@ -1,0 +1,43 @@
+//! A progress bar: redrawn in place on a terminal, plain lines elsewhere.
+
+use std::io::{IsTerminal, Write, stdout};
+
+const WIDTH: usize = 30;
+
+/// How far a sync is.
+pub struct Bar {
+    terminal: bool,
+    drawn: bool,
+}
+
+impl Bar {
+    pub fn new() -> Self {
+        Self { terminal: stdout().is_terminal(), drawn: false }
+    }
+
+    /// Shows that `done` of `total` files are done; nothing while the total is not known.
+    pub fn show(&mut self, done: i32, total: i32) {
+        let (Ok(done), Ok(total)) = (usize::try_from(done), usize::try_from(total)) else { return };
+        if total == 0 {
+            return;
+        }
+        let full = WIDTH * done.min(total) / total;
+        let text = format!("[{:-<WIDTH$}] {done}/{total} files", "#".repeat(full));
+        if self.terminal {
+            print!("\r{text}\x1b[K");
+            // A bar that cannot be drawn is no reason to stop.
+            let _ = stdout().flush();
+            self.drawn = true;
+        } else {
+            println!("{text}");
+        }
+    }
+
+    /// Prints a line, beneath the bar where there is one.
+    pub fn line(&mut self, text: &str) {
+        if std::mem::take(&mut self.drawn) {
+            println!();
+        }
+        println!("{text}");
+    }
+}

@@ -1,0 +1,177 @@
+//! How a call is made: within its deadline, tried again as the policy says, ended when the client is closed.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::{Code, Request, Response, Status};
+
+use crate::dial::Connection;
+use crate::error::Error;
+use crate::policy::RetryPolicy;
+
+/// Longest deadline that is told to the daemon; its wire format cannot say much more.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// When a call ends at the latest, and how long that was from its start.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    within: Duration,
+}
+
+impl Deadline {
+    pub(crate) fn after(within: Duration) -> Self {
+        let within = within.min(LONGEST);
+        Self { at: Instant::now() + within, within }
+    }
+
+    pub(crate) fn error(&self) -> Error {
+        Error::local(Code::DeadlineExceeded, format!("no answer within {:?}", self.within))
+    }
+}
+
+pub(crate) fn cancelled() -> Error {
+    Error::local(Code::Cancelled, "the call was cancelled")
+}
+
+/// Calls until an answer or an error comes that is not tried again, or the deadline, or the client's end.
+pub(crate) async fn call<Message, Answer, Attempt, Attempting>(
+    connection: &Connection,
+    deadline: Option<Deadline>,
+    message: Message,
+    attempt: Attempt,
+) -> Result<Answer, Error>
+where
+    Message: Clone,
+    Attempt: FnMut(Request<Message>) -> Attempting,
+    Attempting: Future<Output = Result<Response<Answer>, Status>>,
+{
+    let trying = persist(RetryPolicy::shared(), deadline, message, attempt);
+    connection.closed.run_until_cancelled(trying).await.unwrap_or_else(|| Err(cancelled()))
+}
+
+async fn persist<Message, Answer, Attempt, Attempting>(
+    policy: &RetryPolicy,
+    deadline: Option<Deadline>,
+    message: Message,
+    mut attempt: Attempt,
+) -> Result<Answer, Error>
+where
+    Message: Clone,
+    Attempt: FnMut(Request<Message>) -> Attempting,
+    Attempting: Future<Output = Result<Response<Answer>, Status>>,
+{
+    let mut pauses = policy.pauses();
+    loop {
+        let failure = match once(deadline, message.clone(), &mut attempt).await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => failure,
+        };
+        let pause = pauses.next().filter(|_| policy.retries(failure.code()));
+        match pause {
+            // What went wrong is worth more than the deadline that trying again would only run into.
+            Some(pause) if deadline.is_none_or(|deadline| Instant::now() + pause < deadline.at) => sleep(pause).await,
+            _ => return Err(failure),
+        }
+    }
+}
+
+async fn once<Message, Answer, Attempting>(
+    deadline: Option<Deadline>,
+    message: Message,
+    attempt: &mut impl FnMut(Request<Message>) -> Attempting,
+) -> Result<Answer, Error>
+where
+    Attempting: Future<Output = Result<Response<Answer>, Status>>,
+{
+    let mut request = Request::new(message);
+    let Some(deadline) = deadline else {
+        return Ok(attempt(request).await?.into_inner());
+    };
+    request.set_timeout(deadline.at.saturating_duration_since(Instant::now()));
+    match timeout_at(deadline.at, attempt(request)).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => {
+            let error = Error::from(status);
+            // The daemon cuts a call off when its own clock reaches the deadline, which may be a moment before ours.
+            let cut = error.reason().is_empty() && matches!(error.code(), Code::Cancelled | Code::DeadlineExceeded);
+            Err(if cut { deadline.error() } else { error })
+        }
+        Err(_) => Err(deadline.error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Calls with attempts that end as given, in order; returns the outcome and how many attempts there were.
+    async fn persisting(within: Duration, ends: Vec<Result<(), Status>>) -> (Result<(), Error>, usize) {
+        let remaining = RefCell::new(ends.into_iter());
+        let tried = RefCell::new(0);
+        let attempt = |_: Request<()>| {
+            *tried.borrow_mut() += 1;
+            let end = remaining.borrow_mut().next();
+            async move {
+                match end {
+                    Some(end) => end.map(Response::new),
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        let outcome = persist(RetryPolicy::shared(), Some(Deadline::after(within)), (), attempt).await;
+        let tried = *tried.borrow();
+        (outcome, tried)
+    }
+
+    fn unavailable() -> Result<(), Status> {
+        Err(Status::unavailable("stopping"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_comes_back_is_found() {
+        let (outcome, tried) = persisting(5 * SECOND, vec![unavailable(), unavailable(), Ok(())]).await;
+        assert!(outcome.is_ok());
+        assert_eq!(tried, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn five_attempts_are_all() {
+        let (outcome, tried) = persisting(60 * SECOND, (0..9).map(|_| unavailable()).collect()).await;
+        assert_eq!(outcome.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(tried, 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_else_is_tried_again() {
+        let (outcome, tried) = persisting(5 * SECOND, vec![Err(Status::aborted("during a run")), Ok(())]).await;
+        assert_eq!(outcome.unwrap_err().code(), Code::Aborted);
+        assert_eq!(tried, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_ends_at_its_deadline() {
+        let begin = Instant::now();
+        let (outcome, tried) = persisting(2 * SECOND, vec![unavailable()]).await;
+        let error = outcome.unwrap_err();
+        assert_eq!((error.code(), error.message()), (Code::DeadlineExceeded, "no answer within 2s"));
+        assert_eq!((begin.elapsed(), tried), (2 * SECOND, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_beyond_the_deadline_is_not_waited_for() {
+        let (outcome, tried) = persisting(Duration::from_millis(50), vec![unavailable(), Ok(())]).await;
+        assert_eq!(outcome.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(tried, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_deadline_is_too_long() {
+        let (outcome, _) = persisting(Duration::MAX, vec![Ok(())]).await;
+        assert!(outcome.is_ok());
+    }
+}

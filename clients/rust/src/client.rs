@@ -1,0 +1,238 @@
+//! The client: one method a call of the `MemoryService`.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::call::{Deadline, call};
+use crate::dial::{Connection, Transport};
+use crate::discovery::Target;
+use crate::entries::Entries;
+use crate::environment::Environment;
+use crate::error::{ConnectError, Error};
+use crate::events::Events;
+use crate::options::Options;
+use crate::random;
+use crate::v1::entry_service_client::EntryServiceClient;
+use crate::v1::memory_service_client::MemoryServiceClient;
+use crate::v1::{
+    FlushDecisionRequest, FlushDecisionResponse, ListAgentsRequest, ListAgentsResponse, ListFilesRequest,
+    ListFilesResponse, MemoryAppendRequest, MemoryAppendResponse, MemoryForgetRequest, MemoryForgetResponse,
+    MemoryGetRequest, MemoryGetResponse, MemorySearchRequest, MemorySearchResponse, SessionArchiveRequest,
+    SessionArchiveResponse, SessionContextRequest, SessionContextResponse, StatusRequest, StatusResponse, SyncRequest,
+    SyncResponse, WatchIndexRequest, WatchIndexResponse,
+};
+
+// The documented deadlines of the service.
+const SEARCH: Duration = Duration::from_secs(5);
+const GET: Duration = Duration::from_secs(2);
+const STATUS: Duration = Duration::from_secs(2);
+const STATUS_WITH_PROBE: Duration = Duration::from_secs(10);
+const FLUSH: Duration = Duration::from_secs(1);
+const APPEND: Duration = Duration::from_secs(5);
+const FORGET: Duration = Duration::from_secs(10);
+const CONTEXT: Duration = Duration::from_secs(2);
+const ARCHIVE: Duration = Duration::from_secs(10);
+const LIST: Duration = Duration::from_secs(2);
+
+/// Returns a client of the daemon that the options name, or else of the one that is found. The first call connects.
+///
+/// # Errors
+///
+/// A file that is named cannot be read, an address is none, or a token would travel in the clear beyond this machine.
+pub async fn connect(options: Options) -> Result<Client, ConnectError> {
+    let target = Target::find(&options, &Environment::of_process())?;
+    let connection = Connection::prepare(&target, options.keepalive)?;
+    Ok(Client {
+        connection: Arc::new(connection),
+        address: target.address.to_string().into(),
+        unary_timeout: options.timeout,
+        timeout: None,
+    })
+}
+
+/// Calls one daemon.
+///
+/// Clones share the connection and cost next to nothing, so one client serves a whole program. Every method sends the
+/// deadline that the service documents, unless [`with_timeout`](Self::with_timeout) names another, tries again what
+/// ended `UNAVAILABLE`, and fails with [`Error`] for a status that is not OK.
+#[derive(Clone)]
+pub struct Client {
+    connection: Arc<Connection>,
+    address: Arc<str>,
+    unary_timeout: Option<Duration>,
+    timeout: Option<Duration>,
+}
+
+impl Client {
+    /// The same client with another deadline for each call that is made through it, `sync` and `watch` included.
+    ///
+    /// ```
+    /// # use memoryd_client::{Client, Error, v1::{StatusRequest, StatusResponse}};
+    /// # use std::time::Duration;
+    /// async fn quick(client: &Client) -> Result<StatusResponse, Error> {
+    ///     client.with_timeout(Duration::from_millis(500)).status(StatusRequest::default()).await
+    /// }
+    /// ```
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self.clone() }
+    }
+
+    /// Where the daemon is dialled.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Closes the connection of this client and of its clones; calls under way end with `CANCELLED`. When it returns,
+    /// the file descriptors are given back. Dropping the last clone closes as well, a moment later.
+    pub async fn close(&self) {
+        self.connection.close().await;
+    }
+
+    /// The calls that concern entries.
+    #[must_use]
+    pub fn entries(&self) -> Entries {
+        Entries::new(self.clone())
+    }
+
+    /// The generated stub over this client's connection, with its token; deadlines and retries are its caller's.
+    #[must_use]
+    pub fn memory_stub(&self) -> MemoryServiceClient<Transport> {
+        MemoryServiceClient::new(self.connection.transport.clone())
+    }
+
+    /// The generated stub of the `EntryService`; see [`memory_stub`](Self::memory_stub).
+    #[must_use]
+    pub fn entry_stub(&self) -> EntryServiceClient<Transport> {
+        EntryServiceClient::new(self.connection.transport.clone())
+    }
+
+    pub(crate) async fn unary<Message, Answer, Attempt, Attempting>(
+        &self,
+        documented: Duration,
+        message: Message,
+        attempt: Attempt,
+    ) -> Result<Answer, Error>
+    where
+        Message: Clone,
+        Attempt: FnMut(Request<Message>) -> Attempting,
+        Attempting: Future<Output = Result<Response<Answer>, Status>>,
+    {
+        let within = self.timeout.or(self.unary_timeout).unwrap_or(documented);
+        call(&self.connection, Some(Deadline::after(within)), message, attempt).await
+    }
+
+    async fn follow<Message, Event, Attempt, Attempting>(
+        &self,
+        message: Message,
+        attempt: Attempt,
+    ) -> Result<Events<Event>, Error>
+    where
+        Message: Clone,
+        Attempt: FnMut(Request<Message>) -> Attempting,
+        Attempting: Future<Output = Result<Response<Streaming<Event>>, Status>>,
+    {
+        let deadline = self.timeout.map(Deadline::after);
+        let events = call(&self.connection, deadline, message, attempt).await?;
+        Ok(Events::new(events, deadline, &self.connection.closed))
+    }
+}
+
+// A stub is made for each attempt, as it costs nothing and cannot be shared by calls at the same time.
+macro_rules! attempt {
+    ($client:expr, $stub:ident, $method:ident) => {
+        |request| {
+            let mut stub = $client.$stub();
+            async move { stub.$method(request).await }
+        }
+    };
+}
+pub(crate) use attempt;
+
+/// The calls of the `MemoryService`.
+impl Client {
+    /// Finds the parts of an agent's memory that answer `query`, best first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Error`] says, here and below.
+    pub async fn search(&self, request: MemorySearchRequest) -> Result<MemorySearchResponse, Error> {
+        self.unary(SEARCH, request, attempt!(self, memory_stub, memory_search)).await
+    }
+
+    /// Reads a line range of the memory file `path`.
+    pub async fn get(&self, request: MemoryGetRequest) -> Result<MemoryGetResponse, Error> {
+        self.unary(GET, request, attempt!(self, memory_stub, memory_get)).await
+    }
+
+    /// Tells how an agent's memory is doing.
+    pub async fn status(&self, request: StatusRequest) -> Result<StatusResponse, Error> {
+        let documented = if request.probe { STATUS_WITH_PROBE } else { STATUS };
+        self.unary(documented, request, attempt!(self, memory_stub, status)).await
+    }
+
+    /// Starts a sync run, or joins the one under way, and returns its events; the last one is `completed`.
+    pub async fn sync(&self, request: SyncRequest) -> Result<Events<SyncResponse>, Error> {
+        self.follow(request, attempt!(self, memory_stub, sync)).await
+    }
+
+    /// Returns an agent's index state at once and after each change, until the events are dropped.
+    pub async fn watch(&self, request: WatchIndexRequest) -> Result<Events<WatchIndexResponse>, Error> {
+        self.follow(request, attempt!(self, memory_stub, watch_index)).await
+    }
+
+    /// Decides whether the agent should write lasting notes before its context is compacted.
+    pub async fn flush_decision(&self, request: FlushDecisionRequest) -> Result<FlushDecisionResponse, Error> {
+        self.unary(FLUSH, request, attempt!(self, memory_stub, flush_decision)).await
+    }
+
+    /// Appends `text` to today's log, or to `path`. A request without an `idempotency_key` gets one, so that trying
+    /// again is safe.
+    pub async fn append(&self, mut request: MemoryAppendRequest) -> Result<MemoryAppendResponse, Error> {
+        fill_in(&mut request.idempotency_key);
+        self.unary(APPEND, request, attempt!(self, memory_stub, memory_append)).await
+    }
+
+    /// Removes a file, a session or a text from every derived store, and counts what was removed.
+    pub async fn forget(&self, request: MemoryForgetRequest) -> Result<MemoryForgetResponse, Error> {
+        self.unary(FORGET, request, attempt!(self, memory_stub, memory_forget)).await
+    }
+
+    /// Tells which files a session loads at its start, with their text, and how its agent recalls.
+    pub async fn session_context(&self, request: SessionContextRequest) -> Result<SessionContextResponse, Error> {
+        self.unary(CONTEXT, request, attempt!(self, memory_stub, session_context)).await
+    }
+
+    /// Turns the last messages of `transcript` into a memory file; trying again is safe.
+    pub async fn session_archive(&self, request: SessionArchiveRequest) -> Result<SessionArchiveResponse, Error> {
+        self.unary(ARCHIVE, request, attempt!(self, memory_stub, session_archive)).await
+    }
+
+    /// Lists a page of the agents that the caller may use.
+    pub async fn list_agents(&self, request: ListAgentsRequest) -> Result<ListAgentsResponse, Error> {
+        self.unary(LIST, request, attempt!(self, memory_stub, list_agents)).await
+    }
+
+    /// Lists a page of an agent's memory files.
+    pub async fn list_files(&self, request: ListFilesRequest) -> Result<ListFilesResponse, Error> {
+        self.unary(LIST, request, attempt!(self, memory_stub, list_files)).await
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Client").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Gives a call a key of its own where its caller gave none, so that trying it again is safe.
+pub(crate) fn fill_in(key: &mut String) {
+    if key.is_empty() {
+        *key = random::key();
+    }
+}

@@ -1,0 +1,183 @@
+//! The connection: dialled when a call needs it, dialled anew after it broke, and given back by `close`.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+use crate::address::Address;
+use crate::discovery::Target;
+use crate::error::ConnectError;
+
+/// Longest time for one attempt to connect; the deadline of the call that waits for it often ends sooner.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How long a daemon may take to answer a keepalive ping.
+const PONG: Duration = Duration::from_secs(10);
+
+/// Longest time that closing waits for the connection's task to let go of it.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// What the generated stubs call through: the connection, with the token added to each call.
+pub type Transport = InterceptedService<Channel, Bearer>;
+
+/// Adds the token to a call.
+#[derive(Clone)]
+pub struct Bearer(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// The connection of one client and of its clones.
+pub(crate) struct Connection {
+    pub(crate) transport: Transport,
+    pub(crate) closed: CancellationToken,
+    open: watch::Sender<usize>,
+}
+
+impl Connection {
+    /// Prepares a connection; the first call makes it.
+    pub(crate) fn prepare(target: &Target, keepalive: Option<Duration>) -> Result<Self, ConnectError> {
+        let bearer = Bearer(target.token.as_deref().map(authorization).transpose()?);
+        let endpoint = endpoint(target, keepalive)?;
+        let closed = CancellationToken::new();
+        let open = watch::Sender::new(0);
+        let dialler = Arc::new(Dialler { address: target.address.clone(), closed: closed.clone(), open: open.clone() });
+        let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_| dialler.clone().dial()));
+        Ok(Self { transport: InterceptedService::new(channel, bearer), closed, open })
+    }
+
+    /// Ends every call, and returns when the file descriptors are given back.
+    pub(crate) async fn close(&self) {
+        self.closed.cancel();
+        let mut open = self.open.subscribe();
+        // A task that is never run again, because its runtime is blocked, must not keep the caller.
+        let _ = tokio::time::timeout(CLOSING, open.wait_for(|open| *open == 0)).await;
+    }
+}
+
+fn authorization(token: &str) -> Result<MetadataValue<Ascii>, ConnectError> {
+    let mut value: MetadataValue<Ascii> = format!("Bearer {token}")
+        .parse()
+        .map_err(|_| ConnectError::new("the token holds characters that a token cannot have"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn endpoint(target: &Target, keepalive: Option<Duration>) -> Result<Endpoint, ConnectError> {
+    let scheme = if target.tls.is_some() { "https" } else { "http" };
+    let authority = match &target.address {
+        Address::Socket(_) => "localhost".to_owned(),
+        tcp @ Address::Tcp { .. } => tcp.to_string(),
+    };
+    let unusable = |error| ConnectError::new(format!("cannot dial {}: {}", target.address, chain(&error)));
+    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{authority}"))
+        .and_then(|endpoint| endpoint.user_agent(concat!("memoryd-client-rust/", env!("CARGO_PKG_VERSION"))))
+        .map_err(unusable)?
+        .connect_timeout(CONNECT);
+    if let Some(tls) = &target.tls {
+        endpoint = endpoint.tls_config(tls.config()?).map_err(unusable)?;
+    }
+    if let Some(interval) = keepalive {
+        endpoint = endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(PONG).keep_alive_while_idle(true);
+    }
+    Ok(endpoint)
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
+}
+
+struct Dialler {
+    address: Address,
+    closed: CancellationToken,
+    open: watch::Sender<usize>,
+}
+
+impl Dialler {
+    async fn dial(self: Arc<Self>) -> io::Result<TokioIo<Socket>> {
+        let connected = self.closed.run_until_cancelled(self.connect()).await.unwrap_or_else(|| Err(closed()));
+        let stream = connected
+            .map_err(|error| io::Error::new(error.kind(), format!("nobody answers at {}: {error}", self.address)))?;
+        self.open.send_modify(|open| *open += 1);
+        let closed = Box::pin(self.closed.clone().cancelled_owned());
+        Ok(TokioIo::new(Socket { stream, closed, _counted: Counted(self.open.clone()) }))
+    }
+
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        match &self.address {
+            Address::Socket(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            Address::Tcp { host, port } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                stream.set_nodelay(true)?;
+                Ok(Box::new(stream))
+            }
+        }
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the client is closed")
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Counts a socket for as long as it is open.
+struct Counted(watch::Sender<usize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+}
+
+/// A socket that breaks when its client is closed, whoever still holds a call over it.
+struct Socket {
+    stream: Box<dyn Stream>,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    // After the stream, so that the descriptor is given back before it no longer counts.
+    _counted: Counted,
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.closed.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(closed()));
+        }
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, from)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

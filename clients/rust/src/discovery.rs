@@ -1,0 +1,119 @@
+//! Finds the daemon where the `memoryd` command finds it: in the environment, and in the state directory.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::address::Address;
+use crate::environment::Environment;
+use crate::error::ConnectError;
+use crate::options::Options;
+use crate::tls::Tls;
+
+/// Whom to dial, and how.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Target {
+    pub(crate) address: Address,
+    pub(crate) token: Option<String>,
+    pub(crate) tls: Option<Tls>,
+}
+
+impl Target {
+    /// What the options say, completed by the environment.
+    ///
+    /// Fails when a file that is named cannot be read, and when a token would travel in the clear beyond this machine.
+    pub(crate) fn find(options: &Options, environment: &Environment) -> Result<Self, ConnectError> {
+        let address = match options.address.clone().or_else(|| environment.text("MEMORYD_ADDRESS")) {
+            Some(text) => Address::parse(&text)?,
+            None => running(environment)?,
+        };
+        if let Address::Socket(_) = address {
+            return Ok(Self { address, token: None, tls: None });
+        }
+        let tls = options.tls.clone().or_else(|| named_tls(environment));
+        let token = token(options, environment, &address)?;
+        if token.is_some() && tls.is_none() && !address.is_local() {
+            return Err(ConnectError::new(format!(
+                "refusing to send the token to {address} in the clear; speak TLS, or dial a loopback address"
+            )));
+        }
+        Ok(Self { address, token, tls })
+    }
+}
+
+/// The directory in which the daemon keeps its state.
+fn state(environment: &Environment) -> PathBuf {
+    let named = ["MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR"].into_iter().find_map(|name| environment.path(name));
+    named.unwrap_or_else(|| {
+        let (usual, former) = (environment.in_home(".openclaw"), environment.in_home(".moltbot"));
+        if !usual.exists() && former.exists() { former } else { usual }
+    })
+}
+
+/// The first usable address that a daemon noted when it started; else the socket where one listens by itself.
+fn running(environment: &Environment) -> Result<Address, ConnectError> {
+    let state = state(environment);
+    let usable = |address: &Address| !matches!(address, Address::Socket(path) if !path.exists());
+    if let Some(address) = noted(&state).into_iter().find(usable) {
+        return Ok(address);
+    }
+    let socket = match environment.path("XDG_RUNTIME_DIR") {
+        Some(folder) => folder.join("memoryd/memoryd.sock"),
+        None => state.join("run/memoryd.sock"),
+    };
+    Ok(Address::Socket(socket))
+}
+
+/// The addresses that a daemon noted; none where none did, or where the note cannot be read.
+fn noted(state: &Path) -> Vec<Address> {
+    let note = fs::read_to_string(state.join("memoryd.endpoint.json")).unwrap_or_default();
+    let note: Value = serde_json::from_str(&note).unwrap_or_default();
+    let addresses = note["addresses"].as_array().into_iter().flatten();
+    addresses.filter_map(|address| Address::parse(address.as_str()?).ok()).collect()
+}
+
+fn token(options: &Options, environment: &Environment, address: &Address) -> Result<Option<String>, ConnectError> {
+    if let Some(token) = &options.token {
+        return Ok(Some(token.clone()));
+    }
+    if let Some(file) = environment.path("MEMORYD_TOKEN_FILE") {
+        let text = fs::read_to_string(&file).map_err(|error| ConnectError::unreadable(&file, error))?;
+        let token = first_token(&text);
+        return match token {
+            Some(_) => Ok(token),
+            None => Err(ConnectError::new(format!("there is no token in the token file {}", file.display()))),
+        };
+    }
+    if !address.is_local() {
+        return Ok(None);
+    }
+    let file = state(environment).join("memoryd.token");
+    match fs::read_to_string(&file) {
+        Ok(text) => Ok(first_token(&text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ConnectError::unreadable(&file, error)),
+    }
+}
+
+/// The first line that is neither blank nor a comment.
+fn first_token(text: &str) -> Option<String> {
+    text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned)
+}
+
+fn named_tls(environment: &Environment) -> Option<Tls> {
+    let [ca, cert, key] = ["MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY"].map(|name| environment.path(name));
+    if ca.is_none() && cert.is_none() && key.is_none() {
+        return None;
+    }
+    let mut tls = Tls::new();
+    tls = ca.into_iter().fold(tls, Tls::ca_file);
+    tls = cert.into_iter().fold(tls, Tls::cert_file);
+    tls = key.into_iter().fold(tls, Tls::key_file);
+    Some(environment.text("MEMORYD_TLS_SERVER_NAME").into_iter().fold(tls, Tls::server_name))
+}
+
+#[cfg(test)]
+#[path = "discovery_tests.rs"]
+mod tests;

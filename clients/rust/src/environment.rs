@@ -1,0 +1,54 @@
+//! The variables and the home directory of whoever runs the program.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+type Lookup = dyn Fn(&str) -> Option<OsString>;
+
+/// What discovery may look at; made from the process, or by a test.
+pub(crate) struct Environment {
+    variables: Box<Lookup>,
+    home: Option<PathBuf>,
+}
+
+impl Environment {
+    /// The environment of this process.
+    pub(crate) fn of_process() -> Self {
+        Self { variables: Box::new(|name| env::var_os(name)), home: env::home_dir() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(variables: &[(&str, &str)], home: &Path) -> Self {
+        let known: std::collections::HashMap<String, OsString> =
+            variables.iter().map(|(name, value)| ((*name).to_owned(), value.into())).collect();
+        Self { variables: Box::new(move |name| known.get(name).cloned()), home: Some(home.to_owned()) }
+    }
+
+    /// The value of a variable; None where it is blank or not set.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        let value = (self.variables)(name)?.to_string_lossy().trim().to_owned();
+        (!value.is_empty()).then_some(value)
+    }
+
+    /// The path that a variable names, its leading `~` replaced; None where it is blank or not set.
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        let value = (self.variables)(name)?;
+        if value.to_string_lossy().trim().is_empty() {
+            return None;
+        }
+        Some(self.expanded(Path::new(&value)))
+    }
+
+    /// A path beneath the home directory; relative to the working directory for those who have no home.
+    pub(crate) fn in_home(&self, name: &str) -> PathBuf {
+        self.home.as_deref().unwrap_or(Path::new("")).join(name)
+    }
+
+    fn expanded(&self, path: &Path) -> PathBuf {
+        match (path.strip_prefix("~"), &self.home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => path.to_owned(),
+        }
+    }
+}

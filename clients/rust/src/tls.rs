@@ -1,0 +1,84 @@
+//! What a client needs to speak TLS: whom it trusts, and who it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+use crate::error::ConnectError;
+
+/// TLS of a connection, by PEM files; they are read by [`connect`](crate::connect).
+///
+/// Without a CA file the authorities that the system trusts are trusted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    ca_file: Option<PathBuf>,
+    cert_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
+    server_name: Option<String>,
+}
+
+impl Tls {
+    /// TLS that trusts the system's authorities and shows no certificate.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The certificates of the authorities to trust.
+    #[must_use]
+    pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(file.into());
+        self
+    }
+
+    /// The certificate to show to a daemon that asks its clients for one; it needs a key file, too.
+    #[must_use]
+    pub fn cert_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.cert_file = Some(file.into());
+        self
+    }
+
+    /// The key of that certificate.
+    #[must_use]
+    pub fn key_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.key_file = Some(file.into());
+        self
+    }
+
+    /// The name to look for in the daemon's certificate, where that is not the host that is dialled.
+    #[must_use]
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// Reads the files.
+    pub(crate) fn config(&self) -> Result<ClientTlsConfig, ConnectError> {
+        let mut config = match &self.ca_file {
+            Some(file) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(file, "CERTIFICATE")?)),
+            None => ClientTlsConfig::new().with_native_roots(),
+        };
+        config = match (&self.cert_file, &self.key_file) {
+            (Some(cert), Some(key)) => {
+                config.identity(Identity::from_pem(pem(cert, "CERTIFICATE")?, pem(key, "PRIVATE KEY")?))
+            }
+            (None, None) => config,
+            _ => return Err(ConnectError::new("a certificate file and a key file are needed together")),
+        };
+        Ok(match &self.server_name {
+            Some(name) => config.domain_name(name),
+            None => config,
+        })
+    }
+}
+
+/// What a PEM file holds; an error that names it when it cannot be read or holds none of what is wanted.
+fn pem(file: &Path, wanted: &str) -> Result<String, ConnectError> {
+    let text = fs::read_to_string(file).map_err(|error| ConnectError::unreadable(file, error))?;
+    let begins = |line: &str| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&format!("{wanted}-----"));
+    if text.lines().any(begins) {
+        return Ok(text);
+    }
+    Err(ConnectError::new(format!("there is no {} in {}", wanted.to_lowercase(), file.display())))
+}

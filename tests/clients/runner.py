@@ -4,6 +4,7 @@ import json
 import queue
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
@@ -83,7 +84,8 @@ class Runner:
         self.process.kill()
         self.process.wait(END_SECONDS)
         self._reader.join(END_SECONDS)
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.stdout.close()
 
     def _said(self):

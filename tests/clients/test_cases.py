@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,7 @@ from certificates import needs_openssl
 from clients.ground import Ground, has_ipv6
 from clients.languages import every_language
 from clients.play import Play
-from clients.runner import Runner
 from rpc.agent_calls import HAS_LANCEDB
-from serving import environment
 
 TABLE = json.loads((Path(__file__).parent / "cases.json").read_text("utf-8"))
 ABSENT = {
@@ -35,48 +32,6 @@ def cases():
             yield pytest.param(case, over, id=f"{over}-{case['name']}")
 
 
-@pytest.fixture(scope="module")
-def grounds(tmp_path_factory):
-    """A daemon that speaks TLS, and one that does not, each started when it is first asked for."""
-    made = {}
-
-    def ground(plain):
-        if plain not in made:
-            made[plain] = Ground(tmp_path_factory.mktemp("g"), plain=plain).start()
-        return made[plain]
-
-    yield ground
-    for each in made.values():
-        each.stop()
-
-
-@pytest.fixture(scope="module")
-def runners(request, tmp_path_factory):
-    """The runner of a language, or one of its own for those who give it an environment; one that failed is replaced."""
-    language, kept = request.param.or_skip(), []
-
-    @contextmanager
-    def runner(given=None):
-        if given is not None or not kept:
-            folder = tmp_path_factory.mktemp("r")
-            made = Runner(language.command, environment(folder) | (given or {}), folder / "log")
-            (kept if given is None else []).append(made)
-        else:
-            made = kept[0]
-        try:
-            yield made
-        except BaseException:
-            made.kill()
-            kept[:] = [each for each in kept if each is not made]
-            raise
-        if given is not None:
-            made.close()
-
-    yield runner
-    for each in kept:
-        each.close()
-
-
 def scratch(folder, case, play):
     """The files and links that a case wants in a folder of its own."""
     for path, text in case.get("scratch", {}).items():
@@ -92,7 +47,7 @@ def test_a_client_does_what_the_table_says(runners, case, over, grounds, tmp_pat
     for need in case.get("needs", []):
         if ABSENT[need]:
             pytest.skip(ABSENT[need])
-    ground = grounds(over == "plain")
+    ground = grounds(plain=over == "plain")
     values = {"scratch": str(tmp_path), "unique": f"u{os.getpid()}x{next(UNIQUE)}", "long": LONG, "big": BIG}
     play = Play(ground, None, over, values)
     ground.reset(TABLE["workspace"] | play.filled(case.get("files", {})), TABLE["transcripts"])

@@ -1,0 +1,151 @@
+"""The connections of every client: they are given back, they stay, and show a certificate where one is asked for."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from certificates import needs_openssl
+from clients.languages import LANGUAGES, every_language
+from clients.runner import Runner
+from serving import environment
+
+pytestmark = [needs_openssl, pytest.mark.clients]
+
+RECONNECTS = 200
+# What may come and go by itself, such as a runtime's own pools.
+SLACK = 4
+PING_MS = 10_000
+IDLE_SECONDS = 60
+
+
+def descriptors(process):
+    return len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+
+
+def threads(process):
+    return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
+
+
+def eventually(look, seconds=30):
+    end = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("runners", every_language(), indirect=True)
+def test_two_hundred_connections_are_given_back(runners, grounds):
+    ground = grounds()
+    ways = [ground.connection("unix"), ground.connection("tls")]
+
+    def reconnect(runner, times):
+        for number in range(times):
+            runner.connect(**ways[number % len(ways)])
+            runner.call("list_agents")
+            assert runner.ask("close") == {"ok": {}}
+
+    with runners() as runner:
+        # What a runtime makes once is there after these.
+        reconnect(runner, 30)
+        served = descriptors(ground.process)
+        mine, at_work = descriptors(runner.process), threads(runner.process)
+        runner.connect(**ways[0])
+        runner.call("list_agents")
+        # The process that is looked at is the one that connects, and an open connection shows.
+        eventually(lambda: descriptors(runner.process) > mine)
+        eventually(lambda: descriptors(ground.process) > served)
+        reconnect(runner, RECONNECTS)
+        eventually(lambda: descriptors(runner.process) <= mine + SLACK)
+        eventually(lambda: threads(runner.process) <= at_work + SLACK)
+        eventually(lambda: descriptors(ground.process) <= served + SLACK)
+
+
+class Forwarder:
+    """Stands between a client and the daemon, and counts connections and what the client sends."""
+
+    def __init__(self, target):
+        self.target = target
+        self.connections = 0
+        self.sent = 0
+        self.open = 0
+
+    @asynccontextmanager
+    async def listening(self, folder):
+        """Yields the address to dial instead of the target's."""
+        if self.target.startswith("unix:"):
+            server = await asyncio.start_unix_server(self._serve, folder / "f.sock")
+            address = f"unix:{folder}/f.sock"
+        else:
+            server = await asyncio.start_server(self._serve, "127.0.0.1")
+            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield address
+        finally:
+            server.close()
+
+    async def _serve(self, reader, writer):
+        self.connections += 1
+        self.open += 1
+        if self.target.startswith("unix:"):
+            there = await asyncio.open_unix_connection(self.target.removeprefix("unix:"))
+        else:
+            there = await asyncio.open_connection(*self.target.rsplit(":", 1))
+        await asyncio.gather(self._pass(reader, there[1], count=True), self._pass(there[0], writer))
+        self.open -= 1
+
+    async def _pass(self, reader, writer, *, count=False):
+        try:
+            while data := await reader.read(65_536):
+                self.sent += count
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.mark.timeout(300)
+async def test_a_client_that_pings_every_ten_seconds_for_a_minute_is_not_sent_away(grounds, tmp_path):
+    """All languages at once, each over a socket and over TCP, so that it takes one minute in all."""
+    ground = grounds()
+    ready = [language.or_skip() for language in LANGUAGES if not language.missing() or language.in_ci]
+    watched = []
+    async with AsyncExitStack() as stack:
+        for number, (language, over) in enumerate((each, over) for each in ready for over in ("unix", "tls")):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            connection = ground.connection(over)
+            forwarder = Forwarder(connection["address"])
+            connection["address"] = await stack.enter_async_context(forwarder.listening(folder))
+            runner = Runner(language.command, environment(folder), folder / "log")
+            stack.push_async_callback(asyncio.to_thread, runner.close)
+            await asyncio.to_thread(runner.connect, keepalive_ms=PING_MS, **connection)
+            await asyncio.to_thread(runner.call, "list_agents")
+            watched.append((f"{language.name} over {over}", forwarder, runner))
+        before = {name: forwarder.sent for name, forwarder, _ in watched}
+        await asyncio.sleep(IDLE_SECONDS)
+        pings = {name: forwarder.sent - before[name] for name, forwarder, _ in watched}
+        assert [name for name, count in pings.items() if count < IDLE_SECONDS * 1000 / PING_MS / 2] == [], pings
+        for name, forwarder, runner in watched:
+            assert (forwarder.connections, forwarder.open) == (1, 1), f"{name} was sent away"
+            await asyncio.to_thread(runner.call, "list_agents")
+            assert forwarder.connections == 1, f"{name} had to dial again"
+
+
+@pytest.mark.parametrize("runners", every_language(), indirect=True)
+def test_a_certificate_is_shown_where_the_daemon_asks_for_one(runners, grounds, tmp_path):
+    ground = grounds(mutual=True)
+    certificate, key = ground.authority.issue("gateway")
+    connection = ground.connection("tls")
+    mine = {"cert_file": str(certificate), "key_file": str(key)}
+    with runners() as runner:
+        runner.connect(**connection | {"tls": connection["tls"] | mine})
+        assert len(runner.call("list_agents")["agents"]) == 3
+        runner.connect(**connection)
+        refused = runner.ask("call", method="list_agents", request={}, timeout_ms=3000)
+        assert refused["error"]["code"] in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}, refused

@@ -16,10 +16,11 @@ from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.shared_threads import SharedThreads
 from memoryd_server.embed import ProviderPool
 from memoryd_server.errors import MemorydError
+from memoryd_server.index.progress import SyncMode, SyncOutcome
 from memoryd_server.index.sync import Clock
 from memoryd_server.index.vectors import use_calling_thread_only
 from memoryd_server.observe.log import Log, LogLevel
-from memoryd_server.observe.meter import Meter, NoMeter
+from memoryd_server.observe.meter import Meter, NoMeter, SyncEnd
 from memoryd_server.observe.metrics import Metrics
 from memoryd_server.observe.metrics_listener import MetricsListener
 from memoryd_server.rpc.entry_health import EntryHealth
@@ -111,7 +112,9 @@ class Daemon:
         address = metrics_address(settings)
         if address is None:
             return None
-        return MetricsListener(Metrics(lambda: figures(self.agents, self._providers)), address.host, address.port)
+        return MetricsListener(
+            Metrics(lambda: figures(self.agents, self._providers, self._gate.admission)), address.host, address.port
+        )
 
     @property
     def metrics_url(self) -> str:
@@ -120,7 +123,7 @@ class Daemon:
 
     def _make_memory(self, config: AgentConfig) -> AgentMemory:
         selection = self._providers.select(config.embedding)
-        return AgentMemory(config, selection, self._threads, Clock(), self._log_run)
+        return AgentMemory(config, selection, self._threads, Clock(), self._end_run)
 
     def _make_backend(self, memory: AgentMemory) -> FallbackBackend | None:
         if memory.config.qmd is None:
@@ -145,24 +148,32 @@ class Daemon:
     def _log_entries(self, event: str, **fields: object) -> None:
         (self._log.warning if "error" in fields else self._log.info)(event, **fields)
 
+    def _end_run(self, agent_id: str, run: SyncRun) -> None:
+        self._log_run(agent_id, run)
+        config = self.agents.configs().get(agent_id)
+        # Whoever asks for everything anew says yes to its price, that of entries too.
+        if run.mode is SyncMode.FULL and run.failure is None and config is not None:
+            self._entries.confirm(config)
+
     def _log_run(self, agent_id: str, run: SyncRun) -> None:
         fields = {"agent": agent_id, "sync_id": run.sync_id, "trigger": run.trigger, "mode": run.mode}
         elapsed = round(run.elapsed_seconds, 3)
         result = "completed" if run.failure is None else run.failure.reason.lower()
-        self._meter.sync_ended(agent_id, run.trigger.lower(), result, run.elapsed_seconds)
-        if run.outcome is None:
+        done = run.outcome
+        counts = None if done is None else _file_counts(done)
+        chunks = 0 if done is None else done.chunks
+        end = SyncEnd(agent_id, run.trigger.lower(), result, run.elapsed_seconds, counts, chunks)
+        self._meter.sync_ended(end)
+        if done is None:
             cause = run.failure.__cause__ if run.failure is not None else None
             self._log.warning("end-sync", **fields, elapsed_s=elapsed, error=str(run.failure), exc_info=cause)
             return
-        done = run.outcome
         self._log.info(
             "complete-sync",
             **fields,
             elapsed_s=elapsed,
             revision=done.revision,
-            indexed=done.indexed_files,
-            removed=done.removed_files,
-            failed=done.failed_files,
+            **_file_counts(done),
         )
 
     async def start(self) -> list[str]:
@@ -284,6 +295,10 @@ async def run(
     await daemon.stop()
     reloads.cancel()
     await asyncio.gather(reloads, return_exceptions=True)
+
+
+def _file_counts(done: SyncOutcome) -> dict[str, int]:
+    return {"indexed": done.indexed_files, "removed": done.removed_files, "failed": done.failed_files}
 
 
 def _raise_descriptor_limit() -> None:

@@ -7,6 +7,7 @@ from memoryd_server.backend import AgentDirectory, AgentMemory
 from memoryd_server.embed import EmbeddingProvider, ProviderPool, ProviderState
 from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.observe.metrics import AgentFigures, Figures, ProviderFigures
+from memoryd_server.rpc.admission import Admission
 from memoryd_server.rpc.listeners import Address, parse
 from memoryd_server.settings import ResolvedSettings
 
@@ -29,28 +30,39 @@ def metrics_address(settings: ResolvedSettings) -> Address | None:
     return address
 
 
-def figures(agents: AgentDirectory, pool: ProviderPool) -> Figures:
-    """How things are now. Blocks: reads each agent's index once."""
+def figures(agents: AgentDirectory, pool: ProviderPool, admission: Admission) -> Figures:
+    """How things are now. Blocks: reads the index of each agent that is in use once."""
     found: list[AgentFigures] = []
     unavailable: list[str] = []
-    for agent_id, memory in sorted(agents.opened().items()):
+    opened = agents.opened()
+    for agent_id, memory in sorted(opened.items()):
         try:
             found.append(_of_agent(memory))
         except MemorydError:
             unavailable.append(agent_id)
-    return Figures(found, _of_providers(pool.made()), unavailable)
+    return Figures(
+        found,
+        _of_providers(pool.made()),
+        unavailable,
+        resting=sum(memory.at_rest for memory in opened.values()),
+        calls=admission.calls,
+        streams=admission.streams,
+    )
 
 
 def _of_agent(memory: AgentMemory) -> AgentFigures:
-    counts, size_bytes = memory.measure()
+    counts, sizes = memory.measure()
     board, vectors = memory.board.current, memory.vectors
     return AgentFigures(
         agent_id=memory.config.agent_id,
         files=counts.files,
         chunks=counts.chunks,
-        size_bytes=size_bytes,
+        database_bytes=sizes.database_bytes,
+        wal_bytes=sizes.wal_bytes,
+        cache_bytes=sizes.cache_bytes,
         revision=counts.revision,
         dirty=board.dirty or board.pending_files > 0,
+        lag_seconds=memory.board.lag_seconds,
         syncing=board.syncing,
         pending_embeddings=vectors.state.pending,
         resident_vector_bytes=vectors.leg.memory_bytes,
@@ -68,8 +80,6 @@ def _of_providers(providers: Iterable[EmbeddingProvider]) -> list[ProviderFigure
     for (name, model), same in sorted(by_name.items()):
         told = [provider.status() for provider in same]
         ready = all(status.state is not ProviderState.UNAVAILABLE for status in told)
-        calls, tokens, retries = (
-            sum(each) for each in zip(*((s.calls, s.tokens, s.retries) for s in told), strict=True)
-        )
-        found.append(ProviderFigures(name, model, ready, calls, tokens, retries))
+        counts = zip(*((s.calls, s.tokens, s.retries, s.failures) for s in told), strict=True)
+        found.append(ProviderFigures(name, model, ready, *map(sum, counts)))
     return found

@@ -92,6 +92,7 @@ async def test_the_index_and_the_providers_are_as_status_says(home, serve, serve
     assert found[f"memoryd_embedding_calls_total{provider}"] == usage.calls == 2
     assert found[f"memoryd_embedding_tokens_total{provider}"] == usage.tokens
     assert found[f"memoryd_embedding_retries_total{provider}"] == usage.retries == 1
+    assert found[f"memoryd_embedding_failures_total{provider}"] == 1
     hits = "memoryd_embedding_cache_hits_total{agent=main,model=words,provider=openai-compatible}"
     assert found[hits] == usage.cache_hits == 2
     assert found[f"memoryd_embedding_provider_ready{provider}"] == 1

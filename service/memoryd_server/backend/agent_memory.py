@@ -28,6 +28,7 @@ from memoryd_server.backend.reading_transcript import require_file
 from memoryd_server.backend.session_side import SessionSide
 from memoryd_server.backend.session_starts import SessionStarts
 from memoryd_server.backend.shared_threads import SerialThread
+from memoryd_server.backend.sizes import Sizes, sizes
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
 from memoryd_server.backend.threads import Threads
@@ -198,17 +199,20 @@ class AgentMemory:
 
     def _open(self) -> None:
         self._store.open()
-        path = self._store.path.with_name(self._store.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
         enabled = self.config.cache_enabled
         # Switched off, it holds no vectors, and remembers what was refused until the daemon's end.
         self._cache = EmbeddingCache(
-            path if enabled else None,
+            self._cache_path if enabled else None,
             self.config.cache_max_entries if enabled else 0,
             lambda: self._clock.now_ns() // 1_000_000,
             self._store.journal,
         )
         self._appender.recover()
         self.forgotten.load()
+
+    @property
+    def _cache_path(self) -> Path:
+        return self._store.path.with_name(self._store.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
 
     async def stop(self) -> None:
         """Stops watching, ends the run under way at a file boundary, and closes the index."""
@@ -419,13 +423,15 @@ class AgentMemory:
         counts = await self._on(self._quick, self._counts)
         self.board.update(revision=counts.revision, files=counts.files, whole=self._store.whole)
 
-    def measure(self) -> tuple[IndexCounts, int]:
-        """What the index holds, and its bytes on disk. Blocks.
+    def measure(self) -> tuple[IndexCounts, Sizes]:
+        """What the index holds, and the bytes on disk. Blocks; an agent at rest is not woken where it is known.
 
         Raises:
             IndexUnavailable: it cannot be read.
         """
-        return self._counts(), self._store.size_bytes()
+        known = self._store.last_counts if self.at_rest else None
+        asked = known is None or known.revision != self.board.current.revision
+        return self._counts() if asked or known is None else known, sizes(self._store.path, self._cache_path)
 
     def _counts(self) -> IndexCounts:
         with self._store.read() as reader:

@@ -1,7 +1,8 @@
 """What is known of an agent's index without asking the disk, for those who follow it. On the event loop's thread."""
 
 import asyncio
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -53,15 +54,27 @@ class BoardState:
 class StateBoard:
     """The current state, and a way to wait for the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.current = BoardState()
         self._changed = asyncio.Event()
+        self._now = now
+        self._behind_since: float | None = now()
 
     def update(self, **changes: int | bool) -> None:
         """Changes some fields and wakes those who wait, also when only a run's progress has moved."""
         self.current = replace(self.current, **changes)  # type: ignore[arg-type]
+        if not (self.current.dirty or self.current.pending_files):
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = self._now()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+    @property
+    def lag_seconds(self) -> float:
+        """For how long files have been known to be ahead of the index; 0 where none is. From any thread."""
+        since = self._behind_since
+        return 0.0 if since is None else self._now() - since
 
     def next_change(self) -> Coroutine[None, None, bool]:
         """Returns at the first update after this call, also when it is awaited later."""

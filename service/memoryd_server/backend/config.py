@@ -40,9 +40,9 @@ class SyncConfig:
 class AgentConfig:
     """One agent.
 
-    `idle_seconds` is the time without a search after which it gives memory back. `impairments` are what the settings ask
-    for and this version does not do. `qmd` is there where it is to answer. `sessions_folder` is where the gateway writes
-    the agent's transcripts, whether or not they are indexed; `sources` tells that.
+    `idle_seconds` is the time without a search after which it gives memory back. `impairments` are what the settings
+    ask for and this version does not do. `qmd` is there where it is to answer. `sessions_folder` is where the gateway
+    writes the agent's transcripts, whether or not they are indexed; `sources` tells that.
     """
 
     agent_id: str

@@ -16,6 +16,9 @@ from memoryd_server.errors import AgentNotFound, IndexBusy, IndexUnavailable, Me
 
 DEFAULT_AGENT = "main"
 
+# Opening an index is mostly waiting for the disk.
+OPENED_AT_ONCE = 8
+
 REOPEN_SECONDS = 10.0
 """An index that could not be opened is tried again by the first call that comes so long after."""
 
@@ -59,13 +62,24 @@ class AgentDirectory:
         """
         self._background = background
         try:
-            for agent_id, memory in self._memories.items():
-                await self._start(agent_id, memory, background=background)
+            await self._start_all(background=background)
             if self._unopened and len(self._unopened) == len(self._memories):
                 raise next(iter(self._unopened.values()))  # noqa: TRY301 -- what was opened is closed below
         except BaseException:
             await self.stop()
             raise
+
+    async def _start_all(self, *, background: bool) -> None:
+        turn = asyncio.Semaphore(OPENED_AT_ONCE)
+
+        async def start(agent_id: str, memory: AgentMemory) -> None:
+            async with turn:
+                await self._start(agent_id, memory, background=background)
+
+        # All come to their end, also where one is refused: what is opening cannot be closed yet.
+        outcomes = await asyncio.gather(*(start(*each) for each in self._memories.items()), return_exceptions=True)
+        for error in filter(None, outcomes):
+            raise error
 
     async def _start(self, agent_id: str, memory: AgentMemory, *, background: bool) -> None:
         try:

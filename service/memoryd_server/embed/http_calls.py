@@ -80,7 +80,12 @@ class HttpCalls:
         self._client = _client(base_url, fixed)
         self._indexing_seconds = indexing_seconds
         self._lock = threading.Lock()
-        self._calls = 0
+        self._calls = self._failures = 0
+
+    @property
+    def failures(self) -> int:
+        """Those of them that brought no usable answer."""
+        return self._failures
 
     @property
     def calls(self) -> int:
@@ -179,6 +184,16 @@ class HttpCalls:
 
     def _once(self, request: HttpRequest, key: Header, patience: Patience) -> Any:
         self._count()
+        try:
+            return self._answered(request, key, patience)
+        except Stopped:
+            raise
+        except Exception:
+            with self._lock:
+                self._failures += 1
+            raise
+
+    def _answered(self, request: HttpRequest, key: Header, patience: Patience) -> Any:
         with self._translated():
             status, headers, reply = self._exchange(request, key, patience)
         self._judge(status, headers, reply)

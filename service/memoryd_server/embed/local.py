@@ -98,7 +98,7 @@ class LocalProvider:
         self._deaths = 0
         self._not_before = 0.0
         self._trouble = ""
-        self._calls = self._tokens = 0
+        self._calls = self._tokens = self._failures = 0
         self._closed = False
         spec = spec_for("local", file.name)
         self._spec = replace(spec, max_input_tokens=min(spec.max_input_tokens, LOCAL_WINDOW))
@@ -206,7 +206,7 @@ class LocalProvider:
     def status(self) -> ProviderStatus:
         """See `EmbeddingProvider`. While the model's file is downloaded the state is `starting`."""
         state, reason = self._state()
-        return ProviderStatus(state, reason, self._calls, self._tokens)
+        return ProviderStatus(state, reason, self._calls, self._tokens, failures=self._failures)
 
     def _state(self) -> tuple[ProviderState, str]:
         if self._closed:
@@ -295,12 +295,15 @@ class LocalProvider:
         try:
             embedded = self._ready_worker().embed(job.text)
         except (EmbeddingUnavailable, TextRefused) as error:
+            self._failures += 1
             job.answer.set_exception(error)
         except WorkerEnded as death:
+            self._failures += 1
             message = self._rest(f"the embedding worker is gone: {death}")
             left = self._not_before - time.monotonic()
             job.answer.set_exception(_Died(message, retry_after_seconds=left))
         except Exception as fault:  # noqa: BLE001 -- an error must reach the caller, and never end this thread
+            self._failures += 1
             job.answer.set_exception(EmbeddingUnavailable(self._rest(f"the embedding worker cannot run: {fault!r}")))
         else:
             self._calls += 1

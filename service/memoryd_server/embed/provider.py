@@ -35,8 +35,8 @@ class ProviderState(StrEnum):
 class ProviderStatus:
     """How a provider fares; `reason` is empty when it is ready.
 
-    `calls`, `tokens` and `retries` count since the provider was made. Tokens are the provider's own count where it
-    gives one, else a fourth of the bytes.
+    `calls`, `tokens`, `retries` and `failures` count since the provider was made; a call that was made again counts
+    each time. Tokens are the provider's own count where it gives one, else a fourth of the bytes.
     """
 
     state: ProviderState
@@ -44,6 +44,7 @@ class ProviderStatus:
     calls: int = 0
     tokens: int = 0
     retries: int = 0
+    failures: int = 0
 
 
 class EmbeddingProvider(Protocol):

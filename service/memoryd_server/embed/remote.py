@@ -110,7 +110,8 @@ class RemoteProvider:
         with self._lock:
             trouble = "it is closed" if self._closed else self._trouble
             state = ProviderState.UNAVAILABLE if trouble else ProviderState.READY
-            return ProviderStatus(state, trouble, self._http.calls, self._tokens, self._http.retries)
+            http = self._http
+            return ProviderStatus(state, trouble, http.calls, self._tokens, http.retries, http.failures)
 
     def close(self) -> None:
         """See `EmbeddingProvider`."""

@@ -25,6 +25,7 @@ from memoryd_server.index.opening import IndexFacts
 from memoryd_server.index.reader import IndexReader, LastCounts, reading
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.reading_only import open_to_read, refusals_named
+from memoryd_server.index.rows import IndexCounts
 from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.vector_rows import VectorChanges
 from memoryd_server.index.writer import IndexWriter
@@ -318,7 +319,7 @@ class IndexStore:
             return purge.purge(self._writing, should_stop)
 
     def rest(self) -> None:
-        """Gives back what costs memory while nobody asks: the readers, and the writer's pages. For the writer thread."""
+        """Gives back what costs memory while nobody asks: readers, and the writer's pages. For the writer thread."""
         if self._pool is not None:
             self._pool.release()
         if self._connection is not None:
@@ -329,6 +330,11 @@ class IndexStore:
     def at_rest(self) -> bool:
         """Whether no reader is open."""
         return self._pool is None or self._pool.at_rest
+
+    @property
+    def last_counts(self) -> IndexCounts | None:
+        """What was counted last, of the revision that it names; None where nothing was."""
+        return self._last_counts.counts
 
     def size_bytes(self) -> int:
         """Bytes on disk: the index with its write-ahead log."""

@@ -1,7 +1,35 @@
 """What the daemon tells whoever keeps figures of it. No text of an agent is in it, but for its id."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEnd:
+    """An answered search: the legs that ran with their seconds, and the names of what was degraded.
+
+    `empty_reason` is why nothing was found, empty where something was.
+    """
+
+    agent_id: str
+    served_mode: str
+    seconds: float
+    degradations: Sequence[str] = ()
+    legs: Mapping[str, float] | None = None
+    empty_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEnd:
+    """A sync run that ended: `completed`, or the reason of its error; and what it did to files, by what it did."""
+
+    agent_id: str
+    trigger: str
+    result: str
+    seconds: float
+    files: Mapping[str, int] | None = None
+    chunks: int = 0
 
 
 class Meter(Protocol):
@@ -11,12 +39,12 @@ class Meter(Protocol):
         """A call of an RPC ended with this status code; `method` is `package.Service/Method`."""
         ...
 
-    def search_ended(self, agent_id: str, served_mode: str, seconds: float, degradations: Sequence[str]) -> None:
-        """A search was answered by these legs, in this time, with degradations of these kinds."""
+    def search_ended(self, search: SearchEnd) -> None:
+        """A search was answered."""
         ...
 
-    def sync_ended(self, agent_id: str, trigger: str, result: str, seconds: float) -> None:
-        """A sync run ended: `completed`, or the reason of its error."""
+    def sync_ended(self, sync: SyncEnd) -> None:
+        """A sync run ended."""
         ...
 
 
@@ -26,8 +54,8 @@ class NoMeter:
     def call_ended(self, method: str, code: str, seconds: float) -> None:
         """Does nothing."""
 
-    def search_ended(self, agent_id: str, served_mode: str, seconds: float, degradations: Sequence[str]) -> None:
+    def search_ended(self, search: SearchEnd) -> None:
         """Does nothing."""
 
-    def sync_ended(self, agent_id: str, trigger: str, result: str, seconds: float) -> None:
+    def sync_ended(self, sync: SyncEnd) -> None:
         """Does nothing."""

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from memoryd_server import __version__
+from memoryd_server.observe.meter import SearchEnd, SyncEnd
 
 _CALL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SYNC_SECONDS = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
@@ -15,14 +16,20 @@ _SYNC_SECONDS = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 144
 
 @dataclass(frozen=True, slots=True)
 class AgentFigures:
-    """One agent at one moment. `cache_hits` are counted over restarts, by provider and model."""
+    """One agent at one moment. `cache_hits` are counted over restarts, by provider and model.
+
+    `lag_seconds` is for how long the index has been known to be behind its files, 0 where it is not.
+    """
 
     agent_id: str
     files: int
     chunks: int
-    size_bytes: int
+    database_bytes: int
+    wal_bytes: int
+    cache_bytes: int
     revision: int
     dirty: bool
+    lag_seconds: float
     syncing: bool
     pending_embeddings: int
     resident_vector_bytes: int
@@ -40,15 +47,22 @@ class ProviderFigures:
     calls: int
     tokens: int
     retries: int
+    failures: int
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How things are at one moment. `unavailable` are the agents whose index could not be looked at."""
+    """How things are at one moment. `unavailable` are the agents whose index could not be looked at.
+
+    `resting` is how many agents have given back what they hold.
+    """
 
     agents: Sequence[AgentFigures] = ()
     providers: Sequence[ProviderFigures] = ()
     unavailable: Sequence[str] = ()
+    resting: int = 0
+    calls: int = 0
+    streams: int = 0
 
 
 class Metrics:
@@ -69,10 +83,26 @@ class Metrics:
         self._degraded = self._counter(
             "search_degradations", "Ways in which answered searches were degraded.", "agent", "kind"
         )
+        self._leg_seconds = self._histogram(
+            "search_leg_duration_seconds", "Time of each leg of answered searches.", _CALL_SECONDS, "leg"
+        )
+        self._empty = self._counter(
+            "searches_empty", "Answered searches that found nothing, by the reason.", "agent", "reason"
+        )
         self._syncs = self._counter(
             "syncs", "Sync runs that ended: completed, or with an error's reason.", "agent", "trigger", "result"
         )
         self._sync_seconds = self._histogram("sync_duration_seconds", "Time of sync runs.", _SYNC_SECONDS, "agent")
+        self._sync_files = self._counter(
+            "sync_files", "Files of completed sync runs: indexed, removed or failed.", "agent", "outcome"
+        )
+        self._sync_chunks = self._counter("sync_chunks", "Chunks written by completed sync runs.", "agent")
+        self._synced_at = Gauge(
+            "memoryd_sync_last_completed_timestamp_seconds",
+            "When a sync run last completed, since the start.",
+            ["agent"],
+            registry=self.registry,
+        )
 
     def _counter(self, name: str, told: str, *labels: str) -> Counter:
         return Counter(f"memoryd_{name}", told, labels, registry=self.registry)
@@ -85,17 +115,27 @@ class Metrics:
         self._calls.labels(method, code).inc()
         self._call_seconds.labels(method).observe(seconds)
 
-    def search_ended(self, agent_id: str, served_mode: str, seconds: float, degradations: Sequence[str]) -> None:
+    def search_ended(self, search: SearchEnd) -> None:
         """See `Meter`."""
-        self._searches.labels(agent_id, served_mode).inc()
-        self._search_seconds.labels(served_mode).observe(seconds)
-        for kind in set(degradations):
-            self._degraded.labels(agent_id, kind).inc()
+        self._searches.labels(search.agent_id, search.served_mode).inc()
+        self._search_seconds.labels(search.served_mode).observe(search.seconds)
+        for leg, seconds in (search.legs or {}).items():
+            self._leg_seconds.labels(leg).observe(seconds)
+        if search.empty_reason:
+            self._empty.labels(search.agent_id, search.empty_reason).inc()
+        for kind in set(search.degradations):
+            self._degraded.labels(search.agent_id, kind).inc()
 
-    def sync_ended(self, agent_id: str, trigger: str, result: str, seconds: float) -> None:
+    def sync_ended(self, sync: SyncEnd) -> None:
         """See `Meter`."""
-        self._syncs.labels(agent_id, trigger, result).inc()
-        self._sync_seconds.labels(agent_id).observe(seconds)
+        self._syncs.labels(sync.agent_id, sync.trigger, sync.result).inc()
+        self._sync_seconds.labels(sync.agent_id).observe(sync.seconds)
+        if sync.files is None:
+            return
+        for outcome, count in sync.files.items():
+            self._sync_files.labels(sync.agent_id, outcome).inc(count)
+        self._sync_chunks.labels(sync.agent_id).inc(sync.chunks)
+        self._synced_at.labels(sync.agent_id).set_to_current_time()
 
 
 class _Gauges(Collector):
@@ -114,6 +154,10 @@ class _Gauges(Collector):
         build = GaugeMetricFamily("memoryd_build_info", "The daemon's version.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
+        for name, told, value in _DAEMON_GAUGES:
+            gauge = GaugeMetricFamily(f"memoryd_{name}", told)
+            gauge.add_metric((), value(figures))
+            yield gauge
         yield from self._of_agents(figures)
         yield from self._of_providers(figures)
 
@@ -148,17 +192,28 @@ class _Gauges(Collector):
 _AGENT_GAUGES: Sequence[tuple[str, str, Callable[[AgentFigures], float]]] = (
     ("index_files", "Files in the index.", lambda a: a.files),
     ("index_chunks", "Chunks in the index.", lambda a: a.chunks),
-    ("index_bytes", "Size of the index on disk, with its log.", lambda a: a.size_bytes),
+    ("index_bytes", "Size of the index on disk, with its log.", lambda a: a.database_bytes + a.wal_bytes),
+    ("index_database_bytes", "Size of the index on disk, without its log.", lambda a: a.database_bytes),
+    ("index_wal_bytes", "Size of the index's write-ahead log.", lambda a: a.wal_bytes),
+    ("embedding_cache_bytes", "Size of the cache of embeddings on disk, with its log.", lambda a: a.cache_bytes),
     ("index_revision", "Rises whenever a sync changed the index.", lambda a: a.revision),
     ("index_dirty", "Whether files are known to have changed since.", lambda a: int(a.dirty)),
+    ("index_lag_seconds", "For how long files are known to be ahead of the index.", lambda a: a.lag_seconds),
     ("sync_running", "Whether a sync run is under way.", lambda a: int(a.syncing)),
     ("pending_embeddings", "Chunks that wait for a vector.", lambda a: a.pending_embeddings),
     ("resident_vector_bytes", "Memory that the vectors take.", lambda a: a.resident_vector_bytes),
+)
+_DAEMON_GAUGES: Sequence[tuple[str, str, Callable[[Figures], float]]] = (
+    ("rpc_calls_running", "Calls under way, streams aside.", lambda f: f.calls),
+    ("rpc_streams_running", "Streams under way.", lambda f: f.streams),
+    ("agents_open", "Agents whose index is open.", lambda f: len(f.agents)),
+    ("agents_resting", "Agents that have given back what they hold, as nobody asks.", lambda f: f.resting),
 )
 _PROVIDER_COUNTERS: Sequence[tuple[str, str, Callable[[ProviderFigures], float]]] = (
     ("calls", "Calls of providers of embeddings.", lambda p: p.calls),
     ("tokens", "Tokens sent in them, as counted or estimated.", lambda p: p.tokens),
     ("retries", "Calls that were made again after a failure.", lambda p: p.retries),
+    ("failures", "Calls that failed, also those that were made again.", lambda p: p.failures),
 )
 
 

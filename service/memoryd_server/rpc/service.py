@@ -11,7 +11,7 @@ from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.access import Grant
 from memoryd_server.backend import AgentDirectory, SyncTrigger
 from memoryd_server.flush import decide
-from memoryd_server.observe.meter import Meter
+from memoryd_server.observe.meter import Meter, SearchEnd
 from memoryd_server.rpc import conversion, session_calls, streams, validation
 from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.lists import agents_page, files_page
@@ -54,7 +54,16 @@ class MemoryService(Timed, MemoryServiceServicer):
             elapsed = time.monotonic() - began
             response = conversion.search_response(answer, memory, elapsed_seconds=elapsed, explain=call.explain)
             kinds = conversion.kinds_of(response.info.degradations)
-            self._meter.search_ended(memory.config.agent_id, answer.served_mode, elapsed, kinds)
+            self._meter.search_ended(
+                SearchEnd(
+                    memory.config.agent_id,
+                    answer.served_mode,
+                    elapsed,
+                    kinds,
+                    {leg.leg: leg.elapsed_seconds for leg in answer.legs if leg.ran},
+                    answer.empty_reason or "",
+                )
+            )
             return response
 
     async def MemoryGet(self, request: pb.MemoryGetRequest, context: Context) -> pb.MemoryGetResponse:

@@ -88,22 +88,18 @@ fn endpoint(target: &Target, keepalive: Option<Duration>) -> Result<Endpoint, Co
         Address::Socket(_) => "localhost".to_owned(),
         tcp @ Address::Tcp { .. } => tcp.to_string(),
     };
-    let unusable = |error| ConnectError::new(format!("cannot dial {}: {}", target.address, chain(&error)));
+    let unusable = |error| ConnectError::caused(&format!("cannot dial {}", target.address), &error);
     let mut endpoint = Endpoint::from_shared(format!("{scheme}://{authority}"))
         .and_then(|endpoint| endpoint.user_agent(concat!("memoryd-client-rust/", env!("CARGO_PKG_VERSION"))))
         .map_err(unusable)?
         .connect_timeout(CONNECT);
     if let Some(tls) = &target.tls {
-        endpoint = endpoint.tls_config(tls.config()?).map_err(unusable)?;
+        endpoint = tls.of(endpoint)?;
     }
     if let Some(interval) = keepalive {
         endpoint = endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(PONG).keep_alive_while_idle(true);
     }
     Ok(endpoint)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
 }
 
 struct Dialler {

@@ -1,5 +1,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tonic::transport::Endpoint;
+
 use super::*;
 
 /// A home directory of its own, removed when the test ends.
@@ -150,7 +152,7 @@ fn a_file_that_is_named_and_cannot_be_used_is_an_error_that_names_it() {
         assert!(error.contains(file), "{error}");
     }
     for tls in [Tls::new().ca_file("/nowhere/ca.pem"), Tls::new().ca_file(&empty)] {
-        let error = tls.config().err().unwrap().to_string();
+        let error = tls.of(Endpoint::from_static("https://memory.example")).err().unwrap().to_string();
         assert!(error.contains("/nowhere/ca.pem") || error.contains(empty.to_str().unwrap()), "{error}");
     }
 }
@@ -158,7 +160,7 @@ fn a_file_that_is_named_and_cannot_be_used_is_an_error_that_names_it() {
 #[test]
 fn a_certificate_without_its_key_is_an_error() {
     for tls in [Tls::new().cert_file("c.pem"), Tls::new().key_file("k.pem")] {
-        let error = tls.config().err().unwrap().to_string();
+        let error = tls.of(Endpoint::from_static("https://memory.example")).err().unwrap().to_string();
         assert!(error.contains("needed together"), "{error}");
     }
 }

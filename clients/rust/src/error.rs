@@ -145,6 +145,11 @@ impl ConnectError {
         Self { message: message.into(), source: None }
     }
 
+    /// What could not be done, followed by all causes of the error.
+    pub(crate) fn caused(what: &str, error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::new(format!("{what}: {}", transport::words(error)))
+    }
+
     pub(crate) fn unreadable(file: &std::path::Path, source: io::Error) -> Self {
         Self { message: format!("cannot read {}: {source}", file.display()), source: Some(Arc::new(source)) }
     }

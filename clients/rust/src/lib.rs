@@ -14,6 +14,7 @@ mod policy;
 mod random;
 mod tls;
 mod transport;
+mod trust;
 
 pub use client::{Client, connect};
 pub use dial::Transport;

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+use tonic::transport::{ClientTlsConfig, Endpoint, Identity};
 
 use crate::error::ConnectError;
+use crate::trust::Trust;
 
 /// TLS of a connection, by PEM files; they are read by [`connect`](crate::connect).
 ///
@@ -25,7 +27,7 @@ impl Tls {
         Self::default()
     }
 
-    /// The certificates of the authorities to trust.
+    /// The certificates to trust: those of authorities, or the very one that the daemon shows.
     #[must_use]
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(file.into());
@@ -53,12 +55,9 @@ impl Tls {
         self
     }
 
-    /// Reads the files.
-    pub(crate) fn config(&self) -> Result<ClientTlsConfig, ConnectError> {
-        let mut config = match &self.ca_file {
-            Some(file) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(file, "CERTIFICATE")?)),
-            None => ClientTlsConfig::new().with_native_roots(),
-        };
+    /// Reads the files, and has an endpoint speak TLS by them.
+    pub(crate) fn of(&self, endpoint: Endpoint) -> Result<Endpoint, ConnectError> {
+        let mut config = ClientTlsConfig::new();
         config = match (&self.cert_file, &self.key_file) {
             (Some(cert), Some(key)) => {
                 config.identity(Identity::from_pem(pem(cert, "CERTIFICATE")?, pem(key, "PRIVATE KEY")?))
@@ -66,11 +65,18 @@ impl Tls {
             (None, None) => config,
             _ => return Err(ConnectError::new("a certificate file and a key file are needed together")),
         };
-        Ok(match &self.server_name {
-            Some(name) => config.domain_name(name),
-            None => config,
-        })
+        config = self.server_name.iter().fold(config, ClientTlsConfig::domain_name);
+        let secured = match &self.ca_file {
+            Some(file) => endpoint.tls_config_with_verifier(config, Arc::new(trust(file)?)),
+            None => endpoint.tls_config(config.with_native_roots()),
+        };
+        secured.map_err(|error| ConnectError::caused("TLS cannot be set up", &error))
     }
+}
+
+fn trust(file: &Path) -> Result<Trust, ConnectError> {
+    let unusable = |why| ConnectError::new(format!("{} cannot serve as CA file: {why}", file.display()));
+    Trust::of(pem(file, "CERTIFICATE")?.as_bytes()).map_err(unusable)
 }
 
 /// What a PEM file holds; an error that names it when it cannot be read or holds none of what is wanted.

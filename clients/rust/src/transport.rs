@@ -38,9 +38,12 @@ fn causes<'a>(first: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
 }
 
 /// All causes in a row, each that says something new; the last one says what the system said.
-fn words(first: &(dyn StdError + 'static)) -> String {
+pub(crate) fn words(first: &(dyn StdError + 'static)) -> String {
     let mut said: Vec<String> = Vec::new();
-    for text in causes(first).map(ToString::to_string) {
+    // tonic's own error says no more than that there was one.
+    let telling =
+        |error: &&(dyn StdError + 'static)| !error.is::<tonic::transport::Error>() || error.source().is_none();
+    for text in causes(first).filter(telling).map(ToString::to_string) {
         if !said.iter().any(|before| before.contains(&text)) {
             said.push(text);
         }
@@ -58,7 +61,7 @@ mod tests {
 
     impl std::fmt::Display for Broken {
         fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            out.write_str("transport error")
+            out.write_str("the body cannot be read")
         }
     }
 
@@ -81,21 +84,24 @@ mod tests {
     #[test]
     fn a_broken_connection_is_unavailable_and_says_why() {
         let status = broken_by(io::Error::new(io::ErrorKind::ConnectionReset, "reset by peer"));
-        assert_eq!(meaning(&status), Some((Code::Unavailable, "transport error: reset by peer".to_owned())));
+        assert_eq!(meaning(&status), Some((Code::Unavailable, "the body cannot be read: reset by peer".to_owned())));
     }
 
     #[test]
-    fn a_call_that_was_cut_off_has_the_code_of_its_reason() {
+    fn a_stream_that_was_reset_has_the_code_of_its_reason() {
         for (reason, code) in [
             (h2::Reason::REFUSED_STREAM, Code::Unavailable),
             (h2::Reason::CANCEL, Code::Cancelled),
             (h2::Reason::ENHANCE_YOUR_CALM, Code::ResourceExhausted),
             (h2::Reason::PROTOCOL_ERROR, Code::Internal),
         ] {
-            let cut = Status::from_error(Box::new(Broken(Box::new(h2::Error::from(reason)))));
-            // An error made from a reason alone is no reset, so it stands for the connection.
-            assert_eq!(meaning(&cut).map(|found| found.0), Some(Code::Unavailable));
             assert_eq!(code_of(reason), code);
         }
+    }
+
+    #[test]
+    fn an_error_of_http2_that_resets_no_stream_concerns_the_connection() {
+        let status = broken_by(h2::Error::from(h2::Reason::PROTOCOL_ERROR));
+        assert_eq!(meaning(&status).map(|found| found.0), Some(Code::Unavailable));
     }
 }

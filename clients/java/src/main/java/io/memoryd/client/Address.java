@@ -1,0 +1,82 @@
+package io.memoryd.client;
+
+import java.net.InetAddress;
+import java.net.URI;
+import java.net.URISyntaxException;
+import java.net.UnknownHostException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.Optional;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * Where a daemon listens: a Unix socket, or a host and a port.
+ *
+ * @param socket absolute
+ * @param host without brackets; empty for a socket
+ */
+record Address(Optional<Path> socket, String host, int port) {
+    private static final String UNIX = "unix:";
+    private static final Pattern TCP = Pattern.compile("(\\[[0-9a-fA-F:.%\\w]+]|[^\\[\\]:/\\s]*):(\\d{1,5})");
+    private static final Pattern NUMERIC = Pattern.compile("[0-9.]+|.*:.*");
+    private static final int LAST_PORT = 65_535;
+    /** {@code sockaddr_un} holds 108 bytes with the closing NUL. */
+    private static final int MOST_SOCKET_PATH_BYTES = 107;
+
+    /** Reads {@code unix:PATH}, {@code HOST:PORT} or {@code [::1]:PORT}. */
+    static Address parse(String text, Environment environment) {
+        if (text.startsWith(UNIX)) {
+            return socket(text, environment);
+        }
+        Matcher tcp = TCP.matcher(text);
+        if (!tcp.matches() || Integer.parseInt(tcp.group(2)) > LAST_PORT) {
+            throw new SettingsException("cannot connect to \"" + text
+                    + "\": write unix:PATH or HOST:PORT, for example 127.0.0.1:7627 or [::1]:7627");
+        }
+        String host = tcp.group(1).replaceAll("[\\[\\]]", "");
+        return new Address(Optional.empty(), host.isEmpty() ? "127.0.0.1" : host, Integer.parseInt(tcp.group(2)));
+    }
+
+    private static Address socket(String text, Environment environment) {
+        String path = text.startsWith("unix://") ? text.substring("unix://".length()) : text.substring(UNIX.length());
+        if (path.isBlank()) {
+            throw new SettingsException("\"" + text + "\" names no socket: write unix:PATH");
+        }
+        Path absolute = environment.expand(path).toAbsolutePath();
+        int size = absolute.toString().getBytes(StandardCharsets.UTF_8).length;
+        if (size > MOST_SOCKET_PATH_BYTES) {
+            throw new SettingsException("the socket path " + absolute + " is " + size
+                    + " bytes long; the system allows " + MOST_SOCKET_PATH_BYTES);
+        }
+        return new Address(Optional.of(absolute), "", 0);
+    }
+
+    /** Whether it can only be reached from this machine. No name but {@code localhost} is looked up for that. */
+    boolean loopback() {
+        if (socket.isPresent() || host.equals("localhost")) {
+            return true;
+        }
+        try {
+            return NUMERIC.matcher(host).matches()
+                    && InetAddress.getByName(host).isLoopbackAddress();
+        } catch (UnknownHostException notAnAddress) {
+            return false;
+        }
+    }
+
+    /** The target that gRPC dials. */
+    String target() {
+        try {
+            String path = socket.map(Path::toString).orElse("/" + this);
+            return new URI(socket.isPresent() ? "unix" : "dns", "", path, null).toString();
+        } catch (URISyntaxException unusable) {
+            throw new SettingsException("cannot connect to " + this + ": " + unusable.getMessage(), unusable);
+        }
+    }
+
+    @Override
+    public String toString() {
+        return socket.map(path -> UNIX + path).orElse((host.contains(":") ? "[" + host + "]" : host) + ":" + port);
+    }
+}

@@ -1,0 +1,149 @@
+package io.memoryd.client;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParseException;
+import com.google.gson.JsonParser;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.AccessDeniedException;
+import java.nio.file.FileSystemException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.stream.Stream;
+
+/** Finds what the caller has not given, where the daemon's own command looks. */
+final class Discovery {
+    private final Environment environment;
+
+    Discovery(Environment environment) {
+        this.environment = environment;
+    }
+
+    /** Puts together what was given with what is found; given comes first. */
+    Endpoint endpoint(Optional<String> address, Optional<String> token, Optional<Tls> tls) {
+        Address found = address.or(() -> environment.text("MEMORYD_ADDRESS"))
+                .map(text -> Address.parse(text, environment))
+                .or(this::noted)
+                .orElseGet(this::usual);
+        if (found.socket().isPresent()) {
+            return new Endpoint(found, Optional.empty(), Optional.empty());
+        }
+        Optional<Tls> spoken = tls.or(this::namedTls);
+        Optional<String> shown = (token.isPresent() ? token : foundToken(found))
+                .map(String::strip)
+                .filter(text -> !text.isEmpty());
+        shown.ifPresent(Discovery::refuseUnsendable);
+        if (shown.isPresent() && spoken.isEmpty() && !found.loopback()) {
+            throw new SettingsException("refusing to send the token to " + found
+                    + " in the clear: beyond this machine a token needs TLS, by tls(...) or MEMORYD_TLS_CA");
+        }
+        return new Endpoint(found, shown, spoken);
+    }
+
+    private Path state() {
+        Path usual = environment.home().resolve(".openclaw");
+        Path old = environment.home().resolve(".moltbot");
+        return environment
+                .path("MEMORYD_STATE_DIR")
+                .or(() -> environment.path("OPENCLAW_STATE_DIR"))
+                .orElse(Files.exists(old) && !Files.exists(usual) ? old : usual);
+    }
+
+    /** The first usable address that a daemon has noted of itself; a note may outlive its daemon, and its socket. */
+    private Optional<Address> noted() {
+        return notedAddresses().stream()
+                .flatMap(text -> readable(text).stream())
+                .filter(address -> address.socket().map(Files::exists).orElse(true))
+                .findFirst();
+    }
+
+    private List<String> notedAddresses() {
+        List<String> addresses = new ArrayList<>();
+        try {
+            String note = Files.readString(state().resolve("memoryd.endpoint.json"));
+            if (JsonParser.parseString(note) instanceof JsonObject object
+                    && object.get("addresses") instanceof JsonArray array) {
+                for (JsonElement each : array) {
+                    addresses.add(each.getAsString());
+                }
+            }
+        } catch (IOException | JsonParseException | IllegalStateException | UnsupportedOperationException none) {
+            return addresses;
+        }
+        return addresses;
+    }
+
+    private Optional<Address> readable(String text) {
+        try {
+            return Optional.of(Address.parse(text, environment));
+        } catch (SettingsException unusable) {
+            return Optional.empty();
+        }
+    }
+
+    private Address usual() {
+        Path directory = environment
+                .path("XDG_RUNTIME_DIR")
+                .map(runtime -> runtime.resolve("memoryd"))
+                .orElseGet(() -> state().resolve("run"));
+        return Address.parse("unix:" + directory.resolve("memoryd.sock"), environment);
+    }
+
+    private Optional<String> foundToken(Address address) {
+        Optional<Path> named = environment.path("MEMORYD_TOKEN_FILE");
+        if (named.isPresent()) {
+            String token = firstToken(named.get())
+                    .orElseThrow(() -> new SettingsException(
+                            "there is no token in " + named.get() + ", which MEMORYD_TOKEN_FILE names"));
+            return Optional.of(token);
+        }
+        Path own = state().resolve("memoryd.token");
+        return address.loopback() && Files.exists(own) ? firstToken(own) : Optional.empty();
+    }
+
+    private static Optional<String> firstToken(Path file) {
+        try (Stream<String> lines =
+                Files.readString(file, StandardCharsets.UTF_8).lines()) {
+            return lines.map(String::strip)
+                    .filter(line -> !line.isEmpty() && !line.startsWith("#"))
+                    .findFirst();
+        } catch (IOException unreadable) {
+            throw new SettingsException("cannot read the token file " + file + ": " + why(unreadable), unreadable);
+        }
+    }
+
+    /** What is no printable ASCII cannot travel in a header. */
+    private static void refuseUnsendable(String token) {
+        if (!token.chars().allMatch(each -> each > ' ' && each < 0x7f)) {
+            throw new SettingsException("the token holds a character that no token has: is it the right file?");
+        }
+    }
+
+    private Optional<Tls> namedTls() {
+        Optional<Path> ca = environment.path("MEMORYD_TLS_CA");
+        Optional<Path> cert = environment.path("MEMORYD_TLS_CERT");
+        Optional<Path> key = environment.path("MEMORYD_TLS_KEY");
+        if (ca.isEmpty() && cert.isEmpty() && key.isEmpty()) {
+            return Optional.empty();
+        }
+        return Optional.of(new Tls(ca, cert, key, environment.text("MEMORYD_TLS_SERVER_NAME")));
+    }
+
+    /** Says why a file cannot be read; Java's own message for one that is not there is its bare path. */
+    static String why(IOException error) {
+        if (error instanceof NoSuchFileException) {
+            return "there is no such file";
+        }
+        if (error instanceof AccessDeniedException) {
+            return "permission denied";
+        }
+        String reason = error instanceof FileSystemException file ? file.getReason() : error.getMessage();
+        return reason != null ? reason : error.getClass().getSimpleName();
+    }
+}

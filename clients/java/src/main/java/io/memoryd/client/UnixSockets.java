@@ -1,0 +1,23 @@
+package io.memoryd.client;
+
+import io.grpc.Grpc;
+import io.grpc.InsecureChannelCredentials;
+import io.grpc.ManagedChannelBuilder;
+import io.grpc.netty.shaded.io.netty.channel.epoll.Epoll;
+
+/** Connections over Unix sockets, for which gRPC for Java needs Linux's epoll. */
+final class UnixSockets {
+    private UnixSockets() {}
+
+    static ManagedChannelBuilder<?> builder(Address address) {
+        if (!Epoll.isAvailable()) {
+            throw new SettingsException(
+                    "cannot connect to " + address
+                            + ": the Java client speaks over Unix sockets on Linux alone, on x86-64"
+                            + " and aarch64; have the daemon listen at 127.0.0.1:7627, too, and name that address",
+                    Epoll.unavailabilityCause());
+        }
+        return Grpc.newChannelBuilder(address.target(), InsecureChannelCredentials.create())
+                .overrideAuthority("localhost");
+    }
+}

@@ -15,8 +15,8 @@ from serving import environment
 pytestmark = [needs_openssl, pytest.mark.clients]
 
 RECONNECTS = 200
-# What may come and go by itself, such as a runtime's own pools.
-SLACK = 4
+# What a runtime makes once, at whatever moment; what leaks with each connection of one kind would be five times as many.
+SLACK = 20
 PING_MS = 10_000
 IDLE_SECONDS = 60
 
@@ -36,6 +36,15 @@ def eventually(look, seconds=30):
         time.sleep(0.05)
 
 
+def settled(look):
+    """The least of what is seen in a moment: what was closed may go a little later."""
+    seen = []
+    for _ in range(20):
+        seen.append(look())
+        time.sleep(0.05)
+    return min(seen)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("runners", every_language(), indirect=True)
 def test_two_hundred_connections_are_given_back(runners, grounds):
@@ -51,8 +60,8 @@ def test_two_hundred_connections_are_given_back(runners, grounds):
     with runners() as runner:
         # What a runtime makes once is there after these.
         reconnect(runner, 30)
-        served = descriptors(ground.process)
-        mine, at_work = descriptors(runner.process), threads(runner.process)
+        served = settled(lambda: descriptors(ground.process))
+        mine, at_work = settled(lambda: descriptors(runner.process)), threads(runner.process)
         runner.connect(**ways[0])
         runner.call("list_agents")
         # The process that is looked at is the one that connects, and an open connection shows.

@@ -143,7 +143,7 @@ func findTLS(given *TLS) *TLS {
 		KeyFile:    variable("MEMORYD_TLS_KEY"),
 		ServerName: variable("MEMORYD_TLS_SERVER_NAME"),
 	}
-	if named == (TLS{}) {
+	if named.CAFile+named.CertFile+named.KeyFile == "" {
 		return nil
 	}
 	return &named

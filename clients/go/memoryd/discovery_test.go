@@ -12,6 +12,20 @@ var variables = []string{
 	"MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY", "MEMORYD_TLS_SERVER_NAME",
 }
 
+// authorityPEM is a certificate of nobody, with a key that was thrown away.
+const authorityPEM = `-----BEGIN CERTIFICATE-----
+MIIBijCCAS+gAwIBAgIUBIBx0/sSwL6B5OPi2CPai603OgQwCgYIKoZIzj0EAwIw
+GTEXMBUGA1UEAwwObWVtb3J5LmV4YW1wbGUwIBcNMjYxMTIwMTkxMTUyWhgPMjEy
+NjEwMjcxOTExNTJaMBkxFzAVBgNVBAMMDm1lbW9yeS5leGFtcGxlMFkwEwYHKoZI
+zj0CAQYIKoZIzj0DAQcDQgAEQMgoG7rwdtdHTJnK4OTL7keO0Qrs1fI5GYtmoYS2
+LQndWOKwn+2QBanlpWSqYwc8KKsDJnepcBaUc4ELYhJh/qNTMFEwHQYDVR0OBBYE
+FI2Paz6BDoeN1pnpoYovXUj936+0MB8GA1UdIwQYMBaAFI2Paz6BDoeN1pnpoYov
+XUj936+0MA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSQAwRgIhAIP0HuKx
+AywR0GuUmkAZH8qdzLUPyhgk0mA4sK+o9npEAiEAnbkZXnf2hBFCxDRH69YpUkoP
+BDk/gaH8rS01k3a8xdk=
+-----END CERTIFICATE-----
+`
+
 // home makes an environment of nothing but a home with these files, and these variables, in which "~" stands for it.
 func home(t *testing.T, files map[string]string, environment map[string]string) string {
 	t.Helper()
@@ -165,7 +179,12 @@ func TestTLSIsSpokenWhereItIsAskedFor(t *testing.T) {
 		"not by itself": {address: "127.0.0.1:1"},
 		"by an option":  {address: "127.0.0.1:1", given: &TLS{ServerName: "n"}, speaks: true, name: "n"},
 		"by a variable": {
-			address: "127.0.0.1:1", environment: map[string]string{"MEMORYD_TLS_SERVER_NAME": "n"}, speaks: true, name: "n",
+			address:     "127.0.0.1:1",
+			environment: map[string]string{"MEMORYD_TLS_CA": "~/ca.pem", "MEMORYD_TLS_SERVER_NAME": "n"},
+			speaks:      true, name: "n",
+		},
+		"a name alone is no": {
+			address: "127.0.0.1:1", environment: map[string]string{"MEMORYD_TLS_SERVER_NAME": "n"},
 		},
 		"an option wins": {
 			address: "127.0.0.1:1", given: &TLS{}, environment: map[string]string{"MEMORYD_TLS_CA": "/none"}, speaks: true,
@@ -176,7 +195,7 @@ func TestTLSIsSpokenWhereItIsAskedFor(t *testing.T) {
 		"also beyond, without token": {address: "memory.example:1", given: &TLS{}, speaks: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			home(t, nil, each.environment)
+			home(t, map[string]string{"ca.pem": authorityPEM}, each.environment)
 			found, err := resolve(settings{address: each.address, tls: each.given})
 			if err != nil || (found.tls != nil) != each.speaks {
 				t.Fatalf("found %v, %v", found.tls, err)

@@ -67,6 +67,8 @@ func ensureSync(ctx context.Context, client *memoryd.Client) error {
 			return err
 		}
 		switch {
+		case event.GetStarted() != nil:
+			bar.show(&memorydv1.SyncProgress{Phase: memorydv1.SyncPhase_SYNC_PHASE_PLANNING})
 		case event.GetProgress() != nil:
 			bar.show(event.GetProgress())
 		case event.GetFileFailed() != nil:

@@ -1,7 +1,7 @@
 """Values that the index remembers as a line of JSON."""
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any, Self
 
 
@@ -24,4 +24,5 @@ class JsonValue:
 
     def fields(self) -> dict[str, Any]:
         """Each field's value by its name."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]  # it is mixed into dataclasses
+        # Not `asdict`, which copies the values: searches ask for this.
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]  # a dataclass

@@ -30,6 +30,8 @@ class VectorIdentity(JsonValue):
 
     def differences(self, other: Self) -> tuple[tuple[str, str, str], ...]:
         """(field, this value, the other's) of each field that differs; unknown dimensions differ from none."""
+        if self == other:
+            return ()
         mine, theirs = self.fields(), other.fields()
         unknown = 0 in (self.dimensions, other.dimensions)
         return tuple(

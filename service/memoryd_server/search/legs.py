@@ -19,8 +19,10 @@ from memoryd_server.search.fusion import Candidate, fuse
 from memoryd_server.search.query import LegReport, SearchMode, SearchQuery
 from memoryd_server.text import Analyzer, QueryTerm
 
-# Candidates of a leg before fusion; more cost time and find nothing that the first fifty do not.
-CANDIDATES = 50
+# Candidates of each leg before fusion, at least; more cost time and find nothing. A chunk that is further down by
+# meaning is shown only for its words, and those bring it in.
+WORD_CANDIDATES = 50
+MEANING_CANDIDATES = 24
 
 _NOTHING = KeywordAnswer((), ())
 
@@ -78,7 +80,7 @@ class Legs:
         if question.query.mode is SearchMode.VECTOR or not self._ranking.hybrid:
             return None
         began = time.monotonic()
-        found = self._search(reader, question, groups, self._limit(question), chunk_count)
+        found = self._search(reader, question, groups, chunk_count)
         return found, time.monotonic() - began
 
     def run(
@@ -93,11 +95,10 @@ class Legs:
 
         `words` is what the keyword leg found before in a snapshot of the same revision.
         """
-        limit = self._limit(question)
         began = time.monotonic() - (words.elapsed_seconds if words is not None else 0.0)
-        found = words.found if words is not None else self._keyword(reader, question, groups, limit, chunk_count)
+        found = words.found if words is not None else self._keyword(reader, question, groups, chunk_count)
         between = time.monotonic()
-        hits = self._vector(reader, question, groups, limit)
+        hits = self._vector(reader, question, groups)
         ended = time.monotonic()
         candidates = self._fused(reader, question, found, hits)
         reports = (
@@ -120,31 +121,29 @@ class Legs:
         reader: IndexReader,
         question: Question,
         groups: Groups,
-        limit: int,
         chunk_count: int,
     ) -> KeywordAnswer | None:
         """What the keyword leg found; None when the vector leg alone was asked for, or `hybrid.enabled` is false."""
         alone = question.query.mode is SearchMode.VECTOR or (
             not self._ranking.hybrid and question.vector is not None and question.query.mode is not SearchMode.KEYWORD
         )
-        return None if alone else self._search(reader, question, groups, limit, chunk_count)
+        return None if alone else self._search(reader, question, groups, chunk_count)
 
-    def _limit(self, question: Question) -> int:
-        return max(CANDIDATES, self._ranking.candidate_multiplier * question.query.max_results)
+    def _limit(self, question: Question, least: int) -> int:
+        return max(least, self._ranking.candidate_multiplier * question.query.max_results)
 
-    def _search(
-        self, reader: IndexReader, question: Question, groups: Groups, limit: int, chunk_count: int
-    ) -> KeywordAnswer:
-        enough = question.query.max_results
+    def _search(self, reader: IndexReader, question: Question, groups: Groups, chunk_count: int) -> KeywordAnswer:
+        limit, enough = self._limit(question, WORD_CANDIDATES), question.query.max_results
         answers = (
             keyword.search(reader, question.terms, sources, enough=enough, limit=limit, chunk_count=chunk_count)
             for sources in groups
         )
         return reduce(KeywordAnswer.and_also, answers)
 
-    def _vector(self, reader: IndexReader, question: Question, groups: Groups, limit: int) -> Sequence[VectorHit]:
+    def _vector(self, reader: IndexReader, question: Question, groups: Groups) -> Sequence[VectorHit]:
         if question.vector is None or self._vectors is None:
             return ()
+        limit = self._limit(question, MEANING_CANDIDATES)
         found = [self._vectors.search(reader, question.vector, limit, sources) for sources in groups]
         return found[0] if len(found) == 1 else sorted(itertools.chain(*found), key=lambda hit: -hit.cosine)
 

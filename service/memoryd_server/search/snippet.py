@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from types import MappingProxyType
+from typing import NamedTuple
 
 # A line that is longer than a snippet is looked at in pieces of this share of one, so that the match can be shown.
 _PIECES_A_SNIPPET = 4
@@ -45,8 +46,7 @@ class Snippet:
     end_line: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
+class _Unit(NamedTuple):
     """A line, or a piece of one, with its line feed where it has one. A long line may be shown in part."""
 
     text: str

@@ -21,6 +21,7 @@ _TO_SPACES = bytes.maketrans(_SEPARATORS, b" " * len(_SEPARATORS))
 _MAX_CACHED_CHARS = 40
 _MAX_CACHED_PIECES = 50_000
 _MAX_CACHED_SHAPES = 50_000
+_MAX_CACHED_ASKED = 5_000
 _MAX_CACHED_LANGUAGES = 4
 
 # A language shows in a sample from the beginning, where headings stand, and from the middle, where sentences do.
@@ -44,6 +45,8 @@ class Analyzer:
         self._shapes = ShapeTable()
         self._stemmers = Stemmers()
         self._pieces: dict[str, _PieceCache] = {}
+        # What a piece of a question asks for, by the languages spoken, and whether everything was wanted.
+        self._asked: dict[tuple[str, tuple[str, ...], bool], list[QueryTerm]] = {}
 
     def index_tokens(self, text: str, language: str = DEFAULT) -> str:
         """Returns the tokens of `text` in order, separated by spaces; `language` is what `language_of` found.
@@ -65,12 +68,11 @@ class Analyzer:
         """
         pieces = _pieces(query)
         spoken = tuple(dict.fromkeys((DEFAULT, *languages)))
-        runs = [run for piece in pieces for run in _runs(piece, self._shapes)]
-        terms = self._terms(runs, spoken)
+        terms = self._terms(pieces, spoken)
         dropped = stop_words(map(accented, pieces), languages)
         telling = [term for term in terms if term.original not in dropped]
         if not any(term.kind is not TermKind.WHOLE for term in telling):
-            telling = self._terms(runs, spoken, everything=True)
+            telling = self._terms(pieces, spoken, everything=True)
         return tuple(_words_once((*telling, *_guesses(terms, dropped))))
 
     def language_of(self, text: str) -> str:
@@ -81,8 +83,23 @@ class Analyzer:
         middle = max(_SAMPLE_CHARS, (len(text) - _SAMPLE_CHARS) // 2)
         return detect(f"{text[:_SAMPLE_CHARS]} {text[middle : middle + _SAMPLE_CHARS]}")
 
-    def _terms(self, runs: Sequence[Run], languages: Sequence[str], *, everything: bool = False) -> list[QueryTerm]:
-        return [term for run in runs for term in query_terms(run, self._stemmers, languages, everything=everything)]
+    def _terms(self, pieces: Sequence[str], languages: tuple[str, ...], *, everything: bool = False) -> list[QueryTerm]:
+        if len(self._asked) > _MAX_CACHED_ASKED:
+            self._asked = {}
+        found: list[QueryTerm] = []
+        for piece in pieces:
+            key = (piece, languages, everything)
+            terms = self._asked.get(key)
+            if terms is None:
+                terms = [
+                    term
+                    for run in _runs(piece, self._shapes)
+                    for term in query_terms(run, self._stemmers, languages, everything=everything)
+                ]
+                if len(piece) <= _MAX_CACHED_CHARS:
+                    self._asked[key] = terms
+            found += terms
+        return found
 
     def _cache(self, language: str) -> "_PieceCache":
         cache = self._pieces.get(language)

@@ -39,6 +39,8 @@ def stop_words(words: Iterable[str], languages: Collection[str]) -> frozenset[st
         for language, count in counted.items()
         if language != DEFAULT and count == most and (language in languages or count >= _FEWEST_IN_A_QUESTION)
     ]
+    if not spoken:
+        return STOP_WORDS
     return STOP_WORDS.union(*(_OF_LATIN_LANGUAGES[language] for language in spoken))
 
 

@@ -1,0 +1,70 @@
+// Where a daemon listens, read from one string.
+
+import { BlockList, isIPv4, isIPv6 } from "node:net";
+import { resolve } from "node:path";
+
+import { ConnectError } from "./connect_error.js";
+
+/** A place to connect to. */
+export interface Address {
+  /** As it was written. */
+  readonly text: string;
+  /** What gRPC dials. */
+  readonly target: string;
+  /** The absolute path of the Unix socket; empty over TCP. */
+  readonly socketPath: string;
+  /** Whether it is on this machine. */
+  readonly loopback: boolean;
+}
+
+// sockaddr_un holds 108 bytes with the closing NUL.
+const MOST_SOCKET_PATH_BYTES = 107;
+const LAST_PORT = 65_535;
+
+const LOOPBACK = new BlockList();
+LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
+LOOPBACK.addAddress("::1", "ipv6");
+
+/**
+ * Reads `unix:PATH`, `HOST:PORT` or `[::1]:PORT`.
+ *
+ * @throws {@link ConnectError} when it is none of them.
+ */
+export function parseAddress(text: string): Address {
+  return text.startsWith("unix:") ? socket(text) : tcp(text);
+}
+
+function socket(text: string): Address {
+  const written = text.slice("unix:".length);
+  const path = written.startsWith("//") ? written.slice(2) : written;
+  if (path === "") {
+    throw new ConnectError(`the address "${text}" names no socket: write unix:PATH`);
+  }
+  const socketPath = resolve(path);
+  const size = Buffer.byteLength(socketPath);
+  if (size > MOST_SOCKET_PATH_BYTES) {
+    throw new ConnectError(
+      `the socket path ${socketPath} is ${size} bytes long; the system allows ${MOST_SOCKET_PATH_BYTES}`,
+    );
+  }
+  return { text, target: `unix:${socketPath}`, socketPath, loopback: true };
+}
+
+function tcp(text: string): Address {
+  const parts = /^(?:\[([^[\]]+)\]|([^:[\]/\s]+)):(\d{1,5})$/.exec(text);
+  const port = Number(parts?.[3]);
+  const [bracketed, plain] = [parts?.[1], parts?.[2]];
+  if (parts === null || port < 1 || port > LAST_PORT || (bracketed !== undefined && !isIPv6(bracketed))) {
+    throw new ConnectError(
+      `"${text}" is no address: write unix:PATH, HOST:PORT or [IPV6]:PORT, for example 127.0.0.1:7627`,
+    );
+  }
+  return { text, target: `dns:${text}`, socketPath: "", loopback: isLoopback(bracketed ?? plain ?? "") };
+}
+
+function isLoopback(host: string): boolean {
+  if (isIPv4(host)) {
+    return LOOPBACK.check(host, "ipv4");
+  }
+  return isIPv6(host) ? LOOPBACK.check(host, "ipv6") : host.toLowerCase() === "localhost";
+}

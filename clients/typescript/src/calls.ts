@@ -1,0 +1,174 @@
+// Makes the calls of one connection, from the descriptions of the methods that the contract generates.
+
+import { setMaxListeners } from "node:events";
+
+import {
+  type DescMessage,
+  type DescMethodServerStreaming,
+  type DescMethodUnary,
+  type MessageInitShape,
+  type MessageShape,
+  create,
+  fromBinary,
+  toBinary,
+} from "@bufbuild/protobuf";
+import { type CallOptions as GrpcOptions, type Client, Metadata } from "@grpc/grpc-js";
+
+import { Code, type MemorydError, cancelled, decode } from "./error.js";
+import { EventStream } from "./stream.js";
+
+/** What one call asks for beside its request. */
+export interface CallOptions {
+  /** The call's deadline in milliseconds, instead of the documented one. `Infinity` means none. */
+  readonly timeoutMs?: number | undefined;
+  /** Ends the call when it is aborted: the call fails as CANCELLED, with the signal's reason as its cause. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** How every call of a client is made. */
+export interface CallDefaults {
+  /** The bearer token; empty means none. */
+  readonly token: string;
+  /** Replaces the documented deadlines; undefined keeps them. */
+  readonly timeoutMs: number | undefined;
+}
+
+/** A unary method, as a service's description has it. */
+export type Unary<I extends DescMessage, O extends DescMessage> = DescMethodUnary<I, O>;
+
+/** A method that answers with a stream of events. */
+export type Streaming<I extends DescMessage, O extends DescMessage> = DescMethodServerStreaming<I, O>;
+
+const CLOSED = "the client is closed";
+
+/** The calls of one connection; those under way are known, so that closing ends them. */
+export class Calls {
+  readonly #client: Client;
+  readonly #defaults: CallDefaults;
+  readonly #underWay = new Set<{ cancel(): void }>();
+  #closed = false;
+
+  constructor(client: Client, defaults: CallDefaults) {
+    this.#client = client;
+    this.#defaults = defaults;
+  }
+
+  /** Calls `method`; `documentedMs` is its deadline where nobody names another. */
+  async unary<I extends DescMessage, O extends DescMessage>(
+    method: Unary<I, O>,
+    request: MessageInitShape<I>,
+    documentedMs: number,
+    options: CallOptions = {},
+  ): Promise<MessageShape<O>> {
+    const bytes = encode(method.input, request);
+    const { metadata, grpcOptions } = this.#prepare(options, this.#defaults.timeoutMs ?? documentedMs);
+    return new Promise((resolve, reject) => {
+      const read = decoder(method.output);
+      const call = this.#client.makeUnaryRequest(
+        pathOf(method),
+        same,
+        read,
+        bytes,
+        metadata,
+        grpcOptions,
+        (error, value) => {
+          finish();
+          if (error) {
+            reject(options.signal?.aborted && error.code === Code.CANCELLED ? aborted(options.signal) : decode(error));
+          } else {
+            resolve(value as MessageShape<O>);
+          }
+        },
+      );
+      const finish = this.#follow(call, options.signal);
+    });
+  }
+
+  /** Opens a stream of `method`; it has no deadline unless `options` names one. */
+  stream<I extends DescMessage, O extends DescMessage>(
+    method: Streaming<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions = {},
+  ): EventStream<MessageShape<O>> {
+    const bytes = encode(method.input, request);
+    const { metadata, grpcOptions } = this.#prepare(options, Infinity);
+    const read = decoder(method.output);
+    const call = this.#client.makeServerStreamRequest(pathOf(method), same, read, bytes, metadata, grpcOptions);
+    const { signal } = options;
+    const cancel = (): void => {
+      stream.cancel(this.#closed ? cancelled(CLOSED) : signal && aborted(signal));
+    };
+    const stream = new EventStream<MessageShape<O>>(call, () => {
+      finish();
+    });
+    const finish = this.#follow({ cancel }, signal);
+    return stream;
+  }
+
+  /** Ends what is under way and takes no further call. */
+  end(): void {
+    this.#closed = true;
+    for (const call of this.#underWay) {
+      call.cancel();
+    }
+  }
+
+  #prepare(options: CallOptions, timeoutMs: number): { metadata: Metadata; grpcOptions: GrpcOptions } {
+    if (this.#closed) {
+      throw cancelled(CLOSED);
+    }
+    if (options.signal?.aborted) {
+      throw aborted(options.signal);
+    }
+    const metadata = new Metadata();
+    if (this.#defaults.token !== "") {
+      metadata.set("authorization", `Bearer ${this.#defaults.token}`);
+    }
+    return { metadata, grpcOptions: { deadline: Date.now() + checkedTimeout(options.timeoutMs ?? timeoutMs) } };
+  }
+
+  // Keeps a call in reach of its signal and of `end`, until the function that is returned is called.
+  #follow(call: { cancel(): void }, signal: AbortSignal | undefined): () => void {
+    const onAbort = (): void => {
+      call.cancel();
+    };
+    this.#underWay.add(call);
+    if (signal) {
+      // One signal may end any number of calls; that is no leak.
+      setMaxListeners(0, signal);
+    }
+    signal?.addEventListener("abort", onAbort, { once: true });
+    return () => {
+      this.#underWay.delete(call);
+      signal?.removeEventListener("abort", onAbort);
+    };
+  }
+}
+
+/** The timeout, when it is one. */
+export function checkedTimeout(timeoutMs: number): number {
+  if (Number.isNaN(timeoutMs) || timeoutMs < 0) {
+    throw new RangeError(`a timeout is a number of milliseconds from 0 on; got ${timeoutMs}`);
+  }
+  return timeoutMs;
+}
+
+function aborted(signal: AbortSignal): MemorydError {
+  return cancelled("the call was aborted", signal.reason);
+}
+
+function pathOf(method: { readonly parent: { readonly typeName: string }; readonly name: string }): string {
+  return `/${method.parent.typeName}/${method.name}`;
+}
+
+function encode<I extends DescMessage>(schema: I, request: MessageInitShape<I>): Buffer {
+  return Buffer.from(toBinary(schema, create(schema, request)));
+}
+
+function decoder<O extends DescMessage>(schema: O): (bytes: Buffer) => MessageShape<O> {
+  return (bytes) => fromBinary(schema, bytes);
+}
+
+function same(bytes: Buffer): Buffer {
+  return bytes;
+}

@@ -1,0 +1,157 @@
+// Finds what the caller of `connect` did not say, where the daemon's own command looks: environment, then files.
+
+import { existsSync, readFileSync, statSync } from "node:fs";
+import { join, resolve } from "node:path";
+
+import { type Address, parseAddress } from "./address.js";
+import { ConnectError } from "./connect_error.js";
+import { contentIfAny, contentOf } from "./files.js";
+
+/** TLS of a connection, by PEM files; they are read when the client is made. */
+export interface TlsOptions {
+  /** The certificates to trust, or the daemon's own. Unset means the public authorities that Node knows. */
+  readonly caFile?: string | undefined;
+  /** The client's certificate, for a daemon that asks for one; needs `keyFile`. */
+  readonly certFile?: string | undefined;
+  /** The key of `certFile`. */
+  readonly keyFile?: string | undefined;
+  /** The name to look for in the daemon's certificate, where that is not the host that is dialled. */
+  readonly serverName?: string | undefined;
+}
+
+/** What tells a process of its surroundings. */
+export interface Surroundings {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** The home directory. */
+  readonly home: string;
+}
+
+/** What the caller said; what is undefined is looked for. */
+export interface Wanted {
+  readonly address?: string | undefined;
+  readonly token?: string | undefined;
+  readonly tls?: TlsOptions | undefined;
+}
+
+/** How to connect. */
+export interface Endpoint {
+  readonly address: Address;
+  /** The bearer token; empty means none. */
+  readonly token: string;
+  /** Undefined means in the clear. */
+  readonly tls: TlsOptions | undefined;
+}
+
+/**
+ * The endpoint that was asked for, completed from the surroundings.
+ *
+ * @throws {@link ConnectError} when an address is none, a file that is named cannot be read, or the token would travel
+ * in the clear beyond this machine.
+ */
+export function discover(wanted: Wanted, surroundings: Surroundings): Endpoint {
+  const address = parseAddress(
+    given(wanted.address) ?? variable(surroundings, "MEMORYD_ADDRESS") ?? found(surroundings),
+  );
+  if (address.socketPath !== "") {
+    return { address, token: "", tls: undefined };
+  }
+  const tls = wanted.tls ?? tlsOf(surroundings);
+  const token = given(wanted.token) ?? tokenOf(address, surroundings);
+  if (token !== "" && tls === undefined && !address.loopback) {
+    throw new ConnectError(
+      `refusing to send the token to ${address.text} in the clear: speak TLS (the option tls, or MEMORYD_TLS_CA)`,
+    );
+  }
+  return { address, token, tls };
+}
+
+/** The daemon's state directory. */
+export function stateDir(surroundings: Surroundings): string {
+  const named = variable(surroundings, "MEMORYD_STATE_DIR") ?? variable(surroundings, "OPENCLAW_STATE_DIR");
+  if (named !== undefined) {
+    return absolute(named, surroundings);
+  }
+  const [current, legacy] = [join(surroundings.home, ".openclaw"), join(surroundings.home, ".moltbot")];
+  return !existsSync(current) && existsSync(legacy) ? legacy : current;
+}
+
+function found(surroundings: Surroundings): string {
+  const state = stateDir(surroundings);
+  const noted = notedAddresses(join(state, "memoryd.endpoint.json")).find(isThere);
+  if (noted !== undefined) {
+    return noted;
+  }
+  const runtime = variable(surroundings, "XDG_RUNTIME_DIR");
+  return runtime === undefined
+    ? `unix:${join(state, "run", "memoryd.sock")}`
+    : `unix:${join(absolute(runtime, surroundings), "memoryd", "memoryd.sock")}`;
+}
+
+// A note that cannot be read is none: it is the daemon's own, and may be half a release older or newer than we are.
+function notedAddresses(path: string): string[] {
+  try {
+    const note = JSON.parse(readFileSync(path, "utf8")) as { addresses?: unknown } | null;
+    const addresses: unknown = note?.addresses;
+    return Array.isArray(addresses) ? addresses.filter((each): each is string => typeof each === "string") : [];
+  } catch {
+    return [];
+  }
+}
+
+// A note may outlive its daemon; a socket's file tells.
+function isThere(address: string): boolean {
+  try {
+    const { socketPath } = parseAddress(address);
+    return socketPath === "" || statSync(socketPath).isSocket();
+  } catch {
+    return false;
+  }
+}
+
+function tokenOf(address: Address, surroundings: Surroundings): string {
+  const named = variable(surroundings, "MEMORYD_TOKEN_FILE");
+  if (named !== undefined) {
+    const path = absolute(named, surroundings);
+    const token = firstToken(contentOf(path, "the token file"));
+    if (token === "") {
+      throw new ConnectError(`there is no token in the token file ${path}`);
+    }
+    return token;
+  }
+  if (!address.loopback) {
+    return "";
+  }
+  const content = contentIfAny(join(stateDir(surroundings), "memoryd.token"), "the token file");
+  return content === undefined ? "" : firstToken(content);
+}
+
+function firstToken(content: Buffer): string {
+  const lines = content.toString("utf8").split(/\r\n|\r|\n/);
+  return lines.map((line) => line.trim()).find((line) => line !== "" && !line.startsWith("#")) ?? "";
+}
+
+function tlsOf(surroundings: Surroundings): TlsOptions | undefined {
+  const [caFile, certFile, keyFile] = ["CA", "CERT", "KEY"].map((name) => {
+    const path = variable(surroundings, `MEMORYD_TLS_${name}`);
+    return path === undefined ? undefined : absolute(path, surroundings);
+  });
+  if (caFile === undefined && certFile === undefined && keyFile === undefined) {
+    return undefined;
+  }
+  return { caFile, certFile, keyFile, serverName: variable(surroundings, "MEMORYD_TLS_SERVER_NAME") };
+}
+
+function variable(surroundings: Surroundings, name: string): string | undefined {
+  return given(surroundings.env[name]);
+}
+
+// What is blank counts as not said.
+function given(text: string | undefined): string | undefined {
+  const trimmed = text?.trim();
+  return trimmed === "" ? undefined : trimmed;
+}
+
+function absolute(path: string, surroundings: Surroundings): string {
+  const expanded = path === "~" || path.startsWith("~/") ? join(surroundings.home, path.slice(1)) : path;
+  return resolve(expanded);
+}

@@ -1,0 +1,18 @@
+// Makes trying again safe.
+
+import { randomUUID } from "node:crypto";
+
+import { type MessageInitShape, type MessageShape, clone, create } from "@bufbuild/protobuf";
+
+import type { RememberRequestSchema } from "./gen/memoryd/v1/entry_service_pb.js";
+import type { MemoryAppendRequestSchema } from "./gen/memoryd/v1/memory_service_pb.js";
+
+/** The request with a random key where it has none; the caller's own message stays as it is. */
+export function withKey<S extends typeof MemoryAppendRequestSchema | typeof RememberRequestSchema>(
+  schema: S,
+  request: MessageInitShape<S>,
+): MessageShape<S> {
+  const filled = clone(schema, create(schema, request));
+  filled.idempotencyKey ||= randomUUID();
+  return filled;
+}

@@ -1,0 +1,116 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Code } from "@memoryd/client";
+
+import { type Streaming, served } from "./daemon.js";
+
+/** Sends so many events and then whatever ends the stream. */
+function sending(count: number, end: (call: Parameters<Streaming>[0]) => void): Streaming {
+  return (call) => {
+    for (let sequence = 1n; sequence <= BigInt(count); sequence += 1n) {
+      call.write({ sequence });
+    }
+    end(call);
+  };
+}
+
+function failing(call: Parameters<Streaming>[0]): void {
+  // Once the events are on their way, so that the status cannot overtake them.
+  setTimeout(() => call.emit("error", { code: Code.ABORTED, details: "no more" }), 50);
+}
+
+/** Resolves when the server sees that its stream was cancelled. */
+function leaving(count: number): { answer: Streaming; left: Promise<void> } {
+  let done = (): void => undefined;
+  const left = new Promise<void>((resolve) => (done = resolve));
+  return { answer: sending(count, (call) => call.on("cancelled", done)), left };
+}
+
+test("a stream gives every event in order, however slowly they are taken, and ends", async (context) => {
+  const client = await served(context, { Sync: sending(3_000, (call) => call.end()) });
+  const seen: bigint[] = [];
+  for await (const { sequence } of client.sync()) {
+    seen.push(sequence);
+    if (sequence % 500n === 0n) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+  }
+  assert.deepEqual(
+    seen,
+    Array.from({ length: 3_000 }, (_, index) => BigInt(index + 1)),
+  );
+});
+
+test("a stream that fails gives what came before, and then the same error as often as it is asked", async (context) => {
+  const client = await served(context, { Sync: sending(40, failing) });
+  const events = client.sync();
+  await events.next();
+  // By now all of it has arrived, the failure too.
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  for (let sequence = 2n; sequence <= 40n; sequence += 1n) {
+    assert.equal((await events.next()).value?.sequence, sequence);
+  }
+  const failed = { name: "MemorydError", code: Code.ABORTED, message: "no more" };
+  await assert.rejects(events.next(), failed);
+  await assert.rejects(events.next(), failed);
+});
+
+test("leaving the loop cancels the call", async (context) => {
+  const { answer, left } = leaving(3);
+  const client = await served(context, { WatchIndex: answer });
+  const events = client.watch();
+  for await (const event of events) {
+    assert.ok(event);
+    break;
+  }
+  await left;
+  assert.deepEqual(await events.next(), { value: undefined, done: true });
+});
+
+test("await using cancels the call", async (context) => {
+  const { answer, left } = leaving(3);
+  const client = await served(context, { WatchIndex: answer });
+  {
+    await using events = client.watch();
+    await events.next();
+  }
+  await left;
+});
+
+test("after cancel, and whoever waits meanwhile, CANCELLED", async (context) => {
+  const { answer, left } = leaving(1);
+  const client = await served(context, { WatchIndex: answer });
+  const events = client.watch();
+  await events.next();
+  const waiting = assert.rejects(events.next(), { code: Code.CANCELLED });
+  events.cancel();
+  await waiting;
+  await assert.rejects(events.next(), { code: Code.CANCELLED, message: "the stream was cancelled" });
+  await left;
+});
+
+test("a signal and closing the client end a stream", async (context) => {
+  const client = await served(context, { WatchIndex: sending(1, () => undefined) });
+  const stop = new AbortController();
+  const events = client.watch({}, { signal: stop.signal });
+  await events.next();
+  stop.abort("enough");
+  await assert.rejects(events.next(), { code: Code.CANCELLED, cause: "enough" });
+  const others = client.watch();
+  await others.next();
+  await client.close();
+  await assert.rejects(others.next(), { code: Code.CANCELLED, message: "the client is closed" });
+});
+
+test("a stream has a deadline only when its caller names one", async (context) => {
+  const left: unknown[] = [];
+  const note: Streaming = (call) => left.push(call.getDeadline());
+  const client = await served(context, { Sync: note }, { timeoutMs: 60_000 });
+  const endless = client.sync();
+  const waiting = assert.rejects(endless.next(), { code: Code.CANCELLED });
+  await assert.rejects(client.sync({}, { timeoutMs: 300 }).next(), { code: Code.DEADLINE_EXCEEDED });
+  endless.cancel();
+  await waiting;
+  assert.equal(left[0], Infinity);
+});

@@ -1,0 +1,7 @@
+#!/bin/sh
+# describe.sh [SYMBOL]: lists the services, or describes one, a method or a message, by reflection
+. "$(dirname "$(readlink -f "$0")")/prelude.sh"
+if [ $# -eq 0 ]; then
+    grpcurl_there -- list
+fi
+grpcurl_there -- describe "$1"

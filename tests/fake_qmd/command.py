@@ -107,7 +107,7 @@ def found_files(collection):
         for name in files:
             path = Path(folder) / name
             relative = str(path.relative_to(root))
-            if not name.startswith(".") and not path.is_symlink() and regex.fullmatch(relative):
+            if not name.startswith(".") and not path.is_symlink() and path.is_file() and regex.fullmatch(relative):
                 yield relative, path.read_bytes().decode("utf-8", "replace")
 
 

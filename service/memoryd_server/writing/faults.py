@@ -4,10 +4,11 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from memoryd_server.errors import DiskFull, IndexUnavailable, WorkspaceReadOnly
+from memoryd_server.errors import DiskFull, IndexUnavailable, PathNotAllowed, WorkspaceReadOnly
 
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REPLACED = frozenset({errno.ELOOP, errno.ENOTDIR})
 
 
 @contextmanager
@@ -17,10 +18,13 @@ def file_errors(path: str) -> Iterator[None]:
     Raises:
         WorkspaceReadOnly: by permissions or mount.
         DiskFull: for want of space or quota.
+        PathNotAllowed: a folder above it became something else meanwhile.
     """
     try:
         yield
     except OSError as error:
+        if error.errno in _REPLACED:
+            raise PathNotAllowed(path, "a folder above it was replaced while it was written") from error
         if error.errno in _READ_ONLY:
             words = f"{path!r} cannot be written: {error.strerror}; make the workspace writable for the daemon's user"
             raise WorkspaceReadOnly(words, metadata={"path": path}) from error

@@ -22,6 +22,7 @@ def entry_config(agent: AgentSettings, settings: ResolvedSettings, own: Embeddin
         auto_capture=entries.auto_capture,
         auto_recall=entries.auto_recall,
         capture_max_chars=entries.capture_max_chars,
+        confirm_above_tokens=settings.service.confirm_above_tokens,
     )
 
 

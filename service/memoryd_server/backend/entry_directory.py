@@ -18,7 +18,7 @@ from memoryd_server.backend.uses import Uses
 from memoryd_server.embed import EmbeddingConfig, Selection
 from memoryd_server.entries.config import EntryConfig
 from memoryd_server.entries.store import EntryStore
-from memoryd_server.errors import NotImplementedYet, ShuttingDown
+from memoryd_server.errors import MemorydError, NotImplementedYet, ShuttingDown
 from memoryd_server.text import Analyzer
 
 THREADS = 4
@@ -43,6 +43,7 @@ class EntryDirectory:
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._uses: defaultdict[str, Uses] = defaultdict(Uses)
         self._errands = Errands()
+        self._confirming: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     @staticmethod
@@ -115,6 +116,20 @@ class EntryDirectory:
             self._report(event, agent=agent_id, **fields)
 
         return EntryMemory(config, store, vectors, self._threads, report)
+
+    def confirm(self, config: AgentConfig) -> None:
+        """Hears that an agent's vectors may be made, whatever they cost; opens its entries for it in the background."""
+        if self.is_on(config):
+            task = asyncio.get_running_loop().create_task(self._confirmed(config))
+            self._confirming.add(task)
+            task.add_done_callback(self._confirming.discard)
+
+    async def _confirmed(self, config: AgentConfig) -> None:
+        try:
+            async with self.use(config) as memory:
+                memory.confirm()
+        except MemorydError as error:
+            self._report("fail-confirming-entries", agent=config.agent_id, error=error.message)
 
     async def stop(self) -> None:
         """Closes every dataset, and opens no other."""

@@ -24,6 +24,7 @@ from memoryd_server.entries.model import (
     Scored,
 )
 from memoryd_server.entries.store import EntryStore, NewEntry
+from memoryd_server.index.embedding import CostGuard
 from memoryd_server.model import Degradation, DegradationKind
 
 _P = ParamSpec("_P")
@@ -62,7 +63,8 @@ class EntryMemory:
         self._store = store
         self._vectors = vectors
         self._threads = threads
-        self._upkeep = EntryUpkeep(store, vectors, self._run, report)
+        guard = CostGuard(config.confirm_above_tokens, vectors.costs)
+        self._upkeep = EntryUpkeep(store, vectors, guard, self._run, report)
 
     async def open(self) -> None:
         """Opens the dataset, and goes on with what a stop or a change of the model left undone.
@@ -76,6 +78,10 @@ class EntryMemory:
         except BaseException:
             await self.close()
             raise
+
+    def confirm(self) -> None:
+        """Hears that the vectors that are missing may be made, whatever they cost."""
+        self._upkeep.confirm()
 
     async def close(self) -> None:
         """Ends what is under way in the background, and lets the dataset go."""
@@ -194,7 +200,7 @@ class EntryMemory:
         count = self._upkeep.pending
         if not count or self._vectors.provider is None:
             return ()
-        reason = self._vectors.reason or "they are made in the background"
+        reason = self._upkeep.waits or self._vectors.reason or "they are made in the background"
         words = f"{count} entries have no vector of this model yet and are not found by meaning: {reason}"
         return (Degradation(DegradationKind.VECTORS_PENDING, self._vectors.name, "", words),)
 

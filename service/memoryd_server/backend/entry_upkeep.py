@@ -9,6 +9,7 @@ from memoryd_server.embed.provider import PLAIN_TEXT
 from memoryd_server.entries.model import Entry
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import MemorydError
+from memoryd_server.index.embedding import BYTES_A_TOKEN, CostGuard
 
 BATCH = 32
 QUIET_SECONDS = 20.0
@@ -17,24 +18,33 @@ QUIET_SECONDS = 20.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0
 
 
+class _TooDearError(Exception):
+    """Nothing is sent before somebody says yes."""
+
+
 class EntryUpkeep:
     """From `start` to `stop`. `run` carries out a call on a thread; `report` hears what was done, as event and fields.
 
-    `pending` is how many entries have no vector of the current model.
+    `pending` is how many entries have no vector of the current model, and `waits` why that is left as it is: until
+    `confirm`, a provider that costs is sent no more than `guard` lets pass.
     """
 
     def __init__(
         self,
         store: EntryStore,
         vectors: EntryVectors,
+        guard: CostGuard,
         run: Callable[..., Awaitable[Any]],
         report: Callable[..., None],
     ) -> None:
         self._store = store
         self._vectors = vectors
+        self._guard = guard
         self._run = run
         self._report = report
         self.pending = 0
+        self.waits = ""
+        self._confirmed = self._told = False
         self._doubtful = False
         self._refused: set[str] = set()
         self._filling: asyncio.Task[None] | None = None
@@ -90,7 +100,15 @@ class EntryUpkeep:
     def doubt(self) -> None:
         """Hears of a vector of another length than those of the entries: the model may be another one."""
         self._doubtful = True
-        self._fill()
+        # Every question finds this out again.
+        if not self.waits:
+            self._fill()
+
+    def confirm(self) -> None:
+        """Hears that the vectors that are missing now may be made, whatever they cost."""
+        if self.pending and not self._stopping:
+            self._confirmed = True
+            self._fill()
 
     def _fill(self) -> None:
         if self._filling is None or self._filling.done():
@@ -98,23 +116,48 @@ class EntryUpkeep:
 
     async def _filled(self) -> None:
         """Gives every entry its vector, waiting longer and longer for a provider that fails."""
-        pause = FIRST_PAUSE_SECONDS
+        pause, made = FIRST_PAUSE_SECONDS, False
         while not self._stopping:
             try:
+                # Before the first text, and where a failure gave the rest time to grow.
+                if not made:
+                    self._refuse_dear(await self._run(self._store.pending_bytes, self._vectors.identity))
                 if self._doubtful:
                     await self._settle_length()
                 batch = await self._batch()
                 if not batch:
-                    self._report("embedded-entries", refused=len(self._refused), model=self._vectors.name)
+                    await self._completed()
                     return
                 made = await self._embed(batch)
                 self.pending = await self._run(self._store.pending, self._vectors.identity)
+            except _TooDearError:
+                return
             except MemorydError as error:
                 self._report("fail-embedding-entries", error=error.message)
                 made = False
             pause = FIRST_PAUSE_SECONDS if made else min(2 * pause, LONGEST_PAUSE_SECONDS)
             if not made:
                 await asyncio.sleep(pause)
+
+    def _refuse_dear(self, text_bytes: int) -> None:
+        """Raises: _TooDearError: for what so much text costs somebody has to say yes."""
+        tokens = -(-text_bytes // BYTES_A_TOKEN)
+        if self._confirmed or not self._guard.refuses(tokens):
+            self.waits = ""
+            return
+        self.waits = (
+            f"about {tokens:,} tokens would be sent to {self._vectors.name}, more than memoryd.confirmAboveTokens; "
+            "call Sync with mode FULL (memoryd index --force) to go ahead"
+        )
+        if not self._told:
+            self._told = True
+            self._report("wait-embedding-entries", pending=self.pending, reason=self.waits)
+        raise _TooDearError
+
+    async def _completed(self) -> None:
+        self._confirmed = self._told = False
+        await self._run(self._store.settle_vectors)
+        self._report("embedded-entries", refused=len(self._refused), model=self._vectors.name)
 
     async def _batch(self) -> list[Entry]:
         """Entries without a vector; texts that the provider refused are not asked for again."""
@@ -146,6 +189,7 @@ class EntryUpkeep:
         if plain.embedded.vector.size != length:
             # Before the old vectors go, so that no answer meanwhile seems whole.
             self.pending = await self._run(self._store.count)
+            self._refuse_dear(await self._run(self._store.text_bytes))
             length = plain.embedded.vector.size
             await self._run(self._store.fit, length)
         self._doubtful = False

@@ -18,6 +18,9 @@ LEFT_FOR_THE_STORE_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 8.0
 PAUSE_SECONDS = 10.0
 
+LOCAL = "local"
+"""The provider that is this machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class MadeVector:
@@ -50,6 +53,11 @@ class EntryVectors:
     def name(self) -> str:
         """The provider and its model, for people."""
         return "" if self.provider is None else f"{self.provider.spec.provider}/{self.provider.spec.model}"
+
+    @property
+    def costs(self) -> bool:
+        """Whether texts are sent to somebody who may want money for it."""
+        return self.provider is not None and self.provider.spec.provider != LOCAL
 
     @property
     def identity(self) -> str:

@@ -11,7 +11,8 @@ class EntryConfig:
     """Where entries are, and what the settings want done with them.
 
     `dimensions` is how long the settings say that vectors are; 0 where they do not. `auto_capture` and `auto_recall`
-    are for the gateway: whether it stores and recalls without anybody asking.
+    are for the gateway: whether it stores and recalls without anybody asking. A provider that costs is not sent more
+    than `confirm_above_tokens` unless somebody says so; 0 is no bound.
     """
 
     enabled: bool
@@ -21,3 +22,4 @@ class EntryConfig:
     auto_capture: bool
     auto_recall: bool
     capture_max_chars: int
+    confirm_above_tokens: int

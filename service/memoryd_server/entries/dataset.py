@@ -14,6 +14,7 @@ from memoryd_server.entries.faults import entry_errors, is_conflict
 from memoryd_server.entries.heap import bound_heap, give_back
 from memoryd_server.entries.model import Place, Vector
 from memoryd_server.entries.schema import SHOWN, TABLE, VECTOR, WORDS_INDEX, columns, vector_column
+from memoryd_server.entries.vector_index import index_vectors, refine_factor
 from memoryd_server.errors import EntriesUnavailable, IndexBusy
 from memoryd_server.index.gate import Gate
 from memoryd_server.index.lock import IndexLock
@@ -21,9 +22,9 @@ from memoryd_server.index.lock import IndexLock
 LOCK_FILE = "entries.lock"
 ATTEMPTS = 5
 
-INDEX_CACHE_BYTES = 16 * 2**20
+INDEX_CACHE_BYTES = 64 * 2**20
 METADATA_CACHE_BYTES = 8 * 2**20
-"""LanceDB's own limits are gigabytes, which old versions fill."""
+"""LanceDB's own limits are gigabytes, which old versions fill. An index that has no room is read by every search."""
 
 _LONG = timedelta(days=1)
 _NOTHING = timedelta(milliseconds=1)
@@ -172,13 +173,20 @@ class Dataset:
         with self._reading():
             return int(self._table.count_rows(condition or None))
 
+    def text_bytes(self, condition: str = "") -> int:
+        """How long the texts of a condition are together, in bytes."""
+        with self._reading():
+            query = self._table.search().select({"size": "octet_length(text)"})
+            conditioned = query.where(condition) if condition else query
+            sizes = conditioned.limit(self._table.count_rows()).to_arrow().column("size")
+            return int(sum(sizes.to_pylist()))
+
     def nearest(self, vector: Vector, condition: str, limit: int) -> list[dict[str, Any]]:
         """The rows of a condition whose vectors are nearest, each with its `_distance`."""
         with self._reading():
-            query = (
-                self._table.search(vector, vector_column_name=VECTOR).distance_type("l2").select([*SHOWN, "_distance"])
-            )
-            found: list[dict[str, Any]] = query.where(condition, prefilter=True).limit(limit).to_list()
+            query = self._table.search(vector, vector_column_name=VECTOR).distance_type("l2")
+            shown = query.refine_factor(refine_factor(limit)).select([*SHOWN, "_distance"])
+            found: list[dict[str, Any]] = shown.where(condition, prefilter=True).limit(limit).to_list()
             return found
 
     def with_words(self, tokens: str, condition: str, limit: int) -> list[dict[str, Any]]:
@@ -202,8 +210,10 @@ class Dataset:
         give_back()
 
     def _compact(self) -> None:
-        if self._has_deletions():
+        rewritten = self._has_deletions()
+        if rewritten:
             self._rewrite()
+        self._index_vectors(anew=rewritten)
         if not self.place.is_local:
             self._commit(lambda: self._table.optimize(cleanup_older_than=_OTHERS_MAY_READ))
             return
@@ -226,6 +236,15 @@ class Dataset:
         self._commit(lambda: self._table.update(values_sql={"hash": "hash"}))
         self._index_words()
         self._deleted = False
+
+    def index_vectors_anew(self) -> None:
+        """Makes the index of vectors anew, where there are enough for one: after most of them were replaced."""
+        with self.writing, entry_errors(self.place.uri):
+            self._index_vectors(anew=True)
+
+    def _index_vectors(self, *, anew: bool) -> None:
+        dimensions = self.dimensions
+        self._commit(lambda: index_vectors(self._table, dimensions, anew=anew))
 
     def _index_words(self) -> None:
         from lancedb.index import FTS  # noqa: PLC0415 -- an extra

@@ -177,6 +177,14 @@ class EntryStore:
         """How many entries have no vector that was made with this."""
         return self._dataset.count(self._without(identity))
 
+    def pending_bytes(self, identity: str) -> int:
+        """How long the texts of these entries are together."""
+        return self._dataset.text_bytes(self._without(identity))
+
+    def text_bytes(self) -> int:
+        """How long all texts are together."""
+        return self._dataset.text_bytes()
+
     def without_vector(self, identity: str, limit: int) -> list[Entry]:
         """Some of these entries, newest first."""
         return [entry(each) for each in self._dataset.rows(self._without(identity), limit)]
@@ -192,6 +200,10 @@ class EntryStore:
         with self._dataset.writing:
             self._dataset.update([{"id": entry_id, **embedding(embedded)} for entry_id, embedded in vectors])
             self._untidy += 1
+
+    def settle_vectors(self) -> None:
+        """Hears that vectors were given to all entries that a provider takes."""
+        self._dataset.index_vectors_anew()
 
     @property
     def wants_tidying(self) -> bool:

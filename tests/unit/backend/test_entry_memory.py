@@ -48,10 +48,10 @@ def opened(tmp_path):
     """Opens entries with a provider, always in the same place; `events` are what happened behind them."""
 
     @asynccontextmanager
-    async def opened(provider, dimensions=0):
+    async def opened(provider, dimensions=0, bound=0):
         clock = itertools.count(1_000)
         place = Place(str(tmp_path / "entries"))
-        config = EntryConfig(True, place, EmbeddingConfig("none"), dimensions, False, True, 500)
+        config = EntryConfig(True, place, EmbeddingConfig("none"), dimensions, False, True, 500, bound)
         store = EntryStore(place, Analyzer(), lambda: next(clock), lambda: str(uuid.uuid4()))
         embed_threads = EmbedThreads()
         with ThreadPoolExecutor(4) as threads:
@@ -120,7 +120,12 @@ async def test_what_a_stop_left_without_a_vector_has_one_after_the_next_start(op
         assert memory.events[0] == ("embed-entries", {"pending": 1, "model": "remote/words"})
 
 
-@pytest.mark.parametrize(("before", "after"), [((16, "a"), (16, "b")), ((16, "a"), (24, "a")), ((24, "a"), (16, "b"))])
+changed_models = pytest.mark.parametrize(
+    ("before", "after"), [((16, "a"), (16, "b")), ((16, "a"), (24, "a")), ((24, "a"), (16, "b"))]
+)
+
+
+@changed_models
 async def test_another_model_leaves_no_vector_of_the_old_one(opened, before, after):
     async with opened(WordProvider(before[1], dimensions=before[0])) as memory:
         for number in range(40):
@@ -130,6 +135,82 @@ async def test_another_model_leaves_no_vector_of_the_old_one(opened, before, aft
         assert await whole(memory)
         page = await memory.page(None, 100, ())
         assert set(provider.texts) >= {entry.text for entry in page.entries}
+
+
+WIDE = 4_096
+"""Dimensions in which no two texts have the same words by chance."""
+
+
+def told(memory, event):
+    return [fields for name, fields in memory.events if name == event]
+
+
+@changed_models
+async def test_what_passes_the_bound_is_sent_when_somebody_says_so_and_not_before(opened, before, after):
+    kept = [f"heron {number} {uuid.uuid4()}" for number in range(8)]
+    first = WordProvider(before[1], dimensions=WIDE * before[0])
+    async with opened(first) as memory:
+        for text in kept:
+            await memory.remember(new(text), soon())
+    provider = WordProvider(after[1], dimensions=WIDE * after[0], told=False)
+    async with opened(provider, bound=50) as memory:
+
+        async def look():
+            return [found.reason for found in (await recalled(memory, "heron")).degradations if found.kind is PENDING]
+
+        async def waits():
+            return [reason for reason in await look() if "confirmAboveTokens; call Sync with mode FULL" in reason]
+
+        assert (await eventually(waits))[0].startswith("8 entries have no vector")
+        for _ in range(3):
+            assert await waits()
+        assert not set(kept) & set(provider.texts)
+        assert len(told(memory, "wait-embedding-entries")) == 1
+        memory.confirm()
+        assert await whole(memory)
+        assert set(provider.texts) >= set(kept)
+        await eventually(lambda: told(memory, "embedded-entries"))
+
+
+async def test_whoever_goes_back_to_the_old_model_while_the_new_one_waits_pays_nothing(opened):
+    async with opened(WordProvider("a", dimensions=WIDE)) as memory:
+        for number in range(8):
+            await memory.remember(new(f"heron {number} {uuid.uuid4()}"), soon())
+    async with opened(WordProvider("b", dimensions=2 * WIDE), bound=50) as memory:
+        await eventually(lambda: told(memory, "wait-embedding-entries"))
+        await memory.remember(new("an otter"), soon())
+        assert (await recalled(memory, "heron")).degradations
+    back = WordProvider("a", dimensions=WIDE)
+    async with opened(back, bound=50) as memory:
+        assert await whole(memory)
+        assert set(back.texts) == {"an otter"}
+
+
+async def test_a_yes_is_good_for_what_is_missing_then_and_for_nothing_later(opened):
+    provider = WordProvider(dimensions=WIDE)
+    async with opened(provider, bound=50) as memory:
+        memory.confirm()
+        provider.lives = 0
+        for number in range(8):
+            await memory.remember(new(f"heron {number} {uuid.uuid4()}"), soon())
+        provider.lives = None
+        await eventually(lambda: told(memory, "wait-embedding-entries"))
+        memory.confirm()
+        assert await whole(memory)
+        provider.lives = 0
+        for number in range(8):
+            await memory.remember(new(f"otter {number} {uuid.uuid4()}"), soon())
+        provider.lives = None
+        await eventually(lambda: len(told(memory, "wait-embedding-entries")) == 2)
+
+
+async def test_a_model_of_this_machine_costs_nothing_and_waits_for_nobody(opened):
+    async with opened(WordProvider("a", dimensions=WIDE)) as memory:
+        for number in range(8):
+            await memory.remember(new(f"heron {number} {uuid.uuid4()}"), soon())
+    async with opened(WordProvider("b", "local", WIDE), bound=1) as memory:
+        assert await whole(memory)
+        assert not told(memory, "wait-embedding-entries")
 
 
 async def test_one_odd_vector_costs_no_other(opened):

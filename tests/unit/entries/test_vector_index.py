@@ -1,0 +1,142 @@
+"""The index of vectors finds what comparing with every vector finds."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from entry_desk import needs_lancedb, store_at
+from memoryd_server.entries import vector_index
+from memoryd_server.entries.model import Category, Embedded
+from memoryd_server.entries.schema import VECTOR, row
+from memoryd_server.entries.store import NewEntry
+from memoryd_server.entries.vector_index import refine_factor
+
+pytestmark = needs_lancedb
+
+DIMENSIONS = 64
+QUESTIONS = 25
+
+
+def unit(values):
+    return (values / np.linalg.norm(values)).astype(np.float32)
+
+
+class Shelf:
+    """A store, and what is in it kept in a plain dictionary as well."""
+
+    def __init__(self, folder):
+        self.folder, self.clock = folder, itertools.count(1)
+        self.chance = np.random.default_rng(3)
+        self.vectors, self.categories = {}, {}
+        self.store = store_at(folder, self.clock)
+        self.store.open()
+        self.store.fit(DIMENSIONS)
+
+    def reopen(self):
+        self.store.close()
+        self.store = store_at(self.folder, self.clock)
+        self.store.open()
+
+    def made(self):
+        return unit(self.chance.standard_normal(DIMENSIONS))
+
+    def add(self, count, identity="x", *, scale_of=1):
+        """Stores entries at once; `scale_of` dimensions have all the weight, so that numbers are larger or smaller."""
+        rows = []
+        for _ in range(count):
+            category = list(Category)[len(self.vectors) % 5]
+            entry = self.store._made(NewEntry(f"entry {len(self.vectors)}", 0.5, category))
+            vector = np.zeros(DIMENSIONS, np.float32)
+            vector[: DIMENSIONS // scale_of] = self.chance.standard_normal(DIMENSIONS // scale_of)
+            self.vectors[entry.entry_id], self.categories[entry.entry_id] = unit(vector), category
+            rows.append(row(entry, "entry", Embedded(unit(vector), identity)))
+        self.store._dataset.insert(rows)
+
+    def indices(self):
+        return [index.name for index in self.store._dataset._table.list_indices() if index.columns == [VECTOR]]
+
+    def check(self, *, identity="x", categories=(), limit=5):
+        """Every answer is that of comparing with all vectors, distances as well."""
+        ids = [entry_id for entry_id in self.vectors if not categories or self.categories[entry_id] in categories]
+        matrix = np.stack([self.vectors[entry_id] for entry_id in ids])
+        for _ in range(QUESTIONS):
+            question = self.made()
+            distances = np.sum((matrix - question) ** 2, axis=1)
+            best = np.argsort(distances)[:limit]
+            found = self.store.nearest(Embedded(question, identity), limit, categories)
+            assert [each.entry.entry_id for each in found] == [ids[place] for place in best]
+            assert [each.score for each in found] == pytest.approx([1 / (1 + distances[at]) for at in best], abs=1e-5)
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_index, "INDEXED_FROM", 300 * DIMENSIONS)
+    found = Shelf(tmp_path / "e")
+    yield found
+    found.store.close()
+
+
+def test_a_small_dataset_has_no_index(shelf):
+    shelf.add(299)
+    shelf.store.tidy()
+    assert shelf.indices() == []
+    shelf.check()
+
+
+def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(shelf):
+    shelf.add(400)
+    shelf.store.remember(NewEntry("without a vector", 0.5, Category.OTHER), None)
+    shelf.store.tidy()
+    assert shelf.indices() == ["vectors_of_400"]
+    for limit in (1, 5, 50):
+        shelf.check(limit=limit)
+    shelf.check(categories=[Category.FACT])
+    shelf.add(60)
+    shelf.check()
+    shelf.store.tidy()
+    shelf.check()
+    shelf.reopen()
+    shelf.check()
+    assert shelf.indices() == ["vectors_of_400"]
+
+
+def test_what_was_forgotten_is_neither_found_nor_kept(shelf, tmp_path):
+    shelf.add(400)
+    shelf.store.tidy()
+    for entry_id in list(shelf.vectors)[:30]:
+        shelf.store.forget(entry_id)
+        del shelf.vectors[entry_id]
+    shelf.check()
+    shelf.store.tidy()
+    assert shelf.indices() == ["vectors_of_370"]
+    shelf.check()
+    assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) == 2
+
+
+def test_the_index_is_made_anew_when_it_has_doubled_and_fits_vectors_of_another_kind(shelf):
+    shelf.add(400)
+    shelf.store.tidy()
+    shelf.add(450, scale_of=16)
+    shelf.store.tidy()
+    assert shelf.indices() == ["vectors_of_850"]
+    shelf.check()
+
+
+def test_a_changed_model_has_its_own_index_in_the_end(shelf):
+    shelf.add(400)
+    shelf.store.tidy()
+    anew = {entry_id: unit(vector[::-1] ** 3) for entry_id, vector in shelf.vectors.items()}
+    shelf.store.set_vectors([(entry_id, Embedded(vector, "y")) for entry_id, vector in anew.items()])
+    shelf.vectors = anew
+    shelf.store.settle_vectors()
+    shelf.check(identity="y")
+    assert shelf.store.nearest(Embedded(shelf.made(), "x"), 5) == []
+    shelf.store.fit(2 * DIMENSIONS)
+    assert shelf.indices() == []
+    shelf.store.tidy()
+    assert shelf.store.pending("y") == 400
+
+
+def test_few_answers_are_chosen_from_as_many_proposals_as_many_are():
+    assert [refine_factor(limit) for limit in (1, 5, 50)] == [64, 13, 4]

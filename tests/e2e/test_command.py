@@ -196,7 +196,7 @@ def test_watch_tells_the_state_at_once_and_goes_on_until_it_is_interrupted(serve
 def test_doctor_finds_nothing_wrong(run):
     done = check(run("doctor"), out="ok   SQLite: .*FTS5 answers")
     assert "FAIL" not in done.stdout
-    assert {"name", "verdict", "detail", "advice"} == set(json.loads(run("doctor", "--json").stdout)[0])
+    assert {"name", "verdict", "detail", "meaning", "advice"} == set(json.loads(run("doctor", "--json").stdout)[0])
 
 
 def test_config_tells_values_and_where_they_came_from(run, workspace):

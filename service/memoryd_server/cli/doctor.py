@@ -1,9 +1,10 @@
-"""`memoryd doctor`: what could keep memoryd from working, and what to do about it."""
+"""`memoryd doctor`: what could keep memoryd from working, what that means, and what to do about it."""
 
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
@@ -11,6 +12,7 @@ from memoryd import messages
 from memoryd.client import MemorydError as ClientError
 from memoryd.discovery import noted_addresses
 from memoryd_server.access import CertificateFiles, TokenFiles
+from memoryd_server.cli.doctor_agents import check_agent, last_sync_of
 from memoryd_server.cli.doctor_entries import check_entries
 from memoryd_server.cli.doctor_qmd import check_qmd
 from memoryd_server.cli.index import all_agents
@@ -18,17 +20,20 @@ from memoryd_server.cli.options import Common, common_options, json_option
 from memoryd_server.cli.output import FAILURE, print_json
 from memoryd_server.cli.session import session
 from memoryd_server.errors import MemorydError
-from memoryd_server.index.probe import probe_keyword_engine, sqlite_version
-from memoryd_server.observe.doctor import (
-    Check,
-    Verdict,
+from memoryd_server.index.probe import probe_keyword_engine, sqlite_options, sqlite_version
+from memoryd_server.index.vectors.extension import probe
+from memoryd_server.observe.doctor import Check, Verdict, failure, warning, well
+from memoryd_server.observe.doctor_access import check_certificates, check_tokens
+from memoryd_server.observe.doctor_engines import check_keyword_engine, check_vector_engine
+from memoryd_server.observe.doctor_host import (
+    check_clock,
+    check_descriptors,
     check_inotify,
-    check_keyword_engine,
     check_set_aside,
     check_state_dir,
     check_workspace,
 )
-from memoryd_server.observe.doctor_access import check_certificates, check_tokens
+from memoryd_server.observe.doctor_socket import check_socket
 from memoryd_server.settings import ResolvedSettings
 
 _MARKS: Mapping[Verdict, str] = {Verdict.OK: "ok  ", Verdict.WARNING: "WARN", Verdict.FAILED: "FAIL"}
@@ -38,41 +43,68 @@ _MARKS: Mapping[Verdict, str] = {Verdict.OK: "ok  ", Verdict.WARNING: "WARN", Ve
 @common_options
 @json_option
 def doctor(common: Common, as_json: bool) -> None:
-    """Checks the ground and every agent's memory. Exits with 1 when something has failed."""
+    """Checks the machine, the settings and every agent's memory. Ends with 1 when something has failed.
+
+    Warnings leave it at 0: the memory works, and something about it is less than it could be.
+    """
     checks = list(_checks(common))
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
         for check in checks:
-            click.echo(f"{_MARKS[check.verdict]} {check.name}: {check.detail}")
-            if check.advice:
-                click.echo(f"       → {check.advice}")
+            _print(check)
     sys.exit(FAILURE if any(check.verdict is Verdict.FAILED for check in checks) else 0)
+
+
+def _print(check: Check) -> None:
+    click.echo(f"{_MARKS[check.verdict]} {check.name}: {check.detail}")
+    if check.meaning:
+        click.echo(f"       means: {check.meaning}")
+    if check.advice:
+        click.echo(f"       → {check.advice}")
 
 
 def _checks(common: Common) -> Iterator[Check]:
     try:
         settings = common.settings()
     except MemorydError as error:
-        yield Check("settings", Verdict.FAILED, error.message, "mend the file; docs/configuration.md names every key")
+        means = "the daemon does not start; one that runs keeps the settings that it has"
+        yield failure("settings", error.message, means, "mend the file; docs/configuration.md names every key")
         return
-    yield Check("settings", Verdict.OK, f"{len(settings.agents)} agents")
-    yield from (Check("settings", Verdict.WARNING, warning) for warning in settings.warnings)
+    yield well("settings", f"{len(settings.agents)} agents")
+    yield from (_settings_warning("settings", told) for told in settings.warnings)
     yield from check_state_dir(settings.state_dir)
     yield from check_set_aside(settings.state_dir)
-    yield check_inotify()
-    yield check_keyword_engine(sqlite_version(), probe_keyword_engine)
-    yield from (check_workspace(agent.agent_id, agent.workspace) for agent in settings.agents.values())
+    yield from check_inotify()
+    yield check_descriptors(sum(agent.enabled for agent in settings.agents.values()))
+    yield check_keyword_engine(sqlite_version(), sqlite_options(), probe_keyword_engine)
+    yield from _vector_checks(settings)
+    for agent in settings.agents.values():
+        yield from check_workspace(agent.agent_id, agent.workspace)
     yield from check_qmd(settings)
     yield from _access_checks(settings)
     yield from _daemon_checks(common, settings)
 
 
+def _settings_warning(name: str, told: str) -> Check:
+    means = "the key is not used as it stands, or not at all"
+    return warning(name, told, means, "change or remove it; docs/configuration.md names every key")
+
+
+def _vector_checks(settings: ResolvedSettings) -> Iterator[Check]:
+    vectors = [agent.memory_search.store.vector for agent in settings.agents.values() if agent.enabled]
+    for path in dict.fromkeys(vector.extension_path for vector in vectors if vector.enabled):
+        found = probe(path)
+        yield check_vector_engine(found.version, found.load_error)
+
+
 def _access_checks(settings: ResolvedSettings) -> Iterator[Check]:
     now = datetime.now(UTC)
-    if not all(
-        address.startswith("unix:") for address in (*settings.service.listen, *noted_addresses(settings.state_dir))
-    ):
+    listened = dict.fromkeys((*settings.service.listen, *noted_addresses(settings.state_dir)))
+    for address in listened:
+        if address.startswith("unix:"):
+            yield from check_socket(Path(address.removeprefix("unix:")))
+    if not all(address.startswith("unix:") for address in listened):
         yield from check_tokens(TokenFiles.beneath(settings.state_dir, settings.service.token_file), now)
     tls = settings.service.tls
     certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
@@ -84,29 +116,31 @@ def _daemon_checks(common: Common, settings: ResolvedSettings) -> Iterator[Check
     try:
         with session(common) as found:
             where = "answers" if found.remote else "is not running; checked in this process"
-            yield Check("daemon", Verdict.OK, where)
-            told = set(settings.warnings)
+            yield well("daemon", where)
+            told, newest = set(settings.warnings), None
             for agent in [agent for agent in all_agents(found.client) if agent.enabled]:
                 answer = found.client.status(agent_id=agent.agent_id, probe=True)
-                news = [warning for warning in answer.service.settings_warnings if warning not in told]
-                yield from (Check("daemon", Verdict.WARNING, warning) for warning in news)
-                told.update(news)
-                yield from _agent_checks(answer)
+                yield from _service_checks(answer.service, told)
+                newest = max(filter(None, (newest, last_sync_of(answer))), default=None)
+                yield from check_agent(answer)
+            yield check_clock(datetime.now(UTC), newest)
             yield from check_entries(settings, found.client)
     except (ClientError, MemorydError) as error:
-        yield Check("daemon", Verdict.FAILED, error.message, "look at the daemon's log, or start it: memoryd serve")
+        means = "agents have no memory while it does not answer"
+        yield failure("daemon", error.message, means, "look at the daemon's log, or start it: memoryd serve")
 
 
-def _agent_checks(answer: messages.StatusResponse) -> Iterator[Check]:
-    name = f"memory of {answer.agent_id}"
-    index = answer.index
-    if answer.fulltext.available:
-        detail = f"{index.files} files, {index.chunks} chunks, revision {index.revision}"
-        yield Check(name, Verdict.OK, detail)
-    else:
-        yield Check(name, Verdict.FAILED, answer.fulltext.error, "run memoryd index --force")
-    if index.dirty:
-        yield Check(name, Verdict.WARNING, f"{index.pending_files} files are not indexed yet", "run memoryd index")
-    yield from (Check(name, Verdict.WARNING, each.reason) for each in answer.degradations)
-    yield from (Check(name, Verdict.WARNING, issue) for issue in answer.source_issues)
-    yield from (Check(name, Verdict.WARNING, f"{each.path}: {each.error}") for each in answer.failed_files)
+def _service_checks(service: messages.ServiceStatus, told: set[str]) -> Iterator[Check]:
+    """What the daemon says of itself; `told` grows by what has been."""
+    for each in service.settings_warnings:
+        if each not in told:
+            yield _settings_warning("daemon", each)
+    told.update(service.settings_warnings)
+    if service.settings_error and service.settings_error not in told:
+        means = "the last reload was refused, or not all of it came into force; the settings before it hold"
+        yield warning("daemon", service.settings_error, means, "mend the settings, then: memoryd reload")
+        told.add(service.settings_error)
+    waiting = ", ".join(service.settings_awaiting_restart)
+    if waiting and waiting not in told:
+        yield warning("daemon", f"{waiting} were changed", "they do not hold before a restart", "restart the daemon")
+        told.add(waiting)

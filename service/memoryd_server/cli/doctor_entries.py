@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from memoryd.client import MemorydClient
 from memoryd.client import MemorydError as ClientError
-from memoryd_server.observe.doctor import Check, Verdict
+from memoryd_server.observe.doctor import Check, failure, well
 from memoryd_server.settings import ResolvedSettings
 
 
@@ -19,5 +19,6 @@ def _check(name: str, agent_id: str, client: MemorydClient) -> Check:
     try:
         page = client.entries.list(agent_id=agent_id, page_size=1)
     except ClientError as error:
-        return Check(name, Verdict.FAILED, error.message, "docs/entries.md says what entries need")
-    return Check(name, Verdict.OK, f"{page.total} entries")
+        means = "nothing is remembered or recalled; searches of the Markdown go on"
+        return failure(name, error.message, means, "docs/entries.md says what entries need")
+    return well(name, f"{page.total} entries")

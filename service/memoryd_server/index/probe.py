@@ -11,6 +11,11 @@ def sqlite_version() -> str:
     return str(apsw.sqlite_lib_version())
 
 
+def sqlite_options() -> tuple[str, ...]:
+    """What it was compiled with, such as "ENABLE_FTS5"."""
+    return tuple(apsw.compile_options)
+
+
 def probe_keyword_engine() -> None:
     """Builds a keyword table in memory, fills it and finds the row again.
 

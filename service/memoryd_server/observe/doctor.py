@@ -1,15 +1,7 @@
-"""Checks of the ground that memoryd stands on, each with what to do when it does not hold."""
+"""What a check of `memoryd doctor` finds: what is so, what that means for the memory, and what to do about it."""
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-
-# Free space below this lets an index and its rebuild fail.
-_LEAST_FREE_BYTES = 256 * 2**20
-_LEAST_WATCHES = 8_192
 
 
 class Verdict(StrEnum):
@@ -22,59 +14,29 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `advice` says what to do; it is empty when all is well."""
+    """One check. `meaning` and `advice` are empty when all is well, and never where it is not."""
 
     name: str
     verdict: Verdict
     detail: str
+    meaning: str = ""
     advice: str = ""
 
-
-def check_state_dir(state_dir: Path) -> Iterator[Check]:
-    """Whether indexes can be written, and whether there is room."""
-    nearest = next(path for path in (state_dir, *state_dir.parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        advice = "make it writable, or choose another with --state-dir; an index in it answers as it is"
-        yield Check("state directory", Verdict.FAILED, f"{state_dir} cannot be written", advice)
-        return
-    yield Check("state directory", Verdict.OK, str(state_dir))
-    free = shutil.disk_usage(nearest).free
-    enough = free >= _LEAST_FREE_BYTES
-    advice = "" if enough else "free some space: a rebuild writes a second index beside the first"
-    yield Check("free space", Verdict.OK if enough else Verdict.WARNING, f"{free // 2**20:,} MiB", advice)
+    def __post_init__(self) -> None:
+        if self.verdict is not Verdict.OK and not (self.detail and self.meaning and self.advice):
+            raise ValueError(f"the check {self.name!r} finds fault and does not say what that means or what to do")
 
 
-def check_set_aside(state_dir: Path) -> Iterator[Check]:
-    """Whether damaged files lie about. They hold notes, deleted ones too."""
-    for path in sorted(state_dir.rglob("*.damaged-*")):
-        advice = "look at the disk if this happens again; the file may be deleted"
-        yield Check("damaged file", Verdict.WARNING, f"{path} was set aside and built anew", advice)
+def well(name: str, detail: str) -> Check:
+    """All is well."""
+    return Check(name, Verdict.OK, detail)
 
 
-def check_workspace(agent_id: str, workspace: Path) -> Check:
-    """Whether an agent's workspace is there."""
-    name = f"workspace of {agent_id}"
-    if workspace.is_dir():
-        return Check(name, Verdict.OK, str(workspace))
-    return Check(name, Verdict.WARNING, f"{workspace} does not exist", "create it, or set agents.defaults.workspace")
+def warning(name: str, detail: str, meaning: str, advice: str) -> Check:
+    """The memory works, and something about it is less than it could be, or soon will be."""
+    return Check(name, Verdict.WARNING, detail, meaning, advice)
 
 
-def check_inotify(limit: Path = Path("/proc/sys/fs/inotify/max_user_watches")) -> Check:
-    """Whether the kernel gives enough watches."""
-    try:
-        watches = int(limit.read_text("ascii"))
-    except (OSError, ValueError):
-        return Check("inotify", Verdict.WARNING, "no inotify here", "changes are found by polling")
-    if watches < _LEAST_WATCHES:
-        advice = "raise fs.inotify.max_user_watches; beyond it changes are found by polling"
-        return Check("inotify", Verdict.WARNING, f"{watches:,} watches", advice)
-    return Check("inotify", Verdict.OK, f"{watches:,} watches")
-
-
-def check_keyword_engine(version: str, probe: Callable[[], None]) -> Check:
-    """Whether SQLite can build and search a keyword table; `probe` does so and raises when it cannot."""
-    try:
-        probe()
-    except Exception as error:  # noqa: BLE001 -- whatever it is, it is the finding
-        return Check("SQLite", Verdict.FAILED, f"{version}: {error}", "install apsw from its published wheels")
-    return Check("SQLite", Verdict.OK, f"{version}, FTS5 answers")
+def failure(name: str, detail: str, meaning: str, advice: str) -> Check:
+    """Something does not work."""
+    return Check(name, Verdict.FAILED, detail, meaning, advice)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from memoryd_server.access import CertificateFiles, TokenFiles, TokenStore, read_certificates, read_tokens
 from memoryd_server.access.validity import validity
 from memoryd_server.errors import MemorydError
-from memoryd_server.observe.doctor import Check, Verdict
+from memoryd_server.observe.doctor import Check, failure, warning, well
 
 _SOON = timedelta(days=14)
 
@@ -18,19 +18,23 @@ def check_tokens(files: TokenFiles, now: datetime) -> Iterator[Check]:
         records = TokenStore(files.store).read()
         plain = _plain_count(files)
     except MemorydError as error:
-        yield Check(name, Verdict.FAILED, error.message, "until then callers over TCP are refused")
+        means = "its tokens are refused, and a daemon that is to listen on TCP does not start"
+        yield failure(name, error.message, means, "mend the file, or make its tokens anew: memoryd token new")
         return
     expired = [record.token_id for record in records if record.expired(now)]
     good = plain + len(records) - len(expired)
     if not good and expired:
-        yield Check(name, Verdict.WARNING, "every token has expired", "make one: memoryd token new")
+        yield warning(
+            name, "every token has expired", "all callers over TCP are refused", "make one: memoryd token new"
+        )
     elif not good:
-        yield Check(name, Verdict.OK, "none yet; the first is made when a daemon listens on TCP")
+        yield well(name, "none yet; the first is made when a daemon listens on TCP")
     else:
-        yield Check(name, Verdict.OK, f"{good} in force")
+        yield well(name, f"{good} in force")
     if good and expired:
-        advice = "remove those that are not needed: memoryd token revoke ID"
-        yield Check(name, Verdict.WARNING, f"{len(expired)} expired: {', '.join(expired)}", advice)
+        means = "callers that show them are refused with TOKEN_INVALID"
+        advice = "give their callers new ones, and remove those that are not needed: memoryd token revoke ID"
+        yield warning(name, f"{len(expired)} expired: {', '.join(expired)}", means, advice)
 
 
 def _plain_count(files: TokenFiles) -> int:
@@ -47,8 +51,12 @@ def check_certificates(files: CertificateFiles, now: datetime) -> Check:
         read_certificates(files)
         end = validity(files).until
     except MemorydError as error:
-        return Check(name, Verdict.FAILED, error.message, "mend memoryd.tls, or renew the certificate")
+        means = "the daemon does not start with it; one that runs goes on with what it had"
+        return failure(name, error.message, means, "mend memoryd.tls, or renew the certificate")
     detail = f"{files.certificate} is good until {end:%Y-%m-%d}"
+    advice = "renew it; a daemon that runs takes the new one by itself"
+    if end <= now:
+        return failure(name, f"{files.certificate} was good until {end:%Y-%m-%d}", "clients refuse to connect", advice)
     if end - now < _SOON:
-        return Check(name, Verdict.WARNING, detail, "renew it; a daemon that runs takes the new one by itself")
-    return Check(name, Verdict.OK, detail)
+        return warning(name, detail, "clients will refuse to connect from then on", advice)
+    return well(name, detail)

@@ -1,0 +1,93 @@
+"""`memoryd doctor` against a real daemon, and where none can run: what it finds, and how it ends."""
+
+import json
+import signal
+
+import pytest
+
+from serving import end, memoryd, serving, start
+
+# Another a moment later.
+MOVING = {"free space", "clock", "inotify"}
+
+
+@pytest.fixture
+def places(tmp_path):
+    home, workspace, state = tmp_path / "h", tmp_path / "w", tmp_path / "s"
+    for folder in (home, workspace / "memory", state):
+        folder.mkdir(parents=True)
+    state.chmod(0o700)
+    (workspace / "memory" / "a.md").write_text("the red ferry sails at dawn")
+    return home, workspace, state
+
+
+def found(done):
+    return json.loads(done.stdout)
+
+
+def by_name(checks):
+    return {check["name"]: check for check in checks}
+
+
+def test_a_healthy_daemon_is_explained_line_by_line(places):
+    home, workspace, state = places
+    with serving(workspace, state, home=home) as served:
+        served.memoryd("index")
+        done = served.memoryd("doctor", "--json")
+        told = served.memoryd("doctor").stdout
+    checks = found(done)
+    assert done.returncode == 0
+    assert {"failed"} & {check["verdict"] for check in checks} == set()
+    wanted = {
+        "settings",
+        "state directory",
+        "free space",
+        "file system",
+        "inotify",
+        "open files",
+        "SQLite",
+        "sqlite-vec",
+        "socket",
+        "clock",
+        "daemon",
+        "memory of main",
+    }
+    assert wanted <= set(by_name(checks))
+    assert any("is listened at" in check["detail"] for check in checks)
+    assert any("1 files" in check["detail"] for check in checks)
+    for check in checks:
+        assert (check["verdict"] == "ok") == (not check["advice"]) == (not check["meaning"])
+        assert check["detail"] in told or check["name"] in MOVING
+
+
+def test_a_socket_that_a_killed_daemon_left_is_told_and_is_no_failure(places):
+    home, workspace, state = places
+    served = start(workspace, state, home=home)
+    end(served.process, signal.SIGKILL)
+    done = memoryd("doctor", "--json", "--workspace", workspace, "--state-dir", state, home=home)
+    assert done.returncode == 0
+    (socket_check,) = [check for check in found(done) if check["name"] == "socket" and check["verdict"] != "ok"]
+    assert "nobody listens" in socket_check["detail"]
+    assert "is not running" in by_name(found(done))["daemon"]["detail"]
+
+
+def test_a_provider_that_does_not_answer_fails_and_says_which(places):
+    home, workspace, state = places
+    # Nobody listens at a port of the reserved ones.
+    remote = {"baseUrl": "http://127.0.0.1:9/v1", "apiKey": "sk-of-this-test"}
+    search = {"provider": "openai-compatible", "model": "words", "remote": remote}
+    (state / "memoryd.json5").write_text(json.dumps({"agents": {"defaults": {"memorySearch": search}}}))
+    done = memoryd("doctor", "--json", "--workspace", workspace, "--state-dir", state, home=home)
+    assert done.returncode == 1
+    (failed,) = [check for check in found(done) if check["verdict"] == "failed"]
+    assert "openai-compatible words does not answer" in failed["detail"]
+    assert "sk-of-this-test" not in done.stdout
+
+
+def test_a_state_directory_that_is_a_file_fails(places):
+    home, workspace, state = places
+    (state / "file").write_text("")
+    done = memoryd("doctor", "--workspace", workspace, "--state-dir", state / "file" / "below", home=home)
+    assert done.returncode == 1
+    assert "FAIL state directory" in done.stdout
+    assert "means: nothing new is indexed" in done.stdout

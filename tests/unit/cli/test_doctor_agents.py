@@ -1,0 +1,103 @@
+"""What `memoryd doctor` makes of a status: everything in it is told, each fault with its meaning and its cure."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from memoryd import messages as m
+from memoryd_server.cli.doctor_agents import _EXPLAINED, check_agent, last_sync_of
+from memoryd_server.model import DegradationKind
+from memoryd_server.observe.doctor import Verdict
+
+OK, WARNING, FAILED = Verdict.OK, Verdict.WARNING, Verdict.FAILED
+
+
+def status(**fields):
+    fields.setdefault("fulltext", m.FulltextStatus(available=True))
+    fields.setdefault("index", m.IndexStatus(files=3, chunks=7, revision=2, size_bytes=4096))
+    return m.StatusResponse(agent_id="main", **fields)
+
+
+def bad(answer):
+    return [check for check in check_agent(answer) if check.verdict is not OK]
+
+
+def test_an_agent_that_is_well():
+    checks = list(check_agent(status()))
+    assert {check.verdict for check in checks} == {OK}
+    assert "3 files, 7 chunks, revision 2" in checks[0].detail
+    assert "keywords alone answer" in checks[1].detail
+
+
+@pytest.mark.parametrize("kind", [value for value in m.DegradationKind.values() if value])
+def test_each_kind_of_degradation_is_explained(kind):
+    (check,) = bad(status(degradations=[m.Degradation(kind=kind, reason="because")]))
+    name = m.DegradationKind.Name(kind).removeprefix("DEGRADATION_KIND_")
+    assert check.detail == f"{name}: because"
+    assert (check.meaning, check.advice) == _EXPLAINED[name]
+
+
+def test_the_daemons_kinds_are_all_explained():
+    assert {kind.name for kind in DegradationKind} <= set(_EXPLAINED)
+
+
+def test_a_kind_that_a_newer_daemon_tells_is_told_all_the_same():
+    unspecified = m.Degradation(kind=0, reason="something new")
+    (check,) = bad(status(degradations=[unspecified]))
+    assert "something new" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict", "told"),
+    [
+        ({"fulltext": m.FulltextStatus(error="no such table")}, FAILED, "no such table"),
+        ({"index": m.IndexStatus(dirty=True, pending_files=4)}, WARNING, "4 files are not indexed yet"),
+        ({"source_issues": ["/x does not exist"]}, WARNING, "/x does not exist"),
+        (
+            {"failed_files": [m.SyncFileFailed(path="memory/a.md", error="too large")]},
+            WARNING,
+            "memory/a.md: too large",
+        ),
+        ({"qmd": m.QmdStatus(configured=True, reason="not on the PATH")}, WARNING, "not on the PATH"),
+        (
+            {"watchers": [m.WatcherStatus(root=".", mode=m.WATCHER_MODE_DEAD, reason="a thread died")]},
+            WARNING,
+            "a thread died",
+        ),
+        (
+            {"embedding": m.EmbeddingStatus(provider="openai", model="m", probe=m.ProbeResult(error="no route"))},
+            FAILED,
+            "openai m does not answer: no route",
+        ),
+        (
+            {
+                "embedding": m.EmbeddingStatus(provider="openai", model="m", probe=m.ProbeResult(ok=True)),
+                "batch": m.BatchStatus(enabled=True, last_error="expired"),
+            },
+            WARNING,
+            "batch jobs: expired",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told(fields, verdict, told):
+    (check,) = bad(status(**fields))
+    assert (check.verdict, told in check.detail) == (verdict, True)
+
+
+def test_what_is_well_is_told_too():
+    answer = status(
+        embedding=m.EmbeddingStatus(provider="openai", model="m", probe=m.ProbeResult(ok=True)),
+        watchers=[m.WatcherStatus(root=".", mode=m.WATCHER_MODE_POLLING, reason="polling is configured")],
+        qmd=m.QmdStatus(configured=True, available=True, version="2.8"),
+    )
+    told = " ".join(check.detail for check in check_agent(answer))
+    for words in ("openai m answers in 0 ms", ". is watched: polling, polling is configured", "qmd 2.8 answers"):
+        assert words in told
+    assert not bad(answer)
+
+
+def test_the_last_sync_is_a_moment_in_utc():
+    answer = status()
+    assert last_sync_of(answer) is None
+    answer.index.last_sync_time.FromDatetime(datetime(2026, 1, 2, tzinfo=UTC))
+    assert last_sync_of(answer) == datetime(2026, 1, 2, tzinfo=UTC)

@@ -1,0 +1,73 @@
+"""What `memoryd doctor` says of a socket: who can open it, and whether anybody answers."""
+
+import socket
+
+import pytest
+
+from memoryd_server.observe.doctor import Verdict
+from memoryd_server.observe.doctor_socket import MOST_PATH_BYTES, check_socket
+from memoryd_server.rpc import listeners
+
+OK, WARNING, FAILED = Verdict.OK, Verdict.WARNING, Verdict.FAILED
+
+
+@pytest.fixture
+def path(tmp_path):
+    tmp_path.chmod(0o700)
+    return tmp_path / "s"
+
+
+@pytest.fixture
+def listening(path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        path.chmod(0o600)
+        yield path
+
+
+def check(path, *verdicts, mentions=""):
+    found = list(check_socket(path))
+    assert [each.verdict for each in found] == list(verdicts)
+    assert any(mentions in f"{each.detail} {each.meaning} {each.advice}" for each in found)
+
+
+def test_one_that_is_listened_at_is_well(listening):
+    check(listening, OK, mentions="is listened at")
+
+
+def test_none_yet_is_well(path):
+    check(path, OK, mentions="the daemon makes it")
+    check(path.parent / "not" / "there" / "s", OK, mentions="the daemon makes it")
+
+
+def test_one_that_a_killed_daemon_left_is_told(path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+    path.chmod(0o600)
+    check(path, WARNING, mentions="replaces it")
+
+
+def test_one_that_others_can_open_is_told(listening):
+    listening.chmod(0o666)
+    check(listening, WARNING, OK, mentions=f"chmod 600 {listening}")
+
+
+def test_a_folder_that_others_can_write_is_told(listening):
+    listening.parent.chmod(0o777)
+    check(listening, WARNING, OK, mentions="a socket of their own")
+    listening.parent.chmod(0o1777)
+    check(listening, OK)
+
+
+def test_another_file_at_the_path_has_failed(path):
+    path.write_text("")
+    check(path, FAILED, mentions="is no socket")
+
+
+def test_a_path_that_is_too_long_has_failed(tmp_path):
+    check(tmp_path / ("x" * 120), FAILED, mentions="a shorter one")
+
+
+def test_the_length_is_the_listeners():
+    assert MOST_PATH_BYTES == listeners.MOST_SOCKET_PATH_BYTES

@@ -198,10 +198,10 @@ async def test_a_changed_model_embeds_anew_in_the_background_and_says_so(serve, 
 
 
 @needs_lancedb
-async def test_the_dimensions_are_sent_to_models_that_take_them_alone(serve, provider):
-    await remember(await serve(with_config(embedding=embedding(provider))), "x")
-    assert provider.requests
-    assert all("dimensions" not in request.body for request in provider.requests)
+@pytest.mark.parametrize(("model", "asked"), [("words", {None}), ("text-embedding-3-small", {len(vector("x"))})])
+async def test_the_dimensions_are_sent_to_models_that_take_them_alone(serve, provider, model, asked):
+    await remember(await serve(with_config(embedding=embedding(provider, model=model))), "x")
+    assert {request.body.get("dimensions") for request in provider.requests} == asked
 
 
 @needs_lancedb

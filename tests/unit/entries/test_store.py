@@ -1,5 +1,6 @@
 """The entries of one agent on a real dataset."""
 
+import errno
 import subprocess
 import sys
 import threading
@@ -10,8 +11,16 @@ import numpy as np
 import pytest
 
 from entry_desk import embedded, needs_lancedb, new, store_at, texts
+from memoryd_server.entries.dataset import ATTEMPTS
 from memoryd_server.entries.model import Action, Category, Embedded, Position
-from memoryd_server.errors import EntriesUnavailable, EntryNotFound, IndexBusy, IndexUnavailable, InvalidRequest
+from memoryd_server.errors import (
+    DiskFull,
+    EntriesUnavailable,
+    EntryNotFound,
+    IndexBusy,
+    IndexUnavailable,
+    InvalidRequest,
+)
 
 pytestmark = needs_lancedb
 
@@ -296,3 +305,39 @@ def test_the_dataset_of_another_program_is_refused_and_left_alone(tmp_path):
     with pytest.raises(EntriesUnavailable, match="another program's"):
         store.open()
     assert lancedb.connect(tmp_path / "e").open_table("memories").count_rows() == 1
+
+
+class Contested:
+    """A change that another writer's commit comes before so many times, or that fails for another reason."""
+
+    def __init__(self, conflicts, error="Retryable commit conflict for version 7"):
+        self.left, self.error, self.tried = conflicts, error, 0
+
+    def __call__(self):
+        self.tried += 1
+        if self.tried <= self.left:
+            raise RuntimeError(self.error)
+        return "done"
+
+
+def test_a_commit_that_another_writer_came_before_is_made_again(store):
+    change = Contested(ATTEMPTS - 1)
+    assert store._dataset._commit(change) == "done"
+    assert change.tried == ATTEMPTS
+
+
+def test_a_commit_is_given_up_after_some_attempts_and_at_once_for_other_reasons(store):
+    for change, tried in ((Contested(ATTEMPTS), ATTEMPTS), (Contested(1, "the disk is on fire"), 1)):
+        with pytest.raises(EntriesUnavailable, match="cannot be used"):
+            store._dataset._commit(change)
+        assert change.tried == tried
+    keep(store, "the heron")
+    assert store.count() == 1
+
+
+def test_a_full_disk_has_a_name_of_its_own(store):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(DiskFull, match="free some space"):
+        store._dataset._commit(full)

@@ -193,6 +193,7 @@ bench: setup ## Runs the benchmarks; results are JSON under benchmarks/results
 	$(BIN)/python benchmarks/transcripts.py
 	$(BIN)/python benchmarks/embedding_throughput.py
 	test ! -x .tools/qmd/qmd || $(BIN)/python benchmarks/qmd_path.py
+	! $(BIN)/python -c "import lancedb" 2>/dev/null || $(BIN)/python benchmarks/entries.py
 
 # The agent's own settings do not count: an empty state directory gives the defaults. EVAL_FLAGS can name a --config.
 EVAL_BY := dataset,dataset/lang,dataset/kind
@@ -273,6 +274,8 @@ lock: ## Resolves the dependencies anew into service/locks; needs uv
 	$(UV) pip compile $(LOCK) service/locks/lancedb.in -c service/locks/dev.lock -o service/locks/lancedb.lock
 	$(UV) pip compile $(LOCK) tests/object_store.in -o tests/object_store.lock
 	$(UV) pip compile $(LOCK) protos/codegen.in -o service/locks/codegen.lock
+	$(UV) pip compile $(LOCK) tests/clients/oldest.in -o tests/clients/oldest.lock
+	$(UV) pip compile $(LOCK) tests/clients/newest.in -o tests/clients/newest.lock
 
 .PHONY: clean
 clean: ## Removes what the other targets made

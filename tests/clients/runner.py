@@ -4,8 +4,10 @@ import json
 import queue
 import subprocess
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from serving import environment
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -90,3 +92,30 @@ class Runner:
 
     def _said(self):
         return f"it said: {self.log.read_text('utf-8', 'replace')[-3000:]}"
+
+
+@contextmanager
+def running(command, folders):
+    """Yields what gives a runner, or one of its own for those who have an environment; one that failed is replaced."""
+    kept = []
+
+    @contextmanager
+    def runner(given=None):
+        if given is not None or not kept:
+            folder = folders.mktemp("r")
+            made = Runner(command, environment(folder) | (given or {}), folder / "log")
+            (kept if given is None else []).append(made)
+        else:
+            made = kept[0]
+        try:
+            yield made
+        except BaseException:
+            made.kill()
+            kept[:] = [each for each in kept if each is not made]
+            raise
+        if given is not None:
+            made.close()
+
+    yield runner
+    for each in kept:
+        each.close()

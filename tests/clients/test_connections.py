@@ -15,7 +15,7 @@ from serving import environment
 pytestmark = [needs_openssl, pytest.mark.clients]
 
 RECONNECTS = 200
-# What a runtime makes once, at whatever moment; what leaks with each connection of one kind would be five times as many.
+# What a runtime makes once, at whatever moment. A leak of each connection of one kind would be five times as many.
 SLACK = 20
 PING_MS = 10_000
 IDLE_SECONDS = 60

@@ -1,12 +1,17 @@
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 import pytest
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
+from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Violation, connect
+from memoryd.discovery import Endpoint
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 
@@ -269,3 +274,32 @@ def test_leaving_a_watch_ends_the_call(client, servicer):
 def test_the_private_messages_leave_the_common_ones_alone(client, servicer):
     info = error_details_pb2.ErrorInfo(reason="A", metadata={"k": "v"})
     assert error_details_pb2.ErrorInfo.FromString(info.SerializeToString()).metadata == {"k": "v"}
+
+
+def test_the_package_has_the_retry_policy_of_all_clients():
+    clients = Path(__file__).parents[2] / "clients"
+    policy = (clients / "service_config.json").read_bytes()
+    assert (clients / "python" / "src" / "memoryd" / "service_config.json").read_bytes() == policy
+
+
+def test_a_call_that_ended_unavailable_is_tried_again(tmp_path):
+    """Nobody listens at first; the daemon comes while the call is being retried."""
+    address = f"unix:{tmp_path}/m.sock"
+    server = grpc.server(ThreadPoolExecutor(2))
+    stubs.add_MemoryServiceServicer_to_server(Servicer(), server)
+    server.add_insecure_port(address)
+    with connect(address, timeout=30) as client:
+        late = threading.Timer(0.3, server.start)
+        late.start()
+        assert client.get(path="p").path == "p"
+        late.join()
+    server.stop(None).wait()
+
+
+def test_without_retries_a_call_fails_at_once(tmp_path):
+    with MemorydClient(open_channel(Endpoint(f"unix:{tmp_path}/none.sock"), retries=False), timeout=60) as client:
+        began = time.monotonic()
+        with pytest.raises(MemorydError) as caught:
+            client.get(path="p")
+    assert caught.value.code == grpc.StatusCode.UNAVAILABLE
+    assert time.monotonic() - began < 20

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -48,6 +49,11 @@ class AsyncStream(Generic[_Event]):
 
     def __init__(self, call: Any) -> None:
         self._call = call
+
+    def __del__(self) -> None:
+        # gRPC keeps a call alive while it goes on. After the loop was closed there is nothing left to end.
+        with suppress(RuntimeError):
+            self._call.cancel()
 
     async def __aenter__(self) -> Self:
         return self

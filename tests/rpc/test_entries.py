@@ -12,6 +12,7 @@ from entry_desk import needs_lancedb
 from fake_providers import embedding_server, vector
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd_server.entries.store import EntryStore
+from memoryd_server.errors import EntriesUnavailable
 from rpc.agent_calls import ENTRY_CALLS, call, for_agent
 from rpc.wire import TIMEOUT, check_refused, eventually, kinds
 
@@ -392,3 +393,28 @@ async def test_a_stop_while_entries_are_opened_lets_them_go(serve, monkeypatch):
     await asked
     await first.stop_daemon()
     assert (await remember(await serve(ON), "the heron")).action == STORED
+
+
+@needs_lancedb
+async def test_those_who_wait_for_an_opening_that_fails_share_the_failure(serve, monkeypatch):
+    attempts, go_on, at_once = [], threading.Event(), EntryStore.open
+
+    def fails(_store):
+        attempts.append("attempt")
+        go_on.wait(TIMEOUT)
+        raise EntriesUnavailable("the object store is away", retry_after_seconds=1.0)
+
+    monkeypatch.setattr(EntryStore, "open", fails)
+    running = await serve(ON)
+    calls = [
+        asyncio.create_task(check_refused(listed(running), "UNAVAILABLE", "ENTRIES_UNAVAILABLE", retry=True))
+        for _ in range(6)
+    ]
+    await eventually(lambda: len(running.daemon._entries._errands._tasks) == len(calls))
+    go_on.set()
+    await asyncio.gather(*calls)
+    assert attempts == ["attempt"]
+    await check_refused(listed(running), "UNAVAILABLE", "ENTRIES_UNAVAILABLE", retry=True)
+    assert len(attempts) == 2, "whoever comes later has it tried again"
+    monkeypatch.setattr(EntryStore, "open", at_once)
+    assert (await remember(running, "the heron")).action == STORED

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.embed_threads import EmbedThreads
@@ -23,6 +24,15 @@ from memoryd_server.text import Analyzer
 
 THREADS = 4
 GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why entries could not be opened, and when that was known."""
+
+    config: EntryConfig
+    error: MemorydError
+    at: float
 
 
 class EntryDirectory:
@@ -43,6 +53,7 @@ class EntryDirectory:
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._uses: defaultdict[str, Uses] = defaultdict(Uses)
         self._errands = Errands()
+        self._failures: dict[str, _Failure] = {}
         self._confirming: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -90,22 +101,35 @@ class EntryDirectory:
             yield memory
 
     async def _opened(self, agent_id: str, wanted: EntryConfig) -> None:
+        asked = time.monotonic()
         async with self._opening[agent_id]:
             memory = self._open.get(agent_id)
             if memory is not None and memory.config == wanted:
                 return
+            failure = self._failures.pop(agent_id, None)
+            # Those who waited while it failed share the failure: a line of attempts would only grow.
+            if failure is not None and failure.config == wanted and asked <= failure.at:
+                self._failures[agent_id] = failure
+                raise failure.error
             if self._stopped:
                 raise _stopping()
             if memory is not None:
                 del self._open[agent_id]
                 await self._uses[agent_id].end(GRACE_SECONDS)
                 await memory.close()
-            memory = self._made(agent_id, wanted)
+            await self._opened_anew(agent_id, wanted)
+
+    async def _opened_anew(self, agent_id: str, wanted: EntryConfig) -> None:
+        memory = self._made(agent_id, wanted)
+        try:
             await memory.open()
-            if self._stopped:
-                await memory.close()
-                raise _stopping()
-            self._open[agent_id] = memory
+        except MemorydError as error:
+            self._failures[agent_id] = _Failure(wanted, error, time.monotonic())
+            raise
+        if self._stopped:
+            await memory.close()
+            raise _stopping()
+        self._open[agent_id] = memory
 
     def _made(self, agent_id: str, config: EntryConfig) -> EntryMemory:
         selection = self._select(config.embedding)

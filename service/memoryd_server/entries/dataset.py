@@ -4,7 +4,7 @@ Blocks; for threads. A dataset in a folder has one process, by a lock file; in a
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +25,9 @@ ATTEMPTS = 5
 INDEX_CACHE_BYTES = 64 * 2**20
 METADATA_CACHE_BYTES = 8 * 2**20
 """LanceDB's own limits are gigabytes, which old versions fill. An index that has no room is read by every search."""
+
+_PATIENCE: Mapping[str, str] = {"client_max_retries": "3", "client_retry_timeout": "20"}
+"""An object store that is away must not hold the threads that all agents share for LanceDB's three minutes."""
 
 _LONG = timedelta(days=1)
 _NOTHING = timedelta(milliseconds=1)
@@ -83,7 +86,7 @@ class Dataset:
         self._connection = lancedb.connect(
             self.place.uri,
             read_consistency_interval=timedelta(0),
-            storage_options=dict(self.place.options) or None,
+            storage_options=None if self.place.is_local else {**_PATIENCE, **self.place.options},
             session=lancedb.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES),
         )
         if TABLE in self._connection.list_tables().tables:

@@ -24,11 +24,9 @@ class Servicer(stubs.MemoryServiceServicer):
         return pb.MemoryAppendResponse()
 
     async def WatchIndex(self, request, context):
+        context.add_done_callback(lambda _: self.ended.set())
         yield pb.WatchIndexResponse(agent_id="main")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.ended.set()
+        await asyncio.Event().wait()
 
 
 @pytest.fixture

@@ -7,14 +7,12 @@ import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
+import io.grpc.ManagedChannelRegistry;
 import io.grpc.TlsChannelCredentials;
-import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
@@ -49,8 +47,9 @@ final class Channels {
                     Grpc.newChannelBuilder(endpoint.address().target(), credentials(endpoint.tls()));
             endpoint.tls().flatMap(Tls::serverName).ifPresent(builder::overrideAuthority);
             return builder;
-        } catch (IllegalArgumentException refused) {
-            throw new SettingsException("cannot connect to " + endpoint.address() + ": " + root(refused), refused);
+        } catch (IllegalArgumentException | ManagedChannelRegistry.ProviderNotFoundException refused) {
+            throw new SettingsException(
+                    "cannot connect to " + endpoint.address() + ": " + refused.getMessage(), refused);
         }
     }
 
@@ -62,34 +61,17 @@ final class Channels {
         TlsChannelCredentials.Builder credentials = TlsChannelCredentials.newBuilder();
         try {
             if (tls.caFile().isPresent()) {
-                credentials.trustManager(pem(tls.caFile().get(), "CERTIFICATE"));
+                credentials.trustManager(Pem.certificates(tls.caFile().get()));
             }
             if (tls.certFile().isPresent() && tls.keyFile().isPresent()) {
                 credentials.keyManager(
-                        pem(tls.certFile().get(), "CERTIFICATE"),
-                        pem(tls.keyFile().get(), "PRIVATE KEY"));
+                        Pem.certificates(tls.certFile().get()),
+                        Pem.key(tls.keyFile().get()));
             }
         } catch (IOException refused) {
             throw new UncheckedIOException(refused);
         }
         return credentials.build();
-    }
-
-    private static ByteArrayInputStream pem(Path file, String kind) {
-        String text;
-        try {
-            text = Files.readString(file, StandardCharsets.ISO_8859_1);
-        } catch (IOException unreadable) {
-            throw new SettingsException("cannot read " + file + ": " + Discovery.why(unreadable), unreadable);
-        }
-        if (!text.contains("-----BEGIN " + kind + "-----")) {
-            String advice = kind.equals("PRIVATE KEY")
-                    ? "; gRPC for Java reads PKCS#8 alone: openssl pkcs8 -topk8 -nocrypt -in " + file
-                            + " makes it of others"
-                    : "";
-            throw new SettingsException(file + " holds no PEM \"BEGIN " + kind + "\"" + advice);
-        }
-        return new ByteArrayInputStream(text.getBytes(StandardCharsets.ISO_8859_1));
     }
 
     private static Map<String, ?> policy() {
@@ -98,13 +80,5 @@ final class Channels {
         } catch (IOException broken) {
             throw new UncheckedIOException(broken);
         }
-    }
-
-    private static String root(Throwable error) {
-        Throwable root = error;
-        while (root.getCause() != null) {
-            root = root.getCause();
-        }
-        return String.valueOf(root.getMessage());
     }
 }

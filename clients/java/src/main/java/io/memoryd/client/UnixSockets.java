@@ -3,6 +3,8 @@ package io.memoryd.client;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannelBuilder;
+import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
+import io.grpc.netty.shaded.io.netty.channel.ChannelOption;
 import io.grpc.netty.shaded.io.netty.channel.epoll.Epoll;
 
 /** Connections over Unix sockets, for which gRPC for Java needs Linux's epoll. */
@@ -17,7 +19,12 @@ final class UnixSockets {
                             + " and aarch64; have the daemon listen at 127.0.0.1:7627, too, and name that address",
                     Epoll.unavailabilityCause());
         }
-        return Grpc.newChannelBuilder(address.target(), InsecureChannelCredentials.create())
-                .overrideAuthority("localhost");
+        ManagedChannelBuilder<?> builder =
+                Grpc.newChannelBuilder(address.target(), InsecureChannelCredentials.create());
+        if (builder instanceof NettyChannelBuilder netty) {
+            // Set for TCP, and unknown to such a socket, which would warn of it at every connection.
+            netty.withOption(ChannelOption.SO_KEEPALIVE, null);
+        }
+        return builder.overrideAuthority("localhost");
     }
 }

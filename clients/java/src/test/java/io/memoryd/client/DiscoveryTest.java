@@ -1,0 +1,227 @@
+package io.memoryd.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Optional;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+class DiscoveryTest {
+    @TempDir
+    Path home;
+
+    private final Map<String, String> variables = new HashMap<>();
+
+    @BeforeEach
+    void nothingButAHome() {
+        variables.put("HOME", home.toString());
+    }
+
+    @Test
+    void anAddressThatIsGivenComesFirst() {
+        variables.put("MEMORYD_ADDRESS", "unix:/run/other.sock");
+        assertEquals(
+                "unix:/run/m.sock", found("unix:/run/m.sock", null).address().toString());
+    }
+
+    @Test
+    void theVariableComesBeforeTheNote() throws IOException {
+        note("\"127.0.0.1:7627\"");
+        variables.put("MEMORYD_ADDRESS", "unix:/run/other.sock");
+        assertEquals("unix:/run/other.sock", address());
+    }
+
+    @Test
+    void aNotedSocketCountsOnlyWhereItExists() throws IOException {
+        Path socket = Files.createFile(home.resolve("there.sock"));
+        note("\"unix:/nowhere.sock\", \"unix:" + socket + "\", \"127.0.0.1:7627\"");
+        assertEquals("unix:" + socket, address());
+        Files.delete(socket);
+        assertEquals("127.0.0.1:7627", address());
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {"", "{", "[]", "7", "{\"addresses\": 7}", "{\"addresses\": [null]}", "{\"addresses\": [{}]}"})
+    void aNoteThatMakesNoSenseIsPassedOver(String note) throws IOException {
+        write(".openclaw/memoryd.endpoint.json", note);
+        assertEquals("unix:" + home.resolve(".openclaw/run/memoryd.sock"), address());
+    }
+
+    @Test
+    void theRuntimeDirectoryHasTheUsualSocket() {
+        variables.put("XDG_RUNTIME_DIR", "/run/user/1");
+        assertEquals("unix:/run/user/1/memoryd/memoryd.sock", address());
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "/a, /b, true, true, /a",
+        ", /b, true, true, /b",
+        "' ', /b, false, true, /b",
+        "~/c, , true, false, ~/c",
+        ", , true, true, ~/.openclaw",
+        ", , false, true, ~/.moltbot",
+        ", , false, false, ~/.openclaw",
+    })
+    void theStateDirectoryIsTheFirstOf(String own, String other, boolean usual, boolean old, String expected)
+            throws IOException {
+        Optional.ofNullable(own).ifPresent(value -> variables.put("MEMORYD_STATE_DIR", value));
+        Optional.ofNullable(other).ifPresent(value -> variables.put("OPENCLAW_STATE_DIR", value));
+        if (usual) {
+            Files.createDirectory(home.resolve(".openclaw"));
+        }
+        if (old) {
+            Files.createDirectory(home.resolve(".moltbot"));
+        }
+        assertEquals("unix:" + expected.replace("~", home.toString()) + "/run/memoryd.sock", address());
+    }
+
+    @Test
+    void aTokenFileIsReadPastBlankLinesAndComments() throws IOException {
+        variables.put("MEMORYD_TOKEN_FILE", "~/token");
+        write("token", "\n  # a comment\n\n  secret  \nanother\n");
+        assertEquals(Optional.of("secret"), token("127.0.0.1:7627"));
+        assertEquals("given", found("127.0.0.1:7627", "given").token().get());
+    }
+
+    @Test
+    void theOwnersTokenIsForLoopbackAlone() throws IOException {
+        write(".openclaw/memoryd.token", "secret\n");
+        assertEquals(Optional.of("secret"), token("[::1]:7627"));
+        assertEquals(Optional.of("secret"), token("localhost:7627"));
+        assertEquals(Optional.empty(), token("memory.example:7627"));
+    }
+
+    @Test
+    void aSocketGetsNeitherTokenNorTls() {
+        variables.put("MEMORYD_TOKEN_FILE", "/nowhere/token");
+        variables.put("MEMORYD_TLS_CA", "/nowhere/ca.pem");
+        Endpoint endpoint = found("unix:/run/m.sock", "given");
+        assertEquals(Optional.empty(), endpoint.token());
+        assertEquals(Optional.empty(), endpoint.tls());
+    }
+
+    @Test
+    void aNamedTokenFileThatCannotBeReadIsNamed() throws IOException {
+        variables.put("MEMORYD_TOKEN_FILE", "~/token");
+        assertRefused("127.0.0.1:7627", null, home + "/token: there is no such file");
+        write("token", "# nothing\n");
+        assertRefused("127.0.0.1:7627", null, "there is no token in " + home + "/token");
+    }
+
+    @Test
+    void aTokenThatIsNoneIsNotShown() {
+        String message = assertThrows(SettingsException.class, () -> found("127.0.0.1:7627", "pass word"))
+                .getMessage();
+        assertTrue(message.contains("token"), message);
+        assertFalse(message.contains("pass word"), message);
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {"192.0.2.1:7627", "memory.example:7627", "[2001:db8::1]:7627", "0.0.0.0:7627", "128.0.0.1:7627"})
+    void aTokenIsNotSentInTheClearBeyondThisMachine(String address) {
+        String message = assertThrows(SettingsException.class, () -> found(address, "secret"))
+                .getMessage();
+        assertTrue(message.contains(address) && !message.contains("secret"), message);
+        Endpoint secured = new Discovery(Environment.of(variables))
+                .endpoint(Optional.of(address), Optional.of("secret"), Optional.of(Tls.standard()));
+        assertEquals(Optional.of("secret"), secured.token());
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"127.0.0.1:7627", "127.255.0.1:1", "localhost:7627", "[::1]:7627", ":7627"})
+    void onThisMachineATokenMayBeSentInTheClear(String address) {
+        assertEquals(Optional.of("secret"), found(address, "secret").token());
+    }
+
+    @Test
+    void tlsIsWhatTheVariablesName() {
+        variables.put("MEMORYD_TLS_SERVER_NAME", "memory.example");
+        assertEquals(Optional.empty(), found("127.0.0.1:7627", null).tls());
+        variables.put("MEMORYD_TLS_CA", "~/ca.pem");
+        Tls tls = found("127.0.0.1:7627", null).tls().get();
+        assertEquals(Tls.trusting(home.resolve("ca.pem")).withServerName("memory.example"), tls);
+        variables.put("MEMORYD_TLS_CERT", "/c.pem");
+        assertRefused("127.0.0.1:7627", null, "only the certificate /c.pem is named");
+        variables.put("MEMORYD_TLS_KEY", "/k.pem");
+        assertEquals(
+                Optional.of(Path.of("/k.pem")),
+                found("127.0.0.1:7627", null).tls().get().keyFile());
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "",
+                "memory.example",
+                "memory.example:",
+                "127.0.0.1:65536",
+                "::1:7627",
+                "unix:",
+                "http://h:1",
+                "a b:1"
+            })
+    void whatIsNoAddressIsRefusedWithAnExample(String text) {
+        assertRefused(text, null, "write unix:PATH");
+    }
+
+    @Test
+    void aSocketPathThatIsTooLongIsRefused() {
+        assertRefused("unix:/" + "ö".repeat(54), null, "109 bytes long");
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "unix:/run/a b#%.sock, unix:///run/a%20b%23%25.sock",
+        "unix:///run/m.sock, unix:///run/m.sock",
+        "[::1]:7627, dns:///%5B::1%5D:7627",
+        "memory.example:7627, dns:///memory.example:7627",
+    })
+    void anAddressIsATargetOfGrpc(String text, String target) {
+        String dialled = found(text, null).address().target();
+        assertEquals(target, dialled.replaceFirst("^(unix|dns):/(?!/)", "$1:///"));
+    }
+
+    private Endpoint found(String address, String token) {
+        return new Discovery(Environment.of(variables))
+                .endpoint(Optional.ofNullable(address), Optional.ofNullable(token), Optional.empty());
+    }
+
+    private String address() {
+        return found(null, null).address().toString();
+    }
+
+    private Optional<String> token(String address) {
+        return found(address, null).token();
+    }
+
+    private void assertRefused(String address, String token, String part) {
+        String message = assertThrows(SettingsException.class, () -> found(address, token))
+                .getMessage();
+        assertTrue(message.contains(part), message);
+    }
+
+    private void note(String addresses) throws IOException {
+        write(".openclaw/memoryd.endpoint.json", "{\"addresses\": [" + addresses + "], \"pid\": 1}");
+    }
+
+    private void write(String path, String text) throws IOException {
+        Path file = home.resolve(path);
+        Files.createDirectories(file.getParent());
+        Files.writeString(file, text);
+    }
+}

@@ -1,0 +1,47 @@
+package io.memoryd.client;
+
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.grpc.StatusRuntimeException;
+import io.memoryd.v1.ListAgentsRequest;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+
+class RedialTest {
+    private static final int DIALS = 7;
+
+    @Test
+    void aDaemonThatHangsUpIsDialledAgainWithinAboutASecondEachTime() throws Exception {
+        try (ServerSocket daemon = new ServerSocket(0, 50, InetAddress.getLoopbackAddress())) {
+            daemon.setSoTimeout(30_000);
+            try (MemorydClient client = new Memoryd.Builder(Environment.of(Map.of("HOME", "/nowhere")))
+                    .address("127.0.0.1:" + daemon.getLocalPort())
+                    .connect()) {
+                Thread caller = new Thread(() -> call(client));
+                caller.start();
+                List<Long> dials = new ArrayList<>();
+                for (int dial = 0; dial < DIALS; dial++) {
+                    daemon.accept().close();
+                    dials.add(System.nanoTime());
+                }
+                caller.join();
+                Duration all = Duration.ofNanos(dials.get(DIALS - 1) - dials.get(0));
+                // gRPC's own pauses, from one second up by 1.6, make at least twenty seconds of six.
+                assertTrue(all.toSeconds() < 12, "dialled " + DIALS + " times in " + all);
+            }
+        }
+    }
+
+    private static void call(MemorydClient client) {
+        try {
+            client.memory().listAgents(ListAgentsRequest.getDefaultInstance());
+        } catch (StatusRuntimeException expected) {
+            // Nobody answers.
+        }
+    }
+}

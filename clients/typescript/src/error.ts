@@ -44,6 +44,7 @@ export class MemorydError extends Error {
   /** How long to wait before trying again; undefined where that does not help. */
   readonly retryAfterMs: number | undefined;
 
+  /** Calls make these; a test of what handles them may, too. */
   constructor(failure: Failure) {
     super(failure.message, failure.cause === undefined ? undefined : { cause: failure.cause });
     this.code = failure.code;

@@ -41,6 +41,7 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
     });
   }
 
+  /** The stream itself: it can be gone through once. */
   [Symbol.asyncIterator](): this {
     return this;
   }
@@ -77,6 +78,7 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
     this.#stop({ failure });
   }
 
+  /** Ends the call at the end of an `await using` block. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.return();
   }

@@ -36,17 +36,17 @@ test("every call has its documented deadline, unless the client or the call name
     left.push(Number(call.getDeadline()) - Date.now());
     answer(null, {});
   };
-  const answers = { Status: note, MemoryForget: note, SuggestCapture: note };
+  const answers = { Status: note, MemoryForget: note, Recall: note };
   const client = await served(context, answers);
   await client.status();
   await client.status({ probe: true });
   await client.forget({ target: { case: "path", value: "a.md" } });
-  await client.entries.suggestCapture({});
+  await client.entries.recall({ query: "x" });
   await client.status({}, { timeoutMs: 30_000 });
   const patient = await served(context, answers, { timeoutMs: 60_000 });
   await patient.status();
   await patient.status({}, { timeoutMs: Infinity });
-  const wanted = [2_000, 10_000, 10_000, 1_000, 30_000, 60_000, Infinity];
+  const wanted = [2_000, 10_000, 10_000, 5_000, 30_000, 60_000, Infinity];
   assert.equal(left.length, wanted.length);
   for (const [index, most] of wanted.entries()) {
     const found = left[index] ?? NaN;

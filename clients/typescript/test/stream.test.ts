@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { Code } from "@memoryd/client";
 
-import { type Streaming, served } from "./daemon.js";
+import { type Streaming, type Unary, served } from "./daemon.js";
 
 /** Sends so many events and then whatever ends the stream. */
 function sending(count: number, end: (call: Parameters<Streaming>[0]) => void): Streaming {
@@ -13,11 +13,6 @@ function sending(count: number, end: (call: Parameters<Streaming>[0]) => void): 
     }
     end(call);
   };
-}
-
-function failing(call: Parameters<Streaming>[0]): void {
-  // Once the events are on their way, so that the status cannot overtake them.
-  setTimeout(() => call.emit("error", { code: Code.ABORTED, details: "no more" }), 50);
 }
 
 /** Resolves when the server sees that its stream was cancelled. */
@@ -43,11 +38,20 @@ test("a stream gives every event in order, however slowly they are taken, and en
 });
 
 test("a stream that fails gives what came before, and then the same error as often as it is asked", async (context) => {
-  const client = await served(context, { Sync: sending(40, failing) });
+  let fail = (): void => undefined;
+  const answer = sending(40, (call) => {
+    fail = () => call.emit("error", { code: Code.ABORTED, details: "no more" });
+  });
+  const done: Unary = (_, reply) => {
+    reply(null, {});
+  };
+  const client = await served(context, { Sync: answer, Status: done });
   const events = client.sync();
   await events.next();
-  // By now all of it has arrived, the failure too.
-  await new Promise((resolve) => setTimeout(resolve, 300));
+  // What is answered later on the same connection comes behind the events, so that the failure does not overtake them.
+  await client.status({}, { timeoutMs: 30_000 });
+  fail();
+  await client.status({}, { timeoutMs: 30_000 });
   for (let sequence = 2n; sequence <= 40n; sequence += 1n) {
     assert.equal((await events.next()).value?.sequence, sequence);
   }

@@ -118,14 +118,14 @@ class SyncCoordinator:
         task.add_done_callback(self._tasks.discard)
         return run
 
-    async def take_in(self, trigger: SyncTrigger, deadline: float) -> int | None:
-        """Indexes what was just written; the revision that holds it, or None when the deadline came first.
+    async def take_in(self, trigger: SyncTrigger, deadline: float, path: str) -> int | None:
+        """Indexes the memory file `path`, just written; the revision that holds it.
 
-        None as well when the run failed: what was written stands, and Status tells why the index lags.
+        None when the deadline came first, and as well when the run failed: what was written stands, and Status tells why the index lags.
         """
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                run = await self.request(trigger)
+                run = await self.request(trigger, ask=SyncAsk.of_file(path))
                 # A follower, so that another one who leaves does not end the run.
                 run.followers += 1
                 try:

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, replace
+from typing import Self
 
 from memoryd_server.model import Source
 
@@ -12,12 +13,19 @@ EVERY_SOURCE = frozenset(Source)
 class SyncAsk:
     """The sources to bring up to date, and which transcripts count however little they have grown.
 
-    These are all of them, or those of `transcripts`, file names.
+    These are all of them, or those of `transcripts`, file names. `files` are paths of Markdown files that count where
+    their source is left out: somebody knows that these alone have changed.
     """
 
     sources: frozenset[Source] = EVERY_SOURCE
     every_transcript: bool = True
     transcripts: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_file(cls, path: str) -> Self:
+        """One Markdown file that has changed."""
+        return cls(frozenset(), every_transcript=False, files=frozenset({path}))
 
     @property
     def whole(self) -> bool:
@@ -31,6 +39,7 @@ class SyncAsk:
             sources=self.sources | other.sources,
             every_transcript=self.every_transcript or other.every_transcript,
             transcripts=self.transcripts | other.transcripts,
+            files=self.files | other.files,
         )
 
 

@@ -34,7 +34,7 @@ class SyncPlan:
     failed before and have not changed since. `removed` are the rows of files that are gone. `failures` are files that
     discovery could not take. `hidden` are places whose files are neither found nor known to be gone. `waiting` are
     transcripts that have not grown enough to be read. `moved` are the rows of transcripts that have another path now,
-    by that path. A plan that is not `whole` leaves a source out.
+    by that path. A plan that is not `whole` leaves a source out; one `of_files` is about a few that were named.
     """
 
     changed: tuple[SourceFile, ...]
@@ -47,6 +47,7 @@ class SyncPlan:
     waiting: tuple[SourceFile, ...] = ()
     moved: Mapping[str, FileRow] = field(default_factory=dict)
     whole: bool = True
+    of_files: bool = False
 
     @property
     def to_read(self) -> tuple[SourceFile, ...]:

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from memoryd_server.errors import MemorydError
 from memoryd_server.index.asks import EVERYTHING, WHAT_IS_DUE, Asks, SyncAsk
 from memoryd_server.index.plan import SyncPlan, identity_of, make_plan, moved_transcripts
 from memoryd_server.index.rows import FileRow
+from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Source, SourceFile
-from memoryd_server.sources import Discovery, Roots
+from memoryd_server.sources import Discovery, Roots, stat_file
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.transcript_growth import Growth
 from memoryd_server.sources.transcripts import session_id
@@ -46,10 +48,43 @@ class Survey:
     def _counts(self, file: SourceFile) -> bool:
         return file.source is Source.MEMORY or not self._is_forgotten(session_id(file.parts[-1]))
 
-    def take(self, rows: Rows, *, everything: bool) -> SyncPlan:
-        """What the pass has to do that begins now: what was asked for since the last one, or simply everything."""
+    def take(self, known: IndexWriter, *, everything: bool) -> tuple[SyncPlan, Rows]:
+        """What the pass has to do that begins now, and the rows that it is about.
+
+        That is what was asked for since the last one, or simply everything.
+        """
         asked = EVERYTHING if self._asks is None else self._asks.take()
-        return self.plan(self.discover(), rows, EVERYTHING if everything else asked)
+        if everything:
+            asked = EVERYTHING
+        if asked.files and not asked.sources:
+            rows = known.memory_files(asked.files)
+            plan = self._plan_of_files(asked.files, rows)
+            if plan is not None:
+                return plan, rows
+            asked = asked.and_also(WHAT_IS_DUE)
+        rows = known.files()
+        return self.plan(self.discover(), rows, asked), rows
+
+    def _plan_of_files(self, paths: Iterable[str], rows: Rows) -> SyncPlan | None:
+        """What to do about some Markdown files; None where one is not the very file that the index knows.
+
+        Whether a new file counts, or which of two names does, only a look at all of them tells.
+        """
+        found: list[SourceFile] = []
+        for path in paths:
+            row, file = rows.get((Source.MEMORY, path)), self._at(path)
+            if row is None or row.error is not None or file is None or identity_of(row.stat) != identity_of(file.stat):
+                return None
+            found.append(file)
+        return replace(make_plan(Discovery(tuple(found), (), ()), rows), whole=False, of_files=True)
+
+    def _at(self, path: str) -> SourceFile | None:
+        try:
+            place = self.corpus.resolve(path)
+            stat = stat_file(place)
+        except (MemorydError, OSError):
+            return None
+        return None if stat is None else SourceFile(place.path, place.source, place.root, place.parts, stat)
 
     def plan(self, discovery: Discovery, rows: Rows, ask: SyncAsk = WHAT_IS_DUE) -> SyncPlan:
         """What differs, as far as it was asked for and is due."""

@@ -189,8 +189,7 @@ class SyncEngine:
         self, writer: IndexWriter, observer: SyncObserver, should_stop: Callable[[], bool], *, beside: bool = False
     ) -> SyncOutcome:
         began_ns = self._clock.now_ns()
-        rows = writer.files()
-        plan = self._survey.take(rows, everything=beside or not self._store.whole)
+        plan, rows = self._survey.take(writer, everything=beside or not self._store.whole)
         application = Application(
             writer,
             self._preparer,
@@ -204,7 +203,7 @@ class SyncEngine:
             # Their folder may have become one that cannot be looked into, which is no ground to forget them.
             gone = {(row.source, row.path): row for row in application.vanished}
             outcome = application.remove(self._survey.plan(self._survey.discover(), gone, EVERYTHING).removed)
-        if not beside:
+        if not (beside or plan.of_files):
             self.last_look.note(plan, began_ns, carried_out=not application.vanished)
         return outcome
 

@@ -1,7 +1,7 @@
 """Writes rows. Used by one thread, inside the transactions that it opens itself."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import apsw
 
@@ -44,6 +44,12 @@ class IndexWriter:
     def files(self) -> dict[tuple[Source, str], FileRow]:
         """Every file that the index knows, by source and path."""
         rows = self._connection.execute(f"SELECT {_FILE_COLUMNS} FROM files")  # noqa: S608 -- a constant
+        return {(row.source, row.path): row for row in map(_file_row, rows)}
+
+    def memory_files(self, paths: Collection[str]) -> dict[tuple[Source, str], FileRow]:
+        """The same of some Markdown files; paths that the index does not know are left out."""
+        query = f"SELECT {_FILE_COLUMNS} FROM files WHERE source = ? AND path IN (SELECT value FROM json_each(?))"  # noqa: S608 -- a constant
+        rows = self._connection.execute(query, (Source.MEMORY, json.dumps([*paths])))
         return {(row.source, row.path): row for row in map(_file_row, rows)}
 
     def revision(self) -> int:

@@ -122,7 +122,7 @@ class MemoryService(Timed, MemoryServiceServicer):
                 path=appended.path,
                 start_line=appended.start_line,
                 end_line=appended.end_line,
-                index_revision=await memory.coordinator.take_in(SyncTrigger.APPEND, deadline),
+                index_revision=await memory.coordinator.take_in(SyncTrigger.APPEND, deadline, appended.path),
                 already_appended=appended.already_appended,
             )
 
@@ -152,7 +152,7 @@ class MemoryService(Timed, MemoryServiceServicer):
             return pb.SessionArchiveResponse(
                 path=archived.path,
                 messages=archived.messages,
-                index_revision=await memory.coordinator.take_in(SyncTrigger.APPEND, deadline)
+                index_revision=await memory.coordinator.take_in(SyncTrigger.APPEND, deadline, archived.path)
                 if archived.path
                 else None,
                 already_archived=archived.already,

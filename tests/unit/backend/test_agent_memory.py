@@ -173,7 +173,7 @@ async def test_what_was_appended_is_found_at_the_revision_that_is_named(memory_o
     for number in range(3):
         text = f"number{number}x"
         await memory.append(text, path="memory/a.md", asked_path="", idempotency_key="", heading="")
-        revision = await memory.coordinator.take_in(SyncTrigger.APPEND, time.monotonic() + 30)
+        revision = await memory.coordinator.take_in(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
         assert await ask(memory, text, min_revision=revision) == ["memory/a.md"]
 
 
@@ -184,7 +184,7 @@ async def test_fifty_appends_at_once_cost_few_passes_and_are_all_found(memory_of
         await memory.append(
             f"number{number}x", path="memory/a.md", asked_path="", idempotency_key=f"k{number}", heading=""
         )
-        return await memory.coordinator.take_in(SyncTrigger.APPEND, time.monotonic() + 30)
+        return await memory.coordinator.take_in(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
 
     revisions = await asyncio.gather(*(append(number) for number in range(50)))
     assert None not in revisions

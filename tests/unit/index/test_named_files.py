@@ -1,0 +1,149 @@
+"""Where somebody knows which files have changed, a sync looks at these alone, as long as that is safe."""
+
+import shutil
+
+import pytest
+
+from desk import ANALYZER, IDENTITY, MOST_FILE_BYTES, Desk, Notes
+from memoryd_server.index.asks import EVERYTHING, WHAT_IS_DUE, Asks, SyncAsk
+from memoryd_server.index.prepare import FilePreparer
+from memoryd_server.index.progress import SyncMode
+from memoryd_server.index.survey import Survey
+from memoryd_server.index.sync import Clock, SyncEngine
+from memoryd_server.sources.corpus import Corpus
+
+A, B = "memory/a.md", "memory/b.md"
+
+
+class Looked(Survey):
+    """Counts how often all files were looked for."""
+
+    looks = 0
+
+    def discover(self):
+        self.looks += 1
+        return super().discover()
+
+
+class Named:
+    """A workspace of two files, synced, whose next sync is told what has changed."""
+
+    def __init__(self, folder):
+        self.desk = Desk(folder, extra_paths=("../team",)).open()
+        self.asks = Asks()
+        self.survey = Looked(Corpus(self.desk.roots), self.asks)
+        preparer = FilePreparer(ANALYZER, IDENTITY, MOST_FILE_BYTES, self.desk.now_ns)
+        self.engine = SyncEngine(self.desk.store, self.survey, preparer, files_per_transaction=10, clock=Clock())
+        for path in (A, B, "../team/c.md"):
+            self.desk.write(path, "the heron\n")
+        self.sync(EVERYTHING)
+
+    def append(self, path, text):
+        with (self.desk.workspace / path).open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+
+    def sync(self, *asks):
+        """Returns the outcome, and whether all files were looked for."""
+        self.survey.looks = 0
+        for ask in asks:
+            self.asks.add(ask)
+        outcome = self.engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False)
+        return outcome, self.survey.looks > 0
+
+
+@pytest.fixture
+def named(tmp_path):
+    named = Named(tmp_path)
+    yield named
+    named.desk.close()
+
+
+def test_a_file_that_was_named_is_indexed_and_no_other_is_looked_for(named):
+    named.append(A, "a kestrel")
+    named.append(B, "a stork")
+    outcome, everywhere = named.sync(SyncAsk.of_file(A))
+    assert (outcome.indexed_files, outcome.removed_files, everywhere) == (1, 0, False)
+    assert named.desk.found("kestrel") == [A]
+    assert named.desk.found("stork") == []
+    assert named.engine.compare().plan.pending == 1
+    outcome, everywhere = named.sync(WHAT_IS_DUE)
+    assert (outcome.indexed_files, everywhere) == (1, True)
+    assert named.desk.found("stork") == [B]
+
+
+def test_several_that_were_named_are_taken_together(named):
+    named.append(A, "a kestrel")
+    named.append(B, "a stork")
+    outcome, everywhere = named.sync(SyncAsk.of_file(A), SyncAsk.of_file(B))
+    assert (outcome.indexed_files, everywhere) == (2, False)
+
+
+def test_who_asks_for_all_gets_all(named):
+    named.append(B, "a stork")
+    outcome, everywhere = named.sync(SyncAsk.of_file(A), WHAT_IS_DUE)
+    assert (outcome.indexed_files, everywhere) == (1, True)
+    assert named.desk.found("stork") == [B]
+
+
+def make_new(named):
+    named.desk.write("memory/new.md", "a kestrel\n")
+    return "memory/new.md"
+
+
+def replace_by_another(named):
+    """As editors save: the name is another file's now."""
+    path = named.desk.workspace / A
+    other = path.with_suffix(".tmp")
+    other.write_text("a kestrel\n")
+    other.rename(path)
+    return A
+
+
+def remove(named):
+    (named.desk.workspace / A).unlink()
+    return A
+
+
+def let_it_fail_before(named):
+    """A file that was too large: whether it counts now is not for its stat to say."""
+    path = named.desk.workspace / A
+    with path.open("r+b") as file:
+        file.truncate(MOST_FILE_BYTES + 1)
+    named.sync(EVERYTHING)
+    path.write_text("a kestrel\n")
+    return A
+
+
+@pytest.mark.parametrize("change", [make_new, replace_by_another, remove, let_it_fail_before])
+def test_all_are_looked_for_where_the_file_is_not_the_one_that_the_index_knows(named, change):
+    path = change(named)
+    _, everywhere = named.sync(SyncAsk.of_file(path))
+    assert everywhere
+    assert named.desk.found("kestrel") == ([] if change is remove else [path])
+    assert named.engine.compare().plan.pending == 0
+
+
+def test_a_path_that_is_none_of_the_sources_does_no_harm(named):
+    _, everywhere = named.sync(SyncAsk.of_file("../../etc/passwd.md"))
+    assert everywhere
+
+
+def test_what_is_known_of_places_that_are_away_is_not_forgotten(named, tmp_path):
+    shutil.move(tmp_path / "team", tmp_path / "away")
+    named.sync(WHAT_IS_DUE)
+    hidden = named.engine.last_look.hidden
+    assert [place.files for place in hidden] == [1]
+    named.append(A, "a kestrel")
+    _, everywhere = named.sync(SyncAsk.of_file(A))
+    assert not everywhere
+    assert named.engine.last_look.hidden == hidden
+    assert sorted(named.desk.paths()) == ["../team/c.md", A, B]
+
+
+def test_a_first_sync_takes_everything_whatever_was_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(Named, "sync", lambda *_: None)
+    named = Named(tmp_path)
+    monkeypatch.undo()
+    outcome, everywhere = named.sync(SyncAsk.of_file(A))
+    assert (outcome.indexed_files, everywhere) == (3, True)
+    named.desk.close()

@@ -50,6 +50,10 @@ class DaemonProcess:
         times = self._of_system.cpu_times()
         return times.user + times.system
 
+    def rss_mib(self) -> float:
+        """The memory that it holds now."""
+        return self._of_system.memory_info().rss / 2**20
+
     def peak_rss_mib(self) -> float:
         """The most memory that it ever held."""
         status = Path(f"/proc/{self._process.pid}/status").read_text("ascii")

@@ -1,0 +1,98 @@
+"""The other side of the load benchmark, a process of its own: calls a daemon from so many tasks at once, and counts.
+
+Reads one JSON object from its standard input (address, kind, concurrency, seconds, questions, paths) and writes one to
+its standard output: the milliseconds of each call by its kind, what went wrong, and its own processor time.
+"""
+
+import asyncio
+import itertools
+import json
+import random
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from memoryd.v1 import memory_service_pb2 as pb
+from memoryd.v1 import memory_service_pb2_grpc as stubs
+
+TIMEOUT_SECONDS = 10.0
+# Of a hundred calls of the mix: what a gateway with many sessions asks for.
+MIX = {"search": 70, "get": 20, "append": 9, "sync": 1}
+
+Call = Callable[[], Awaitable[Any]]
+
+
+class Calls:
+    """One function a kind of call."""
+
+    def __init__(self, channel: grpc.aio.Channel, questions: list[str], paths: list[str], seed: int) -> None:
+        self._stub = stubs.MemoryServiceStub(channel)
+        self._questions = itertools.cycle(questions)
+        self._paths = itertools.cycle(paths)
+        self._random = random.Random(seed)
+        self._number = itertools.count()
+        self._seed = seed
+
+    def of(self, kind: str) -> tuple[str, Call]:
+        """The kind itself, or one drawn from the mix, and its call."""
+        if kind == "mix":
+            kind = self._random.choices(list(MIX), list(MIX.values()))[0]
+        return kind, getattr(self, f"_{kind}")
+
+    async def _search(self) -> None:
+        answer = await self._stub.MemorySearch(
+            pb.MemorySearchRequest(query=next(self._questions)), timeout=TIMEOUT_SECONDS
+        )
+        if not answer.results:
+            raise ValueError("a search found nothing")
+
+    async def _get(self) -> None:
+        request = pb.MemoryGetRequest(path=next(self._paths), line_count=20)
+        await self._stub.MemoryGet(request, timeout=TIMEOUT_SECONDS)
+
+    async def _append(self) -> None:
+        number = next(self._number)
+        # A log of a few hundred lines, as a day makes one; then the next.
+        path = f"memory/load-{self._seed}-{number // 200}.md"
+        request = pb.MemoryAppendRequest(text=f"- noted {number} by the load benchmark", path=path)
+        await self._stub.MemoryAppend(request, timeout=TIMEOUT_SECONDS)
+
+    async def _sync(self) -> None:
+        async for _ in self._stub.Sync(pb.SyncRequest(), timeout=6 * TIMEOUT_SECONDS):
+            pass
+
+
+async def load(told: dict[str, Any]) -> dict[str, Any]:
+    """Calls for as long as it was told, and says how it went."""
+    times: dict[str, list[float]] = defaultdict(list)
+    errors: Counter[str] = Counter()
+    ends = time.perf_counter() + told["seconds"]
+    async with grpc.aio.insecure_channel(told["address"]) as channel:
+
+        async def caller(number: int) -> None:
+            calls = Calls(channel, told["questions"][number:] + told["questions"][:number], told["paths"], number)
+            while time.perf_counter() < ends:
+                kind, call = calls.of(told["kind"])
+                began = time.perf_counter()
+                try:
+                    await call()
+                except (grpc.RpcError, ValueError) as error:
+                    errors[_words(kind, error)] += 1
+                times[kind].append((time.perf_counter() - began) * 1_000)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(caller(number) for number in range(told["concurrency"])))
+        seconds = time.perf_counter() - began
+    return {"times_ms": times, "errors": errors, "seconds": seconds, "cpu_seconds": time.process_time()}
+
+
+def _words(kind: str, error: Exception) -> str:
+    return f"{kind}: {error.code().name}: {error.details()}" if isinstance(error, grpc.RpcError) else f"{kind}: {error}"
+
+
+if __name__ == "__main__":
+    json.dump(asyncio.run(load(json.load(sys.stdin))), sys.stdout)

@@ -3,16 +3,22 @@
 import pytest
 
 from certificates import needs_openssl
-from clients.languages import every_language
+from clients.languages import LANGUAGES, OWN
 from clients.table import cases, missing, play
 
 pytestmark = needs_openssl
 
-CASES = [pytest.param(case, over, id=f"{over}-{case['name']}") for case, over in cases()]
+
+def plays():
+    """Each case with each language. `make test` has Python's in the clear, which is quick; `make clients` has all."""
+    for language in LANGUAGES:
+        for case, over in cases():
+            quick = language.name == OWN and over != "tls"
+            marks = [*language.marks, *([] if quick else [pytest.mark.clients])]
+            yield pytest.param(language, case, over, id=f"{over}-{case['name']}-{language.name}", marks=marks)
 
 
-@pytest.mark.parametrize("runners", every_language(), indirect=True)
-@pytest.mark.parametrize(("case", "over"), CASES)
+@pytest.mark.parametrize(("runners", "case", "over"), list(plays()), indirect=["runners"])
 def test_a_client_does_what_the_table_says(runners, case, over, grounds, tmp_path):
     if missing(case):
         pytest.skip(missing(case))

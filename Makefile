@@ -270,6 +270,8 @@ docs: setup ## Regenerates the pages that come from the code: docs/configuration
 lock: ## Resolves the dependencies anew into service/locks; needs uv
 	@command -v $(UV) >/dev/null || { echo "\`make lock\` needs uv: https://docs.astral.sh/uv"; exit 1; }
 	$(UV) pip compile $(LOCK) pyproject.toml --group dev --no-emit-package memoryd-client -o service/locks/dev.lock
+	$(UV) pip compile $(LOCK) pyproject.toml --no-emit-package memoryd-client -c service/locks/dev.lock -o service/locks/run.lock
+	$(UV) pip compile $(LOCK) service/locks/build.in -c service/locks/dev.lock -o service/locks/build.lock
 	$(UV) pip compile $(LOCK) service/locks/local.in -c service/locks/dev.lock -o service/locks/local.lock
 	$(UV) pip compile $(LOCK) service/locks/lancedb.in -c service/locks/dev.lock -o service/locks/lancedb.lock
 	$(UV) pip compile $(LOCK) tests/object_store.in -o tests/object_store.lock

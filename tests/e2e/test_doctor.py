@@ -82,12 +82,3 @@ def test_a_provider_that_does_not_answer_fails_and_says_which(places):
     (failed,) = [check for check in found(done) if check["verdict"] == "failed"]
     assert "openai-compatible words does not answer" in failed["detail"]
     assert "sk-of-this-test" not in done.stdout
-
-
-def test_a_state_directory_that_is_a_file_fails(places):
-    home, workspace, state = places
-    (state / "file").write_text("")
-    done = memoryd("doctor", "--workspace", workspace, "--state-dir", state / "file" / "below", home=home)
-    assert done.returncode == 1
-    assert "FAIL state directory" in done.stdout
-    assert "means: nothing new is indexed" in done.stdout

@@ -11,6 +11,7 @@ from memoryd_server import __version__
 _MODULES: Mapping[str, str] = {
     "serve": "serve",
     "reload": "reload",
+    "health": "health",
     "status": "status",
     "index": "index",
     "search": "search",
@@ -49,8 +50,8 @@ class _Verbs(click.Group):
 def main() -> None:
     """Gives AI agents a memory that lasts: plain Markdown, indexed, searched and read over gRPC.
 
-    Every verb but `serve`, `reload`, `token` and `eval` calls the daemon that runs, and does the work itself where none
-    does.
+    Every verb but `serve`, `reload`, `health`, `token` and `eval` calls the daemon that runs, and does the work itself
+    where none does.
     """
 
 

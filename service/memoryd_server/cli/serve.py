@@ -7,11 +7,12 @@ import click
 
 from memoryd_server import app
 from memoryd_server.cli.endpoint import LastReload, forget_endpoint, marked_alive, note_endpoint
+from memoryd_server.cli.notify import notify
 from memoryd_server.cli.options import Common, settings_options
 from memoryd_server.cli.output import reported
 from memoryd_server.observe.log import LogLevel, make_log
 from memoryd_server.rpc.status_conversion import SettingsReport
-from memoryd_server.settings import ResolvedSettings
+from memoryd_server.settings import ResolvedSettings, process_environment
 
 
 @click.command()
@@ -52,6 +53,7 @@ def serve(
             bound.extend(addresses)
             note(LastReload())
             click.echo(f"listening on {', '.join(addresses)}")
+            notify(process_environment(), "READY=1", f"STATUS=listening on {', '.join(addresses)}")
 
         def reloaded(report: SettingsReport) -> None:
             note(LastReload(report.loads, report.error, report.changed, report.awaiting_restart))

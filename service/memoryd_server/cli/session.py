@@ -44,7 +44,7 @@ def session(common: Common, *, background: bool = False) -> Iterator[Session]:
     """
     named = common.daemon_address()
     if named is not None:
-        with _named(common, named) as client:
+        with _connect(_named(common, named)) as client:
             yield Session(client, remote=True)
         return
     settings = common.settings()
@@ -57,8 +57,21 @@ def session(common: Common, *, background: bool = False) -> Iterator[Session]:
         yield Session(client, remote=False)
 
 
-def _named(common: Common, address: str) -> MemorydClient:
-    """A client of the daemon at `address`, with the token that was named; on this machine, else with its owner's.
+def endpoints(common: Common) -> Iterator[Endpoint]:
+    """Where the daemon may be, likeliest first: as it was named, else as it noted itself, else as the settings say.
+
+    Raises:
+        SettingsError: the settings, a token or what TLS needs cannot be used.
+    """
+    named = common.daemon_address()
+    if named is not None:
+        yield _named(common, named)
+    else:
+        yield from _candidates(common.settings(), common.tls)
+
+
+def _named(common: Common, address: str) -> Endpoint:
+    """The daemon at `address`, with the token that was named; on this machine, else with its owner's.
 
     Raises:
         SettingsError: a file cannot be used, or the token would travel in the clear beyond this machine.
@@ -69,7 +82,7 @@ def _named(common: Common, address: str) -> MemorydClient:
     tls = common.named_tls()
     if token is not None and not here and tls is None:
         raise SettingsError(f"refusing to send the token to {address} in the clear; speak TLS with --tls or --tls-ca")
-    return _connect(address, token, tls)
+    return _endpoint(address, token, tls)
 
 
 def _is_here(address: str) -> bool:
@@ -98,17 +111,29 @@ def _token_of(settings: ResolvedSettings) -> str | None:
     return first_token(TokenFiles.beneath(settings.state_dir, settings.service.token_file).plain)
 
 
-def _connect(address: str, token: str | None, tls: Tls | None) -> MemorydClient:
+def _endpoint(address: str, token: str | None, tls: Tls | None) -> Endpoint:
+    return Endpoint(address) if address.startswith("unix:") else Endpoint(address, token, tls)
+
+
+def _connect(endpoint: Endpoint) -> MemorydClient:
     """A client that does not wait for a daemon that is away: there may be another one, or none is needed.
 
     Raises:
-        SettingsError: a file of `tls` cannot be read.
+        SettingsError: a file of its TLS cannot be read.
     """
-    endpoint = Endpoint(address) if address.startswith("unix:") else Endpoint(address, token, tls)
     try:
         return MemorydClient(open_channel(endpoint, retries=False), endpoint.token)
     except OSError as error:
         raise SettingsError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def _candidates(settings: ResolvedSettings, asked: Tls | None) -> Iterator[Endpoint]:
+    for address in dict.fromkeys([*noted_addresses(settings.state_dir), *settings.service.listen]):
+        if address.startswith("unix:"):
+            if Path(address.removeprefix("unix:")).exists():
+                yield Endpoint(address)
+        else:
+            yield Endpoint(address, _token_of(settings), _own_tls(settings, asked))
 
 
 def _running(settings: ResolvedSettings, asked: Tls | None) -> MemorydClient | None:
@@ -118,13 +143,8 @@ def _running(settings: ResolvedSettings, asked: Tls | None) -> MemorydClient | N
         SettingsError: the token or what TLS needs cannot be read.
         memoryd.client.MemorydError: it answers, and refuses the token.
     """
-    candidates = dict.fromkeys([*noted_addresses(settings.state_dir), *settings.service.listen])
-    for address in candidates:
-        if address.startswith("unix:") and not Path(address.removeprefix("unix:")).exists():
-            continue
-        over_tcp = not address.startswith("unix:")
-        token, tls = (_token_of(settings), _own_tls(settings, asked)) if over_tcp else (None, None)
-        client = _connect(address, token, tls)
+    for endpoint in _candidates(settings, asked):
+        client = _connect(endpoint)
         try:
             client.list_agents(page_size=1, timeout=_GREETING_SECONDS)
         except MemorydError as error:

@@ -1,0 +1,201 @@
+"""The files under service/deploy say what is true of memoryd, and what the docs promise of them."""
+
+import configparser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from memoryd_server.cli.main import main
+
+REPOSITORY = Path(__file__).parents[2]
+DEPLOY = REPOSITORY / "service" / "deploy"
+UNIT = DEPLOY / "memoryd.service"
+CONTAINERFILE = DEPLOY / "Containerfile"
+LOCKS = REPOSITORY / "service" / "locks"
+
+# Points of systemd's own ten; what is left is what a daemon needs that opens sockets and keeps files.
+MOST_EXPOSURE = 2.5
+
+
+class Unit:
+    """A unit file as systemd reads it: a key may stand several times, an empty value takes back what stood before."""
+
+    def __init__(self, text):
+        parser = configparser.RawConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#",), dict_type=dict)
+        parser.optionxform = str
+        parser.read_string(re.sub(r"^(SystemCallFilter)=(?=~)", r"\1~=", text, flags=re.MULTILINE))
+        self.sections = {name: dict(parser[name]) for name in parser.sections()}
+
+    def __getitem__(self, key):
+        return self.sections["Service"][key]
+
+
+@pytest.fixture(scope="module")
+def unit():
+    return Unit(UNIT.read_text("utf-8"))
+
+
+def invoked(words):
+    """The verb and the options of a command line of memoryd, which must be ones that it has."""
+    context = click.Context(main)
+    verb, *arguments = words
+    command = main.get_command(context, verb)
+    assert command is not None, verb
+    command.make_context(verb, list(arguments), resilient_parsing=True)
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in arguments if word.startswith("--")} <= known
+    return verb
+
+
+def test_the_unit_starts_what_there_is(unit):
+    program, *words = shlex.split(unit["ExecStart"])
+    assert program.endswith("/bin/memoryd")
+    assert invoked(words) == "serve"
+    assert (unit["Type"], unit["ExecReload"]) == ("notify", "/bin/kill -HUP $MAINPID")
+
+
+def test_the_unit_is_nobody_and_can_do_little(unit):
+    assert unit["User"] not in {"", "root", "0"}
+    assert (unit["CapabilityBoundingSet"], unit["AmbientCapabilities"]) == ("", "")
+    assert (unit["ProtectSystem"], unit["UMask"]) == ("strict", "0077")
+    assert unit["StateDirectoryMode"] == unit["RuntimeDirectoryMode"] == "0700"
+    yes = {key for key, value in unit.sections["Service"].items() if value == "yes"}
+    wanted = {"NoNewPrivileges", "PrivateDevices", "PrivateTmp", "ProtectHome", "ProtectKernelTunables"}
+    assert wanted | {"RestrictNamespaces", "RestrictSUIDSGID", "LockPersonality"} <= yes
+
+
+def test_the_unit_gives_the_daemon_time_and_files(unit):
+    assert int(unit["TimeoutStopSec"]) > 10, "memoryd.limits.shutdownGraceSeconds and the closing of indexes"
+    assert int(unit["LimitNOFILE"]) >= 12 * 1_000
+    assert unit["Restart"] == "on-failure"
+
+
+@pytest.fixture
+def startable(tmp_path):
+    """The unit with a program and a user that are here, so that systemd-analyze finds no fault in those."""
+    text = re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", UNIT.read_text("utf-8"), flags=re.MULTILINE)
+    text = re.sub(r"^(User|Group)=.*", r"\1=root", text, flags=re.MULTILINE)
+    file = tmp_path / "memoryd.service"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
+def test_systemd_finds_no_fault_in_the_unit(startable):
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", str(startable)], capture_output=True, text=True, timeout=60, check=False
+    )
+    ours = [line for line in verified.stderr.splitlines() if "memoryd" in line]
+    assert (verified.returncode, ours) == (0, [])
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
+def test_the_unit_exposes_little(startable):
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(startable)]
+    rated = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if "unrecognized option" in rated.stderr:
+        pytest.skip("a systemd-analyze that rates no files")
+    found = re.search(r"exposure level for \S+: ([0-9.]+)", rated.stdout)
+    assert found, rated.stdout + rated.stderr
+    assert float(found[1]) <= MOST_EXPOSURE
+
+
+# The container
+
+
+def instructions():
+    """Each instruction with its arguments, stages marked by their FROM."""
+    text = re.sub(r"\\\n", " ", re.sub(r"^\s*#.*\n", "", CONTAINERFILE.read_text("utf-8"), flags=re.MULTILINE))
+    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in text.splitlines() if line.strip()]
+
+
+def last_stage():
+    found = instructions()
+    start = max(number for number, (name, _) in enumerate(found) if name == "FROM")
+    return found[start:]
+
+
+def of(name, stage):
+    return [value for found, value in stage if found == name]
+
+
+def words(value):
+    """A command in its JSON form, which no shell reads."""
+    assert value.startswith("["), value
+    return [str(word) for word in json.loads(value)]
+
+
+def test_every_instruction_is_one_that_there_is():
+    known = {"ARG", "FROM", "ENV", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
+    assert {name for name, _ in instructions()} <= known | {"ENTRYPOINT", "CMD"}
+
+
+def test_what_is_copied_is_in_the_repository_and_not_ignored():
+    ignored = (DEPLOY / "Containerfile.dockerignore").read_text("utf-8").split()
+    shown = [line.removeprefix("!") for line in ignored if line.startswith("!")]
+    for value in of("COPY", instructions()):
+        if value.startswith("--from="):
+            continue
+        *sources, _ = value.split()
+        for source in sources:
+            assert (REPOSITORY / source).exists(), source
+            assert any(source == each or source.startswith(f"{each}/") for each in shown), source
+
+
+def test_the_container_is_nobody_and_asks_itself_for_its_health():
+    stage = last_stage()
+    (user,) = of("USER", stage)
+    assert all(int(number) >= 1_000 for number in user.split(":"))
+    (health,) = of("HEALTHCHECK", stage)
+    options, _, command = health.partition("CMD ")
+    assert "--start-period=" in options
+    assert words(command)[0] == "memoryd"
+    assert invoked(words(command)[1:]) == "health"
+    assert words(of("ENTRYPOINT", stage)[0]) == ["memoryd"]
+    assert invoked(words(of("CMD", stage)[0])) == "serve"
+    assert of("STOPSIGNAL", stage) == ["SIGTERM"]
+
+
+def test_the_container_takes_nothing_but_what_is_locked():
+    installs = [
+        run for run in of("RUN", instructions()) for run in run.split("&&") if " install " in run and "pip" in run
+    ]
+    for install in installs:
+        assert "--require-hashes" in install or "--no-index" in install, install
+    for locked in re.findall(r"service/locks/(\S+\.lock)", " ".join(installs)):
+        assert (LOCKS / locked).exists()
+
+
+def test_no_tool_of_the_build_is_in_the_last_stage():
+    stage = last_stage()
+    assert not any("pip" in run or "apt" in run for run in of("RUN", stage))
+    assert of("COPY", stage) == ["--from=build /opt/memoryd /opt/memoryd"]
+
+
+def pins(name):
+    lines = (LOCKS / name).read_text("utf-8").splitlines()
+    return {line.split(" \\")[0].strip() for line in lines if "==" in line}
+
+
+@pytest.mark.parametrize("name", ["run.lock", "build.lock"])
+def test_what_is_deployed_is_what_is_tested(name):
+    """All but hatchling's own, which the development environment may have in other words."""
+    tested = {pin.split("==")[0]: pin for pin in pins("dev.lock")}
+    for pin in pins(name):
+        package = pin.split("==")[0]
+        assert package not in tested or pin in pins("dev.lock"), pin
+
+
+def test_all_that_memoryd_needs_is_locked():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    locked = {pin.split("==")[0].lower().replace("_", "-") for pin in pins("run.lock")}
+    needed = {re.split(r"[=<>~!]", each)[0].strip().lower().replace("_", "-") for each in project["dependencies"]}
+    assert needed - {"memoryd-client"} <= locked

@@ -62,7 +62,8 @@ class Refusal:
     exclusion: Exclusion
 
 
-_PHONE_OR_MAIL = r"\+\d[\d ()/-]{8,}\d|[\w.+-]+@[\w-]+\.[\w.-]*\w"
+# A pattern whose parts could share out a long run between them in many ways would take the square of its length.
+_PHONE_OR_MAIL = r"\+\d[\d ()/-]{8,}\d|[\w.+-]@[\w-]+\.[.-]*\w"
 _LIKES = r"\bi (?:really |also )?(?:like|love|hate|dislike|prefer|want|need|enjoy)\b"
 
 # The first that matches counts. English and Czech, as in the reference.
@@ -92,12 +93,12 @@ _INJECTION = re.compile(
     r"|\b(?:system|developer|hidden|initial) (?:prompts?|messages?|instructions?)\b"
     r"|\byou are now\b|\bact as\b|\bpretend (?:to be|you)\b|\bjailbreak"
     r"|\b(?:run|execute|call|invoke)\b.{0,40}\b(?:tools?|commands?|functions?|shell|scripts?)\b"
-    r"|(?:^|\n)\s*(?:system|assistant|developer|tool)\s*:"
+    r"|(?:^|\n)[^\S\n]*(?:system|assistant|developer|tool)\s*:"
     r"|\[/?(?:inst|sys|system)\]",
     re.IGNORECASE | re.DOTALL,
 )
-_TAG = re.compile(r"<\s*[/!?]?\s*[^\W\d_]|<!--|<\|")
-_RECALLED = re.compile(r"<\s*/?\s*relevant-memories", re.IGNORECASE)
+_TAG = re.compile(r"<\s*(?:[/!?]\s*)?[^\W\d_]|<!--|<\|")
+_RECALLED = re.compile(r"<\s*(?:/\s*)?relevant-memories", re.IGNORECASE)
 
 
 def suggest(messages: Sequence[str], most_chars: int) -> tuple[tuple[Suggestion, ...], tuple[Refusal, ...]]:

@@ -1,5 +1,7 @@
 """What of a turn would be worth storing."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,6 +116,34 @@ def test_any_text_is_judged(messages, most):
     assert sorted([*(s.index for s in suggestions), *(r.index for r in refusals)]) == list(range(len(messages)))
     assert len(suggestions) <= MOST_A_TURN
     assert all(len(s.text) <= most for s in suggestions)
+
+
+LONG_RUNS = (
+    "a",
+    "\n",
+    "<\n",
+    "a@",
+    "a@-",
+    "a@b.",
+    "< /",
+    "+1",
+    "+1 ",
+    "my ",
+    "system\n",
+    "ignore ",
+    "a\n",
+    "&",
+    "**\n-",
+)
+
+
+@pytest.mark.parametrize("run", LONG_RUNS)
+def test_a_long_text_takes_time_by_its_length_and_not_by_its_square(run):
+    # Such a text holds up every other call of the daemon.
+    texts = [f"<{run * (9_000 // len(run))}x" for _ in range(40)]
+    began = time.thread_time()
+    suggest(texts, 10_000)
+    assert time.thread_time() - began < 2.0
 
 
 def block_of(*texts):

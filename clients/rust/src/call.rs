@@ -13,6 +13,9 @@ use crate::policy::RetryPolicy;
 /// Longest deadline that is told to the daemon; its wire format cannot say much more.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// How far the daemon's clock may be ahead of ours when both count down to one deadline.
+const AHEAD: Duration = Duration::from_millis(50);
+
 /// When a call ends at the latest, and how long that was from its start.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline {
@@ -24,6 +27,18 @@ impl Deadline {
     pub(crate) fn after(within: Duration) -> Self {
         let within = within.min(LONGEST);
         Self { at: Instant::now() + within, within }
+    }
+
+    /// Whether a call ended so because of the deadline: the daemon, too, cuts it off then, by a clock that may be a
+    /// moment ahead, and not always with a status of its own.
+    fn cut_off(&self, error: &Error) -> bool {
+        let near = self.at.saturating_duration_since(Instant::now()) < AHEAD;
+        let ended = match error.code() {
+            Code::DeadlineExceeded => true,
+            Code::Cancelled | Code::Unknown => near,
+            _ => false,
+        };
+        ended && error.reason().is_empty()
     }
 
     pub(crate) fn error(&self) -> Error {
@@ -94,9 +109,7 @@ where
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => {
             let error = Error::from(status);
-            // The daemon cuts a call off when its own clock reaches the deadline, which may be a moment before ours.
-            let cut = error.reason().is_empty() && matches!(error.code(), Code::Cancelled | Code::DeadlineExceeded);
-            Err(if cut { deadline.error() } else { error })
+            Err(if deadline.cut_off(&error) { deadline.error() } else { error })
         }
         Err(_) => Err(deadline.error()),
     }
@@ -167,6 +180,14 @@ mod tests {
         let (outcome, tried) = persisting(Duration::from_millis(50), vec![unavailable(), Ok(())]).await;
         assert_eq!(outcome.unwrap_err().code(), Code::Unavailable);
         assert_eq!(tried, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_daemon_cuts_off_at_the_deadline_is_told_as_the_deadline() {
+        for (within, code) in [(30, Code::DeadlineExceeded), (2000, Code::Cancelled)] {
+            let (outcome, _) = persisting(Duration::from_millis(within), vec![Err(Status::cancelled("cut off"))]).await;
+            assert_eq!(outcome.unwrap_err().code(), code, "{within}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

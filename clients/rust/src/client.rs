@@ -40,6 +40,8 @@ const LIST: Duration = Duration::from_secs(2);
 
 /// Returns a client of the daemon that the options name, or else of the one that is found. The first call connects.
 ///
+/// The connection lives on the tokio runtime on which this was called, and ends with it.
+///
 /// # Errors
 ///
 /// A file that is named cannot be read, an address is none, or a token would travel in the clear beyond this machine.
@@ -234,5 +236,41 @@ impl fmt::Debug for Client {
 pub(crate) fn fill_in(key: &mut String) {
     if key.is_empty() {
         *key = random::key();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_filled_in_only_where_there_is_none() {
+        let (mut given, mut first, mut second) = ("mine".to_owned(), String::new(), String::new());
+        [&mut given, &mut first, &mut second].into_iter().for_each(fill_in);
+        assert_eq!(given, "mine");
+        assert!(first.len() == 32 && first != second, "{first} {second}");
+    }
+
+    #[tokio::test]
+    async fn a_client_can_be_shared_by_tasks_and_its_calls_be_spawned() {
+        fn sendable<T: Send + 'static>(value: T) -> T {
+            value
+        }
+        let client = sendable(connect(Options::new().address("unix:/nowhere/m.sock")).await.unwrap());
+        let called = tokio::spawn(async move { client.status(StatusRequest::default()).await });
+        let error = called.await.unwrap().unwrap_err();
+        assert_eq!(error.code_name(), "UNAVAILABLE");
+        assert!(error.message().starts_with("nobody answers at unix:/nowhere/m.sock: "), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_closed_cancels() {
+        let client = connect(Options::new().address("unix:/nowhere/m.sock")).await.unwrap();
+        let other = client.clone();
+        let waiting = tokio::spawn(async move { other.search(MemorySearchRequest::default()).await });
+        tokio::task::yield_now().await;
+        client.close().await;
+        assert_eq!(waiting.await.unwrap().unwrap_err().code_name(), "CANCELLED");
+        assert_eq!(client.sync(SyncRequest::default()).await.unwrap_err().code_name(), "CANCELLED");
     }
 }

@@ -16,8 +16,9 @@ from memoryd_server.index.reading_only import open_to_read
 from shelf import Shelf
 
 # Written by the memoryd of that schema, from these notes; the second holds a vector of the first note.
-SCHEMA_1 = Path(__file__).parent / "data" / "schema_1.sqlite.gz"
-SCHEMA_2 = Path(__file__).parent / "data" / "schema_2.sqlite.gz"
+DATA = Path(__file__).parent / "data"
+SCHEMA_1 = DATA / "schema_1.sqlite.gz"
+SCHEMA_2 = DATA / "schema_2.sqlite.gz"
 NOTES = {
     "memory/harbour.md": "# Harbour\n\nThe crane lifts containers while gulls circle over pier seven.\n",
     "memory/reiher.md": "# Reiher\n\nDer Reiher steht im Schilf, und die Fische sind nicht weit von ihm.\n",
@@ -118,6 +119,30 @@ def test_an_index_of_schema_2_lists_the_chunks_without_a_vector(desk):
     assert ask(
         desk.path, "SELECT path FROM unembedded JOIN chunks c ON c.id = chunk_id JOIN files f ON f.id = file_id"
     ) == [("memory/reiher.md",)]
+
+
+@pytest.mark.parametrize("version", range(1, schema.SCHEMA_VERSION))
+def test_an_index_of_every_past_schema_answers_at_once_and_becomes_what_a_fresh_one_is(desk, version):
+    """A new schema brings a file here, written by the last memoryd of the schema before it."""
+    for path, text in NOTES.items():
+        desk.write(path, text)
+    desk.path.parent.mkdir(parents=True)
+    desk.path.write_bytes(gzip.decompress((DATA / f"schema_{version}.sqlite.gz").read_bytes()))
+    assert version_of(desk.path) == version
+    desk.open()
+    assert desk.found("crane") == ["memory/harbour.md"]
+    assert desk.store.impairments == ()
+    before = desk.revision()
+    outcome = desk.sync()
+    assert (outcome.indexed_files, outcome.removed_files) == (0, 0)
+    assert outcome.revision >= before
+    assert desk.reopen().integrity() == SOUND
+    desk.close()
+    assert version_of(desk.path) == schema.SCHEMA_VERSION
+    upgraded = tables(desk.path)
+    desk.open().sync(SyncMode.FULL)
+    desk.close()
+    assert upgraded == tables(desk.path)
 
 
 def test_an_upgrade_that_fails_leaves_the_old_index_as_it_was(old, monkeypatch):

@@ -21,11 +21,14 @@ export interface ConnectOptions {
   readonly address?: string | undefined;
   /**
    * The bearer token, over TCP. Else the first line of the file that `MEMORYD_TOKEN_FILE` names; else, for an address on
-   * loopback, the daemon's own token file.
+   * loopback, the daemon's own token file. Empty means none.
    */
   readonly token?: string | undefined;
-  /** Speak TLS over TCP; `{}` trusts the public authorities. Else as `MEMORYD_TLS_CA`, `_CERT` and `_KEY` say. */
-  readonly tls?: TlsOptions | undefined;
+  /**
+   * Speak TLS over TCP; `{}` trusts the public authorities, and `false` means in the clear. Else as `MEMORYD_TLS_CA`,
+   * `_CERT` and `_KEY` say.
+   */
+  readonly tls?: TlsOptions | false | undefined;
   /** Replaces the documented deadline, in milliseconds, of each call that has one. */
   readonly timeoutMs?: number | undefined;
   /** Pings the daemon this often, in milliseconds, also without a call under way; it allows 10,000. Else never. */

@@ -1,7 +1,7 @@
 // Finds what the caller of `connect` did not say, where the daemon's own command looks: environment, then files.
 
 import { existsSync, readFileSync, statSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { isAbsolute, join, resolve } from "node:path";
 
 import { type Address, parseAddress } from "./address.js";
 import { ConnectError } from "./connect_error.js";
@@ -26,11 +26,11 @@ export interface Surroundings {
   readonly home: string;
 }
 
-/** What the caller said; what is undefined is looked for. */
+/** What the caller said; what is undefined is looked for. An empty token is none, and `false` is no TLS. */
 export interface Wanted {
   readonly address?: string | undefined;
   readonly token?: string | undefined;
-  readonly tls?: TlsOptions | undefined;
+  readonly tls?: TlsOptions | false | undefined;
 }
 
 /** How to connect. */
@@ -55,8 +55,8 @@ export function discover(wanted: Wanted, surroundings: Surroundings): Endpoint {
   if (address.socketPath !== "") {
     return { address, token: "", tls: undefined };
   }
-  const tls = wanted.tls ?? tlsOf(surroundings);
-  const token = given(wanted.token) ?? tokenOf(address, surroundings);
+  const tls = (wanted.tls ?? tlsOf(surroundings)) || undefined;
+  const token = wanted.token?.trim() ?? tokenOf(address, surroundings);
   if (token !== "" && tls === undefined && !address.loopback) {
     throw new ConnectError(
       `refusing to send the token to ${address.text} in the clear: speak TLS (the option tls, or MEMORYD_TLS_CA)`,
@@ -82,7 +82,7 @@ function found(surroundings: Surroundings): string {
     return noted;
   }
   const runtime = variable(surroundings, "XDG_RUNTIME_DIR");
-  return runtime === undefined
+  return runtime === undefined || !isAbsolute(expanded(runtime, surroundings))
     ? `unix:${join(state, "run", "memoryd.sock")}`
     : `unix:${join(absolute(runtime, surroundings), "memoryd", "memoryd.sock")}`;
 }
@@ -152,6 +152,9 @@ function given(text: string | undefined): string | undefined {
 }
 
 function absolute(path: string, surroundings: Surroundings): string {
-  const expanded = path === "~" || path.startsWith("~/") ? join(surroundings.home, path.slice(1)) : path;
-  return resolve(expanded);
+  return resolve(expanded(path, surroundings));
+}
+
+function expanded(path: string, { home }: Surroundings): string {
+  return path === "~" || path.startsWith("~/") ? join(home, path.slice(1)) : path;
 }

@@ -59,6 +59,7 @@ test("the state directory is the first of two variables and two folders", () => 
 test("the address is the argument, else the variable, else what the daemon noted, else the usual socket", () => {
   assert.equal(address({}), `unix:${home}/.openclaw/run/memoryd.sock`);
   assert.equal(address({ XDG_RUNTIME_DIR: "/run/user/7" }), "unix:/run/user/7/memoryd/memoryd.sock");
+  assert.equal(address({ XDG_RUNTIME_DIR: "run/user" }), `unix:${home}/.openclaw/run/memoryd.sock`);
   put(".openclaw/memoryd.endpoint.json", '{"addresses": ["unix:/nowhere/m.sock", "127.0.0.1:7001"], "pid": 1}');
   assert.equal(address({ XDG_RUNTIME_DIR: "/run/user/7" }), "127.0.0.1:7001");
   assert.equal(address({ MEMORYD_ADDRESS: " " }), "127.0.0.1:7001");
@@ -90,6 +91,7 @@ test("the token is the argument, else that of the file that is named, else the d
   assert.equal(token({ MEMORYD_TOKEN_FILE: named }), "named");
   assert.equal(token({ MEMORYD_TOKEN_FILE: "~/named" }), "named");
   assert.equal(token({ MEMORYD_TOKEN_FILE: named }, { token: "mine" }), "mine");
+  assert.equal(token({ MEMORYD_TOKEN_FILE: named }, { token: "" }), "");
   assert.equal(token({}, { address: "memory.example:7627", tls: {} }), "");
 });
 
@@ -124,6 +126,7 @@ test("TLS is the argument, else what the variables name, and nothing over a Unix
   const named = { caFile: join(home, "ca.pem"), certFile: undefined, keyFile: undefined, serverName: "n" };
   assert.deepEqual(tls(tcp), named);
   assert.deepEqual(tls({ ...tcp, tls: {} }), {});
+  assert.equal(tls({ ...tcp, tls: false }), undefined);
   assert.equal(tls(unix), undefined);
   assert.equal(tls(tcp, { MEMORYD_TLS_SERVER_NAME: "n" }), undefined);
 });

@@ -1,0 +1,43 @@
+"""Which TLS the command speaks with a daemon that was named."""
+
+from pathlib import Path
+
+import pytest
+
+from memoryd.tls import Tls
+from memoryd_server.cli.options import Common
+from memoryd_server.errors import SettingsError
+
+NAMED = {"MEMORYD_TLS_CA": "~/ca.pem", "MEMORYD_TLS_CERT": "/c.pem", "MEMORYD_TLS_KEY": "/k.pem"}
+
+
+@pytest.fixture
+def tls(monkeypatch, tmp_path):
+    def tls(asked=None, **environ):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for name in (*NAMED, "MEMORYD_TLS_SERVER_NAME"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        return Common(None, None, None, "host:1", None, asked).named_tls()
+
+    return tls
+
+
+def test_none_unless_somebody_asks_for_it(tls):
+    assert tls() is None
+    assert tls(MEMORYD_TLS_CA=" ") is None
+
+
+def test_the_environment_names_the_files_as_for_every_client(tls, tmp_path):
+    expected = Tls(tmp_path / "ca.pem", Path("/c.pem"), Path("/k.pem"), "memory.example")
+    assert tls(**NAMED, MEMORYD_TLS_SERVER_NAME="memory.example") == expected
+
+
+def test_options_win_over_the_environment(tls):
+    assert tls(Tls(ca_file="mine.pem"), **NAMED) == Tls(ca_file="mine.pem")
+
+
+def test_a_certificate_without_its_key_is_refused(tls):
+    with pytest.raises(SettingsError, match="MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: .*together"):
+        tls(MEMORYD_TLS_CERT="/c.pem")

@@ -39,5 +39,5 @@ def test_options_win_over_the_environment(tls):
 
 
 def test_a_certificate_without_its_key_is_refused(tls):
-    with pytest.raises(SettingsError, match="MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: .*together"):
+    with pytest.raises(SettingsError, match=r"MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: .*together"):
         tls(MEMORYD_TLS_CERT="/c.pem")

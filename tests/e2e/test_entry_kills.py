@@ -20,7 +20,7 @@ pytestmark = [needs_lancedb, pytest.mark.faults]
 WRITERS = "ab"
 BETWEEN_KILLS = 5
 SEED = 8
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 ACCEPTED = {REMEMBER_ACTION_STORED, REMEMBER_ACTION_ALREADY_STORED, REMEMBER_ACTION_DUPLICATE}
 
 slow = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -51,7 +51,7 @@ class Writers:
             while not self._stop.is_set():
                 key = f"{name}-{number}"
                 try:
-                    done = client.entries.remember(text=f"entry {key}", idempotency_key=key, timeout=10)
+                    done = client.entries.remember(text=f"entry {key}", idempotency_key=key, timeout=30)
                 except MemorydError:
                     time.sleep(0.02)
                     continue

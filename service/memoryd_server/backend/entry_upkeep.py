@@ -53,7 +53,8 @@ class EntryUpkeep:
         self._stopping = False
 
     async def start(self) -> None:
-        """Begins with the vectors that are missing, if any are."""
+        """Begins with the vectors that are missing, if any are, and soon clears away what a crash left over."""
+        self._tidy_in(QUIET_SECONDS)
         if self._vectors.provider is None:
             return
         self.pending = await self._run(self._store.pending, self._vectors.identity)
@@ -78,12 +79,18 @@ class EntryUpkeep:
         if without_vector and self._vectors.provider is not None:
             self.pending += 1
             self._fill()
-        if self._quiet is not None:
-            self._quiet.cancel()
+        self._tidy_at_times()
+
+    def _tidy_at_times(self) -> None:
         if self._store.wants_tidying:
             self._tidy()
         else:
-            self._quiet = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._tidy)
+            self._tidy_in(QUIET_SECONDS)
+
+    def _tidy_in(self, seconds: float) -> None:
+        if self._quiet is not None:
+            self._quiet.cancel()
+        self._quiet = asyncio.get_running_loop().call_later(seconds, self._tidy)
 
     def _tidy(self) -> None:
         if self._stopping or (self._tidying is not None and not self._tidying.done()):
@@ -92,7 +99,9 @@ class EntryUpkeep:
 
     async def _tidied(self) -> None:
         try:
-            await self._run(self._store.tidy)
+            later = await self._run(self._store.tidy)
+            if later and not self._stopping:
+                self._tidy_in(later)
         except MemorydError as error:
             # Nothing is lost by it, and the next write tries again.
             self._report("fail-tidying-entries", error=error.message)
@@ -130,6 +139,7 @@ class EntryUpkeep:
                     return
                 made = await self._embed(batch)
                 self.pending = await self._run(self._store.pending, self._vectors.identity)
+                self._tidy_at_times()
             except _TooDearError:
                 return
             except MemorydError as error:

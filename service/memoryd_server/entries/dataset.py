@@ -32,6 +32,7 @@ _PATIENCE: Mapping[str, str] = {"client_max_retries": "3", "client_retry_timeout
 _LONG = timedelta(days=1)
 _NOTHING = timedelta(milliseconds=1)
 _OTHERS_MAY_READ = timedelta(hours=1)
+_A_WHILE = timedelta(minutes=1)
 _NEWEST_FIRST = ("createdAt", "id")
 
 _T = TypeVar("_T")
@@ -47,7 +48,8 @@ class Dataset:
         self._lock = IndexLock(Path(place.uri) / LOCK_FILE) if place.is_local else None
         self._connection: Any = None
         self._table: Any = None
-        self._deleted = False
+        # Of a folder it shows; in an object store a process that was killed may have deleted.
+        self._deleted = not place.is_local
 
     def open(self) -> None:
         """Opens the dataset, or makes it.
@@ -202,15 +204,16 @@ class Dataset:
             found: list[dict[str, Any]] = conditioned.limit(limit).to_list()
             return found
 
-    def tidy(self) -> None:
-        """Puts small files together, takes new rows into the index of words, and removes what no version needs.
+    def tidy(self) -> float:
+        """Puts small files together, takes new rows into the indexes, and removes what no version needs.
 
         What was deleted leaves the files, too. In an object store, versions of the last hour stay, as other processes
-        may be reading them.
+        may be reading them. Answers with how many seconds later they may go; 0 where nothing stays.
         """
         with self.writing, entry_errors(self.place.uri):
             self._compact()
         give_back()
+        return 0.0 if self.place.is_local else (_OTHERS_MAY_READ + _A_WHILE).total_seconds()
 
     def _compact(self) -> None:
         rewritten = self._has_deletions()

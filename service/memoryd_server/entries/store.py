@@ -215,11 +215,16 @@ class EntryStore:
         """Whether nothing was written since the last tidying."""
         return self._untidy == 0
 
-    def tidy(self) -> None:
-        """Clears away small files and old versions; what was deleted leaves the disk with them."""
+    def tidy(self) -> float:
+        """Clears away small files and old versions; what was deleted leaves the disk with them.
+
+        Answers with how many seconds later there is more to clear away, which has to stay for now; 0 for nothing.
+        """
         with self._dataset.writing:
-            self._dataset.tidy()
+            was_tidy = self.is_tidy
+            later = self._dataset.tidy()
             self._untidy = 0
+            return 0.0 if was_tidy else later
 
 
 def _within(categories: Collection[Category]) -> str:

@@ -5,7 +5,7 @@ import itertools
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from memoryd_server.backend.entry_memory import EntryMemory
 from memoryd_server.backend.entry_vectors import EntryVectors
 from memoryd_server.embed import EmbeddingConfig, Selection
 from memoryd_server.entries.config import EntryConfig
+from memoryd_server.entries.dataset import Dataset
 from memoryd_server.entries.model import Action, Category, Place
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.model import DegradationKind
@@ -256,3 +257,56 @@ async def test_old_versions_are_cleared_away_behind_the_callers(opened, tmp_path
         assert (await memory.page(None, 1, ())).total == 140
     versions = list((tmp_path / "entries").glob("**/_versions/*.manifest"))
     assert len(versions) < 140
+
+
+async def test_what_a_crash_left_over_is_cleared_away_without_a_write(opened, tmp_path, monkeypatch):
+    async with opened(None) as memory:
+        for number in range(20):
+            await memory.remember(new(f"number {number}"), soon())
+        secret = (await memory.remember(new("Xq7vZ2pL9wTjR4sKhYbN"), soon()))[0].entry
+        await memory.forget(secret.entry_id)
+    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.QUIET_SECONDS", 0.02)
+
+    def is_gone():
+        files = [path for path in (tmp_path / "entries").rglob("*") if path.is_file()]
+        return not any(b"Xq7vZ2pL9wTjR4sKhYbN" in path.read_bytes() for path in files)
+
+    assert not is_gone()
+    async with opened(None):
+
+        def look():
+            # A file may go away while it is looked for.
+            with suppress(FileNotFoundError):
+                return is_gone()
+
+        await eventually(look)
+
+
+async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path, monkeypatch):
+    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.BATCH", 1)
+    async with opened(WordProvider("a", dimensions=WIDE)) as memory:
+        for number in range(90):
+            await memory.remember(new(f"heron {number}"), soon())
+    async with opened(WordProvider("b", dimensions=WIDE)) as memory:
+        await eventually(lambda: told(memory, "embedded-entries"), seconds=60)
+        await memory._upkeep._tidying
+    assert len(list((tmp_path / "entries").glob("**/_versions/*.manifest"))) < 64
+
+
+async def test_what_had_to_stay_is_cleared_away_later_and_only_once(opened, monkeypatch):
+    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.QUIET_SECONDS", 0.02)
+    tidied, tidy = [], Dataset.tidy
+
+    def remote(dataset):
+        tidied.append(time.monotonic())
+        tidy(dataset)
+        return 0.3
+
+    monkeypatch.setattr(Dataset, "tidy", remote)
+    async with opened(None) as memory:
+        await memory.remember(new("the heron"), soon())
+        await eventually(lambda: len(tidied) >= 2)
+        count = len(tidied)
+        await asyncio.sleep(1.0)
+        assert len(tidied) <= count + 1, "a tidying after which nothing was written leads to no other"
+    assert tidied[-1] - tidied[-2] >= 0.25

@@ -87,7 +87,7 @@ def end(process, number=signal.SIGTERM):
     """Ends a daemon by its id and returns its exit code."""
     if process.poll() is None:
         process.send_signal(number)
-    code = process.wait(30)
+    code = process.wait(60)
     process.stdout.close()
     return code
 

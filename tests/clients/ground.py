@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import socket
+import subprocess
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,8 +96,13 @@ class Ground:
         return self
 
     def stop(self, number=signal.SIGTERM):
-        if self.listening:
+        if not self.listening:
+            return
+        try:
             end(self.process, number)
+        except subprocess.TimeoutExpired:
+            end(self.process, signal.SIGKILL)
+            raise
 
     def values(self):
         """What a case can name."""

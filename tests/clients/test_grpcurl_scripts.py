@@ -221,6 +221,7 @@ def test_the_daemon_is_found_by_its_note_and_its_token_in_the_state_directory(gr
     [
         ({"MEMORYD_ADDRESS": "10.0.0.1:1"}, [], "refusing to send the token to 10.0.0.1:1 in the clear"),
         ({"MEMORYD_TOKEN_FILE": "/none/token"}, [], "cannot read the token file /none/token"),
+        ({"MEMORYD_TOKEN_FILE": "/dev/null"}, [], "there is no token in the token file /dev/null"),
         ({"MEMORYD_TLS_CA": "/none/ca.pem"}, [], "cannot read /none/ca.pem, which MEMORYD_TLS_CA names"),
         ({}, ["--agent", "main"], "--agent is not for a list of agents"),
         ({}, ["--agents"], "there is no option --agents"),

@@ -133,7 +133,9 @@ find_token() {
     if [ -n "$named" ]; then
         named=$(expand "$named")
         test -r "$named" || refuse "cannot read the token file $named"
-        first_token "$named"
+        named_token=$(first_token "$named")
+        test -n "$named_token" || refuse "there is no token in the token file $named"
+        printf '%s' "$named_token"
     elif on_loopback "$1" && [ -e "$(state_dir)/memoryd.token" ]; then
         test -r "$(state_dir)/memoryd.token" || refuse "cannot read the token file $(state_dir)/memoryd.token"
         first_token "$(state_dir)/memoryd.token"

@@ -282,4 +282,5 @@ lock: ## Resolves the dependencies anew into service/locks; needs uv
 .PHONY: clean
 clean: ## Removes what the other targets made
 	rm -rf .venv .tools .memoryd protos/node_modules dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf clients/java/target clients/typescript/node_modules clients/typescript/dist clients/typescript/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

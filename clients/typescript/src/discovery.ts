@@ -55,7 +55,7 @@ export function discover(wanted: Wanted, surroundings: Surroundings): Endpoint {
   if (address.socketPath !== "") {
     return { address, token: "", tls: undefined };
   }
-  const tls = (wanted.tls ?? tlsOf(surroundings)) || undefined;
+  const tls = wanted.tls === false ? undefined : (wanted.tls ?? tlsOf(surroundings));
   const token = wanted.token?.trim() ?? tokenOf(address, surroundings);
   if (token !== "" && tls === undefined && !address.loopback) {
     throw new ConnectError(

@@ -21,7 +21,7 @@ ifeq ($(HAS_GO),)
 	@echo "Skipped: the Go client needs Go, which is not here."
 	@test "$$CI" != true || { echo "CI must not skip it: install Go."; exit 1; }
 else
-	@$(MAKE) --no-print-directory $(GO_PLUGINS) .tools/codegen/.ready .venv/.ready
+	@$(MAKE) -s --no-print-directory $(GO_PLUGINS) .tools/codegen/.ready .venv/.ready
 	@rm -rf $(GO_BUILT)/fresh && mkdir -p $(GO_BUILT)/fresh
 	@$(call GENERATE_GO,$(GO_BUILT)/fresh)
 	@diff -r $(GO)/memoryd/v1 $(GO_BUILT)/fresh/memoryd/v1 \

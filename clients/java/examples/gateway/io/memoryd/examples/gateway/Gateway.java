@@ -64,7 +64,14 @@ public final class Gateway {
         if (written.hasIndexRevision()) {
             again.setMinRevision(written.getIndexRevision());
         }
-        search(again);
+        boolean there = search(again).stream().anyMatch(each -> holds(each, written));
+        out.println("what was written " + (there ? "is found" : "is not among the best"));
+    }
+
+    private static boolean holds(SearchResult result, MemoryAppendResponse written) {
+        return result.getPath().equals(written.getPath())
+                && result.getStartLine() <= written.getStartLine()
+                && result.getEndLine() >= written.getEndLine();
     }
 
     private void sync() {

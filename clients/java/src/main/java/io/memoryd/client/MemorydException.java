@@ -15,7 +15,7 @@ public final class MemorydException extends RuntimeException {
     private final StatusDetails details;
 
     private MemorydException(Status status, StatusDetails details, Throwable cause) {
-        super(Optional.ofNullable(status.getDescription()).orElse(""), cause);
+        super(message(status), cause);
         this.code = status.getCode();
         this.details = details;
     }
@@ -44,6 +44,13 @@ public final class MemorydException extends RuntimeException {
 
     private static MemorydException of(Status status, Metadata trailers, Throwable cause) {
         return new MemorydException(status, StatusDetails.of(trailers), cause);
+    }
+
+    /** gRPC's own words for a connection that failed are "io exception"; what failed stands behind them. */
+    private static String message(Status status) {
+        String told = Optional.ofNullable(status.getDescription()).orElse("");
+        String behind = status.getCause() == null ? null : status.getCause().getMessage();
+        return behind == null || told.contains(behind) ? told : told + ": " + behind;
     }
 
     /**

@@ -14,6 +14,7 @@ import com.google.rpc.RetryInfo;
 import io.grpc.Metadata;
 import io.grpc.Status;
 import io.memoryd.client.MemorydException.Violation;
+import java.io.IOException;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -61,6 +62,14 @@ class MemorydExceptionTest {
         assertEquals(List.of(), error.violations());
         assertEquals(Optional.empty(), error.retryAfter());
         assertEquals("io.memoryd.client.MemorydException: UNAVAILABLE: ", error.toString());
+    }
+
+    @Test
+    void whatBrokeAConnectionIsTold() {
+        Status status = Status.UNAVAILABLE.withDescription("io exception").withCause(new IOException("no such socket"));
+        assertEquals(
+                "io exception: no such socket",
+                MemorydException.from(status.asRuntimeException()).getMessage());
     }
 
     @Test

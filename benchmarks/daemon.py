@@ -60,8 +60,8 @@ class DaemonProcess:
         line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
 
-    def stop(self) -> None:
-        """Ends it by its id."""
+    def stop(self, seconds: float = 20) -> None:
+        """Ends it by its id, and waits so long."""
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(seconds)
         self._process.stdout.close()

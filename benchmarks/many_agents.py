@@ -128,9 +128,11 @@ def one_life(daemon: DaemonProcess, options: argparse.Namespace, prose: Prose) -
     at["left_alone"] = figures(daemon)
     client.close()
     peak = round(daemon.peak_rss_mib(), 1)
-    daemon.stop()
+    began = time.monotonic()
+    daemon.stop(seconds=300)
     return {
         "start_seconds": round(daemon.start_seconds, 2),
+        "stop_seconds": round(time.monotonic() - began, 2),
         "settled_after_seconds": settled,
         "idle_processor_share": idle_share,
         **searched,

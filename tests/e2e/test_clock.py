@@ -1,0 +1,107 @@
+"""The wall clock is set back, or far ahead, under a daemon at work: nothing is lost, refused or repeated for it."""
+
+import shutil
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from e2e.town import client, eventually, last_event, paths
+from memoryd.messages import IndexState
+
+pytestmark = pytest.mark.faults
+
+SOURCE = Path(__file__).with_name("shifted_clock.c")
+DAY = 86_400
+
+
+class Clock:
+    """The wall clock of the daemons that `within` runs."""
+
+    def __init__(self, folder):
+        self._file = folder / "shift"
+        self._library = folder / "shifted_clock.so"
+        self.set(0)
+        command = ["cc", "-O1", "-shared", "-fPIC", "-o", self._library, SOURCE, "-ldl"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"the clock cannot be moved here: {done.stderr[:200]}")
+        self.within = ("env", f"LD_PRELOAD={self._library}", f"SHIFT_FILE={self._file}")
+
+    def set(self, seconds):
+        # In place: the daemon sees the file through its memory.
+        with self._file.open("r+b" if self._file.exists() else "wb") as file:
+            file.write(int(seconds).to_bytes(8, "little", signed=True))
+
+    def seen(self, connection):
+        """How far the daemon's clock is ahead of ours, in seconds."""
+        *_, last = connection.sync(timeout=60)
+        return last.time.seconds - datetime.now(UTC).timestamp()
+
+    def today(self, seconds):
+        return (datetime.now(UTC) + timedelta(seconds=seconds)).date().isoformat()
+
+
+@pytest.fixture
+def clock(tmp_path):
+    if shutil.which("cc") is None:
+        pytest.skip("the clock is moved by a C file, and there is no compiler")
+    return Clock(tmp_path)
+
+
+@pytest.fixture
+def served(town, clock):
+    town.configure(debounce_ms=50, reconcile_seconds=1)
+    town.write("memory/a.md", "the first heron\n")
+    return town.start(within=clock.within)
+
+
+@pytest.mark.parametrize("shift", [-2 * DAY, -40 * 365 * DAY, 30 * DAY])
+def test_changes_are_found_and_revisions_rise_whatever_the_clock_says(town, clock, served, shift):
+    with client(served) as connection:
+        eventually(lambda: paths(connection, "heron") == ["memory/a.md"])
+        revisions = [last_event(connection).index_revision]
+        for number, moved in enumerate([shift, 0, shift]):
+            clock.set(moved)
+            assert abs(clock.seen(connection) - moved) < 60
+            word = f"kestrel{number}x"
+            town.write(f"memory/b{number}.md", f"a {word} hovers\n")
+            # By its event or by a pass, and not by a call.
+            eventually(lambda w=word, n=number: paths(connection, w) == [f"memory/b{n}.md"])
+            (town.memory / "a.md").write_text(f"the heron of turn{number}x\n")
+            eventually(lambda n=number: paths(connection, f"turn{n}x") == ["memory/a.md"])
+            (town.memory / f"b{number}.md").unlink()
+            eventually(lambda w=word: paths(connection, w) == [])
+            eventually(lambda: not connection.status().index.dirty)
+            status = connection.status()
+            assert IndexState.Name(status.index.state) == "INDEX_STATE_READY"
+            assert not status.degradations
+            revisions.append(last_event(connection).index_revision)
+        assert revisions == sorted(revisions)
+        assert len(set(revisions)) == len(revisions)
+
+
+def test_appends_go_to_the_day_of_the_clock_and_a_repeated_one_is_known(town, clock, served):
+    with client(served) as connection:
+        first = connection.append(text="an otter", idempotency_key="one")
+        clock.set(-2 * DAY)
+        again = connection.append(text="an otter", idempotency_key="one")
+        assert (again.path, again.end_line) == (first.path, first.end_line)
+        other = connection.append(text="a stork", idempotency_key="two")
+        days = {f"memory/{clock.today(-2 * DAY + seconds)}.md" for seconds in (-60, 0)}
+        assert other.path in days
+    files = [file.read_text() for file in town.memory.glob("20*.md")]
+    assert sum(text.count("an otter") for text in files) == 1
+
+
+def test_an_index_lost_while_the_clock_was_set_back_begins_above_the_old_one(town, clock, served):
+    """A revision that falls would make every caller wait who wants to see what it has written."""
+    with client(served) as connection:
+        before = last_event(connection).index_revision
+        clock.set(-2 * DAY)
+        for file in town.index.parent.glob("main.sqlite*"):
+            if not file.name.endswith(".lock"):
+                file.unlink()
+        eventually(lambda: connection.status().index.revision > before)
+        eventually(lambda: paths(connection, "heron") == ["memory/a.md"])

@@ -1,0 +1,115 @@
+"""SIGTERM while work is under way: what runs is finished or told when to come back, and the process ends in time."""
+
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from e2e.town import client, eventually
+from fake_providers import embedding_server
+from memoryd.client import MemorydError
+from memoryd.v1 import memory_pb2
+
+pytestmark = pytest.mark.faults
+
+GRACE_SECONDS = 4
+# Two seconds are promised beyond the grace; a busy machine gets some more.
+BEYOND_SECONDS = 8
+MODEL = "words-of-a-test"
+
+
+@pytest.fixture
+def gate():
+    """Set once the provider may answer."""
+    return threading.Event()
+
+
+@pytest.fixture
+def provider(gate):
+    """A provider that keeps every request waiting for the gate."""
+    with embedding_server() as server:
+        server.refuse = lambda _texts: gate.wait(120) and None
+        yield server
+        gate.set()
+
+
+@pytest.fixture
+def served(town, provider):
+    """A daemon with an embedding call in flight."""
+    search = {"provider": "openai-compatible", "model": MODEL, "remote": {"baseUrl": provider.url}}
+    town.configure(watch=False, search=search, limits={"shutdownGraceSeconds": GRACE_SECONDS})
+    for number in range(20):
+        town.write(f"memory/note-{number}.md", f"the heron number{number}x stands in the reeds\n")
+    served = town.start()
+    eventually(lambda: provider.requests)
+    return served
+
+
+def outcome(call):
+    """What a call in a thread of its own comes to, once the thread has ended."""
+    found = []
+
+    def run():
+        try:
+            found.append(call())
+        except MemorydError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, found
+
+
+def test_sigterm_with_an_embedding_call_in_flight_ends_everything_in_time(town, served, provider, gate):
+    with client(served) as connection:
+        following = connection.sync(timeout=60)
+        next(iter(following))
+        waiting, answers = outcome(lambda: connection.search(query="heron", timeout=30))
+        asked = len(provider.requests)
+        eventually(lambda: len(provider.requests) > asked or answers)
+        began = time.monotonic()
+        served.process.send_signal(signal.SIGTERM)
+        waiting.join(30)
+        assert served.process.wait(30) == 0
+        assert time.monotonic() - began < GRACE_SECONDS + BEYOND_SECONDS
+        # The question's vector never came: words alone answered it, before the end.
+        (answer,) = answers
+        assert not isinstance(answer, MemorydError), answer
+        assert {hit.path for hit in answer.results} <= {f"memory/note-{number}.md" for number in range(20)}
+        assert answer.results
+        assert answer.info.served_mode == memory_pb2.SEARCH_MODE_KEYWORD
+        with pytest.raises(MemorydError) as caught:
+            list(following)
+    assert (caught.value.reason, caught.value.retry_after_seconds is not None) == ("SHUTTING_DOWN", True)
+    # The next start goes on: every word is indexed, and the vectors are made.
+    gate.set()
+    with client(town.start()) as connection:
+        eventually(lambda: connection.status().index.pending_embeddings == 0)
+        status = connection.status()
+        assert (status.index.files, list(status.failed_files)) == (20, [])
+
+
+def test_the_second_sigterm_ends_it_at_once(town, served):
+    with client(served) as connection:
+        # A caller who waits for what never comes keeps the first one waiting for its grace.
+        revision = connection.status().index.revision
+        waiting, _ = outcome(lambda: connection.search(query="x", min_revision=revision + 10**9, timeout=60))
+        time.sleep(0.3)
+        served.process.send_signal(signal.SIGTERM)
+        eventually(lambda: town.events("stop-daemon"))
+        began = time.monotonic()
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                served.process.wait(0.3)
+            served.process.send_signal(signal.SIGTERM)
+            assert served.process.wait(10) == -signal.SIGTERM
+            assert time.monotonic() - began < GRACE_SECONDS
+        finally:
+            waiting.join(30)
+    # Nothing was lost, and nothing is in the way of the next one.
+    verdict, *_ = town.contents()
+    assert verdict == "ok"
+    with client(town.start()) as connection:
+        assert connection.search(query="heron", mode=memory_pb2.SEARCH_MODE_KEYWORD).results

@@ -1,5 +1,7 @@
 """The EntryService: validate, ask the agent's entries, convert. Nothing is decided here."""
 
+import asyncio
+
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd.v1.entry_service_pb2_grpc import EntryServiceServicer
 from memoryd_server.backend import AgentDirectory
@@ -59,7 +61,9 @@ class EntryService(EntryServiceServicer):
         """Tells which of a turn's messages would be worth storing."""
         config = self._entries.config_of(self._agents.enabled_config(request.agent_id))
         messages = entry_calls.captured_messages(request)
-        return entry_conversion.captured(*suggest(messages, config.capture_max_chars), auto_capture=config.auto_capture)
+        work = asyncio.to_thread(suggest, messages, config.capture_max_chars)
+        judged = await self._timed.in_time(work, context)
+        return entry_conversion.captured(*judged, auto_capture=config.auto_capture)
 
     async def RecallBlock(self, request: pb.RecallBlockRequest, context: Context) -> pb.RecallBlockResponse:
         """Recalls what concerns a prompt, as a block to put before it."""

@@ -1,0 +1,154 @@
+"""Texts made to cost much: the time that they take grows no faster than they do.
+
+It is compared with that of plain text of the same size in the same process, so that a slow machine changes nothing.
+"""
+
+import time
+
+import pytest
+
+from memoryd_server.chunk import chunk_markdown, split_front_matter
+from memoryd_server.entries.capture import suggest
+from memoryd_server.search.snippet import best_snippet
+from memoryd_server.sources.masking import masked
+from memoryd_server.text import Analyzer
+
+pytestmark = pytest.mark.attacks
+
+SIZE = 32 * 1024
+# How much dearer than plain text, of which one letter may stand for eighteen, and how much dearer twice the size, with
+# room for a noisy machine. What is tried again at every place takes thousands of times as long.
+MOST_TIMES_PLAIN = 120
+MOST_TIMES_HALF = 5
+LEAST_SECONDS = 0.01
+
+PLAIN = "The harbour crane lifts containers while gulls circle over pier seven.\n"
+BOMBS = {
+    "one letter": "a",
+    "letter and end": "a" * 30 + "!",
+    "spaces": " ",
+    "line breaks": "\n",
+    "carriage returns": "\r",
+    "tabs and spaces": "\t ",
+    "dashes": "-",
+    "front matter": "---\na: b\n",
+    "front matter never closed": "---\n" + "a:\n",
+    "anchors": "&a [*a,*a,*a,*a]\n",
+    "headings": "# x\n",
+    "deep headings": "###### x\n# y\n",
+    "backticks": "`",
+    "fences": "```\n",
+    "open fences": "~~~~\n```\n",
+    "quotes": ">",
+    "lists": "- ",
+    "brackets": "[",
+    "closing brackets": "]",
+    "links": "[a](",
+    "images": "![",
+    "stars": "*",
+    "underscores": "_",
+    "stars and words": "*a _b ",
+    "tables": "|a|b|\n|-|-|\n",
+    "html": "<a ",
+    "html comment": "<!--",
+    "entities": "&amp;",
+    "backslashes": "\\",
+    "dots": "a.a.",
+    "mail addresses": "a@a.",
+    "addresses": "http://a/",
+    "keys": "sk-",
+    "key with value": "password=",
+    "private key": "-----BEGIN RSA PRIVATE KEY-----\n",
+    "base64": "A" * 63 + "=",
+    "hex": "0123456789abcdef",
+    "digits": "1234-",
+    "dates": "2026-01-02 ",
+    "CJK": "成语接龙",
+    "Thai": "ภาษาไทย",
+    "Korean": "가나다",
+    "combining marks": "a" + "\u0301" * 63,
+    "only combining marks": "\u0301",
+    "zalgo": "h\u0334\u0321\u035d\u0357\u0313",
+    "joined": "👩‍👩‍👧‍👦",
+    "joiners": "\u200d",
+    "flags": "🇩🇪",
+    "right to left": "\u202eabc\u202c",
+    "grows when decomposed": "\ufdfa",
+    "grows when upper-cased": "ŉß\u0390",
+    "Hangul jamo": "\u1100\u1161\u11a8",
+    "surrogate range": "\ufffd\U0010ffff",
+    "NUL": "\0",
+    "variation selectors": "x\ufe0f\ufe0e",
+    "soft hyphens": "so\u00adft",
+    "full width": "\uff21\uff22\uff23",
+    "long words": "x" * 300 + " ",
+    "camel case": "aB",
+    "snake case": "a_",
+    "quotes of FTS": 'a" OR "b ',
+    "tag and breaks": "<" + "\n" * 8_000,
+    "word and breaks": "x" + "\n" * 8_000,
+    "tag and spaces": "<" + "\u3000" * 4_000,
+    "phone number": "+1 (",
+    "orders": "ignore " + "x " * 30,
+    "operators of FTS": "NEAR(a b) AND NOT * ^ : ",
+}
+
+
+def filled(piece, size):
+    """Text of about so many bytes of UTF-8."""
+    return piece * max(1, size // len(piece.encode()))
+
+
+def seconds(work, text, times=1):
+    """Processor time, the least of so many."""
+    found = []
+    for _ in range(times):
+        began = time.process_time()
+        work(text)
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+def index(text):
+    """All that is done with a Markdown file before it is stored."""
+    analyzer = Analyzer()
+    front = split_front_matter(text)
+    chunks = chunk_markdown(front.body, 400, 80, front.first_line)
+    for chunk in chunks:
+        analyzer.index_tokens(chunk.text, analyzer.language_of(chunk.text))
+
+
+def ask(text):
+    """All that is made of a question, which may be 4 KiB long."""
+    Analyzer().query_terms(text[:4096], ("", "de", "fr"))
+
+
+def show(text):
+    """The window of one chunk that answers; a chunk is a few KiB long."""
+    analyzer = Analyzer()
+
+    def words_of(line):
+        return frozenset(analyzer.index_tokens(line).split())
+
+    best_snippet(text[:8_000], 1, words_of(text[:200]) or {"x"}, words_of, 700)
+
+
+WORK = {"index": index, "ask": ask, "show": show, "mask": masked, "capture": lambda text: suggest([text], SIZE)}
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """What plain text costs, by what is done with it."""
+    return {work: max(seconds(do, filled(PLAIN, SIZE), 3), LEAST_SECONDS) for work, do in WORK.items()}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("work", WORK)
+def test_the_time_grows_with_the_size_alone(plain, work, name):
+    do, bomb = WORK[work], filled(BOMBS[name], SIZE)
+    if seconds(do, bomb) < LEAST_SECONDS:
+        return
+    # Once more, and more than once: whatever else the machine does counts as well.
+    whole, half = seconds(do, bomb, 2), seconds(do, filled(BOMBS[name], SIZE // 2), 2)
+    assert whole < plain[work] * MOST_TIMES_PLAIN, f"{whole:.3f} s, {plain[work]:.3f} s for plain text"
+    assert whole < max(half, LEAST_SECONDS) * MOST_TIMES_HALF, f"{whole:.3f} s, {half:.3f} s for half of it"

@@ -1,18 +1,21 @@
 """A token for one agent learns nothing of another: whatever it calls, every world looks the same to it."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fake_providers import embedding_server
+from fake_qmd.installs import make_fake
 from memoryd.v1 import entry_service_pb2 as entry_pb
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.rpc.opaque import make_cursor, make_page_token
 from rpc.agent_calls import AGENT_CALLS
 from rpc.worlds import World
+
+pytestmark = pytest.mark.attacks
 
 FOREIGN_CURSOR = "the cursor of another agent's run"
 BOB = {
@@ -35,13 +38,26 @@ OTHERS = (
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory):
     """Three daemons: ada alone, with bob and main, and with others of other content."""
-    base = tmp_path_factory.mktemp("w")
+    with three_worlds(tmp_path_factory.mktemp("w")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def qmd_worlds(tmp_path_factory):
+    """The same three, where qmd answers."""
+    base = tmp_path_factory.mktemp("q")
+    with three_worlds(base, make_fake(base / "bin").path) as made:
+        yield made
+
+
+@contextmanager
+def three_worlds(base, qmd=None):
     with embedding_server() as provider, ExitStack() as stack:
         made = []
         for number, others in enumerate(OTHERS):
             root = base / f"world-{number}"
             root.mkdir()
-            made.append(stack.enter_context(World(root, provider, others).running()))
+            made.append(stack.enter_context(World(root, provider, others, qmd).running()))
         yield made
 
 
@@ -74,6 +90,7 @@ page_tokens = st.sampled_from(
 )
 sizes = st.sampled_from([0, 1, 2, 1_000, -1])
 cursors = st.sampled_from(["", "", FOREIGN_CURSOR, "no cursor", make_cursor("0" * 32, 3)])
+session_keys = st.sampled_from(["", "agent:ada:cli:direct:test", "agent:bob:cli:direct:test"])
 modes = st.sampled_from(memory_pb2.SearchMode.values())
 sync_modes = st.sampled_from(sync_event_pb2.SyncMode.values())
 NOW = {"seconds": 1_790_000_000}
@@ -81,7 +98,7 @@ NOW = {"seconds": 1_790_000_000}
 REQUESTS = {
     "MemorySearch": st.builds(
         lambda **fields: pb.MemorySearchRequest(now=NOW, **fields),
-        agent_id=agent_ids, query=queries, mode=modes, explain=st.booleans(),
+        agent_id=agent_ids, query=queries, mode=modes, explain=st.booleans(), session_key=session_keys,
         min_score=st.sampled_from([0.0, 0.35]), max_total_chars=st.sampled_from([10, 1_000]),
     ),
     "MemoryGet": st.builds(pb.MemoryGetRequest, agent_id=agent_ids, path=paths, start_line=st.integers(0, 50)),
@@ -143,9 +160,7 @@ def test_every_call_of_the_contract_is_made():
     assert set(REQUESTS) == {*AGENT_CALLS, "ListAgents"}
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(calls | deeds, min_size=1, max_size=8))
-def test_a_token_for_ada_sees_the_same_in_every_world(worlds, steps):
+def check_alike(worlds, steps):
     for step in steps:
         if step[0] == "meanwhile":
             for world in worlds:
@@ -154,6 +169,35 @@ def test_a_token_for_ada_sees_the_same_in_every_world(worlds, steps):
         alone, *others = seen(worlds, *step)
         for other in others:
             assert other == alone, f"{other}\n{alone}"
+
+
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(calls | deeds, min_size=1, max_size=8))
+def test_a_token_for_ada_sees_the_same_in_every_world(worlds, steps):
+    check_alike(worlds, steps)
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(calls | deeds, min_size=1, max_size=6))
+def test_it_does_where_qmd_answers(qmd_worlds, steps):
+    check_alike(qmd_worlds, steps)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(calls | deeds, min_size=1, max_size=6))
+def test_it_does_where_qmd_answers_however_long_one_looks(qmd_worlds, steps):
+    check_alike(qmd_worlds, steps)
+
+
+def test_qmd_does_answer_ada_there(qmd_worlds):
+    """Otherwise the two above would show nothing of it."""
+    request = pb.MemorySearchRequest(agent_id="ada", query="heron", session_key="agent:ada:cli:direct:test")
+    for world in qmd_worlds:
+        answer = world.owner.MemorySearch(request, timeout=60)
+        assert answer.info.backend == memory_pb2.BACKEND_QMD
+        assert answer.results
 
 
 @pytest.mark.parametrize("method", REQUESTS)

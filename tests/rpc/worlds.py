@@ -1,6 +1,7 @@
 """Daemons that differ in everything but one agent, and all that a caller gets to see of them."""
 
 import asyncio
+import os
 import uuid
 from contextlib import contextmanager, suppress
 
@@ -14,6 +15,7 @@ from memoryd_server.cli.local import LocalDaemon
 from memoryd_server.rpc.opaque import make_cursor
 from rpc.agent_calls import ENTRY_CALLS
 from rpc.callers import bearer, new_token
+from rpc.qmd_calls import qmd_settings
 from rpc.wire import TIMEOUT, Home, eventually, quiet
 
 ADA = {
@@ -21,6 +23,8 @@ ADA = {
     "memory/2026-01-02.md": "# Log\n\nAda counted seven herons at dawn\n\n" + "reeds and water and mist\n" * 40,
     "memory/plan.md": "# Plan\n\nbuild a hide near the weir before spring\n",
 }
+# A call that runs out of time would look different for that alone.
+PATIENCE_SECONDS = 90
 REQUEST_ID = "the-same-in-every-world"
 VOLATILE_TYPES = {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 # Names of runs are random, events are numbered with the snapshots that came too fast to be sent, and the size of an
@@ -32,9 +36,12 @@ PASSING = {"progress", "heartbeat"}
 
 
 class World:
-    """A daemon in which `ada` is the same as in every other. `others` are the other agents: id → (settings, files)."""
+    """A daemon in which `ada` is the same as in every other. `others` are the other agents: id → (settings, files).
 
-    def __init__(self, root, provider, others):
+    Where there is a `qmd`, that command answers.
+    """
+
+    def __init__(self, root, provider, others, qmd=None):
         self.home = Home(root)
         self.others = others
         self._revisions = {}
@@ -52,6 +59,9 @@ class World:
         listen = ["127.0.0.1:0", f"unix:{self.home.socket}"]
         own = {"listen": listen, "entries": {"enabled": True}}
         settings = quiet({"memoryd": own, "agents": {"defaults": defaults, "list": entries}})
+        if qmd is not None:
+            self.home.environ = {"PATH": os.defpath, "HOME": str(root)}
+            settings["memory"] = qmd_settings(qmd)["memory"]
         self.daemon = LocalDaemon(self.home.settings(settings, listen=None), background=False)
 
     @contextmanager
@@ -93,14 +103,14 @@ class World:
         messages, failure = [], None
         try:
             if method in {"Sync", "WatchIndex"}:
-                stream = call(request, timeout=TIMEOUT, metadata=metadata)
+                stream = call(request, timeout=PATIENCE_SECONDS, metadata=metadata)
                 for message in stream:
                     messages.append(message)
                     if method == "WatchIndex":
                         stream.cancel()
                         break
             else:
-                messages.append(call(request, timeout=TIMEOUT, metadata=metadata))
+                messages.append(call(request, timeout=PATIENCE_SECONDS, metadata=metadata))
         except grpc.RpcError as error:
             failure = (
                 error.code().name,

@@ -159,7 +159,7 @@ async def test_a_search_that_finds_the_change_has_the_vectors_made_anew(home, se
     async def hybrid_again():
         return (await daemon.search("red ferry", mode=HYBRID)).info.served_mode == HYBRID
 
-    await eventually(hybrid_again)
+    await eventually(hybrid_again, seconds=60)
     assert (await daemon.status()).index.identity.dimensions == 8
 
 

@@ -319,19 +319,25 @@ def test_searches_on_many_threads_are_right_or_say_so_while_the_index_is_damaged
     checkpoint(filled)
     stop, wrong, answered = threading.Event(), [], []
 
+    def state():
+        return filled.store.whole, filled.revision()
+
     def search(which):
         number = which
         while not stop.wait(0.001):
             number = (number + 7) % FILES
             try:
+                before = state()
                 found = filled.found(f"number{number}x")
+                after = state()
             except IndexDamaged:
                 continue
             except Exception as error:  # noqa: BLE001 -- whatever it is, the test tells
                 wrong.append(repr(error))
                 continue
-            # An index begun anew holds less for a moment, and its revision says nothing yet.
-            if found not in ([], [f"memory/n{number}.md"]) or (not found and filled.store.whole):
+            # An index begun anew holds less for a moment; one that was the same and whole all the while does not.
+            whole = before == after and before[0]
+            if found not in ([], [f"memory/n{number}.md"]) or (not found and whole):
                 wrong.append(found)
             answered.append(found)
 

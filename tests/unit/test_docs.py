@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from memoryd.v1.error_reason_pb2 import ErrorReason
+from memoryd_server.cli.main import main
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("*.md")]
@@ -56,3 +57,16 @@ def test_a_make_target_that_is_named_exists(page):
 def test_every_decision_is_numbered_in_order():
     numbers = sorted(int(page.name[:4]) for page in REPOSITORY.glob("docs/decisions/*.md"))
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/faults.md"])
+def test_a_test_that_is_named_exists(page):
+    sources = "".join(file.read_text(encoding="utf-8") for file in REPOSITORY.glob("tests/**/test_*.py"))
+    named = set(re.findall(r"`(test_[a-z0-9_]+)`", text(page)))
+    assert len(named) > 10
+    assert named - set(re.findall(r"def (test_[a-z0-9_]+)", sources)) == set()
+
+
+def test_every_verb_is_in_the_readme():
+    rows = re.findall(r"^\| ((?:`[a-z]+`(?:, )?)+) \|", text("README.md"), re.MULTILINE)
+    assert set(re.findall(r"`([a-z]+)`", " ".join(rows))) >= set(main.commands)

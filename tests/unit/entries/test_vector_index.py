@@ -123,6 +123,19 @@ def test_the_index_is_made_anew_when_it_has_doubled_and_fits_vectors_of_another_
     shelf.check()
 
 
+def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(shelf, tmp_path):
+    shelf.add(400)
+    most = 0
+    for _ in range(2 * vector_index.MOST_PARTS + 1):
+        shelf.add(2)
+        shelf.store.tidy()
+        (name,) = shelf.indices()
+        most = max(most, shelf.store._dataset._table.index_stats(name).num_indices)
+    assert most == vector_index.MOST_PARTS
+    shelf.check()
+    assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) <= vector_index.MOST_PARTS + 1
+
+
 def test_a_changed_model_has_its_own_index_in_the_end(shelf):
     shelf.add(400)
     shelf.store.tidy()

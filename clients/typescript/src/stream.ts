@@ -23,6 +23,8 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
   readonly #waiting: Event[] = [];
   readonly #asked: Asked<Event>[] = [];
   #end: { readonly failure?: MemorydError } | undefined;
+  // Whether somebody has been told of the end; until then the stream can still be left.
+  #told = false;
 
   /** @internal */
   constructor(call: ClientReadableStream<Event>, onEnd: () => void) {
@@ -55,10 +57,11 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
       }
       return { value, done: false };
     }
-    if (this.#end?.failure) {
-      throw this.#end.failure;
-    }
     if (this.#end) {
+      this.#told = true;
+      if (this.#end.failure) {
+        throw this.#end.failure;
+      }
       return { value: undefined, done: true };
     }
     return new Promise((resolve, reject) => this.#asked.push({ resolve, reject }));
@@ -72,7 +75,7 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
 
   /**
    * Ends the call: `next` then rejects with CANCELLED, or with what is given. What a stream follows goes on: a sync run
-   * unless its request asked otherwise. Does nothing when the stream has ended.
+   * unless its request asked otherwise. Does nothing when the end of the stream has been told.
    */
   cancel(failure: MemorydError = cancelled("the stream was cancelled")): void {
     this.#stop({ failure });
@@ -96,8 +99,13 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
   }
 
   #stop(end: { readonly failure?: MemorydError }): void {
+    if (this.#told) {
+      return;
+    }
+    // What has arrived and was not taken goes, and with it the end that it led to.
     this.#waiting.length = 0;
     this.#finish(end);
+    this.#end = end;
     this.#call.cancel();
   }
 
@@ -108,6 +116,7 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
     this.#end = end;
     this.#onEnd();
     for (const { resolve, reject } of this.#asked.splice(0)) {
+      this.#told = true;
       if (end.failure) {
         reject(end.failure);
       } else {

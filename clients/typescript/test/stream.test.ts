@@ -94,6 +94,27 @@ test("after cancel, and whoever waits meanwhile, CANCELLED", async (context) => 
   await left;
 });
 
+test("a stream that is cancelled is CANCELLED, also when all of it had arrived; one that has ended is not", async (context) => {
+  const client = await served(context, {
+    Sync: sending(3, (call) => call.end()),
+    Status: (_, reply) => {
+      reply(null, {});
+    },
+  });
+  const events = client.sync();
+  await events.next();
+  await client.status({}, { timeoutMs: 30_000 });
+  events.cancel();
+  await assert.rejects(events.next(), { code: Code.CANCELLED });
+  await assert.rejects(events.next(), { code: Code.CANCELLED });
+  const whole = client.sync();
+  for await (const event of whole) {
+    assert.ok(event);
+  }
+  whole.cancel();
+  assert.deepEqual(await whole.next(), { value: undefined, done: true });
+});
+
 test("a signal and closing the client end a stream", async (context) => {
   const client = await served(context, { WatchIndex: sending(1, () => undefined) });
   const stop = new AbortController();

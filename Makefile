@@ -131,7 +131,7 @@ test: setup skipped ## Runs the tests, but for the slow ones and those of `make 
 .PHONY: test-slow
 test-slow: setup skipped ## Runs the slow tests
 	@# pytest ends with 5 when there is nothing to run.
-	$(BIN)/pytest -q -m slow || test $$? -eq 5
+	$(BIN)/pytest -q -n 2 -m slow || test $$? -eq 5
 
 .PHONY: faults
 faults: setup skipped ## Runs the tests that kill and damage, with all their kill points; part of the other two

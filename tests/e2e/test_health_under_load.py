@@ -1,0 +1,98 @@
+"""A probe is answered at once whatever else is under way: nothing that takes long is done on the event loop.
+
+Compared with the same daemon at rest, so that a slow machine changes nothing.
+"""
+
+import statistics
+import threading
+import time
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from e2e.town import client, last_event
+from memoryd.client import MemorydError
+from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
+
+FILES = 3_000
+MOST_SECONDS = 0.1
+MOST_TIMES_AT_REST = 10
+CHECKS = 300
+
+
+@pytest.fixture
+def served(town):
+    for number in range(FILES):
+        body = f"The heron number{number}x stands in the reeds.\n" * 40
+        town.write(f"memory/{number % 30:02}/note-{number}.md", f"# Note {number}\n\n{body}")
+    town.write("memory/long.md", "the kestrel hovers over the field\n" * 200_000)
+    return town.start()
+
+
+@pytest.fixture
+def probe(served):
+    with grpc.insecure_channel(served.address) as channel:
+        yield health_pb2_grpc.HealthStub(channel)
+
+
+def latencies(probe, goes_on):
+    """How long each probe took, with pauses, as long as `goes_on` says so."""
+    found = []
+    while goes_on(len(found)):
+        began = time.monotonic()
+        answer = probe.Check(health_pb2.HealthCheckRequest(), timeout=30)
+        found.append(time.monotonic() - began)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        time.sleep(0.003)
+    return found
+
+
+def high(times):
+    """The 95th percentile: where the machine is shared, a few of some hundred wait for other programs."""
+    return statistics.quantiles(times, n=20)[18]
+
+
+def rebuild(connection):
+    assert last_event(connection, mode=SYNC_MODE_FULL).failed_files == 0
+
+
+def read_much(connection):
+    for _ in range(150):
+        assert connection.get(path="memory/long.md", line_count=2_000).text
+
+
+def search_much(connection):
+    for number in range(400):
+        assert connection.search(query=f"heron reeds number{number}x", max_results=50, max_snippet_chars=4_000).results
+
+
+def write_much(connection):
+    for number in range(20):
+        connection.append(text="the stork\n" * 20_000, path=f"memory/new-{number}.md", timeout=60)
+
+
+@pytest.mark.parametrize("work", [rebuild, read_much, search_much, write_much])
+def test_a_probe_is_answered_at_once_during(served, probe, work):
+    with client(served) as connection:
+        last_event(connection)
+        failures = []
+
+        def run():
+            try:
+                work(connection)
+            except (MemorydError, AssertionError) as error:
+                failures.append(error)
+
+        # At rest before and after: other programs come and go.
+        before = latencies(probe, lambda count: count < CHECKS)
+        worker = threading.Thread(target=run)
+        worker.start()
+        during = latencies(probe, lambda count: worker.is_alive() or count < 10)
+        worker.join()
+        after = latencies(probe, lambda count: count < CHECKS)
+    assert failures == []
+    at_rest = max(high(before), high(after))
+    assert high(during) < max(MOST_SECONDS, MOST_TIMES_AT_REST * at_rest), (high(during), at_rest, len(during))

@@ -4,11 +4,13 @@ It is compared with that of plain text of the same size in the same process, so 
 """
 
 import time
+from datetime import UTC, datetime
 
 import pytest
 
 from memoryd_server.chunk import chunk_markdown, split_front_matter
 from memoryd_server.entries.capture import suggest
+from memoryd_server.search.dates import dates_in
 from memoryd_server.search.snippet import best_snippet
 from memoryd_server.sources.masking import masked
 from memoryd_server.text import Analyzer
@@ -63,6 +65,8 @@ BOMBS = {
     "hex": "0123456789abcdef",
     "digits": "1234-",
     "dates": "2026-01-02 ",
+    "dates in words": "on the 3rd of May last week 5 days ago ",
+    "beginnings of dates": "in the last ",
     "CJK": "成语接龙",
     "Thai": "ภาษาไทย",
     "Korean": "가나다",
@@ -123,6 +127,11 @@ def ask(text):
     Analyzer().query_terms(text[:4096], ("", "de", "fr"))
 
 
+def when(text):
+    """The dates that a question names."""
+    dates_in(text[:4096], datetime(2026, 5, 4, tzinfo=UTC))
+
+
 def show(text):
     """The window of one chunk that answers; a chunk is a few KiB long."""
     analyzer = Analyzer()
@@ -133,7 +142,14 @@ def show(text):
     best_snippet(text[:8_000], 1, words_of(text[:200]) or {"x"}, words_of, 700)
 
 
-WORK = {"index": index, "ask": ask, "show": show, "mask": masked, "capture": lambda text: suggest([text], SIZE)}
+WORK = {
+    "index": index,
+    "ask": ask,
+    "when": when,
+    "show": show,
+    "mask": masked,
+    "capture": lambda text: suggest([text], SIZE),
+}
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +168,31 @@ def test_the_time_grows_with_the_size_alone(plain, work, name):
     whole, half = seconds(do, bomb, 2), seconds(do, filled(BOMBS[name], SIZE // 2), 2)
     assert whole < plain[work] * MOST_TIMES_PLAIN, f"{whole:.3f} s, {plain[work]:.3f} s for plain text"
     assert whole < max(half, LEAST_SECONDS) * MOST_TIMES_HALF, f"{whole:.3f} s, {half:.3f} s for half of it"
+
+
+def laughs(size):
+    """Each line means nine times the one before."""
+    lines = ["a0: &a0 [x]", *(f"a{at}: &a{at} [{','.join([f'*a{at - 1}'] * 9)}]" for at in range(1, size // 60))]
+    return "\n".join(lines)
+
+
+HEADS = {
+    "billion laughs": laughs,
+    "deep lists": lambda size: "a: " + "[" * size,
+    "deep mappings": lambda size: "".join(f"{' ' * at}a:\n" for at in range(int((2 * size) ** 0.5))),
+    "deep flow mappings": lambda size: "{a: " * (size // 4),
+    "many keys": lambda size: "".join(f"k{at}: v\n" for at in range(size // 8)),
+    "one key": lambda size: "k" * size + ": v",
+    "one value": lambda size: "k: |\n" + "  x\n" * (size // 4),
+    "quotes": lambda size: 'k: "' + '\\"' * (size // 2) + '"',
+    "tags": lambda size: "k: !!python/object/apply:os.system [" + "x," * (size // 2) + "]",
+    "question marks": lambda size: "? " * (size // 2),
+    "comments": lambda size: "#\n" * (size // 2),
+    "documents": lambda size: "k: v\n--- \n" * (size // 10),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_time_of_front_matter_grows_with_its_size_alone(plain, name):
+    whole = f"---\n{HEADS[name](SIZE)}\n---\n\ntext\n"
+    assert seconds(index, whole, 2) < plain["index"] * MOST_TIMES_PLAIN

@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import apsw
 
-from memoryd_server.index import schema
+from memoryd_server.index import one_step, schema
 from memoryd_server.index.connection import scalar, snapshot, translated
 from memoryd_server.index.holdings import Holdings, hashes_of_chunks_with, holdings
+from memoryd_server.index.one_step import id_list
 from memoryd_server.index.readers import ReaderPool
-from memoryd_server.index.rows import ChunkRow, FileRow, IndexCounts, KeywordHit
+from memoryd_server.index.rows import ChunkHead, ChunkRow, FileRow, IndexCounts, KeywordHit
 from memoryd_server.index.transcript_rows import line_numbers
 from memoryd_server.index.vector_rows import VectorRows
 from memoryd_server.index.vocabulary import Vocabulary, VocabularyMemo
@@ -101,22 +102,31 @@ class IndexReader:
         if sources:
             marks = ",".join("?" * len(sources))
             query = (
-                f"SELECT keyword.rowid, {_BM25} AS score FROM keyword"  # noqa: S608 -- constants and marks
+                f"SELECT keyword.rowid AS id, {_BM25} AS score FROM keyword"  # noqa: S608 -- constants and marks
                 " JOIN chunks ON chunks.id = keyword.rowid JOIN files ON files.id = chunks.file_id"
                 f" WHERE keyword MATCH ? AND files.source IN ({marks}) ORDER BY score LIMIT ?"
             )
         else:
-            query = f"SELECT rowid, {_BM25} AS score FROM keyword WHERE keyword MATCH ? ORDER BY score LIMIT ?"  # noqa: S608
-        return [KeywordHit(*row) for row in self._connection.execute(query, (match, *sources, limit))]
+            query = f"SELECT rowid AS id, {_BM25} AS score FROM keyword WHERE keyword MATCH ? ORDER BY score LIMIT ?"  # noqa: S608
+        return [KeywordHit(*row) for row in one_step.scored(self._connection, query, (match, *sources, limit))]
 
     def keyword_scores(self, match: str, ids: Sequence[int]) -> dict[int, float]:
         """The BM25 of those of these chunks that an FTS5 expression matches."""
         # "+": all matches are walked, a fifth of the work of ranking them. A search for each id by itself costs more.
         query = (
-            f"SELECT rowid, {_BM25} FROM keyword WHERE keyword MATCH ?"  # noqa: S608 -- constants
+            f"SELECT rowid AS id, {_BM25} AS score FROM keyword WHERE keyword MATCH ?"  # noqa: S608 -- constants
             " AND +rowid IN (SELECT value FROM json_each(?))"
         )
-        return dict(cast("Iterator[tuple[int, float]]", self._connection.execute(query, (match, _json(ids)))))
+        return dict(one_step.scored(self._connection, query, (match, id_list(ids))))
+
+    def heads(self, ids: Sequence[int]) -> dict[int, ChunkHead]:
+        """The chunks of these ids without their texts, by id; unknown ids are left out."""
+        query = (
+            "SELECT json_array(chunks.id, path, source, mtime_ns) AS row FROM chunks JOIN files ON files.id = file_id"
+            " WHERE chunks.id IN (SELECT value FROM json_each(?))"
+        )
+        rows = one_step.table(self._connection, query, (id_list(ids),))
+        return {chunk_id: ChunkHead(chunk_id, path, Source(source), mtime) for chunk_id, path, source, mtime in rows}
 
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """The chunks of these ids, by id; unknown ids are left out."""
@@ -124,7 +134,7 @@ class IndexReader:
             "SELECT chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns, language,"
             " line_numbers"
             " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))",
-            (_json(ids),),
+            (id_list(ids),),
         )
         return {row[0]: _chunk_row(row) for row in rows}
 
@@ -144,14 +154,6 @@ class IndexReader:
             tuple(sources),
         )
         return [row[0] for row in rows]
-
-    def embeddings(self, ids: Sequence[int]) -> list[tuple[int, bytes]]:
-        """The stored vectors of these chunks, with their ids; chunks without one are left out."""
-        rows = self._connection.execute(
-            "SELECT chunk_id, embedding FROM vectors WHERE chunk_id IN (SELECT value FROM json_each(?))",
-            (_json(ids),),
-        )
-        return list(cast("Iterator[tuple[int, bytes]]", rows))
 
     def embeddings_after(self, chunk_id: int, limit: int) -> list[tuple[int, bytes]]:
         """The `limit` stored vectors of the next higher chunk ids, ascending."""
@@ -175,11 +177,6 @@ def _chunk_row(row: tuple[Any, ...]) -> ChunkRow:
     return ChunkRow(
         chunk_id, path, Source(source), start_line, end_line, text, breadcrumb, size, mtime, language, lines
     )
-
-
-def _json(ids: Sequence[int]) -> str:
-    """Integers in Python's notation of a list, which is JSON's too and made several times as fast."""
-    return str(list(ids))
 
 
 @contextmanager

@@ -21,6 +21,15 @@ class FileRow:
     error: str | None
 
 
+class ChunkHead(NamedTuple):
+    """A chunk without its text, and what its place among others depends on."""
+
+    id: int
+    path: str
+    source: Source
+    mtime_ns: int
+
+
 class ChunkRow(NamedTuple):
     """A chunk with what a hit needs to know of its file. `line_numbers` are as in `model.Chunk`."""
 

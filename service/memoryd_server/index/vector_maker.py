@@ -19,8 +19,8 @@ from memoryd_server.embed import (
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
 from memoryd_server.index.cache_key import CacheKey
 from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.index.floats import FLOAT_BYTES
 from memoryd_server.index.vector_identity import VectorIdentity
-from memoryd_server.index.vector_rows import FLOAT_BYTES
 
 
 class DimensionsChanged(Exception):

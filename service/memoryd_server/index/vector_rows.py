@@ -3,17 +3,15 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.index import schema
+from memoryd_server.index import one_step, schema
 from memoryd_server.index.connection import scalar, transaction
-
-FLOAT_BYTES = 4
-"""What a component of a vector takes in the table."""
+from memoryd_server.index.floats import FLOAT_BYTES, Ids, Vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +121,12 @@ class VectorRows:
 
     def cosines(self, ids: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
         """The cosine of each of these chunks' vectors with `query`, a unit vector; chunks without one are left out."""
-        marks = ",".join("?" * len(ids))
-        rows: list[tuple[Any, ...]] = self._connection.execute(
-            f"SELECT chunk_id, embedding FROM vectors WHERE chunk_id IN ({marks})",  # noqa: S608 -- marks
-            tuple(ids),
-        ).fetchall()
-        fitting = [(chunk_id, blob) for chunk_id, blob in rows if len(blob) == FLOAT_BYTES * len(query)]
-        if not fitting:
-            return {}
-        matrix = np.frombuffer(b"".join(blob for _, blob in fitting), "<f4").reshape(len(fitting), len(query))
-        return dict(zip((chunk_id for chunk_id, _ in fitting), (matrix @ query).tolist(), strict=True))
+        found, vectors = self.of(ids, len(query))
+        return dict(zip(found.tolist(), (vectors @ query).tolist(), strict=True))
+
+    def of(self, ids: Sequence[int], dimensions: int) -> tuple[Ids, Vectors]:
+        """The stored vectors of these chunks, one a row, and whose they are; those of other dimensions are left out."""
+        return one_step.vectors(self._connection, ids, dimensions)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """A question into hits: runs the legs under the deadline, fuses and reorders, cuts, and shows the part that answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.errors import EmbeddingUnavailable
-from memoryd_server.index.rows import ChunkRow
+from memoryd_server.index.rows import ChunkHead, ChunkRow
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vectors import VectorLeg
@@ -21,6 +21,7 @@ from memoryd_server.search.explain import explained
 from memoryd_server.search.fusion import Candidate, cut
 from memoryd_server.search.legs import Groups, LegAnswers, Legs, Question, Words
 from memoryd_server.search.merging import merged
+from memoryd_server.search.needed import RowsAsNeeded
 from memoryd_server.search.query import Hit, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.search.reorder import Reordered, reorder
 from memoryd_server.search.sharing import shared
@@ -118,17 +119,24 @@ class SearchEngine:
                 words = None
             groups = self._groups(query, counts.sources)
             legs = self._legs.run(reader, question, groups, counts.chunks, words)
-            rows = reader.chunks([candidate.chunk_id for candidate in legs.candidates])
+            heads = reader.heads([candidate.chunk_id for candidate in legs.candidates])
             now = query.now or datetime.now(UTC)
             ordered = reorder(
-                legs.candidates, rows, query=query.text, now=now, ranking=self._ranking, words_of=self._words_of
+                legs.candidates,
+                heads,
+                query=query.text,
+                now=now,
+                ranking=self._ranking,
+                texts_of=lambda ids: {row.id: row.text for row in reader.chunks(ids).values()},
+                words_of=self._words_of,
             )
-            ranked, dropped = cut(ordered.candidates, query.min_score, len(rows), strict=query.min_score_is_strict)
-        present = (
-            self._shared(ranked, rows, query.max_results)
-            if len(groups) > 1
-            else self._present(ranked, rows, query.max_results)
-        )
+            ranked, dropped = cut(ordered.candidates, query.min_score, len(heads), strict=query.min_score_is_strict)
+            rows = RowsAsNeeded(reader, [candidate.chunk_id for candidate in ranked])
+            present = (
+                self._shared(ranked, heads, rows, query.max_results)
+                if len(groups) > 1
+                else self._present(ranked, rows, query.max_results)
+            )
         shower = Shower(self._analyzer, question, legs.found)
         hits = [_hit(candidate, row, shower.show(row), query, ordered) for candidate, row in present.hits]
         best = max((hit.coverage or 0.0 for hit in hits), default=0.0)
@@ -168,10 +176,12 @@ class SearchEngine:
                 break
         return _Present(present[:most], stale, gone)
 
-    def _shared(self, ranked: Sequence[Candidate], rows: dict[int, ChunkRow], most: int) -> _Present:
+    def _shared(
+        self, ranked: Sequence[Candidate], heads: Mapping[int, ChunkHead], rows: dict[int, ChunkRow], most: int
+    ) -> _Present:
         """The best `most` of all sources, none of which crowds another out."""
         place = {candidate.chunk_id: number for number, candidate in enumerate(ranked)}
-        of_source = {source: [c for c in ranked if rows[c.chunk_id].source is source] for source in Source}
+        of_source = {source: [c for c in ranked if heads[c.chunk_id].source is source] for source in Source}
         found = {source: self._present(candidates, rows, most) for source, candidates in of_source.items()}
         placed = {source: [(place[hit[0].chunk_id], hit) for hit in each.hits] for source, each in found.items()}
         stale, gone = any(each.stale for each in found.values()), sum(each.gone for each in found.values())

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from memoryd_server.index.rows import ChunkRow
+from memoryd_server.index.rows import ChunkHead
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.dates import boosted, dates_in
 from memoryd_server.search.decay import day_of, decay_of, decayed
@@ -22,16 +22,18 @@ class Reordered:
 
 def reorder(
     candidates: Sequence[Candidate],
-    rows: Mapping[int, ChunkRow],
+    rows: Mapping[int, ChunkHead],
     *,
     query: str,
     now: datetime,
     ranking: RankingConfig,
+    texts_of: Callable[[Sequence[int]], Mapping[int, str]],
     words_of: Callable[[str], Collection[str]],
 ) -> Reordered:
     """Losses for age, gains for dates that the query names, and variety, in this order; each only where it applies.
 
-    Candidates without a row are dropped: their chunk went between the legs and the look at it.
+    Candidates without a row are dropped: their chunk went between the legs and the look at it. `texts_of` is asked for
+    the texts of chunks where variety needs them.
     """
     kept = [candidate for candidate in candidates if candidate.chunk_id in rows]
     days = {candidate.chunk_id: day_of(rows[candidate.chunk_id].path) for candidate in kept}
@@ -42,11 +44,11 @@ def reorder(
     # After decay, which would take back what a date that the query names has gained.
     kept = boosted(kept, days, dates_in(query, now))
     if ranking.mmr:
-        texts = {c.chunk_id: rows[c.chunk_id].text for c in kept}
+        texts = texts_of([c.chunk_id for c in kept])
         kept = diversified(kept, texts, ranking.mmr_lambda, words_of)
     return Reordered(kept, decays)
 
 
-def _decay(row: ChunkRow, now: datetime, ranking: RankingConfig) -> float:
+def _decay(row: ChunkHead, now: datetime, ranking: RankingConfig) -> float:
     modified = datetime.fromtimestamp(row.mtime_ns / 1e9, UTC)
     return decay_of(row.path, modified, now, ranking.half_life_days, ranking.decay_floor)

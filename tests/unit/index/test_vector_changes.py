@@ -97,7 +97,7 @@ class Changes(RuleBasedStateMachine):
     def search_a_kept_snapshot(self, leg):
         if self.old:
             opened, reader = self.old.pop(0)
-            stored = dict(reader.embeddings(list(range(1, 41))))
+            stored = dict(reader.embeddings_after(0, 40))
             for hit in self.legs[leg].search(reader, direction(1), 40):
                 vector = np.frombuffer(stored[hit.chunk_id], "<f4").astype(np.float64)
                 assert abs(vector @ direction(1) / np.linalg.norm(direction(1)) - hit.cosine) < 1e-5
@@ -220,7 +220,7 @@ def test_searches_go_on_while_changes_are_applied(desk, options):
         while not ended.is_set():
             query = vectors[random.integers(0, 1_000)]
             with desk.read() as reader:
-                stored = {row[0] for row in reader.embeddings(list(range(1, 6_001)))}
+                stored = {row[0] for row in reader.embeddings_after(0, 6_000)}
                 hits = leg.search(reader, query, 10)
             if len(hits) < 9 or hits[0].cosine < 0.9999 or not {hit.chunk_id for hit in hits} <= stored:
                 failures.append(hits)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from memoryd_server.index.floats import Ids
 from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.vectors.floats import Ids
 from memoryd_server.model import Source
 
 

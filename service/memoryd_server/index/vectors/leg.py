@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from memoryd_server.index.floats import FLOAT_BYTES, Ids, Vectors, unit
 from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.vectors import extension, scan
 from memoryd_server.index.vectors.allowed import AllowedChunks
 from memoryd_server.index.vectors.copy import CopyFailed, Vec0Copy
 from memoryd_server.index.vectors.extension import VectorEngine
-from memoryd_server.index.vectors.floats import FLOAT_BYTES, Ids, Vectors, from_blobs, unit
 from memoryd_server.index.vectors.matrix import Matrix
 from memoryd_server.index.vectors.ranking import Best, VectorHit
 from memoryd_server.index.vectors.residency import Residency
@@ -86,7 +86,7 @@ class VectorLeg:
         if candidates is None:
             scan.offer_all(reader, len(direction), allowed, best)
         else:
-            best.offer(*from_blobs(reader.embeddings(candidates.tolist()), len(direction)))
+            best.offer(*reader.vectors.of(candidates.tolist(), len(direction)))
         return best.hits()
 
     def _candidates(self, reader: IndexReader, query: Vectors, limit: int, allowed: Ids | None) -> Ids | None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from memoryd_server.index.floats import Ids, Vectors, from_blobs
 from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.vectors.floats import Ids, Vectors, from_blobs
 from memoryd_server.index.vectors.ranking import Best
 
 Rows = list[tuple[int, bytes]]
@@ -18,8 +18,12 @@ _SAMPLED_RUN = 64
 
 def offer_all(reader: IndexReader, dimensions: int, allowed: Ids | None, best: Best) -> None:
     """Compares every vector of the snapshot, or every allowed one: exact, in bounded memory, and slow when many."""
-    for rows in _pages(reader) if allowed is None else _pages_of(reader, allowed):
-        best.offer(*from_blobs(rows, dimensions))
+    if allowed is None:
+        for rows in _pages(reader):
+            best.offer(*from_blobs(rows, dimensions))
+        return
+    for first in range(0, len(allowed), PAGE):
+        best.offer(*reader.vectors.of(allowed[first : first + PAGE].tolist(), dimensions))
 
 
 def _pages(reader: IndexReader) -> Iterator[Rows]:
@@ -27,11 +31,6 @@ def _pages(reader: IndexReader) -> Iterator[Rows]:
     while rows := reader.embeddings_after(after, PAGE):
         yield rows
         after = rows[-1][0]
-
-
-def _pages_of(reader: IndexReader, ids: Ids) -> Iterator[Rows]:
-    for first in range(0, len(ids), PAGE):
-        yield reader.embeddings(ids[first : first + PAGE].tolist())
 
 
 def sample_mean(reader: IndexReader, dimensions: int) -> Vectors:

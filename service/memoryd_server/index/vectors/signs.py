@@ -9,7 +9,7 @@ nearest are among the 256 that remain.)
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.index.vectors.floats import Ids, Vectors
+from memoryd_server.index.floats import Ids, Vectors
 from memoryd_server.index.vectors.slots import Slots
 
 _WORD_BITS = 64

@@ -1,0 +1,58 @@
+"""What is read in one step is what would be read row by row."""
+
+import json
+import math
+
+import apsw
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memoryd_server.index import one_step
+
+DIMENSIONS = 5
+
+
+@pytest.fixture(scope="module")
+def database():
+    connection = apsw.Connection(":memory:")
+    connection.execute("CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB)").fetchall()
+    connection.execute("CREATE TABLE numbers(id INTEGER PRIMARY KEY, score REAL, name TEXT)").fetchall()
+    yield connection
+    connection.close()
+
+
+floats = st.floats(width=32, allow_nan=False)
+blobs = st.lists(floats, min_size=DIMENSIONS, max_size=DIMENSIONS).map(lambda v: np.array(v, "<f4").tobytes())
+
+
+@given(st.dictionaries(st.integers(0, 2**62), blobs | st.binary(max_size=30), max_size=20))
+def test_vectors_are_those_of_the_table(database, stored):
+    database.execute("DELETE FROM vectors").fetchall()
+    database.executemany("INSERT INTO vectors VALUES(?,?)", list(stored.items()))
+    ids, vectors = one_step.vectors(database, [*stored, 7], DIMENSIONS)
+    fitting = {key: blob for key, blob in stored.items() if len(blob) == 4 * DIMENSIONS}
+    assert {key: vector.tobytes() for key, vector in zip(ids.tolist(), vectors, strict=True)} == fitting
+    assert vectors.shape == (len(fitting), DIMENSIONS)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20))
+def test_scores_keep_every_digit_and_their_order(database, scores):
+    database.execute("DELETE FROM numbers").fetchall()
+    database.executemany("INSERT INTO numbers(id, score) VALUES(?,?)", list(enumerate(scores)))
+    found = one_step.scored(database, "SELECT id, score FROM numbers ORDER BY id DESC LIMIT ?", (100,))
+    assert [number for number, _ in found] == list(range(len(scores)))[::-1]
+    assert all(math.isclose(a, b, rel_tol=0, abs_tol=0) for (_, a), b in zip(found, scores[::-1], strict=True))
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), max_size=10))
+def test_a_table_of_any_text_comes_back(database, names):
+    database.execute("DELETE FROM numbers").fetchall()
+    database.executemany("INSERT INTO numbers(id, name) VALUES(?,?)", list(enumerate(names)))
+    query = "SELECT json_array(id, name) AS row FROM numbers ORDER BY id"
+    assert one_step.table(database, query, ()) == [[number, name] for number, name in enumerate(names)]
+
+
+def test_a_list_of_ids_is_json():
+    assert json.loads(one_step.id_list([1, -2, 2**62])) == [1, -2, 2**62]

@@ -15,7 +15,7 @@ from e2e.town import client, last_event
 from memoryd.client import MemorydError
 from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
 FILES = 3_000
 MOST_SECONDS = 0.1

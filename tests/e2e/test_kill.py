@@ -44,6 +44,7 @@ def kill_after(town, seconds, query="heron"):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_first_index_killed_ten_times_is_finished_by_the_next_run(town, seed):
     fill(town)
@@ -61,6 +62,7 @@ def test_a_first_index_killed_ten_times_is_finished_by_the_next_run(town, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_rebuild_killed_at_any_moment_leaves_the_old_index_answering(town):
     fill(town, 1500)
     served = town.start()
@@ -116,6 +118,7 @@ def test_a_second_daemon_is_refused_and_the_first_serves_on(town):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_sigterm_in_the_middle_of_a_sync_exits_in_time_and_the_next_start_goes_on(town):
     fill(town)
     served = town.start()

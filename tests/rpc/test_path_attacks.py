@@ -41,7 +41,7 @@ SPELLINGS = [
     " memory/a.md", "MEMORY.MD", "Memory/a.md", "MEMORY/a.md", "memory/A.MD", "memory/a.Md", "mEmOrY.md",
     "memory/a.md/", "memory/a.md/.",
     "/dev/zero", "/dev/stdin", "/dev/fd/0", "/proc/self/environ", "/proc/self/fd/0", "/proc/self/root/OUT/note.md",
-    "/proc/self/cwd/note.md", "memory/" + "../" * 900 + "OUT/note.md", "memory/" + "a/" * 1_500 + "a.md",
+    "/proc/self/cwd/note.md", "memory/" + "../" * 900 + "OUT/note.md", "memory/" + "a/" * 200 + "a.md",
     "memory/" + "a" * 300 + ".md", "con.md", "memory/nul.md:stream", "memory/a.md::$DATA", "\\\\server\\share\\a.md",
     # Where qmd's results are read, and where transcripts are.
     "qmd", "qmd/", "qmd/notes", "qmd/notes/../../outside/note.md", "qmd/../outside/note.md", "qmd/OUT/note.md",

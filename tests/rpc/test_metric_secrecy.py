@@ -130,12 +130,12 @@ async def test_what_found_nothing_and_how_far_the_index_lags_are_counted(serve, 
     home.write(a="the red ferry")
     running = await serve(METRICS)
     await eventually(lambda: running.memory().board.lag_seconds > 0)
-    assert 'memoryd_index_lag_seconds{agent="main"} 0.0' not in await fetched(running)
+    assert 'memoryd_index_lag_seconds{agent="main"} 0.0' not in (await fetched(running)).splitlines()
     await running.synced()
     await running.search("ferry")
     await running.search("zyzzyva")
     text = await fetched(running)
-    assert 'memoryd_index_lag_seconds{agent="main"} 0.0' in text
+    assert 'memoryd_index_lag_seconds{agent="main"} 0.0' in text.splitlines()
     assert 'memoryd_searches_empty_total{agent="main",reason="NO_MATCH"} 1.0' in text
     assert 'memoryd_search_leg_duration_seconds_count{leg="KEYWORD"} 2.0' in text
     assert 'memoryd_search_leg_duration_seconds_count{leg="VECTOR"}' not in text

@@ -150,7 +150,7 @@ async def test_the_budget_decides_what_is_in_memory_and_changes_no_answer(serve,
     questions = [shelf.text(4) for _ in range(10)]
     await check_recall(daemon, shelf, questions)
     told = (await daemon.status()).vector
-    assert (told.resident, told.resident_bytes > 0) == (kind, bool(kind))
+    assert (told.resident_form, told.resident_bytes > 0) == (kind, bool(kind))
     assert daemon.memory().vectors.leg.memory_bytes <= budget
     await check_follows(daemon, shelf)
     await check_recall(daemon, shelf, questions)
@@ -180,7 +180,7 @@ async def test_above_ten_thousand_chunks_bits_find_the_nearest_and_follow_the_fi
     assert (await daemon.status()).index.chunks == len(shelf.texts)
     await check_recall(daemon, shelf, questions, least=0.99)
     told = (await daemon.status()).vector
-    assert told.resident == BITS
+    assert told.resident_form == BITS
     assert told.resident_bytes < 2 * len(shelf.texts) * BYTES_OF_BITS
     await check_follows(daemon, shelf)
     shelf.add(500)
@@ -191,5 +191,5 @@ async def test_above_ten_thousand_chunks_bits_find_the_nearest_and_follow_the_fi
 
     small = await serve(using(provider, len(shelf.texts) * BYTES_OF_BITS // 2))
     await check_recall(small, shelf, questions[:10])
-    assert (await small.status()).vector.resident == DISK
+    assert (await small.status()).vector.resident_form == DISK
     await check_follows(small, shelf)

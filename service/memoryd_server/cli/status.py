@@ -75,8 +75,8 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
         version = f" {answer.qmd.version}" if answer.qmd.version else ""
         yield f"Backend    {'qmd' + version if answer.qmd.available else f'not qmd{version}: {answer.qmd.reason}'}"
     yield f"Provider   {answer.embedding.provider or 'none'} (requested: {answer.embedding.requested_provider})"
-    held = f", {answer.vector.resident} in memory ({bytes_text(answer.vector.resident_bytes)})"
-    yield f"Vector     {answer.vector.engine}{held if answer.vector.resident else ''}"
+    held = f", {answer.vector.resident_form} in memory ({bytes_text(answer.vector.resident_bytes)})"
+    yield f"Vector     {answer.vector.engine}{held if answer.vector.resident_form else ''}"
     yield f"FTS        {'ready' if answer.fulltext.available else answer.fulltext.error}"
     yield f"Cache      {answer.cache.entries} of {answer.cache.max_entries} embeddings"
     for watcher in answer.watchers:

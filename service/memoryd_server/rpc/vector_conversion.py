@@ -54,7 +54,7 @@ def vector_status(memory: AgentMemory) -> memory_pb2.VectorStatus:
         version=engine.version or "",
         load_error=(engine.load_error or "") if side.embedder is not None else "",
         dimensions=stored.dimensions if stored is not None else 0,
-        resident=side.leg.form,
+        resident_form=side.leg.form,
         resident_bytes=side.leg.memory_bytes,
     )
 

@@ -2009,7 +2009,7 @@ type VectorStatus struct {
 	// What is held in memory of each vector: `whole`, which is compared; `bits`, its signs, which narrow a large index
 	// down to what is compared; empty when nothing is: before the first search, after a long rest, and beyond
 	// `memoryd.vectorMemoryBytes`, where each search reads the vectors from disk. The answers are the same.
-	Resident string `protobuf:"bytes,6,opt,name=resident,proto3" json:"resident,omitempty"`
+	ResidentForm string `protobuf:"bytes,6,opt,name=resident_form,json=residentForm,proto3" json:"resident_form,omitempty"`
 	// Bytes that this takes.
 	ResidentBytes int64 `protobuf:"varint,7,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2081,9 +2081,9 @@ func (x *VectorStatus) GetDimensions() int32 {
 	return 0
 }
 
-func (x *VectorStatus) GetResident() string {
+func (x *VectorStatus) GetResidentForm() string {
 	if x != nil {
-		return x.Resident
+		return x.ResidentForm
 	}
 	return ""
 }
@@ -2624,7 +2624,7 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\vProbeResult\x12\x0e\n" +
 	"\x02ok\x18\x01 \x01(\bR\x02ok\x123\n" +
 	"\aelapsed\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\xdc\x01\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\xe5\x01\n" +
 	"\fVectorStatus\x12\x18\n" +
 	"\aenabled\x18\x01 \x01(\bR\aenabled\x12\x16\n" +
 	"\x06engine\x18\x02 \x01(\tR\x06engine\x12\x18\n" +
@@ -2633,8 +2633,8 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"load_error\x18\x04 \x01(\tR\tloadError\x12\x1e\n" +
 	"\n" +
 	"dimensions\x18\x05 \x01(\x05R\n" +
-	"dimensions\x12\x1a\n" +
-	"\bresident\x18\x06 \x01(\tR\bresident\x12%\n" +
+	"dimensions\x12#\n" +
+	"\rresident_form\x18\x06 \x01(\tR\fresidentForm\x12%\n" +
 	"\x0eresident_bytes\x18\a \x01(\x03R\rresidentBytes\"b\n" +
 	"\x0eFulltextStatus\x12\x1c\n" +
 	"\tavailable\x18\x01 \x01(\bR\tavailable\x12\x1c\n" +

@@ -381,22 +381,22 @@ class ProbeResult(_message.Message):
     def __init__(self, ok: bool = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class VectorStatus(_message.Message):
-    __slots__ = ("enabled", "engine", "version", "load_error", "dimensions", "resident", "resident_bytes")
+    __slots__ = ("enabled", "engine", "version", "load_error", "dimensions", "resident_form", "resident_bytes")
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LOAD_ERROR_FIELD_NUMBER: _ClassVar[int]
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
-    RESIDENT_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_FORM_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     enabled: bool
     engine: str
     version: str
     load_error: str
     dimensions: int
-    resident: str
+    resident_form: str
     resident_bytes: int
-    def __init__(self, enabled: bool = ..., engine: _Optional[str] = ..., version: _Optional[str] = ..., load_error: _Optional[str] = ..., dimensions: _Optional[int] = ..., resident: _Optional[str] = ..., resident_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, enabled: bool = ..., engine: _Optional[str] = ..., version: _Optional[str] = ..., load_error: _Optional[str] = ..., dimensions: _Optional[int] = ..., resident_form: _Optional[str] = ..., resident_bytes: _Optional[int] = ...) -> None: ...
 
 class FulltextStatus(_message.Message):
     __slots__ = ("available", "tokenizer", "error")

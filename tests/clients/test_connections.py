@@ -134,7 +134,7 @@ async def test_a_client_that_pings_every_ten_seconds_for_a_minute_is_not_sent_aw
             runner = Runner(language.command, environment(folder), folder / "log")
             stack.push_async_callback(asyncio.to_thread, runner.close)
             await asyncio.to_thread(runner.connect, keepalive_ms=PING_MS, **connection)
-            await asyncio.to_thread(runner.call, "list_agents")
+            await asyncio.to_thread(runner.call, "list_agents", timeout_ms=30_000)
             watched.append((f"{language.name} over {over}", forwarder, runner))
         before = {name: forwarder.sent for name, forwarder, _ in watched}
         await asyncio.sleep(IDLE_SECONDS)
@@ -142,7 +142,7 @@ async def test_a_client_that_pings_every_ten_seconds_for_a_minute_is_not_sent_aw
         assert [name for name, count in pings.items() if count < IDLE_SECONDS * 1000 / PING_MS / 2] == [], pings
         for name, forwarder, runner in watched:
             assert (forwarder.connections, forwarder.open) == (1, 1), f"{name} was sent away"
-            await asyncio.to_thread(runner.call, "list_agents")
+            await asyncio.to_thread(runner.call, "list_agents", timeout_ms=30_000)
             assert forwarder.connections == 1, f"{name} had to dial again"
 
 

@@ -121,7 +121,8 @@ class SyncCoordinator:
     async def take_in(self, trigger: SyncTrigger, deadline: float, path: str) -> int | None:
         """Indexes the memory file `path`, just written; the revision that holds it.
 
-        None when the deadline came first, and as well when the run failed: what was written stands, and Status tells why the index lags.
+        None when the deadline came first, and when the run failed: what was written stands, and Status tells why the
+        index lags.
         """
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):

@@ -1,6 +1,5 @@
 """Neighbouring chunks are one hit where together they are no longer than a chunk of Latin text."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

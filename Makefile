@@ -192,6 +192,7 @@ bench: setup ## Runs the benchmarks; results are JSON under benchmarks/results
 	$(BIN)/python benchmarks/vector_leg.py
 	$(BIN)/python benchmarks/transcripts.py
 	$(BIN)/python benchmarks/many_agents.py
+	$(BIN)/python benchmarks/load
 	$(BIN)/python benchmarks/embedding_throughput.py
 	test ! -x .tools/qmd/qmd || $(BIN)/python benchmarks/qmd_path.py
 	! $(BIN)/python -c "import lancedb" 2>/dev/null || $(BIN)/python benchmarks/entries.py

@@ -11,8 +11,14 @@ CARGO_HERE = cd $(RUST) && CARGO_TARGET_DIR="$(RUST_BUILD)" CARGO_BUILD_JOBS=$(C
 RUST_COPIES := diff -r protos/memoryd $(RUST)/protos/memoryd && diff clients/service_config.json $(RUST)/service_config.json \
 	&& diff LICENSE $(RUST)/LICENSE
 
+# What is committed names versions and checksums, and no address: all crates are crates.io's, which Cargo wants told.
+CRATES_IO := registry+https://github.com/rust-lang/crates.io-index
+
+$(RUST)/Cargo.lock: $(RUST)/crates.lock $(RUST)/client.mk
+	@awk '/^checksum = / {print "source = \"$(CRATES_IO)\""} {print}' $< > $@
+
 .PHONY: clients-rust
-clients-rust: ## Checks, tests and builds the Rust client, its example and its runner
+clients-rust: $(RUST)/Cargo.lock ## Checks, tests and builds the Rust client, its example and its runner
 ifeq ($(HAS_CARGO),)
 	@echo "Skipped: the Rust client needs cargo, which is not here."
 	@test "$$CI" != true || { echo "CI must not skip it: install Rust."; exit 1; }
@@ -31,3 +37,9 @@ endif
 clients-rust-copies: ## Renews the copies that the Rust crate carries: protos, retry policy, license
 	@rm -rf $(RUST)/protos/memoryd && cp -r protos/memoryd $(RUST)/protos/
 	@cp clients/service_config.json LICENSE $(RUST)/
+
+.PHONY: clients-rust-lock
+clients-rust-lock: ## Resolves the Rust client's dependencies anew into crates.lock
+	@rm -f $(RUST)/Cargo.lock
+	$(CARGO_HERE) generate-lockfile -q
+	@sed '/^#/d; /^source = /d' $(RUST)/Cargo.lock > $(RUST)/crates.lock

@@ -51,7 +51,8 @@ async def test_an_index_that_cannot_be_opened_leaves_the_other_agents_alone(serv
     assert agents[1].index_state == memory_pb2.INDEX_STATE_UNAVAILABLE
 
 
-async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, home, monkeypatch):
+async def serving_what_can_be_opened_now(serve, home):
+    """A daemon that could not open the index of `other` at its start; nothing stands in the way any more."""
     (home.root / "other" / "memory").mkdir(parents=True)
     (home.root / "other" / "MEMORY.md").write_text("the ferry leaves at noon")
     settings = {"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(home.root / "other")}]}}
@@ -59,6 +60,11 @@ async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, hom
     index.mkdir(parents=True)
     running = await serve(settings)
     index.rmdir()
+    return running
+
+
+async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, home, monkeypatch):
+    running = await serving_what_can_be_opened_now(serve, home)
     await check_refused(running.search("ferry", agent_id="other"), "UNAVAILABLE", "INDEX_UNAVAILABLE")
     monkeypatch.setattr(directory, "REOPEN_SECONDS", 0.0)
     await running.sync(agent_id="other")
@@ -69,13 +75,7 @@ async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, hom
 
 
 async def test_an_index_that_is_opened_again_for_one_who_leaves_is_open_for_the_next(serve, home, monkeypatch):
-    (home.root / "other" / "memory").mkdir(parents=True)
-    (home.root / "other" / "MEMORY.md").write_text("the ferry leaves at noon")
-    settings = {"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(home.root / "other")}]}}
-    index = home.state_dir / "memory" / "other.sqlite"
-    index.mkdir(parents=True)
-    running = await serve(settings)
-    index.rmdir()
+    running = await serving_what_can_be_opened_now(serve, home)
     monkeypatch.setattr(directory, "REOPEN_SECONDS", 0.0)
     opened = IndexStore.open
 

@@ -13,6 +13,19 @@ _T = TypeVar("_T")
 _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
+def _carry_out(job: _Job) -> None:
+    """Does what was asked for, unless nobody wants it any more."""
+    future, work = job
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 -- it is the asker's, who raises it
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
 class SharedThreads:
     """`count` threads, of which each share has `each` at most, so that one whose disk hangs leaves the others some.
 
@@ -62,14 +75,7 @@ class _Share(Executor):
         self._pool.submit(self._run, job).add_done_callback(partial(self._given_up, job))
 
     def _run(self, job: _Job) -> None:
-        future, work = job
-        if future.set_running_or_notify_cancel():
-            try:
-                result = work()
-            except BaseException as error:  # noqa: BLE001 -- it is the asker's, who raises it
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+        _carry_out(job)
         with self._lock:
             self._go_on()
 
@@ -130,17 +136,9 @@ class SerialThread(Executor):
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
-            future, work = job
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result = work()
-            except BaseException as error:  # noqa: BLE001 -- it is the asker's, who raises it
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+            _carry_out(job)
             # Neither what was done nor who asked for it is kept from here on.
-            del job, future, work
+            del job
 
     def _next(self) -> _Job | None:
         with self._lock:

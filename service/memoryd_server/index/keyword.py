@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from memoryd_server.index.bm25 import frequency_of, idf
 from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.rows import KeywordHit
+from memoryd_server.index.term_scores import best, scores_of
 from memoryd_server.index.vocabulary import Vocabulary, expression
 from memoryd_server.model import Source
 from memoryd_server.text import QueryTerm, TermKind
@@ -88,7 +89,10 @@ def scores(reader: IndexReader, terms: Sequence[QueryTerm], ids: Sequence[int]) 
 
     `terms` are those that ranked a question's hits (`KeywordAnswer.searched`). Costs a fifth of the search itself.
     """
-    found = reader.keyword_scores(_any_of(terms), ids) if terms else {}
+    kept = reader.kept_scores.kept(terms)
+    if kept is not None:
+        return scores_of(kept, ids)
+    found = reader.keyword_scores(_any_of(terms), ids)
     return {chunk_id: found.get(chunk_id, 0.0) for chunk_id in ids}
 
 
@@ -149,6 +153,11 @@ def _hits(
 ) -> Sequence[KeywordHit]:
     if not terms:
         return ()
+    if not sources:
+        vocabulary = reader.vocabulary
+        kept = reader.kept_scores.of([(term, frequency_of(term, vocabulary)) for term in terms])
+        if kept is not None:
+            return best(kept, limit)
     return reader.keyword(_any_of(terms), sources, limit)
 
 

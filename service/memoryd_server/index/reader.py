@@ -15,6 +15,7 @@ from memoryd_server.index.holdings import Holdings, hashes_of_chunks_with, holdi
 from memoryd_server.index.one_step import id_list
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.rows import ChunkHead, ChunkRow, FileRow, IndexCounts, KeywordHit
+from memoryd_server.index.term_scores import BM25, KeptScores, ScoresMemo
 from memoryd_server.index.transcript_rows import line_numbers
 from memoryd_server.index.vector_rows import VectorRows
 from memoryd_server.index.vocabulary import Vocabulary, VocabularyMemo
@@ -24,11 +25,9 @@ from memoryd_server.model import Source
 # A language of fewer chunks is not asked for: its stems would cost every question time.
 LEAST_SHARE_OF_CHUNKS = 0.02
 
-# The date and heading column counts half; measured in the design of the keyword leg.
-_BM25 = "bm25(keyword, 1.0, 0.5)"
-
-# How many steps of SQLite's virtual machine pass between two looks at the clock: some tens of microseconds.
-_STEPS_BETWEEN_LOOKS = 2_000
+# How many steps of SQLite's virtual machine pass between two looks at the clock: some milliseconds. Each look waits for
+# the interpreter: every 2,000 steps, they took a fifth of what 64 callers could have got.
+_STEPS_BETWEEN_LOOKS = 50_000
 
 
 @dataclass(slots=True)
@@ -37,6 +36,12 @@ class LastCounts:
 
     counts: IndexCounts | None = None
     vocabulary: VocabularyMemo = field(default_factory=VocabularyMemo)
+    scores: ScoresMemo = field(default_factory=ScoresMemo)
+
+    def rest(self) -> None:
+        """Gives back what takes memory."""
+        self.vocabulary = VocabularyMemo()
+        self.scores = ScoresMemo()
 
 
 class IndexReader:
@@ -48,6 +53,7 @@ class IndexReader:
     def __init__(self, connection: apsw.Connection, last: LastCounts) -> None:
         self._connection = connection
         self._last = last
+        self._revision: int | None = None
         self.opened_at = time.monotonic()
 
     def counts(self) -> IndexCounts:
@@ -80,9 +86,16 @@ class IndexReader:
         """The words of the keyword leg in the same snapshot."""
         return Vocabulary(self._connection, self._last.vocabulary, self.revision())
 
+    @property
+    def kept_scores(self) -> KeptScores:
+        """What is kept of the keyword leg's scores in the same snapshot."""
+        return KeptScores(self._connection, self._last.scores, self.revision())
+
     def revision(self) -> int:
         """The index revision."""
-        return int(schema.get_meta(self._connection, "revision") or 0)
+        if self._revision is None:
+            self._revision = int(schema.get_meta(self._connection, "revision") or 0)
+        return self._revision
 
     def meta(self, key: str) -> str | int | None:
         """A value of the meta table."""
@@ -98,23 +111,26 @@ class IndexReader:
         return VectorRows(self._connection, None)
 
     def keyword(self, match: str, sources: Sequence[Source], limit: int) -> list[KeywordHit]:
-        """The best chunks for an FTS5 expression, best first. An empty `sources` means all."""
+        """The best chunks for an FTS5 expression, best first, the smaller id first among equals.
+
+        An empty `sources` means all.
+        """
         if sources:
             marks = ",".join("?" * len(sources))
             query = (
-                f"SELECT keyword.rowid AS id, {_BM25} AS score FROM keyword"  # noqa: S608 -- constants and marks
+                f"SELECT keyword.rowid AS id, {BM25} AS score FROM keyword"  # noqa: S608 -- constants and marks
                 " JOIN chunks ON chunks.id = keyword.rowid JOIN files ON files.id = chunks.file_id"
-                f" WHERE keyword MATCH ? AND files.source IN ({marks}) ORDER BY score LIMIT ?"
+                f" WHERE keyword MATCH ? AND files.source IN ({marks}) ORDER BY score, id LIMIT ?"
             )
         else:
-            query = f"SELECT rowid AS id, {_BM25} AS score FROM keyword WHERE keyword MATCH ? ORDER BY score LIMIT ?"  # noqa: S608
+            query = f"SELECT rowid AS id, {BM25} AS score FROM keyword WHERE keyword MATCH ? ORDER BY score, id LIMIT ?"  # noqa: S608
         return [KeywordHit(*row) for row in one_step.scored(self._connection, query, (match, *sources, limit))]
 
     def keyword_scores(self, match: str, ids: Sequence[int]) -> dict[int, float]:
         """The BM25 of those of these chunks that an FTS5 expression matches."""
         # "+": all matches are walked, a fifth of the work of ranking them. A search for each id by itself costs more.
         query = (
-            f"SELECT rowid AS id, {_BM25} AS score FROM keyword WHERE keyword MATCH ?"  # noqa: S608 -- constants
+            f"SELECT rowid AS id, {BM25} AS score FROM keyword WHERE keyword MATCH ?"  # noqa: S608 -- constants
             " AND +rowid IN (SELECT value FROM json_each(?))"
         )
         return dict(one_step.scored(self._connection, query, (match, id_list(ids))))
@@ -189,6 +205,8 @@ def reading(pool: ReaderPool, last: LastCounts, deadline: float | None = None) -
     """
     with translated(), pool.connection() as connection:
         if deadline is not None:
+            if time.monotonic() > deadline:
+                raise apsw.InterruptError("the deadline had passed before the search began")
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
         try:
             with snapshot(connection):

@@ -320,6 +320,7 @@ class IndexStore:
 
     def rest(self) -> None:
         """Gives back what costs memory while nobody asks: readers, and the writer's pages. For the writer thread."""
+        self._last_counts.rest()
         if self._pool is not None:
             self._pool.release()
         if self._connection is not None:

@@ -154,13 +154,11 @@ def test_a_budget_holds_over_all_snippets(desk):
     assert len(answer.hits) < 6
 
 
-def test_a_deadline_that_has_passed_ends_a_long_search(desk):
-    desk.write("memory/a.md", "\n\n".join(f"heron kestrel{n} stork{n % 7}" for n in range(60_000)))
-    desk.sync()
-    query = " ".join(["heron", *[f"stork{n}" for n in range(7)]])
+def test_a_deadline_that_has_passed_ends_a_search(desk):
+    birds(desk)
     with pytest.raises(DeadlineTooShort):
-        ask(desk, query, deadline=time.monotonic() - 1)
-    assert len(ask(desk, query).hits) == 6
+        ask(desk, "heron", deadline=time.monotonic() - 1)
+    assert ask(desk, "heron").hits
 
 
 class TestVectorOfAnotherIdentity:

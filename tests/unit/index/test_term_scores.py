@@ -61,7 +61,7 @@ def test_the_best_are_those_of_fts5_with_their_very_scores(shelf, terms, limit):
 @given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=25), st.randoms())
 def test_single_chunks_get_the_score_of_fts5_and_nothing_for_no_word(shelf, terms, choose):
     with shelf.store.read() as reader:
-        ids = choose.sample(sorted(reader.chunk_ids(["memory"])), 20) + [10**9]
+        ids = [*choose.sample(sorted(reader.chunk_ids(["memory"])), 20), 10**9]
         wanted = reader.keyword_scores(_any_of(terms), ids)
         assert scores_of(kept(reader, terms), ids) == {chunk_id: wanted.get(chunk_id, 0.0) for chunk_id in ids}
 

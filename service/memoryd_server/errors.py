@@ -18,7 +18,7 @@
     ├── BackendUnavailable        the configured backend failed, and no other may answer
     ├── WorkspaceReadOnly         the workspace cannot be written
     ├── SyncConflict              a FULL sync during a run
-    ├── SyncCancelled             the run was cancelled before its end
+    ├── SyncCancelled             the run was cancelled or cut short before its end
     ├── IndexBusy                 the index is held by another process
     ├── IndexTooNew               written by a newer memoryd
     ├── IndexReadOnly             the state directory cannot be written
@@ -181,7 +181,7 @@ class SyncConflict(MemorydError):
 
 
 class SyncCancelled(MemorydError):
-    """The run was cancelled before its end; what it had committed stays."""
+    """The run was cancelled, or cut short by a stop, before its end; what it had committed stays."""
 
     reason = "SYNC_CANCELLED"
 

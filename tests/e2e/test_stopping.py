@@ -5,6 +5,7 @@ import subprocess
 import threading
 import time
 
+import grpc
 import pytest
 
 from e2e.town import client, eventually
@@ -82,7 +83,9 @@ def test_sigterm_with_an_embedding_call_in_flight_ends_everything_in_time(town, 
         assert answer.info.served_mode == memory_pb2.SEARCH_MODE_KEYWORD
         with pytest.raises(MemorydError) as caught:
             list(following)
-    assert (caught.value.reason, caught.value.retry_after_seconds is not None) == ("SHUTTING_DOWN", True)
+    assert (caught.value.code, caught.value.reason) == (grpc.StatusCode.ABORTED, "SYNC_CANCELLED")
+    assert caught.value.retry_after_seconds
+    assert "a fresh Sync goes on from the last batch" in str(caught.value)
     # The next start goes on: every word is indexed, and the vectors are made.
     gate.set()
     with client(town.start()) as connection:

@@ -336,7 +336,7 @@ async def test_a_sync_under_way_ends_at_a_files_boundary_and_may_be_tried_again(
     held.release()
     with pytest.raises(Exception, match="opens this memory anew") as caught:
         await rest(stream)
-    assert caught.value.code().name == "UNAVAILABLE"
+    assert caught.value.code().name == "ABORTED"
     await changing
     assert (await running.synced()).failed_files == 0
     assert (await running.status()).index.files == 301

@@ -387,6 +387,6 @@ async def test_a_stop_ends_a_run_at_a_file_and_says_so(serve, home, hold):
     await eventually(lambda: run.stop_asked)
     held.release()
     found = await refused(stream)
-    assert (found.code, found.reason) == ("UNAVAILABLE", "SHUTTING_DOWN")
+    assert (found.code, found.reason) == ("ABORTED", "SYNC_CANCELLED")
     assert found.retry_seconds
     await stopping

@@ -166,7 +166,7 @@ class SyncCoordinator:
             self._failed_at = None
             self._board.update(pending_files=0, revision=outcome.revision, files=outcome.files, whole=True)
         except SyncCancelled as error:
-            self._failed(run, _shutting_down() if self._stopping else error)
+            self._failed(run, _cut_short() if self._stopping else error)
         except MemorydError as error:
             self.last_error = error
             self._failed(run, error)
@@ -266,9 +266,9 @@ class _Bridge:
         self._board.update(revision=revision, files=max(1, self._board.current.files))
 
 
-def _shutting_down() -> ShuttingDown:
-    return ShuttingDown(
-        "the daemon is stopping, or opens this memory anew with other settings; what the run had indexed stays, and a "
-        "fresh Sync goes on from there",
+def _cut_short() -> SyncCancelled:
+    return SyncCancelled(
+        "the run was cut short: the daemon is stopping, or opens this memory anew with other settings; what it had "
+        "indexed stays, and a fresh Sync goes on from the last batch that was committed",
         retry_after_seconds=1.0,
     )

@@ -7,7 +7,7 @@ import pytest
 from memoryd_server.backend.board import IndexState
 from memoryd_server.backend.coordinator import MOST_PASSES, REMEMBERED_RUNS
 from memoryd_server.backend.sync_run import SyncTrigger
-from memoryd_server.errors import DiskFull, IndexUnavailable, ShuttingDown, SyncConflict
+from memoryd_server.errors import DiskFull, IndexUnavailable, ShuttingDown, SyncCancelled, SyncConflict
 from memoryd_server.index.progress import SyncMode
 
 MANUAL = SyncTrigger.MANUAL
@@ -110,7 +110,9 @@ async def test_stopping_ends_the_run_under_way_and_starts_no_other(bench):
     await bench.pass_begun()
     await bench.coordinator.stop()
     assert run.finished.is_set()
-    assert isinstance(run.failure, ShuttingDown)
+    assert isinstance(run.failure, SyncCancelled)
+    assert run.failure.retry_after_seconds
+    assert "a fresh Sync goes on" in run.failure.message
     with pytest.raises(ShuttingDown):
         await bench.coordinator.request(MANUAL)
 

@@ -2,6 +2,7 @@
 
 from memoryd_server.sources.contained import FileTooLarge, open_for_append, read_file, stat_file
 from memoryd_server.sources.discover import Discovery, discover
+from memoryd_server.sources.ignoring import IgnoreFileUnusable, read_rules
 from memoryd_server.sources.roots import Location, Roots, resolve, resolve_for_append
 from memoryd_server.sources.unseen import Unseen
 from memoryd_server.sources.watch import WatchedRoot, Watcher, WatcherMode
@@ -9,6 +10,7 @@ from memoryd_server.sources.watch import WatchedRoot, Watcher, WatcherMode
 __all__ = [
     "Discovery",
     "FileTooLarge",
+    "IgnoreFileUnusable",
     "Location",
     "Roots",
     "Unseen",
@@ -18,6 +20,7 @@ __all__ = [
     "discover",
     "open_for_append",
     "read_file",
+    "read_rules",
     "resolve",
     "resolve_for_append",
     "stat_file",

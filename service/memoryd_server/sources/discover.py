@@ -1,5 +1,7 @@
 """Finds every memory file. Folders are listed through descriptors, files are only stat'ed, links are never followed.
 
+Of files only those are read that say what a root leaves out.
+
 Candidates in order: MEMORY.md, memory.md, memory/, then each extra path. A file that two of them reach, or that has
 two names, counts once, under the name that comes first.
 """
@@ -7,11 +9,12 @@ two names, counts once, under the name that comes first.
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import FileFailure, Source, SourceFile
 from memoryd_server.sources.contained import file_stat, open_directory
+from memoryd_server.sources.ignoring import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
 from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, objection
 from memoryd_server.sources.unseen import Unseen, below
 
@@ -33,7 +36,9 @@ class Discovery:
 
 
 def discover(roots: Roots) -> Discovery:
-    """Returns the memory files of `roots` in the order of their paths. Reads folders, opens no file.
+    """Returns the memory files of `roots` in the order of their paths, but for those that a root leaves out.
+
+    Reads folders and each root's `.memoryignore`, and opens no other file.
 
     What vanishes while it looks is left out without a word.
     """
@@ -99,19 +104,29 @@ class _Scan:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A file or folder on the way: how it is shown, and how `contained` reaches it."""
+    """A file or folder on the way: how it is shown, and how `contained` reaches it.
+
+    `rules` are those of the folder that is `depth` parts below the root.
+    """
 
     path: str
     root: str
     parts: tuple[str, ...]
+    rules: IgnoreRules = NO_RULES
+    depth: int = 0
 
     def child(self, name: str) -> "_Place":
         path = name if self.path == os.curdir else f"{self.path}/{name}"
-        return _Place(path, self.root, (*self.parts, name))
+        return replace(self, path=path, parts=(*self.parts, name))
+
+    def left_out(self, *, folder: bool) -> bool:
+        return self.rules.leaves_out(self.parts[self.depth :], folder=folder)
 
 
 def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
-    workspace = _Place(os.curdir, roots.base(), ())
+    workspace = _ruled(_Place(os.curdir, roots.base(), ()), (*LONG_TERM_NAMES, below(MEMORY_FOLDER)), scan)
+    if workspace is None:
+        return
     for name in LONG_TERM_NAMES:
         status = _status(workspace.child(name), scan)
         if status is not None and stat.S_ISREG(status.st_mode):
@@ -135,7 +150,8 @@ def _scan_memory(folder: _Place, scan: _Scan) -> bool:
         scan.issues.append(f"the workspace has no {MEMORY_FOLDER} folder")
         return False
     if stat.S_ISDIR(status.st_mode):
-        _scan_folder(folder, status, scan)
+        if not folder.left_out(folder=True):
+            _scan_folder(folder, status, scan)
     else:
         scan.issues.append(f"{MEMORY_FOLDER} is {_kind(status)}, not a folder: skipped")
     return True
@@ -148,13 +164,29 @@ def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
         scan.issues.append(f"extra path {extra} is missing, unreadable or reached through a link")
         _hide_missing(place, extra, scan)
     elif stat.S_ISDIR(status.st_mode):
-        _scan_folder(place, status, scan)
+        folder = _ruled(place, (below(place.path),), scan)
+        if folder is not None:
+            _scan_folder(folder, status, scan)
     elif not stat.S_ISREG(status.st_mode):
         scan.issues.append(f"extra path {extra} is {_kind(status)}: skipped")
     elif extra.endswith(SUFFIX):
         _take(place, status, scan)
     else:
         scan.issues.append(f"extra path {extra} is a file that does not end in {SUFFIX}: skipped")
+
+
+def _ruled(top: _Place, prefixes: tuple[str, ...], scan: _Scan) -> _Place | None:
+    """Gives a root the rules that stand in it.
+
+    None where they cannot be gone by: then nothing new of it is indexed, as it may be what is to be left out, and what
+    is indexed stays.
+    """
+    try:
+        return replace(top, rules=read_rules(top.root, top.parts), depth=len(top.parts))
+    except IgnoreFileUnusable as error:
+        scan.fail(top.child(IGNORE_FILE).path, f"nothing new beside it is indexed, as {error}")
+        scan.hide(top.path, f"its {IGNORE_FILE} cannot be used: {error}", prefixes)
+        return None
 
 
 def _hide_missing(place: _Place, extra: str, scan: _Scan) -> None:
@@ -199,6 +231,8 @@ def _status(place: _Place, scan: _Scan) -> os.stat_result | None:
 
 
 def _take(place: _Place, status: os.stat_result, scan: _Scan) -> None:
+    if place.left_out(folder=False):
+        return
     why = objection(place.path)
     if why:
         scan.fail(place.path, f"its name cannot be used: {why}")
@@ -227,7 +261,8 @@ def _list(folder: _Place, found: list[SourceFile], scan: _Scan) -> list[_Place]:
         if not scan.enter(descriptor):
             return []
         with os.scandir(descriptor) as entries:
-            return [folder.child(entry.name) for entry in entries if not _is_leaf(entry, folder, found, scan)]
+            folders = [folder.child(entry.name) for entry in entries if not _is_leaf(entry, folder, found, scan)]
+            return [each for each in folders if not each.left_out(folder=True)]
     finally:
         os.close(descriptor)
 
@@ -242,6 +277,8 @@ def _is_leaf(entry: os.DirEntry[str], folder: _Place, found: list[SourceFile], s
 
 
 def _source_file(entry: os.DirEntry[str], place: _Place, scan: _Scan) -> Iterator[SourceFile]:
+    if place.left_out(folder=False):
+        return
     why = objection(place.path)
     if why:
         scan.fail(place.path, f"its name cannot be used: {why}")

@@ -78,7 +78,7 @@ class Entry:
         """Returns how the root is doing, given how it stands on the disk right now."""
         if now.scope is None:
             return WatchedRoot(now.display, WatcherMode.DEAD, now.reason, present=False)
-        if now != self.target:
+        if not now.is_same_folder(self.target):
             return WatchedRoot(
                 now.display, WatcherMode.DEAD, "the folder was replaced; the next reconcile pass watches the new one"
             )

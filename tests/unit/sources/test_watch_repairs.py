@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from memoryd_server.sources import Roots, WatchedRoot, Watcher, WatcherMode
-from memoryd_server.sources.watch_inotify import InotifyReader, InotifyWatch
-from unit.sources.watching import QUIET, WAYS, Changes, modes, watching
+from unit.sources.watching import QUIET, WAYS, Changes, ShortReader, modes, watching
 
 
 def open_descriptors() -> int:
@@ -96,20 +95,6 @@ def test_a_check_that_finds_all_well_changes_nothing(workspace, roots):
 
 
 # Shortages
-
-
-class ShortReader(InotifyReader):
-    """An inotify whose watches run out after `allowance`, as fs.inotify.max_user_watches makes them."""
-
-    def __init__(self, allowance: int) -> None:
-        super().__init__()
-        self.allowance = allowance
-
-    def add(self, path: str, callback: InotifyWatch):
-        if self.allowance <= 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.allowance -= 1
-        return super().add(path, callback)
 
 
 def no_inotify():

@@ -1,10 +1,13 @@
 """What the tests of the watcher share."""
 
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from memoryd_server.sources import Roots, Watcher, WatcherMode
+from memoryd_server.sources.watch_inotify import InotifyReader, InotifyWatch
 
 SOON = 10.0
 # How long silence must last to count as silence; events take about a millisecond.
@@ -34,6 +37,20 @@ class Changes:
         while self.arrive(QUIET):
             with self._condition:
                 self._unseen = 0
+
+
+class ShortReader(InotifyReader):
+    """An inotify whose watches run out after `allowance`, as fs.inotify.max_user_watches makes them."""
+
+    def __init__(self, allowance: int) -> None:
+        super().__init__()
+        self.allowance = allowance
+
+    def add(self, path: str, callback: InotifyWatch):
+        if self.allowance <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.allowance -= 1
+        return super().add(path, callback)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ _SUFFIX = ".md"
 _OUTSIDE_NAMES = re.compile(r"[^a-z0-9]+")
 _MORE_THAN_GLOB = re.compile(r"[!@+?*]\(")
 _PIECE = re.compile(r"\*\*/|\*\*|\\.|\[[^\]]+\]|.", re.DOTALL)
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
 _GLOB = re.compile(r"([*?\[\]{}()!\\,])")
 
 
@@ -32,6 +33,11 @@ class Collection:
     pattern: str = DEFAULT_PATTERN
     source: Source = Source.MEMORY
     builtin: bool = False
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether the pattern names one file."""
+        return _GLOB.search(_ESCAPED.sub("", self.pattern)) is None
 
     def may_hold(self, path: str) -> bool:
         """Whether `path`, relative to the root, is in its plain form and one that the pattern matches.

@@ -20,7 +20,7 @@ from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.decay import decay_of
 from memoryd_server.search.query import Hit, SearchQuery
 from memoryd_server.search.snippet import cut
-from memoryd_server.sources import Location, Roots, read_file, resolve
+from memoryd_server.sources import IgnoreFileUnusable, Location, Roots, read_file, read_rules, resolve
 
 SCHEME = "qmd://"
 # Paths of files that only qmd knows, as hits show them and MemoryGet takes them.
@@ -74,11 +74,24 @@ class Shelf:
             return Location(f"{PREFIX}{name}/{path}", collection.root, tuple(path.split("/")), collection.source)
 
     def location_of(self, row: Row) -> Location | None:
-        """Where a row's file is; None where the row names none of ours. The path in it stands as it is."""
+        """Where a row's file is; None where the row names none of ours, or one that its folder's rules leave out.
+
+        The path in it stands as it is.
+        """
         if not row.uri.startswith(SCHEME):
             return None
         name, _, path = _INDEX_SUFFIX.sub("", row.uri.removeprefix(SCHEME)).partition("/")
-        return self.locate(name, path)
+        return None if self._leaves_out(name, path) else self.locate(name, path)
+
+    def _leaves_out(self, name: str, path: str) -> bool:
+        """Whether `.memoryignore` leaves a file out, as it does for the builtin engine; qmd knows nothing of it."""
+        collection = self._collections.get(name)
+        if collection is None or collection.source is not Source.MEMORY or collection.is_one_file:
+            return False
+        try:
+            return read_rules(collection.root, ()).leaves_out_file(path.split("/"))
+        except IgnoreFileUnusable:
+            return True
 
     def source_of(self, row: Row) -> Source:
         """The source of the row's collection."""

@@ -18,6 +18,7 @@ def test_the_workspaces_memory_has_the_name_that_users_know():
     assert memory == Collection("memory-root", "/w", "{MEMORY.md,memory.md,memory/**/*.md}", builtin=True)
     assert extra == Collection("extra-1", "/extra", "**/*.md", builtin=True)
     assert file == Collection("extra-2", "/w/notes", "one.md", builtin=True)
+    assert [collection.is_one_file for collection in (memory, extra, file)] == [False, False, True]
 
 
 def test_transcripts_are_a_collection_of_their_own():
@@ -38,6 +39,7 @@ def test_a_configured_path_is_a_folder_or_one_file(configured, expected):
     (collection,) = made(configured)
     assert (collection.name, collection.root, collection.pattern) == expected
     assert not collection.builtin
+    assert collection.is_one_file is configured.path.endswith(".md")
 
 
 def test_names_are_unique_and_what_is_there_twice_is_there_once():

@@ -153,6 +153,23 @@ def ranked(shelf, rows, *, ranking=PLAIN, most=6, **changes):
     return rank(shelf, rows, dataclasses.replace(QUERY, **changes), ranking, most=most, most_chars=700)
 
 
+def test_what_the_folders_own_rules_leave_out_gives_no_hit(shelf, folder):
+    write(folder, "w/memory/a.md")
+    write(folder, "w/memory/private/b.md")
+    write(folder, "s/c.md")
+    rules = write(folder, "w/.memoryignore", "private/\nc.md\n")
+    private = row("qmd://memory-root/memory/private/b.md")
+    assert place(shelf, row())[0]
+    assert place(shelf, private) == (None, False)
+    # Exported transcripts have no rules.
+    write(folder, "s/.memoryignore", "c.md\n")
+    assert place(shelf, row("qmd://sessions/c.md"))[0]
+    rules.write_text("x\n" * 10_000)
+    assert place(shelf, row()) == (None, False)
+    rules.unlink()
+    assert place(shelf, private)[0]
+
+
 def test_each_file_is_shown_once_by_its_best_row(shelf, folder):
     write(folder, "w/memory/a.md")
     found = ranked(shelf, [row(score=0.2), row(snippet="three\n", start=5, count=1, score=0.7)])

@@ -73,11 +73,13 @@ class Vocabulary:
 
     def known(self, terms: Sequence[str]) -> tuple[str, ...]:
         """Those of `terms` that the index holds. Quick where it holds none of them, which is the rule for guesses."""
-        if not terms:
-            return ()
-        match = " OR ".join(map(expression, terms))
-        row = self._connection.execute("SELECT 1 FROM keyword WHERE keyword MATCH ? LIMIT 1", (match,)).fetchone()
-        return () if row is None else tuple(term for term in terms if self.frequency(term))
+        unsure = [term for term in terms if term not in self._known.frequencies]
+        if unsure:
+            match = " OR ".join(map(expression, unsure))
+            row = self._connection.execute("SELECT 1 FROM keyword WHERE keyword MATCH ? LIMIT 1", (match,)).fetchone()
+            if row is None:
+                self._known.frequencies.update(dict.fromkeys(unsure, 0))
+        return tuple(term for term in terms if self.frequency(term))
 
     def chunks(self) -> int:
         """How many chunks the keyword leg holds, as BM25 counts them."""

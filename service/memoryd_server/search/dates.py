@@ -64,6 +64,11 @@ _DAY = r"(?P<day>[0-3]?[0-9])(?:st|nd|rd|th|er|º|\.)?(?![0-9])"
 _YEAR = r"(?P<year>(?:19|20)[0-9]{2})(?![0-9])"
 _OF = r"(?:\s+(?:of|de|del|d'))?"
 _UNIT = "(?P<unit>day|weekend|week|month|year)"
+# Every date has a digit or one of these; most questions have none, and need not be read so many times.
+_TELLING_WORDS = frozenset(
+    {*_MONTH_NUMBERS, *_WEEKDAYS, "yesterday", "today", "tonight", "night", "weekend", "week", "month", "year", "ago"}
+)
+_DIGIT_OR_WORDS = re.compile(r"[0-9]|[^\W\d_]+")
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -75,6 +80,8 @@ def dates_in(query: str, now: datetime) -> tuple[DateRange, ...]:
 
     A day or month without a year is the latest that has begun. Weeks begin on Monday.
     """
+    if not _may_name_one(query):
+        return ()
     today = now.date()
     ranges: dict[DateRange, None] = {}
     for pattern, reading in _READINGS:
@@ -88,6 +95,12 @@ def dates_in(query: str, now: datetime) -> tuple[DateRange, ...]:
 
         query = pattern.sub(read, query)
     return tuple(ranges)
+
+
+def _may_name_one(query: str) -> bool:
+    # Case is folded: the patterns take a long s for an s.
+    found = _DIGIT_OR_WORDS.findall(query.casefold())
+    return any(each in _TELLING_WORDS or each.isdecimal() for each in found)
 
 
 def boost(day: date | None, ranges: Sequence[DateRange]) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +120,7 @@ class SearchEngine:
                 words = None
             groups = self._groups(query, counts.sources)
             legs = self._legs.run(reader, question, groups, counts.chunks, words)
-            heads = reader.heads([candidate.chunk_id for candidate in legs.candidates])
+            heads = cache(partial(reader.heads, [candidate.chunk_id for candidate in legs.candidates]))
             now = query.now or datetime.now(UTC)
             ordered = reorder(
                 legs.candidates,
@@ -130,10 +131,11 @@ class SearchEngine:
                 texts_of=lambda ids: {row.id: row.text for row in reader.chunks(ids).values()},
                 words_of=self._words_of,
             )
-            ranked, dropped = cut(ordered.candidates, query.min_score, len(heads), strict=query.min_score_is_strict)
+            most = len(ordered.candidates)
+            ranked, dropped = cut(ordered.candidates, query.min_score, most, strict=query.min_score_is_strict)
             rows = RowsAsNeeded(reader, [candidate.chunk_id for candidate in ranked])
             present = (
-                self._shared(ranked, heads, rows, query.max_results)
+                self._shared(ranked, heads(), rows, query.max_results)
                 if len(groups) > 1
                 else self._present(ranked, rows, query.max_results)
             )
@@ -158,7 +160,7 @@ class SearchEngine:
             return answer
         return explained(answer, counts, legs.found, query, gone=present.gone, abstained=abstained)
 
-    def _present(self, ranked: Sequence[Candidate], rows: dict[int, ChunkRow], most: int) -> _Present:
+    def _present(self, ranked: Sequence[Candidate], rows: RowsAsNeeded, most: int) -> _Present:
         """The best `most` whose files are still there; a file that is gone takes nobody's place.
 
         More are looked at than are shown, because neighbours are shown as one.
@@ -166,7 +168,9 @@ class SearchEngine:
         present: list[tuple[Candidate, ChunkRow]] = []
         stale, gone = False, 0
         for candidate in ranked:
-            row = rows[candidate.chunk_id]
+            row = rows.get(candidate.chunk_id)
+            if row is None:
+                continue
             there, unchanged = self._check(row)
             stale = stale or not unchanged
             gone += not there
@@ -177,11 +181,12 @@ class SearchEngine:
         return _Present(present[:most], stale, gone)
 
     def _shared(
-        self, ranked: Sequence[Candidate], heads: Mapping[int, ChunkHead], rows: dict[int, ChunkRow], most: int
+        self, ranked: Sequence[Candidate], heads: Mapping[int, ChunkHead], rows: RowsAsNeeded, most: int
     ) -> _Present:
         """The best `most` of all sources, none of which crowds another out."""
         place = {candidate.chunk_id: number for number, candidate in enumerate(ranked)}
-        of_source = {source: [c for c in ranked if heads[c.chunk_id].source is source] for source in Source}
+        held = [candidate for candidate in ranked if candidate.chunk_id in heads]
+        of_source = {source: [c for c in held if heads[c.chunk_id].source is source] for source in Source}
         found = {source: self._present(candidates, rows, most) for source, candidates in of_source.items()}
         placed = {source: [(place[hit[0].chunk_id], hit) for hit in each.hits] for source, each in found.items()}
         stale, gone = any(each.stale for each in found.values()), sum(each.gone for each in found.values())

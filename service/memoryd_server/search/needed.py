@@ -9,22 +9,18 @@ from memoryd_server.index.rows import ChunkRow
 _AT_ONCE = 8
 
 
-class RowsAsNeeded(dict[int, ChunkRow]):
-    """Rows by chunk id; `ids` are those that may be asked for, in the order in which they will be.
-
-    Raises:
-        KeyError: a chunk is none of them.
-    """
+class RowsAsNeeded:
+    """Rows of the chunks `ids`, which will be asked for in about this order."""
 
     def __init__(self, reader: IndexReader, ids: Sequence[int]) -> None:
-        super().__init__()
         self._reader = reader
         self._ids = ids
+        self._found: dict[int, ChunkRow | None] = {}
 
-    def __missing__(self, chunk_id: int) -> ChunkRow:
-        try:
+    def get(self, chunk_id: int) -> ChunkRow | None:
+        """One of them; None where the index holds no such chunk."""
+        if chunk_id not in self._found:
             start = self._ids.index(chunk_id)
-        except ValueError:
-            raise KeyError(chunk_id) from None
-        self.update(self._reader.chunks(self._ids[start : start + _AT_ONCE]))
-        return self[chunk_id]
+            some = self._ids[start : start + _AT_ONCE]
+            self._found |= dict.fromkeys(some) | self._reader.chunks(some)
+        return self._found[chunk_id]

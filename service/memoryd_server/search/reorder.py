@@ -22,7 +22,7 @@ class Reordered:
 
 def reorder(
     candidates: Sequence[Candidate],
-    rows: Mapping[int, ChunkHead],
+    heads: Callable[[], Mapping[int, ChunkHead]],
     *,
     query: str,
     now: datetime,
@@ -32,17 +32,20 @@ def reorder(
 ) -> Reordered:
     """Losses for age, gains for dates that the query names, and variety, in this order; each only where it applies.
 
-    Candidates without a row are dropped: their chunk went between the legs and the look at it. `texts_of` is asked for
-    the texts of chunks where variety needs them.
+    `heads` is asked where time counts, for the paths and times of the candidates; those that have none are dropped.
+    `texts_of` is asked for the texts of chunks where variety needs them.
     """
-    kept = [candidate for candidate in candidates if candidate.chunk_id in rows]
-    days = {candidate.chunk_id: day_of(rows[candidate.chunk_id].path) for candidate in kept}
+    kept = list(candidates)
     decays: dict[int, float] = {}
-    if ranking.decay:
-        decays = {c.chunk_id: _decay(rows[c.chunk_id], now, ranking) for c in kept}
-        kept = sorted((decayed(c, decays[c.chunk_id]) for c in kept), key=lambda c: -c.score)
-    # After decay, which would take back what a date that the query names has gained.
-    kept = boosted(kept, days, dates_in(query, now))
+    ranges = dates_in(query, now)
+    if ranking.decay or ranges:
+        known = heads()
+        kept = [candidate for candidate in candidates if candidate.chunk_id in known]
+        if ranking.decay:
+            decays = {c.chunk_id: _decay(known[c.chunk_id], now, ranking) for c in kept}
+            kept = sorted((decayed(c, decays[c.chunk_id]) for c in kept), key=lambda c: -c.score)
+        # After decay, which would take back what a date that the query names has gained.
+        kept = boosted(kept, {c.chunk_id: day_of(known[c.chunk_id].path) for c in kept}, ranges)
     if ranking.mmr:
         texts = texts_of([c.chunk_id for c in kept])
         kept = diversified(kept, texts, ranking.mmr_lambda, words_of)

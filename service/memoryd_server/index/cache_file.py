@@ -23,7 +23,8 @@ class CacheFile:
     """One connection for one caller at a time; `tables` are made where they are missing.
 
     A damaged file is set aside, a removed one begun anew, and memory stands in for one that cannot be opened, as it
-    does for a `path` of None. `trouble` says so. `now_ms` is the wall clock in Unix milliseconds.
+    does for a `path` of None. `trouble` says so. The file is opened when it is first used, and again after a rest.
+    `now_ms` is the wall clock in Unix milliseconds.
     """
 
     def __init__(self, path: Path | None, tables: tuple[str, ...], journal: Journal, now_ms: Callable[[], int]) -> None:
@@ -35,9 +36,8 @@ class CacheFile:
         self._mark: FileMark | None = None
         self._tried_at_ms = 0
         self._closed = False
-        self._resting = False
+        self._connection: apsw.Connection | None = None
         self.trouble: Degradation | None = None
-        self._connection = self._opened()
 
     def use(self, work: Callable[[apsw.Connection], _T]) -> _T:
         """What `work` answers, on an empty file where it met damage.
@@ -48,36 +48,42 @@ class CacheFile:
         with self._guard, translated():
             if self._closed:
                 raise IndexUnavailable("the embedding cache is closed")
-            if self._resting:
-                self._resting = False
-                self._connection = self._opened()
             self._look()
+            connection = self._opened()
             try:
-                return work(self._connection)
+                return work(connection)
             except apsw.Error as error:
                 if not is_damage(error):
                     raise
-                self._connection.close()
+                self._let_go()
                 self._set_aside(error)
             try:
-                self._connection = self._opened()
-                return work(self._connection)
+                return work(self._opened())
             except apsw.Error as error:
                 raise IndexUnavailable(f"the embedding cache cannot be used: {error}") from error
 
     def _look(self) -> None:
-        """Opens the file again where it was removed, or could not be opened a while ago."""
-        if self._path is None:
+        """Lets the file go where it was removed, or could not be opened a while ago, for it to be opened again."""
+        if self._path is None or self._connection is None:
             return
         is_gone = self._mark is not None and self._mark.has_changed(self._path)
         if is_gone or (self._mark is None and self._now_ms() - self._tried_at_ms > RETRY_MS):
-            self._connection.close()
+            self._let_go()
             if not self._path.exists():
                 swap.remove_journals(self._path)
-            self._connection = self._opened()
+
+    def _let_go(self) -> None:
+        self._mark = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _opened(self) -> apsw.Connection:
-        self._mark = None
+        if self._connection is None:
+            self._connection = self._anew()
+        return self._connection
+
+    def _anew(self) -> apsw.Connection:
         if self._path is None:
             return self._made(apsw.Connection(":memory:"))
         try:
@@ -123,13 +129,11 @@ class CacheFile:
     def rest(self) -> None:
         """Lets the file go until it is used again; what stands in for one that cannot be opened stays."""
         with self._guard:
-            if self._mark is not None and not self._closed:
-                self._connection.close()
-                self._mark = None
-                self._resting = True
+            if self._mark is not None:
+                self._let_go()
 
     def close(self) -> None:
         """Closes the file. Closing twice is fine."""
         with self._guard:
             self._closed = True
-            self._connection.close()
+            self._let_go()

@@ -75,12 +75,16 @@ def begin(path: Path, identity: BuildIdentity, journal: Journal, after_revision:
     """An empty index where no file is, or one without tables."""
     connection = open_writer(path, journal)
     try:
-        with transaction(connection):
-            schema.create(connection, identity, after_revision)
+        _make_tables(connection, identity, after_revision)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _make_tables(connection: apsw.Connection, identity: BuildIdentity, after_revision: int) -> None:
+    with transaction(connection):
+        schema.create(connection, identity, after_revision)
 
 
 def set_aside(path: Path, why: str) -> Degradation:
@@ -93,8 +97,7 @@ def _open_or_begin(path: Path, identity: BuildIdentity, journal: Journal, after_
     connection = open_writer(path, journal)
     try:
         if schema.is_empty(connection):
-            connection.close()
-            return _begun(path, identity, journal, after_revision)
+            _make_tables(connection, identity, after_revision)
         version = schema.user_version(connection)
         refuse_newer(path, version)
         if version == schema.SCHEMA_VERSION or migrate.upgrade(connection):

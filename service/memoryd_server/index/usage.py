@@ -40,6 +40,7 @@ class UsageBook:
         self._lock = threading.Lock()
         self._seen: dict[EmbeddingProvider, Usage] = {}
         self._totals: dict[Maker, Usage] = {}
+        self._saved: dict[Maker, Usage] = {}
         self._loaded = False
 
     def watch(self, provider: EmbeddingProvider) -> None:
@@ -56,6 +57,7 @@ class UsageBook:
             with suppress(MemorydError):
                 for maker, counts in cache.usage().items():
                     self._add(maker, Usage(*counts))
+                    self._saved[maker] = Usage(*counts)
                 self._loaded = True
 
     def hit(self, provider: EmbeddingProvider, count: int) -> None:
@@ -70,14 +72,17 @@ class UsageBook:
             return {maker: usage for maker, usage in self._totals.items() if usage != Usage()}
 
     def save(self) -> None:
-        """Writes what was counted. Blocks; what cannot be written now is written later."""
+        """Writes what was counted since the last time. Blocks; what cannot be written now is written later."""
+        if not self._seen:
+            return
         self.load()
         cache = self._cache()
         totals = self.totals()
-        if cache is None or not self._loaded:
+        if cache is None or not self._loaded or totals == self._saved:
             return
         with suppress(MemorydError):
             cache.note_usage({maker: (u.calls, u.tokens, u.retries, u.cache_hits) for maker, u in totals.items()})
+            self._saved = totals
 
     def _count(self) -> None:
         for provider, before in self._seen.items():

@@ -217,3 +217,15 @@ def test_a_closed_cache_stays_closed(filled):
     filled.rest()
     with pytest.raises(IndexUnavailable):
         filled.get(KEY, list(vectors(1)))
+
+
+def test_a_cache_makes_and_opens_its_file_when_it_is_first_used(path, clock):
+    cache = EmbeddingCache(path, 100, clock)
+    assert not path.exists()
+    assert cache.get(KEY, list(vectors(1))) == {}
+    assert open_files(path) > 0
+    cache.close()
+    unused = EmbeddingCache(path, 100, clock)
+    unused.rest()
+    assert open_files(path) == 0
+    unused.close()

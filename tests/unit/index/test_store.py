@@ -10,6 +10,7 @@ import pytest
 
 from desk import IDENTITY, OTHER_IDENTITY, SOUND, Desk
 from memoryd_server.errors import IndexBusy, IndexTooNew, IndexUnavailable
+from memoryd_server.index.connection import APPLICATION_ID
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.schema import SCHEMA_VERSION
 from memoryd_server.index.store import IndexStore
@@ -182,6 +183,20 @@ def test_an_empty_file_is_taken_for_a_new_index(desk):
     with_a_note(desk)
     assert desk.found("heron") == ["memory/a.md"]
     assert desk.store.impairments == ()
+
+
+def test_a_new_index_that_the_power_cut_left_empty_beside_its_log_is_begun_anew(desk):
+    with_a_note(desk)
+    log = desk.path.with_name(desk.path.name + "-wal")
+    kept = log.read_bytes()
+    desk.close()
+    desk.path.write_bytes(b"")
+    log.write_bytes(kept)
+    desk.open().sync()
+    assert desk.found("heron") == ["memory/a.md"]
+    assert desk.integrity() == SOUND
+    desk.close()
+    assert desk.path.read_bytes()[68:72] == APPLICATION_ID.to_bytes(4, "big")
 
 
 def test_an_index_of_a_newer_memoryd_is_refused_and_kept(desk):

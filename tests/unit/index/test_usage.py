@@ -111,3 +111,21 @@ def test_a_sync_saves_what_it_took_and_what_the_cache_gave(tmp_path):
         assert shelf.cache.usage() == {WORDS: (1, 10, 0, 2)}
     finally:
         shelf.close()
+
+
+def test_what_has_not_changed_is_not_written_again(cache):
+    provider = Counting()
+    counted = book(opened := cache(), provider)
+    provider.calls = 2
+    counted.save()
+    opened._file.use(lambda connection: connection.execute("UPDATE provider_usage SET calls = 70"))
+    counted.save()
+    assert opened.usage()[WORDS][0] == 70
+    provider.calls = 3
+    counted.save()
+    assert opened.usage()[WORDS][0] == 3
+
+
+def test_an_agent_without_a_provider_has_no_use_for_the_file(tmp_path, cache):
+    book(cache()).save()
+    assert not (tmp_path / "c.sqlite").exists()

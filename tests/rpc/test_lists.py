@@ -45,6 +45,31 @@ async def test_more_than_a_thousand_a_page_count_as_a_thousand(serve, home):
     assert (await pages(running.files, "files", page_size=5_000))[1] == [1_000, 1]
 
 
+def write_deep(folder, depth, count):
+    """Writes `count` files of three bytes below so many folders of long names: no path that long is ever given."""
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d" * 250, dir_fd=at)
+        below = os.open("d" * 250, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    for number in range(count):
+        with open(os.open(f"n{number:04}.md", os.O_CREAT | os.O_WRONLY, dir_fd=at), "w") as file:  # noqa: PTH123
+            file.write("abc")
+    os.close(at)
+
+
+async def test_a_page_of_paths_and_errors_as_long_as_can_be_fits_the_wire(serve, home):
+    write_deep(home.workspace / "memory", 15, 1_000)
+    running = await serve({"memoryd": {"limits": {"maxFileBytes": 2}}})
+    assert (await running.synced()).failed_files == 1_000
+    files, sizes = await pages(running.files, "files", page_size=1_000)
+    assert len({file.path for file in files}) == 1_000
+    assert all(file.error for file in files)
+    assert sum(file.ByteSize() for file in files) > 4 * 1024 * 1024
+    assert len(sizes) > 1
+
+
 async def test_a_page_goes_on_after_its_place_when_files_come_and_go(serve, home):
     home.write(a="", c="", e="")
     running = await serve()

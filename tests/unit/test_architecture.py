@@ -70,6 +70,21 @@ def test_only_qmd_and_the_embedding_worker_start_processes(file):
 
 
 @pytest.mark.parametrize("file", modules())
+def test_no_process_is_forked_to_go_on_with_our_threads_gone(file):
+    """gRPC and SQLite do not survive a fork; what is started is another program."""
+    assert has(mentioned(file), "multiprocessing", "os.fork", "os.forkpty", "pty.fork") == []
+    keywords = {node.arg for node in ast.walk(tree(file)) if isinstance(node, ast.keyword)}
+    assert "preexec_fn" not in keywords
+
+
+@pytest.mark.parametrize("file", modules())
+def test_only_the_command_runs_an_event_loop(file):
+    """So a process has one: gRPC for asyncio does not work on several."""
+    if not is_within(file, "cli"):
+        assert has(mentioned(file), "asyncio.run", "asyncio.new_event_loop", "asyncio.Runner") == []
+
+
+@pytest.mark.parametrize("file", modules())
 def test_only_the_edge_and_the_client_import_grpc(file):
     if CLIENT not in file.parents and not is_within(file, "rpc"):
         wire = ("grpc", "grpc_health", "grpc_reflection", "grpc_status", "google.rpc", "google.protobuf", "memoryd.v1")

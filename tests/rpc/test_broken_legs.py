@@ -1,0 +1,90 @@
+"""Whichever leg of the search is broken, an answer has the hits of the other one or says why it is empty."""
+
+import contextlib
+
+import apsw
+import pytest
+
+from fake_providers import Fault, embedding_server
+from memoryd.v1 import memory_pb2
+from memoryd.v1 import memory_service_pb2 as pb
+from rpc.wire import TIMEOUT, check_refused, empty_reason, eventually, kinds, paths
+
+
+@pytest.fixture
+def provider():
+    with embedding_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def running(home, serve, provider):
+    home.write(boat="the red ferry sails at dawn", food="soup and bread for lunch")
+    remote = {"baseUrl": provider.url, "apiKey": "sk-of-this-test"}
+    search = {"provider": "openai-compatible", "model": "words", "remote": remote}
+    daemon = await serve({"agents": {"defaults": {"memorySearch": search}}})
+    await daemon.synced()
+    assert (await daemon.search("red ferry")).info.served_mode == memory_pb2.SEARCH_MODE_HYBRID
+    return daemon
+
+
+def drop(table):
+    def drop(home, _provider):
+        with contextlib.closing(apsw.Connection(str(home.state_dir / "memory" / "main.sqlite"))) as connection:
+            connection.set_busy_timeout(10_000)
+            connection.execute(f"DROP TABLE {table}")
+
+    return drop
+
+
+def fail_the_provider(_home, provider):
+    provider.refuse = lambda _texts: Fault(status=500, body={"error": {"message": "no"}})
+
+
+BREAKS = {
+    "vectors": drop("vectors"),
+    "keyword": drop("keyword"),
+    "chunks": drop("chunks"),
+    "provider": fail_the_provider,
+}
+
+
+async def check_answered(running, query):
+    """Hits, or the reason why there are none; and what is broken is named in either case."""
+    answer = await running.search(query)
+    assert "memory/boat.md" in paths(answer) or answer.info.empty_explanation
+    assert answer.info.degradations
+    assert all(degradation.reason for degradation in answer.info.degradations)
+    return answer
+
+
+@pytest.mark.parametrize("broken", BREAKS.values(), ids=BREAKS)
+async def test_no_answer_is_bare_whichever_leg_is_broken(running, home, provider, broken):
+    broken(home, provider)
+    answer = await check_answered(running, "when does the red ferry sail")
+    if broken is fail_the_provider:
+        assert "memory/boat.md" in paths(answer)
+        assert "VECTOR_LEG_SKIPPED" in kinds(answer.info.degradations)
+        return
+
+    async def healed():
+        await running.synced()
+        found = await running.search("when does the red ferry sail")
+        return "memory/boat.md" in paths(found) and not found.info.degradations
+
+    await eventually(healed, seconds=60)
+
+
+async def test_an_index_without_the_files_on_disk_says_that_it_is_empty_and_that_it_waits(serve, home):
+    home.write(boat="the red ferry sails at dawn")
+    running = await serve()
+    answer = await running.search("ferry")
+    assert (empty_reason(answer), answer.info.stale) == ("EMPTY_INDEX", True)
+    assert answer.info.index_state in {memory_pb2.INDEX_STATE_EMPTY, memory_pb2.INDEX_STATE_STALE}
+
+
+async def test_a_blank_question_is_refused_before_any_provider_is_asked(running, provider):
+    asked = len(provider.requests)
+    blank = running.stub.MemorySearch(pb.MemorySearchRequest(query=" \n\t\u3000"), timeout=TIMEOUT)
+    await check_refused(blank, "INVALID_ARGUMENT", "INVALID_REQUEST", violations={"query"})
+    assert len(provider.requests) == asked

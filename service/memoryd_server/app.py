@@ -1,6 +1,7 @@
 """The composition root: settings into objects into a server, and the order in which they start and stop."""
 
 import asyncio
+import os
 import resource
 import signal
 import time
@@ -327,6 +328,8 @@ def _stop_or_die(stop: asyncio.Event, number: signal.Signals) -> None:
     if stop.is_set():
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
+        # Only the first process of a container is still here.
+        os._exit(128 + number)
     stop.set()
 
 

@@ -1,6 +1,8 @@
 """The `memoryd` command. A verb's module is imported when the verb is used, so that each starts quickly."""
 
 import importlib
+import os
+import signal
 from collections.abc import Mapping
 
 import click
@@ -34,6 +36,14 @@ _MODULES: Mapping[str, str] = {
 class _Verbs(click.Group):
     """The verbs, in the order in which help shows them."""
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # The first process of a container is spared each signal that it does not handle, and imports take their time.
+        if os.getpid() == 1:
+            signal.signal(signal.SIGTERM, _end)
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_MODULES)
 
@@ -43,6 +53,10 @@ class _Verbs(click.Group):
         module, _, name = _MODULES[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(f"memoryd_server.cli.{module}"), name or cmd_name)
         return command
+
+
+def _end(number: int, _frame: object) -> None:
+    os._exit(128 + number)
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

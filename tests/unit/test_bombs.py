@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from memoryd_server.chunk import chunk_markdown, split_front_matter
+from memoryd_server.entries.block import escaped
 from memoryd_server.entries.capture import suggest
 from memoryd_server.search.dates import dates_in
 from memoryd_server.search.snippet import best_snippet
@@ -72,12 +73,17 @@ BOMBS = {
     "Korean": "가나다",
     "combining marks": "a" + "\u0301" * 63,
     "only combining marks": "\u0301",
+    "marks in the wrong order": "\u0301\u0316",
     "zalgo": "h\u0334\u0321\u035d\u0357\u0313",
     "joined": "👩‍👩‍👧‍👦",
     "joiners": "\u200d",
     "flags": "🇩🇪",
+    "halves of flags": "\U0001f1e6",
     "right to left": "\u202eabc\u202c",
     "grows when decomposed": "\ufdfa",
+    "grows and is joined": "\ufdfa-",
+    "ligatures": "\ufb03\ufdfb",
+    "squares of kana": "\u3316",
     "grows when upper-cased": "ŉß\u0390",
     "Hangul jamo": "\u1100\u1161\u11a8",
     "surrogate range": "\ufffd\U0010ffff",
@@ -148,6 +154,7 @@ WORK = {
     "when": when,
     "show": show,
     "mask": masked,
+    "recall": escaped,
     "capture": lambda text: suggest([text], SIZE),
 }
 

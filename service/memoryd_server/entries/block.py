@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from memoryd_server.entries.model import Entry
+from memoryd_server.text.normal_forms import normalized
 
 BLOCK_ENTRIES = 3
 BLOCK_SCORE = 0.3
@@ -36,7 +37,7 @@ def recall_block(entries: Sequence[Entry]) -> str:
 def escaped(text: str) -> str:
     """A text on one line, without markup and without what cannot be seen, cut after a thousand characters."""
     line = " ".join(text.split())
-    seen = "".join(filter(_is_seen, unicodedata.normalize("NFC", line)))
+    seen = "".join(filter(_is_seen, normalized("NFC", line)))
     cut = seen if len(seen) <= MOST_TEXT_CHARS else seen[:MOST_TEXT_CHARS] + "…"
     return cut.translate(_ESCAPES)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from memoryd_server.entries.model import Category
+from memoryd_server.text.normal_forms import normalized
 
 LEAST_CHARS = 10
 MOST_EMOJI = 3
@@ -150,7 +151,7 @@ def _excluded(text: str, plain: str) -> Exclusion | None:
 def _undisguised(text: str) -> str:
     """The text as it is meant: wide and other forms of letters as plain ones, entities resolved, hidden marks gone."""
     resolved = html.unescape(html.unescape(text))
-    folded = unicodedata.normalize("NFKC", resolved).replace("\u2019", "'")
+    folded = normalized("NFKC", resolved).replace("\u2019", "'")
     shown = "".join(character for character in folded if unicodedata.category(character) != "Cf")
     return re.sub(r"[^\S\n]+", " ", shown)
 

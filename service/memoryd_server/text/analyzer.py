@@ -87,13 +87,14 @@ class Analyzer:
         if len(self._asked) > _MAX_CACHED_ASKED:
             self._asked = {}
         found: list[QueryTerm] = []
-        for piece in pieces:
+        # What is said again asks for nothing new, and one letter may stand for four words (U+FDFA).
+        for piece in dict.fromkeys(pieces):
             key = (piece, languages, everything)
             terms = self._asked.get(key)
             if terms is None:
                 terms = [
                     term
-                    for run in _runs(piece, self._shapes)
+                    for run in dict.fromkeys(_runs(piece, self._shapes))
                     for term in query_terms(run, self._stemmers, languages, everything=everything)
                 ]
                 if len(piece) <= _MAX_CACHED_CHARS:
@@ -120,14 +121,22 @@ class _PieceCache(dict[str, str]):
         self._language = language
 
     def __missing__(self, piece: str) -> str:
-        tokens = self._plain_word(piece) or " ".join(
-            token for run in _runs(piece, self._shapes) for token in index_tokens(run, self._stemmers, self._language)
-        )
+        tokens = self._plain_word(piece) or " ".join(self._tokens(piece))
         if len(piece) <= _MAX_CACHED_CHARS:
             if len(self) >= _MAX_CACHED_PIECES:
                 self.clear()
             self[piece] = tokens
         return tokens
+
+    def _tokens(self, piece: str) -> Iterator[str]:
+        # A piece without spaces may hold the same word thousands of times, and most of all where one letter stands for
+        # several words: its stem is made once.
+        made: dict[Run, list[str]] = {}
+        for run in _runs(piece, self._shapes):
+            tokens = made.get(run)
+            if tokens is None:
+                tokens = made[run] = index_tokens(run, self._stemmers, self._language)
+            yield from tokens
 
     def _plain_word(self, piece: str) -> str:
         """Returns the token of an English word, perhaps at a sentence's end; empty when it takes more to find out."""

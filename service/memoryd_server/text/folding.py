@@ -4,6 +4,8 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
+from memoryd_server.text.normal_forms import normalized
+
 # What is not seen and not said: soft hyphens, joiners, direction and variation marks, the Arabic stretcher.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u0640\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
@@ -32,18 +34,18 @@ def compatible(piece: str) -> str:
     """Returns `piece` in NFKC without what cannot be seen. Case stays, since it tells where names are joined."""
     if piece.isascii():
         return piece
-    return unicodedata.normalize("NFKC", _INVISIBLE.sub("", piece))
+    return normalized("NFKC", _INVISIBLE.sub("", piece))
 
 
 def accented(word: str) -> str:
     """Returns `word` without case, its accents kept."""
     folded = word.casefold()
-    return folded if folded.isascii() else unicodedata.normalize("NFC", folded)
+    return folded if folded.isascii() else normalized("NFC", folded)
 
 
 def without_stress(word: str) -> str:
     """Returns a Cyrillic `word` without case and stress marks; its letters, of which "й" is one, stay."""
-    return unicodedata.normalize("NFC", _STRESS.sub("", unicodedata.normalize("NFD", word.casefold())))
+    return normalized("NFC", _STRESS.sub("", normalized("NFD", word.casefold())))
 
 
 def fold(word: str) -> str:
@@ -51,7 +53,7 @@ def fold(word: str) -> str:
     folded = word.casefold()
     if folded.isascii():
         return folded
-    return unicodedata.normalize("NFC", _without_accents(unicodedata.normalize("NFD", folded)).translate(_PLAIN))
+    return normalized("NFC", _without_accents(normalized("NFD", folded)).translate(_PLAIN))
 
 
 def _without_accents(decomposed: str) -> str:

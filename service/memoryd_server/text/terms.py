@@ -72,13 +72,15 @@ def query_terms(run: Run, stemmers: Stemmers, languages: Sequence[str], *, every
         return _gram_terms(_clusters(run), _SEA_GRAM, everything=everything)
     forms = word_forms(run)
     words = [(word, TermKind.WORD) for word in forms.parts] + [(word, TermKind.WHOLE) for word in forms.solid]
-    stems = [
-        QueryTerm(stem, kind=kind, original=fold(word))
-        for word, kind in words
-        for language in languages
-        for stem in stemmers.forms(word, language)
-    ]
+    stems = [term for word, kind in words for term in _stem_terms(word, kind, stemmers, languages)]
     return stems + [QueryTerm(whole, kind=TermKind.WHOLE, original=whole) for whole in forms.wholes]
+
+
+def _stem_terms(word: str, kind: TermKind, stemmers: Stemmers, languages: Sequence[str]) -> list[QueryTerm]:
+    original = fold(word)
+    # Most languages give a word the same stem, and scripts of one language always do.
+    stems = dict.fromkeys(stem for language in languages for stem in stemmers.forms(word, language))
+    return [QueryTerm(stem, kind=kind, original=original) for stem in stems]
 
 
 def _clusters(run: Run) -> list[str]:
@@ -93,7 +95,8 @@ def _gram_terms(units: Sequence[str], size: int, *, everything: bool) -> list[Qu
     grams = list(zip(starts, starts[size:], strict=False))
     if not everything:
         grams = _telling(text, grams)
-    return [QueryTerm(text[start:end], kind=TermKind.GRAM, original=text[start:end]) for start, end in grams]
+    asked = dict.fromkeys(text[start:end] for start, end in grams)
+    return [QueryTerm(gram, kind=TermKind.GRAM, original=gram) for gram in asked]
 
 
 def _telling(text: str, grams: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from datetime import date
 from memoryd_server.sources.flattening import Message
 from memoryd_server.sources.noise import USER
 from memoryd_server.sources.roots import MEMORY_FOLDER, SUFFIX
+from memoryd_server.text.normal_forms import normalized
 from memoryd_server.text.stop_words import stop_words
 
 MOST_SLUG_CHARS = 60
@@ -22,9 +23,7 @@ _UNTELLING = re.compile(r"…|\*{3}|://")
 
 def slug_of(text: str) -> str:
     """`text` in lower case with a hyphen for whatever is neither letter nor digit; empty when nothing is."""
-    kept = "".join(
-        c if unicodedata.category(c)[0] in "LNM" else " " for c in unicodedata.normalize("NFC", text.lower())
-    )
+    kept = "".join(c if unicodedata.category(c)[0] in "LNM" else " " for c in normalized("NFC", text.lower()))
     words = [word for word in kept.split() if any(c.isalnum() for c in word)]
     slug = "-".join(words)[:MOST_SLUG_CHARS]
     while len(slug.encode()) > _MOST_SLUG_BYTES:

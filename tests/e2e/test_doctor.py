@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 
 import pytest
 
@@ -50,6 +51,7 @@ def test_a_healthy_daemon_is_explained_line_by_line(places):
         "socket",
         "clock",
         "daemon",
+        "metrics",
         "memory of main",
     }
     assert wanted <= set(by_name(checks))
@@ -82,3 +84,35 @@ def test_a_provider_that_does_not_answer_fails_and_says_which(places):
     (failed,) = [check for check in found(done) if check["verdict"] == "failed"]
     assert "openai-compatible words does not answer" in failed["detail"]
     assert "sk-of-this-test" not in done.stdout
+
+
+def with_metrics_at(state, port):
+    (state / "memoryd.json5").write_text(json.dumps({"memoryd": {"metrics": {"listen": f"127.0.0.1:{port}"}}}))
+
+
+def test_the_figures_of_a_daemon_are_fetched(places):
+    home, workspace, state = places
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with serving(workspace, state, home=home) as served:
+        assert by_name(found(served.memoryd("doctor", "--json")))["metrics"]["detail"].startswith("off")
+        with_metrics_at(state, port)
+        late = by_name(found(served.memoryd("doctor", "--json")))["metrics"]
+    assert late["verdict"] == "warning"
+    assert "restart the daemon" in late["advice"]
+    with serving(workspace, state, home=home) as served:
+        done = served.memoryd("doctor", "--json")
+    assert done.returncode == 0
+    assert f"http://127.0.0.1:{port}/metrics answers" in by_name(found(done))["metrics"]["detail"]
+
+
+def test_a_port_that_another_has_fails_where_no_daemon_runs_and_keeps_no_command_from_its_work(places):
+    home, workspace, state = places
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with_metrics_at(state, taken.getsockname()[1])
+        done = memoryd("doctor", "--json", "--workspace", workspace, "--state-dir", state, home=home)
+    checks = by_name(found(done))
+    assert done.returncode == 1
+    assert "does not start while another has its address" in checks["metrics"]["meaning"]
+    assert "is not running" in checks["daemon"]["detail"]
+    assert checks["memory of main"]["verdict"] == "ok"

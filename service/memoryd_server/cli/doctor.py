@@ -33,8 +33,10 @@ from memoryd_server.observe.doctor_host import (
     check_state_dir,
     check_workspace,
 )
+from memoryd_server.observe.doctor_metrics import check_metrics
 from memoryd_server.observe.doctor_socket import check_socket
 from memoryd_server.settings import ResolvedSettings
+from memoryd_server.wiring_metrics import metrics_address
 
 _MARKS: Mapping[Verdict, str] = {Verdict.OK: "ok  ", Verdict.WARNING: "WARN", Verdict.FAILED: "FAIL"}
 
@@ -117,6 +119,7 @@ def _daemon_checks(common: Common, settings: ResolvedSettings) -> Iterator[Check
         with session(common) as found:
             where = "answers" if found.remote else "is not running; checked in this process"
             yield well("daemon", where)
+            yield _metrics_check(settings, running=found.remote)
             told, newest = set(settings.warnings), None
             for agent in [agent for agent in all_agents(found.client) if agent.enabled]:
                 answer = found.client.status(agent_id=agent.agent_id, probe=True)
@@ -128,6 +131,16 @@ def _daemon_checks(common: Common, settings: ResolvedSettings) -> Iterator[Check
     except (ClientError, MemorydError) as error:
         means = "agents have no memory while it does not answer"
         yield failure("daemon", error.message, means, "look at the daemon's log, or start it: memoryd serve")
+
+
+def _metrics_check(settings: ResolvedSettings, *, running: bool) -> Check:
+    try:
+        address = metrics_address(settings)
+    except MemorydError as error:
+        return failure("metrics", error.message, "the daemon does not start", "do what the message says")
+    if address is None:
+        return well("metrics", "off: memoryd.metrics.listen names no address")
+    return check_metrics(address.host, address.port, running=running)
 
 
 def _service_checks(service: messages.ServiceStatus, told: set[str]) -> Iterator[Check]:

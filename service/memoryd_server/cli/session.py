@@ -175,7 +175,9 @@ def _own_tls(settings: ResolvedSettings, asked: Tls | None) -> Tls | None:
 def _in_process(settings: ResolvedSettings, *, background: bool) -> Iterator[MemorydClient]:
     with tempfile.TemporaryDirectory(prefix="memoryd-") as directory:
         address = f"unix:{directory}/s"
-        service = settings.service.model_copy(update={"listen": (address,)})
+        # Figures are the daemon's: a command that serves them for a moment would need the daemon's address to be free.
+        metrics = settings.service.metrics.model_copy(update={"listen": None})
+        service = settings.service.model_copy(update={"listen": (address,), "metrics": metrics})
         # Imported here: a command that finds a daemon needs none of its modules, and starts in half the time.
         from memoryd_server.cli.local import LocalDaemon  # noqa: PLC0415
 

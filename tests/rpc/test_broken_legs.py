@@ -1,14 +1,17 @@
 """Whichever leg of the search is broken, an answer has the hits of the other one or says why it is empty."""
 
+import asyncio
 import contextlib
 
 import apsw
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fake_providers import Fault, embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.wire import TIMEOUT, check_refused, empty_reason, eventually, kinds, paths
+from rpc.wire import TIMEOUT, check_refused, empty_reason, eventually, kinds, paths, refusal
 
 
 @pytest.fixture
@@ -50,10 +53,19 @@ BREAKS = {
 
 
 async def check_answered(running, query):
-    """Hits, or the reason why there are none; and what is broken is named in either case."""
-    answer = await running.search(query)
-    assert "memory/boat.md" in paths(answer) or answer.info.empty_explanation
-    assert answer.info.degradations
+    """Hits, or the reason why there are none, and what is broken is named in either case; or an error that names it."""
+    try:
+        answer = await running.search(query)
+    except grpc.aio.AioRpcError as error:
+        found = refusal(error)
+        assert (found.code, found.reason) == ("UNAVAILABLE", "INDEX_UNAVAILABLE")
+        assert found.retry_seconds
+        return None
+    info, found = answer.info, "memory/boat.md" in paths(answer)
+    assert found or info.empty_explanation
+    # Healing may come first: then both legs have answered.
+    both = info.served_mode == memory_pb2.SEARCH_MODE_HYBRID and info.keyword_candidates and info.vector_candidates
+    assert answer.info.degradations or (found and both)
     assert all(degradation.reason for degradation in answer.info.degradations)
     return answer
 
@@ -88,3 +100,26 @@ async def test_a_blank_question_is_refused_before_any_provider_is_asked(running,
     blank = running.stub.MemorySearch(pb.MemorySearchRequest(query=" \n\t\u3000"), timeout=TIMEOUT)
     await check_refused(blank, "INVALID_ARGUMENT", "INVALID_REQUEST", violations={"query"})
     assert len(provider.requests) == asked
+
+
+async def test_health_status_and_searches_say_the_same_of_an_index_that_does_not_answer(running, home, hold):
+    """They ask the same index the same way: none of them is green while another is not."""
+    held = hold(running)
+    health = health_pb2_grpc.HealthStub(running.channel)
+
+    async def healths():
+        asked = [health_pb2.HealthCheckRequest(service=service) for service in ("", "memoryd.v1.MemoryService")]
+        return {(await health.Check(request, timeout=TIMEOUT)).status for request in asked}
+
+    assert await healths() == {health_pb2.HealthCheckResponse.SERVING}
+    # The sync that would heal it waits.
+    syncing = asyncio.create_task(running.sync())
+    await held.until_reached()
+    drop("keyword")(home, None)
+    await running.daemon._server._readiness.check()
+    await check_refused(running.search("ferry"), "UNAVAILABLE", "INDEX_UNAVAILABLE", retry=True)
+    assert (await running.status()).index.state == memory_pb2.INDEX_STATE_UNAVAILABLE
+    assert await healths() == {health_pb2.HealthCheckResponse.NOT_SERVING}
+    held.release()
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        await syncing

@@ -36,11 +36,11 @@ from memoryd_server.backend.upkeep import Upkeep
 from memoryd_server.backend.vector_side import ProbeOutcome, QuestionVector, VectorSide
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.embed import Selection
-from memoryd_server.errors import IndexDamaged, IndexReadOnly, RevisionNotReached
+from memoryd_server.errors import IndexDamaged, IndexReadOnly
 from memoryd_server.index.asks import Asks, SyncAsk
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.prepare import FilePreparer
-from memoryd_server.index.progress import SyncMode, SyncOutcome
+from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.rows import IndexCounts
 from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.store import IndexStore
@@ -82,7 +82,7 @@ class AgentMemory:
         self.config = config
         self.board = StateBoard()
         self._quick, self._slow = threads.quick.share(), threads.slow.share()
-        self._open_native = threads.native.open
+        self._threads = threads
         self._clock = clock
         self._analyzer = Analyzer()
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
@@ -132,8 +132,22 @@ class AgentMemory:
         self._engine = engine or self._engine
         self.coordinator.accompany(after_sync, engine)
 
-    async def start(self, *, background: bool = True) -> None:
+    def reserve(self) -> None:
+        """Takes the index's lock ahead of `start`, so that no other process does meanwhile. Blocks.
+
+        Raises:
+            IndexBusy: another process holds it.
+        """
+        self._store.reserve()
+
+    def release(self) -> None:
+        """Gives up what `reserve` took, where no `start` follows."""
+        self._store.close()
+
+    async def start(self, *, background: bool = True, asked: bool = True) -> None:
         """Opens the index and, unless told otherwise, starts watching and a first sync.
+
+        One that nobody has `asked` for gives back what it holds after that sync.
 
         Raises:
             IndexBusy, IndexTooNew, IndexUnavailable: the index cannot be opened.
@@ -153,8 +167,10 @@ class AgentMemory:
             self.board,
             threads=self._slow,
             tidy=self._tidy,
-            open_native=self._open_native,
+            open_native=self._threads.native.open,
             at_work=background,
+            first_turns=self._threads.first_syncs,
+            rests_at_first=not asked,
         )
         self._mending = Mending(self._store.condition, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
         await self._upkeep.start()
@@ -259,11 +275,14 @@ class AgentMemory:
         return asked, None if words.cancelled() or words.exception() else words.result()
 
     async def _answer(self, query: SearchQuery, asked: QuestionVector, words: Words | None) -> SearchAnswer:
-        # Taken before: the index may be mended by the time that the answer, which lacks something, is sent.
-        impairments = self._store.impairments
-        answer = await self._on(
-            self._quick, self._search.search, query, asked.vector, asked.reason, words, asked.identity
-        )
+        # What is told is of before: the index may be mended meanwhile. Where it was begun anew, it is asked once more.
+        for _ in range(3):
+            generation, impairments = self._store.condition.generation, self._store.impairments
+            answer = await self._on(
+                self._quick, self._search.search, query, asked.vector, asked.reason, words, asked.identity
+            )
+            if generation == self._store.condition.generation:
+                break
         return replace(answer, degradations=(*answer.degradations, *impairments))
 
     async def reach(self, session_key: str, min_revision: int | None, deadline: float) -> None:
@@ -275,7 +294,7 @@ class AgentMemory:
         if self.config.sync.on_session_start and self.session_starts.is_first(session_key):
             self._sync_soon(SyncTrigger.SESSION_START)
         if min_revision is not None:
-            await self._wait_for(min_revision, deadline)
+            await self.board.reached_within(max(0.0, deadline - self._clock.monotonic()), min_revision)
 
     async def check(self, deadline: float) -> None:
         """Nothing to call: what `state` tells is of now."""
@@ -291,18 +310,6 @@ class AgentMemory:
     def _sync_soon(self, trigger: SyncTrigger) -> None:
         if self._upkeep is not None:
             self._upkeep.sync_soon(trigger)
-
-    async def _wait_for(self, revision: int, deadline: float) -> None:
-        try:
-            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                await self.board.reached(revision)
-        except TimeoutError:
-            raise RevisionNotReached(
-                f"the index is at revision {self.board.current.revision} and did not reach {revision} in time"
-                f"{'' if self.board.current.whole else ', as no sync has completed since it was begun'}; "
-                "search without min_revision, or call Sync first",
-                metadata={"index_revision": str(self.board.current.revision)},
-            ) from None
 
     async def read(self, path: str, start_line: int, line_count: int) -> FileRange:
         """A line range of a memory file."""
@@ -335,11 +342,7 @@ class AgentMemory:
 
     async def estimate(self, mode: SyncMode, ask: SyncAsk) -> SyncRun:
         """A dry run: an ended run whose last event holds what a real one would do."""
-        run = self.coordinator.new_run(SyncTrigger.MANUAL, mode)
-        run.started(self.board.current.revision, dry_run=True)
-        estimate = await self._on(self._slow, self._engine.estimate, mode, ask)
-        run.completed(SyncOutcome(self.board.current.revision), estimate)
-        return run
+        return await self.coordinator.estimate(mode, ask, self._slow)
 
     async def probe(self, deadline: float) -> ProbeOutcome:
         """Calls the embedding provider once."""

@@ -254,6 +254,7 @@ class Daemon:
         """Health NOT_SERVING, syncs to a file boundary, running calls within the grace, then everything closed."""
         self._log.info("stop-daemon", grace_s=self._grace_seconds)
         self._stopping = True
+        self.agents.open_no_more()
         await self._server.close_gate()
         async with self._reloading:
             await self._stop()

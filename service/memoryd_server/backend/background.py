@@ -22,6 +22,9 @@ MOST_DEBOUNCES = 5
 # Events of transcripts are collected for so long before one looks whether any is due.
 TRANSCRIPT_WINDOW_SECONDS = 5.0
 
+# A first sync that takes longer, of a large workspace or for its vectors, leaves its turn to the next agent.
+FIRST_TURN_SECONDS = 5.0
+
 # Searches start no other sync for so long after one has failed, on a full disk for example.
 RETRY_SECONDS = 10.0
 
@@ -45,6 +48,8 @@ class BackgroundSync:
         make_watcher: Callable[[Callable[[], None], Callable[[], None]], Watcher],
         threads: Executor,
         tidy: Callable[[], Awaitable[None]] | None = None,
+        first_turns: asyncio.Semaphore | None = None,
+        rests_at_first: bool = False,
     ) -> None:
         self._config = config
         self._engine = engine
@@ -52,6 +57,8 @@ class BackgroundSync:
         self._board = board
         self._threads = threads
         self._tidy = tidy
+        self._first_turns = first_turns or asyncio.Semaphore()
+        self._rests_at_first = rests_at_first
         self._watcher = make_watcher(self.note_change, self.note_transcripts) if config.watch else None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -63,10 +70,10 @@ class BackgroundSync:
         self.trouble = ""
 
     async def start(self) -> None:
-        """Starts watching, and a first sync."""
+        """Starts watching, and a first sync when its turn comes."""
         if self._watcher is not None:
             await self._on_thread(self._watcher.start)
-        self._spawn(self._sync(SyncTrigger.STARTUP))
+        self._spawn(self._first_sync())
         self._spawn(self._reconcile())
         if self._config.interval_seconds > 0:
             self._spawn(self._at_intervals())
@@ -160,6 +167,14 @@ class BackgroundSync:
             except MemorydError:
                 return
             await run.finished.wait()
+
+    async def _first_sync(self) -> None:
+        async with self._first_turns:
+            sync = self._spawn(self._sync(SyncTrigger.STARTUP))
+            await asyncio.wait({sync}, timeout=FIRST_TURN_SECONDS)
+        await sync
+        if self._rests_at_first:
+            await self._tidy_up()
 
     async def _at_intervals(self) -> None:
         while True:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from memoryd_server.errors import RevisionNotReached
+
 
 class IndexState(StrEnum):
     """What the index can answer; the names of the wire's enum."""
@@ -88,3 +90,20 @@ class StateBoard:
         """
         while revision > 0 and (self.current.revision < revision or not self.current.whole):
             await self.next_change()
+
+    async def reached_within(self, seconds: float, revision: int) -> None:
+        """Returns when the index has reached `revision`.
+
+        Raises:
+            RevisionNotReached: it has not in so many seconds.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self.reached(revision)
+        except TimeoutError:
+            raise RevisionNotReached(
+                f"the index is at revision {self.current.revision} and did not reach {revision} in time"
+                f"{'' if self.current.whole else ', as no sync has completed since it was begun'}; "
+                "search without min_revision, or call Sync first",
+                metadata={"index_revision": str(self.current.revision)},
+            ) from None

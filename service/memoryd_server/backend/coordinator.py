@@ -141,6 +141,14 @@ class SyncCoordinator:
         """A run that nothing carries out yet."""
         return SyncRun(self._new_id(), mode, trigger, now_ns=self._clock.now_ns, monotonic=self._clock.monotonic)
 
+    async def estimate(self, mode: SyncMode, ask: SyncAsk, threads: Executor) -> SyncRun:
+        """A dry run: an ended run whose last event holds what a real one would do."""
+        run = self.new_run(SyncTrigger.MANUAL, mode)
+        run.started(self._board.current.revision, dry_run=True)
+        estimate = await asyncio.get_running_loop().run_in_executor(threads, self._engine.estimate, mode, ask)
+        run.completed(SyncOutcome(self._board.current.revision), estimate)
+        return run
+
     def seconds_since_failure(self) -> float:
         """Time since the last run failed, if none has completed since; else infinite."""
         return math.inf if self._failed_at is None else self._clock.monotonic() - self._failed_at

@@ -10,14 +10,30 @@ from memoryd_server.backend.agent_memory import AgentMemory
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.errands import Errands
 from memoryd_server.backend.fallback import FallbackBackend
+from memoryd_server.backend.opening_queue import OpeningQueue
 from memoryd_server.backend.protocol import MemoryBackend
 from memoryd_server.backend.uses import Uses
-from memoryd_server.errors import AgentNotFound, IndexBusy, IndexUnavailable, MemorydError, MemoryDisabled
+from memoryd_server.errors import (
+    AgentNotFound,
+    IndexBusy,
+    IndexUnavailable,
+    MemorydError,
+    MemoryDisabled,
+    ShuttingDown,
+)
 
 DEFAULT_AGENT = "main"
 
 # Opening an index is mostly waiting for the disk.
 OPENED_AT_ONCE = 8
+
+OPENED_FIRST = 16
+"""So many agents' indexes are open before the daemon listens. The others follow, and one that is asked for at once."""
+
+# Fewer when calls may come: these are not to wait.
+OPENED_BESIDE_CALLS = 3
+
+CLOSED_AT_ONCE = 16
 
 REOPEN_SECONDS = 10.0
 """An index that could not be opened is tried again by the first call that comes so long after."""
@@ -48,49 +64,66 @@ class AgentDirectory:
         self._uses: defaultdict[str, Uses] = defaultdict(Uses)
         self._changing: dict[str, asyncio.Event] = {}
         self._errands = Errands()
+        self._queue = OpeningQueue(self._open_first_time)
+        self._ending = False
+        self._never_opened: list[AgentMemory] = []
         self._background = False
 
     async def start(self, *, background: bool) -> None:
-        """Opens every enabled agent's index.
+        """Takes the lock of every enabled agent's index and opens the first ones; the others follow by themselves.
 
         An index that cannot be opened leaves the other agents alone, and its own calls fail with the reason until one
-        of them can open it.
+        of them can open it. Calls to an agent whose turn has not come open it, and wait for that.
 
         Raises:
             IndexBusy: another process holds one of the indexes.
             MemorydError: no index could be opened at all.
         """
         self._background = background
+        waiting = sorted(self._memories, key=lambda agent_id: agent_id != self._default())
+        self._queue.add(waiting)
+        self._changing |= {agent_id: asyncio.Event() for agent_id in waiting}
         try:
-            await self._start_all(background=background)
+            await asyncio.to_thread(self._reserve, [self._memories[agent_id] for agent_id in waiting])
+            while self._queue and not self._open():
+                await self._queue.open_some(OPENED_FIRST, at_once=OPENED_AT_ONCE)
             if self._unopened and len(self._unopened) == len(self._memories):
                 raise next(iter(self._unopened.values()))  # noqa: TRY301 -- what was opened is closed below
         except BaseException:
             await self.stop()
             raise
+        self._queue.go_on(at_once=OPENED_BESIDE_CALLS)
 
-    async def _start_all(self, *, background: bool) -> None:
-        turn = asyncio.Semaphore(OPENED_AT_ONCE)
+    @staticmethod
+    def _reserve(memories: Sequence[AgentMemory]) -> None:
+        for memory in memories:
+            memory.reserve()
 
-        async def start(agent_id: str, memory: AgentMemory) -> None:
-            async with turn:
-                await self._start(agent_id, memory, background=background)
+    def _release(self) -> None:
+        while self._never_opened:
+            self._never_opened.pop().release()
 
-        # All come to their end, also where one is refused: what is opening cannot be closed yet.
-        outcomes = await asyncio.gather(*(start(*each) for each in self._memories.items()), return_exceptions=True)
-        for error in filter(None, outcomes):
-            raise error
-
-    async def _start(self, agent_id: str, memory: AgentMemory, *, background: bool) -> None:
+    async def _open_first_time(self, agent_id: str, asked: bool) -> None:
+        done = self._changing[agent_id]
         try:
-            await memory.start(background=background)
+            await self._start(agent_id, self._memories[agent_id], asked=asked)
+        finally:
+            del self._changing[agent_id]
+            done.set()
+
+    async def _start(self, agent_id: str, memory: AgentMemory, *, asked: bool) -> None:
+        try:
+            await memory.start(background=self._background, asked=asked)
             if agent_id in self._backends:
-                await self._backends[agent_id].start(background=background)
+                await self._backends[agent_id].start(background=self._background)
         except IndexBusy as error:
             self._note_unopened(agent_id, error)
             raise
         except MemorydError as error:
             self._note_unopened(agent_id, error)
+        except Exception as error:
+            self._note_unopened(agent_id, _told(error))
+            raise
 
     def _note_unopened(self, agent_id: str, error: MemorydError) -> None:
         self._unopened[agent_id] = error
@@ -105,6 +138,8 @@ class AgentDirectory:
         """
         while self._changing:
             await next(iter(self._changing.values())).wait()
+        if self._ending:
+            return ()
         wanted = {config.agent_id: config for config in configs}
         kept = {agent_id for agent_id in wanted if self._goes_on(agent_id, wanted[agent_id])}
         closing = [agent_id for agent_id in self._memories if agent_id not in kept]
@@ -159,7 +194,7 @@ class AgentDirectory:
         except MemorydError as error:
             return error
         except Exception as error:  # noqa: BLE001 -- the other agents go on, and the caller tells of it
-            return IndexUnavailable(f"{type(error).__name__}: {error}")
+            return _told(error)
         return None
 
     @asynccontextmanager
@@ -180,6 +215,7 @@ class AgentDirectory:
             AgentNotFound, MemoryDisabled, MemorydError: as `memory` does.
         """
         while changing := self._changing.get(self.enabled_config(agent_id).agent_id):
+            self._queue.hurry(self.enabled_config(agent_id).agent_id)
             await changing.wait()
         await self._open_again(self.enabled_config(agent_id).agent_id)
         return self.memory(agent_id)
@@ -212,11 +248,28 @@ class AgentDirectory:
     def _open(self) -> list[AgentMemory]:
         return [m for agent_id, m in self._memories.items() if agent_id not in self._unopened and m.started]
 
+    def open_no_more(self) -> None:
+        """Leaves closed what waits to be opened for the first time; whoever waits for it is refused."""
+        self._ending = True
+        for agent_id in self._queue.drop():
+            self._note_unopened(agent_id, ShuttingDown("the daemon is stopping; try again", retry_after_seconds=1.0))
+            self._never_opened.append(self._memories[agent_id])
+            self._changing.pop(agent_id).set()
+
     async def stop(self) -> None:
         """Closes every index that is open."""
+        self.open_no_more()
+        await asyncio.to_thread(self._release)
+        await self._queue.end(OPENING_SECONDS)
         await self._errands.end(OPENING_SECONDS)
         await asyncio.gather(*(backend.stop() for backend in self._backends.values()))
-        await asyncio.gather(*(memory.stop() for memory in self._open()))
+        turn = asyncio.Semaphore(CLOSED_AT_ONCE)
+
+        async def close(memory: AgentMemory) -> None:
+            async with turn:
+                await memory.stop()
+
+        await asyncio.gather(*map(close, self._open()))
 
     def backend(self, agent_id: str) -> MemoryBackend:
         """Who answers for an agent: its memory itself, or what stands in front of it.
@@ -274,3 +327,8 @@ class AgentDirectory:
         """The memories whose index is open, by agent id."""
         closed = self._unopened.keys() | self._changing.keys()
         return {agent_id: m for agent_id, m in self._memories.items() if agent_id not in closed}
+
+
+def _told(error: Exception) -> IndexUnavailable:
+    """A bug that met one agent, for its callers; the other agents go on."""
+    return IndexUnavailable(f"{type(error).__name__}: {error}")

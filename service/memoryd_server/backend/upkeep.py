@@ -1,5 +1,6 @@
 """Keeps one agent's memory fresh unasked, by settings that may change while it is at work."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 
@@ -34,6 +35,8 @@ class Upkeep:
         tidy: Callable[[], Awaitable[None]],
         open_native: Callable[[], NativeReader],
         at_work: bool,
+        first_turns: asyncio.Semaphore,
+        rests_at_first: bool,
     ) -> None:
         self._config = config
         self._corpus = corpus
@@ -44,6 +47,8 @@ class Upkeep:
         self._tidy = tidy
         self._open_native = open_native
         self._at_work = at_work
+        self._first_turns = first_turns
+        self._rests_at_first = rests_at_first
         self._background = self._make()
 
     def _make(self) -> BackgroundSync:
@@ -55,6 +60,8 @@ class Upkeep:
             make_watcher=self._make_watcher,
             threads=self._threads,
             tidy=self._tidy,
+            first_turns=self._first_turns,
+            rests_at_first=self._rests_at_first,
         )
 
     def _make_watcher(self, on_change: Callable[[], None], on_transcripts: Callable[[], None]) -> Watcher:

@@ -23,13 +23,15 @@ class IndexLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Takes the lock or fails at once.
+        """Takes the lock, unless it is held already, or fails at once.
 
         Raises:
             IndexBusy: another process holds it; the message names its process id.
             IndexReadOnly: the folder cannot be written.
             DiskFull, IndexUnavailable: the lock file cannot be made.
         """
+        if self._descriptor is not None:
+            return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

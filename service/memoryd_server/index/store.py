@@ -73,6 +73,15 @@ class IndexStore:
         self.whole = False
         """Whether a sync has completed since the index was begun; before that, revisions tell nothing."""
 
+    def reserve(self) -> None:
+        """Takes the lock ahead of `open`, which tells of all else that may keep the index from being opened.
+
+        Raises:
+            IndexBusy: another process holds the index.
+        """
+        with suppress(IndexReadOnly, DiskFull, IndexUnavailable):
+            self._lock.acquire()
+
     def open(self) -> None:
         """Locks and opens the index, creating, recovering or setting aside what is at the path.
 
@@ -319,13 +328,18 @@ class IndexStore:
             return purge.purge(self._writing, should_stop)
 
     def rest(self) -> None:
-        """Gives back what costs memory while nobody asks: readers, and the writer's pages. For the writer thread."""
+        """Gives back what costs memory while nobody asks: readers, and the writer's pages. For the writer thread.
+
+        What the write-ahead log holds is copied into the file.
+        """
         self._last_counts.rest()
         if self._pool is not None:
             self._pool.release()
         if self._connection is not None:
             with self._noticing(), translated():
                 self._connection.execute("PRAGMA shrink_memory").fetchall()
+                # What closing would do. Many agents that close at once would all wait for the disk.
+                self._connection.wal_checkpoint()
 
     @property
     def at_rest(self) -> bool:

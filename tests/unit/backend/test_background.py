@@ -70,7 +70,7 @@ async def watch(bench):
     started = []
     threads = ThreadPoolExecutor(2)
 
-    async def watch(*, differs=lambda: False, tidy=None, **changes):
+    async def watch(*, differs=lambda: False, tidy=None, turns=None, rests_at_first=False, awaited=1, **changes):
         bench.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(worth_a_run=differs(), changed=CHANGED))
         watchers = []
 
@@ -86,10 +86,12 @@ async def watch(bench):
             make_watcher=make,
             threads=threads,
             tidy=tidy,
+            first_turns=turns,
+            rests_at_first=rests_at_first,
         )
         await background.start()
         started.append(background)
-        await passes(bench, 1)
+        await passes(bench, awaited)
         return background, watchers[0] if watchers else None
 
     yield watch
@@ -281,3 +283,34 @@ async def test_many_events_of_transcripts_are_one_look_and_a_sync_only_when_one_
     watcher.on_transcripts()
     await passes(bench, 2)
     assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
+
+
+async def test_first_syncs_come_in_turn_and_one_that_takes_long_leaves_its_turn_to_others(bench, watch, monkeypatch):
+    monkeypatch.setattr(background_module, "FIRST_TURN_SECONDS", 0.2)
+    turns = asyncio.Semaphore(1)
+    await turns.acquire()
+    await watch(turns=turns, awaited=0)
+    await asyncio.sleep(0.05)
+    assert not bench.ended
+    bench.engine.free = False
+    turns.release()
+    await eventually(lambda: bench.coordinator.active is not None)
+    assert turns.locked()
+    async with asyncio.timeout(10):
+        await turns.acquire()
+    assert bench.coordinator.active is not None
+    bench.engine.free = True
+    await passes(bench, 1)
+
+
+@pytest.mark.parametrize("rests", [True, False])
+async def test_who_is_not_asked_for_rests_after_the_first_sync(bench, watch, rests):
+    ended = []
+
+    async def tidy():
+        ended.append(len(bench.ended))
+
+    await watch(tidy=tidy, rests_at_first=rests)
+    if rests:
+        await eventually(lambda: ended)
+    assert ended == [1] * rests

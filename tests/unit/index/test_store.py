@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,18 @@ def test_the_size_counts_the_log_and_survives_its_absence(opened):
     opened.close()
     assert not wal.exists()
     assert opened.store.size_bytes() == opened.path.stat().st_size
+
+
+def test_an_index_at_rest_is_whole_without_its_log(desk, tmp_path):
+    with_a_note(desk)
+    desk.store.rest()
+    alone = tmp_path / "alone.sqlite"
+    alone.write_bytes(desk.path.read_bytes())
+    with closing(sqlite3.connect(alone)) as connection:
+        assert connection.execute("SELECT path FROM files").fetchall() == [("memory/a.md",)]
+    desk.write("memory/b.md", "an egret by the canal")
+    desk.sync()
+    assert desk.found("egret") == ["memory/b.md"]
 
 
 def test_markdown_is_the_truth_when_the_index_is_deleted(desk):

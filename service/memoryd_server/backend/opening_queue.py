@@ -1,0 +1,78 @@
+"""The order in which indexes are opened at the start: those that somebody asks for come before all that wait."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+
+class OpeningQueue:
+    """Agents that wait to be opened by `open_one`, which hears whether somebody has asked for the agent.
+
+    On the event loop's thread alone.
+    """
+
+    def __init__(self, open_one: Callable[[str, bool], Awaitable[None]]) -> None:
+        self._open_one = open_one
+        self._waiting: dict[str, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, agent_ids: Iterable[str]) -> None:
+        """Lets these wait behind those that do already."""
+        self._waiting |= dict.fromkeys(agent_ids)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def open_some(self, count: int, *, at_once: int) -> None:
+        """Opens the next `count`, as if somebody had asked for them.
+
+        Raises what the first of them raised, when all have come to their end: what is being opened cannot be closed.
+        """
+        turn = asyncio.Semaphore(at_once)
+
+        async def one(agent_id: str) -> None:
+            async with turn:
+                await self._open_one(agent_id, True)
+
+        some = [self._next() for _ in range(min(count, len(self)))]
+        for error in filter(None, await asyncio.gather(*map(one, some), return_exceptions=True)):
+            raise error
+
+    def go_on(self, *, at_once: int) -> None:
+        """Opens the rest, and does not wait for it."""
+        for _ in range(min(at_once, len(self))):
+            self._spawn(self._work())
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await self._open_quietly(self._next(), asked=False)
+
+    def hurry(self, agent_id: str) -> None:
+        """Opens an agent that still waits at once, whoever else is being opened."""
+        if agent_id in self._waiting:
+            del self._waiting[agent_id]
+            self._spawn(self._open_quietly(agent_id, asked=True))
+
+    async def _open_quietly(self, agent_id: str, *, asked: bool) -> None:
+        # Whoever opens remembers why one could not be opened, and its callers are told; the others go on.
+        await asyncio.gather(self._open_one(agent_id, asked), return_exceptions=True)
+
+    def _next(self) -> str:
+        agent_id = next(iter(self._waiting))
+        del self._waiting[agent_id]
+        return agent_id
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def drop(self) -> list[str]:
+        """Those that nobody will open any more, in order."""
+        dropped, self._waiting = list(self._waiting), {}
+        return dropped
+
+    async def end(self, seconds: float) -> None:
+        """Waits for those that are being opened, at most so long; after `drop`."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)

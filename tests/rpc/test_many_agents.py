@@ -1,0 +1,183 @@
+"""A daemon of more agents than it opens before it listens: each answers when it is asked, and none holds up another."""
+
+import asyncio
+import threading
+
+import pytest
+
+from memoryd_server.backend import directory
+from memoryd_server.errors import IndexBusy
+from memoryd_server.index.lock import IndexLock
+from memoryd_server.index.store import IndexStore
+from rpc.wire import check_refused, eventually, paths, quiet, start
+
+AGENTS = 6
+LAST = f"a{AGENTS - 1}"
+
+
+@pytest.fixture
+def few_first(monkeypatch):
+    """One index is open before the daemon listens, and the others follow one by one."""
+    monkeypatch.setattr(directory, "OPENED_FIRST", 1)
+    monkeypatch.setattr(directory, "OPENED_BESIDE_CALLS", 1)
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Holds up whoever opens the index of an agent in `gate.shut`, until `gate.open`."""
+    gate = Gate()
+    opened = IndexStore.open
+
+    def held(store):
+        if store.path.stem in gate.shut:
+            gate.reached.set()
+            assert gate.released.wait(30)
+        opened(store)
+
+    monkeypatch.setattr(IndexStore, "open", held)
+    yield gate
+    gate.open()
+
+
+class Gate:
+    def __init__(self):
+        self.shut = set()
+        self.reached, self.released = threading.Event(), threading.Event()
+
+    def open(self):
+        self.released.set()
+
+
+def many(home):
+    agents = [{"id": f"a{number}", "workspace": str(home.root / f"w{number}")} for number in range(AGENTS)]
+    # The default agent is at the workspace of the flags.
+    home.write(x="the heron of pier 0")
+    for number in range(1, AGENTS):
+        folder = home.root / f"w{number}" / "memory"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "x.md").write_text(f"the heron of pier {number}")
+    return {"agents": {"list": agents}}
+
+
+def opened(running):
+    return sorted(running.daemon.agents.opened())
+
+
+async def test_every_agent_is_opened_although_nobody_asks(serve, home, few_first):
+    running = await serve(many(home))
+    await eventually(lambda: len(opened(running)) == AGENTS)
+    for number in range(AGENTS):
+        await running.synced(agent_id=f"a{number}")
+        assert paths(await running.search("heron", agent_id=f"a{number}")) == ["memory/x.md"]
+
+
+async def test_an_agent_that_is_asked_is_opened_before_those_that_wait(serve, home, few_first, gate):
+    gate.shut = {"a1"}
+    running = await serve(many(home))
+    await asyncio.to_thread(gate.reached.wait, 10)
+    assert opened(running) == ["a0"]
+    await running.synced(agent_id=LAST)
+    assert paths(await running.search("heron", agent_id=LAST)) == ["memory/x.md"]
+    assert opened(running) == ["a0", LAST]
+    waiting = asyncio.ensure_future(running.status(agent_id="a1"))
+    gate.open()
+    assert (await waiting).agent_id == "a1"
+    await eventually(lambda: len(opened(running)) == AGENTS)
+
+
+async def test_many_who_ask_for_an_agent_that_waits_open_it_once(serve, home, few_first, gate, monkeypatch):
+    gate.shut = {"a1", LAST}
+    opens = []
+    held = IndexStore.open
+    monkeypatch.setattr(IndexStore, "open", lambda store: (opens.append(store.path.stem), held(store))[1])
+    running = await serve(many(home))
+    asking = [asyncio.ensure_future(running.search("heron", agent_id=LAST)) for _ in range(5)]
+    await eventually(lambda: LAST in opens)
+    gate.open()
+    await asyncio.gather(*asking)
+    await eventually(lambda: len(opened(running)) == AGENTS)
+    assert sorted(opens) == [f"a{number}" for number in range(AGENTS)]
+
+
+async def test_an_agent_whose_turn_has_not_come_is_locked_all_the_same(serve, home, few_first, gate):
+    gate.shut = {"a1"}
+    running = await serve(many(home))
+    with pytest.raises(IndexBusy):
+        IndexLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock").acquire()
+    gate.open()
+    await running.stop()
+    lock = IndexLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock")
+    lock.acquire()
+    lock.release()
+
+
+async def test_a_daemon_does_not_start_where_one_of_the_last_indexes_is_held(serve, home, few_first):
+    (home.state_dir / "memory").mkdir()
+    lock = IndexLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock")
+    lock.acquire()
+    with pytest.raises(IndexBusy, match=LAST):
+        await start(home, quiet(many(home)))
+    lock.release()
+    assert (await (await serve(many(home))).status(agent_id="a0")).agent_id == "a0"
+
+
+async def test_one_that_cannot_be_opened_leaves_those_behind_it_alone(serve, home, few_first):
+    for name in ("a0", "a2"):
+        (home.state_dir / "memory" / f"{name}.sqlite").mkdir(parents=True)
+    running = await serve(many(home))
+    await check_refused(running.search("heron", agent_id="a2"), "UNAVAILABLE", "INDEX_UNAVAILABLE")
+    await eventually(lambda: opened(running) == ["a1", "a3", "a4", LAST])
+    await check_refused(running.search("heron", agent_id="a0"), "UNAVAILABLE", "INDEX_UNAVAILABLE")
+
+
+async def test_a_bug_that_meets_one_agent_leaves_those_behind_it_alone(serve, home, few_first, monkeypatch):
+    sound = IndexStore.open
+
+    def spoilt(store):
+        if store.path.stem == "a2":
+            raise ValueError("spoilt")
+        sound(store)
+
+    monkeypatch.setattr(IndexStore, "open", spoilt)
+    running = await serve(many(home))
+    await eventually(lambda: opened(running) == ["a0", "a1", "a3", "a4", LAST])
+    await check_refused(running.search("heron", agent_id="a2"), "UNAVAILABLE", "INDEX_UNAVAILABLE", mentions="spoilt")
+
+
+async def test_a_daemon_that_is_stopped_while_it_opens_refuses_who_waits_and_opens_no_more(
+    serve, home, few_first, gate
+):
+    gate.shut = {"a1"}
+    running = await serve(many(home))
+    await asyncio.to_thread(gate.reached.wait, 10)
+    stopping = asyncio.ensure_future(running.stop_daemon())
+    await eventually(lambda: running.daemon.agents._ending)
+    assert not stopping.done()
+    gate.open()
+    await stopping
+    assert opened(running) == ["a0", "a1"]
+    assert not list((home.state_dir / "memory").glob("a2.sqlite"))
+
+
+async def test_settings_that_are_reloaded_while_agents_wait_come_into_force_behind_them(serve, home, few_first, gate):
+    gate.shut = {"a1"}
+    settings = many(home)
+    running = await serve(settings)
+    await asyncio.to_thread(gate.reached.wait, 10)
+    settings["agents"]["list"].pop()
+    reloading = asyncio.ensure_future(running.daemon.reload(lambda: home.settings(quiet(settings))))
+    await asyncio.sleep(0)
+    gate.open()
+    await reloading
+    assert opened(running) == [f"a{number}" for number in range(AGENTS - 1)]
+
+
+async def test_agents_that_nobody_asks_rest_after_their_first_sync_and_the_others_do_not(serve, home, few_first):
+    settings = many(home)
+    running = await serve(settings, background=True)
+    memories = running.daemon.agents.opened
+    await eventually(lambda: len(opened(running)) == AGENTS)
+    await eventually(lambda: all(memories()[f"a{number}"].at_rest for number in range(1, AGENTS)))
+    assert all(memory.board.current.files == 1 for memory in memories().values() if memory.at_rest)
+    assert not memories()["a0"].at_rest
+    assert paths(await running.search("heron", agent_id=LAST)) == ["memory/x.md"]

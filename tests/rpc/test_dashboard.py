@@ -1,4 +1,4 @@
-"""The dashboard asks for figures that there are, by labels that they have."""
+"""The dashboard asks for figures that there are, by labels that they have, in PromQL that Prometheus reads."""
 
 import json
 import re
@@ -10,13 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
+from promql import OF_PROMETHEUS, labels_of, parse, selected, selected_as_they_stand
 
 DASHBOARD = Path(__file__).parents[2] / "service" / "deploy" / "grafana-dashboard.json"
-QUERY = re.compile(r"((?:memoryd|process)_[a-z_]+)(?:\{([^{}]*)\})?")
-MATCHER = re.compile(r'\s*([a-z_]+)\s*(?:=~|!~|!=|=)\s*"[^"]*"\s*')
-# What Prometheus adds to each figure that it fetches.
-OF_PROMETHEUS = {"instance", "job"}
-GROUPING = re.compile(r"\b(?:by|without|ignoring|on) \(([a-z_, ]+)\)")
+# What Grafana fills a variable with: the values of a label of an expression.
+LABEL_VALUES = re.compile(r"label_values\((.+), ([a-z_]+)\)")
 
 
 @pytest.fixture
@@ -33,9 +31,19 @@ def panels():
     return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
 
 
-def queries():
-    found = [target["expr"] for panel in panels() for target in panel["targets"]]
-    return found + [v["query"]["query"] for v in dashboard()["templating"]["list"] if v["type"] == "query"]
+def targets():
+    return [target for panel in panels() for target in panel["targets"]]
+
+
+def variables():
+    """Expression and label of each variable that Prometheus is asked for."""
+    listed = dashboard()["templating"]["list"]
+    return [LABEL_VALUES.fullmatch(each["query"]["query"]).groups() for each in listed if each["type"] == "query"]
+
+
+def expressions():
+    """Every expression, parsed."""
+    return [parse(text) for text in (*(target["expr"] for target in targets()), *(text for text, _ in variables()))]
 
 
 async def labels_of_figures(running):
@@ -63,28 +71,46 @@ async def test_every_query_names_figures_that_there_are_by_labels_that_they_have
     await running.synced()
     await running.search("heron")
     known = await labels_of_figures(running)
-    for query in queries():
-        named = QUERY.findall(query)
-        assert named, query
-        labels = set()
-        for name, matchers in named:
-            assert name in known, f"{name} is no figure: {query}"
-            labels |= known[name]
-            for matcher in filter(None, matchers.split(",")):
-                found = MATCHER.fullmatch(matcher)
-                assert found, f"{matcher!r} in {query}"
-                assert found[1] in known[name] | OF_PROMETHEUS, f"{name} has no label {found[1]}"
-        for names in GROUPING.findall(query):
-            assert {name.strip() for name in names.split(",")} <= labels | OF_PROMETHEUS, query
-        for opening, closing in ("()", "{}", "[]"):
-            assert query.count(opening) == query.count(closing), query
+    for target in targets():
+        kept = labels_of(parse(target["expr"]), known)
+        legend = set(re.findall(r"\{\{([a-z_]+)\}\}", target["legendFormat"]))
+        assert legend <= kept, f"the legend names {legend - kept}: {target['expr']}"
+    for text, label in variables():
+        assert label in labels_of(parse(text), known), text
 
 
-def test_legends_use_labels_that_their_query_keeps():
-    for panel in panels():
-        for target in panel["targets"]:
-            for label in re.findall(r"\{\{([a-z_]+)\}\}", target["legendFormat"]):
-                assert re.search(rf"\bby \([^)]*\b{label}\b|topk", target["expr"]), (panel["title"], label)
+KNOWN = {"calls_total": {"code", "method"}, "calls_bucket": {"le", "method"}, "up": {"agent"}}
+SOUND = {
+    "sum by (code) (rate(calls_total[5m]))": {"code"},
+    "sum without (code) (rate(calls_total[5m]))": {"method"} | OF_PROMETHEUS,
+    "sum(up)": set(),
+    "topk(2, time() - up)": {"agent"} | OF_PROMETHEUS,
+    "histogram_quantile(0.9, sum by (le, method) (rate(calls_bucket[5m])))": {"method"},
+    "sum by (code) (rate(calls_total[5m])) / ignoring(code) group_left sum(up)": {"code"},
+}
+UNSOUND = [
+    "sum by (reason) (rate(calls_total[5m]))",
+    "rate(downs_total[5m])",
+    'up{method="x"}',
+    "histogram_quantile(0.9, sum by (method) (rate(calls_bucket[5m])))",
+    "sum by (code) (rate(calls_total[5m])) / sum(up)",
+    "sum by (agent) (sum by (code) (calls_total))",
+    "sum(rate(calls_total))",
+    "sum by (code) rate(calls_total[5m])",
+    'up{agent="x}',
+    "sum(rate(calls_total[5m])",
+]
+
+
+@pytest.mark.parametrize("text", SOUND)
+def test_what_an_expression_keeps_is_found_out(text):
+    assert labels_of(parse(text), KNOWN) == SOUND[text]
+
+
+@pytest.mark.parametrize("text", UNSOUND)
+def test_an_expression_that_could_not_answer_is_found_out(text):
+    with pytest.raises((AssertionError, ValueError)):
+        labels_of(parse(text), KNOWN)
 
 
 def test_panels_have_a_place_and_say_what_they_show():
@@ -100,9 +126,9 @@ def test_panels_have_a_place_and_say_what_they_show():
 
 
 def test_counters_are_asked_for_as_rates():
-    for query in queries():
-        for name in re.findall(r"\b[a-z_]+_(?:total|bucket|sum|count)\b", query):
-            assert re.search(rf"rate\({name}\{{[^}}]*\}}\[\$__rate_interval\]\)", query), query
+    for expression in expressions():
+        for name in selected_as_they_stand(expression):
+            assert not re.search("_(?:total|bucket|sum|count)$", name), expression.prettify()
 
 
 async def test_every_figure_is_shown_or_needs_no_place(serve, home):
@@ -110,7 +136,7 @@ async def test_every_figure_is_shown_or_needs_no_place(serve, home):
     home.write(a="the red ferry")
     await running.synced()
     await running.search("ferry")
-    shown = {name for query in queries() for name, _ in QUERY.findall(query)}
+    shown = set().union(*map(selected, expressions()))
     families = {re.sub(r"_(total|bucket|sum|count|created)$", "", name) for name in await labels_of_figures(running)}
     ours = {name for name in families if name.startswith("memoryd_")}
     missing = ours - {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in shown}

@@ -59,12 +59,15 @@ def test_every_decision_is_numbered_in_order():
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-@pytest.mark.parametrize("page", ["SECURITY.md", "docs/faults.md"])
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/faults.md", "docs/demand.md"])
 def test_a_test_that_is_named_exists(page):
-    sources = "".join(file.read_text(encoding="utf-8") for file in REPOSITORY.glob("tests/**/test_*.py"))
-    named = set(re.findall(r"`(test_[a-z0-9_]+)`", text(page)))
+    """By its name, or by its file below tests/ and its name."""
+    files = {file.relative_to(REPOSITORY / "tests").as_posix(): file for file in REPOSITORY.glob("tests/**/test_*.py")}
+    tests = {path: set(re.findall(r"def (test_[a-z0-9_]+)", text(file))) for path, file in files.items()}
+    there = {f"{path}::{name}" for path, names in tests.items() for name in names}.union(*tests.values())
+    named = set(re.findall(r"`((?:[a-z0-9_/]+\.py::)?test_[a-z0-9_]+)`", text(page)))
     assert len(named) > 10
-    assert named - set(re.findall(r"def (test_[a-z0-9_]+)", sources)) == set()
+    assert named - there == set()
 
 
 def test_every_verb_is_in_the_readme():

@@ -119,6 +119,11 @@ def seconds(work, text, times=1):
     return min(found)
 
 
+def chunked(text):
+    """A file's chunks."""
+    chunk_markdown(text, 400, 80)
+
+
 def index(text):
     """All that is done with a Markdown file before it is stored."""
     analyzer = Analyzer()
@@ -175,6 +180,13 @@ def test_the_time_grows_with_the_size_alone(plain, work, name):
     whole, half = seconds(do, bomb, 2), seconds(do, filled(BOMBS[name], SIZE // 2), 2)
     assert whole < plain[work] * MOST_TIMES_PLAIN, f"{whole:.3f} s, {plain[work]:.3f} s for plain text"
     assert whole < max(half, LEAST_SECONDS) * MOST_TIMES_HALF, f"{whole:.3f} s, {half:.3f} s for half of it"
+
+
+def test_a_heading_of_a_megabyte_costs_the_chunks_below_it_nothing():
+    """Each of them has the headings above it."""
+    title, below = "x " * (SIZE * 16), filled(PLAIN, SIZE * 32)
+    plain = max(seconds(chunked, f"{title}\n{below}", 2), LEAST_SECONDS)
+    assert seconds(chunked, f"# {title}\n{below}", 2) < plain * MOST_TIMES_HALF
 
 
 def laughs(size):

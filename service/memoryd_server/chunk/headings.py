@@ -48,7 +48,7 @@ def _push(stack: list[_Heading], heading: _Heading) -> None:
 
 
 def _join(titles: list[str]) -> str:
-    shown = [title for title in map(_clean, titles) if title]
+    shown = [title for title in titles if title]
     while len(shown) > 1 and len(_SEPARATOR.join(shown)) > MAX_BREADCRUMB_CHARS:
         del shown[0]
     return _SEPARATOR.join(shown)[:MAX_BREADCRUMB_CHARS]
@@ -63,7 +63,8 @@ def _headings(body: str) -> Iterator[_Heading]:
         elif not fence:
             line += mark.string.count("\n", counted, mark.start(1))
             counted = mark.start(1)
-            yield _Heading(line, len(hashes), title or "")
+            # A character more than is shown tells that it is too long; each chunk below it would carry the rest along.
+            yield _Heading(line, len(hashes), _clean(title or "")[: MAX_BREADCRUMB_CHARS + 1])
 
 
 def _fence_after(fence: str, ticks: str, info: str) -> str:

@@ -102,7 +102,7 @@ class AgentMemory:
         self._search = SearchEngine(
             self._store,
             self._analyzer,
-            lambda row: look_at(self.config.corpus, row),
+            lambda rows: look_at(self.config.corpus, rows),
             sources=config.sources,
             vectors=self.vectors.leg,
             ranking=config.ranking,

@@ -149,13 +149,12 @@ class IndexReader:
 
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """The chunks of these ids, by id; unknown ids are left out."""
-        rows = self._connection.execute(
-            "SELECT chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns, language,"
-            " line_numbers"
-            " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))",
-            (id_list(ids),),
+        query = (
+            "SELECT json_array(chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns,"
+            " language, line_numbers) AS row"
+            " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))"
         )
-        return {row[0]: _chunk_row(row) for row in rows}
+        return {row[0]: _chunk_row(row) for row in one_step.table(self._connection, query, (id_list(ids),))}
 
     def holdings(self, file_ids: Sequence[int]) -> Holdings:
         """What is held of these files: chunks by their hashes, keyword entries and vectors."""
@@ -190,7 +189,7 @@ class IndexReader:
         return int(scalar(self._connection, "SELECT coalesce(max(chunk_id), 0) FROM vectors"))
 
 
-def _chunk_row(row: tuple[Any, ...]) -> ChunkRow:
+def _chunk_row(row: Sequence[Any]) -> ChunkRow:
     chunk_id, path, source, start_line, end_line, text, breadcrumb, size, mtime, language, numbers = row
     lines = line_numbers(numbers)
     return ChunkRow(

@@ -1,6 +1,6 @@
 """A question into hits: runs the legs under the deadline, fuses and reorders, cuts, and shows the part that answers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -22,16 +22,12 @@ from memoryd_server.search.explain import explained
 from memoryd_server.search.fusion import Candidate, cut
 from memoryd_server.search.legs import Groups, LegAnswers, Legs, Question, Words
 from memoryd_server.search.merging import merged
-from memoryd_server.search.needed import RowsAsNeeded
+from memoryd_server.search.needed import FileCheck, RowsAsNeeded
 from memoryd_server.search.query import Hit, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.search.reorder import Reordered, reorder
 from memoryd_server.search.sharing import shared
 from memoryd_server.search.showing import Shower, Shown
 from memoryd_server.text import Analyzer
-
-# Whether a chunk's file is still there, and as it was when it was indexed: (there, unchanged).
-FileCheck = Callable[[ChunkRow], tuple[bool, bool]]
-
 
 # It can happen between the making of a question's vector and the search.
 _REPLACED = "the index's vectors have just been replaced by those of another provider or model; ask again"
@@ -49,7 +45,7 @@ class _Present:
 class SearchEngine:
     """Searches one index, which holds `sources`, with or without a vector leg.
 
-    `check` looks at the file of each hit, so that no answer shows what has been deleted.
+    `check` looks at the files of hits, so that no answer shows what has been deleted.
     """
 
     def __init__(
@@ -133,7 +129,7 @@ class SearchEngine:
             )
             most = len(ordered.candidates)
             ranked, dropped = cut(ordered.candidates, query.min_score, most, strict=query.min_score_is_strict)
-            rows = RowsAsNeeded(reader, [candidate.chunk_id for candidate in ranked])
+            rows = RowsAsNeeded(reader, [candidate.chunk_id for candidate in ranked], self._check)
             present = (
                 self._shared(ranked, heads(), rows, query.max_results)
                 if len(groups) > 1
@@ -168,14 +164,13 @@ class SearchEngine:
         present: list[tuple[Candidate, ChunkRow]] = []
         stale, gone = False, 0
         for candidate in ranked:
-            row = rows.get(candidate.chunk_id)
-            if row is None:
+            seen = rows.get(candidate.chunk_id)
+            if seen is None:
                 continue
-            there, unchanged = self._check(row)
-            stale = stale or not unchanged
-            gone += not there
-            if there:
-                present = merged([*present, (candidate, row)], self._ranking.merged_chars)
+            stale = stale or not seen.unchanged
+            gone += not seen.there
+            if seen.there:
+                present = merged([*present, (candidate, seen.row)], self._ranking.merged_chars)
             if len(present) > most:
                 break
         return _Present(present[:most], stale, gone)

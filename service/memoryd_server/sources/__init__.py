@@ -1,6 +1,6 @@
 """What counts as memory: which paths are allowed, which files exist, how they are read, and when they change."""
 
-from memoryd_server.sources.contained import FileTooLarge, open_for_append, read_file, stat_file
+from memoryd_server.sources.contained import FileTooLarge, open_for_append, read_file, stat_file, stat_files
 from memoryd_server.sources.discover import Discovery, discover
 from memoryd_server.sources.ignoring import IgnoreFileUnusable, read_rules
 from memoryd_server.sources.roots import Location, Roots, resolve, resolve_for_append
@@ -24,4 +24,5 @@ __all__ = [
     "resolve",
     "resolve_for_append",
     "stat_file",
+    "stat_files",
 ]

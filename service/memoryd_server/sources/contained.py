@@ -84,6 +84,31 @@ def stat_file(file: Location | SourceFile) -> FileStat | None:
     return None
 
 
+def stat_files(files: Sequence[Location]) -> list[FileStat | None]:
+    """Returns what the file system says of each file, None for one that is missing or not to be read.
+
+    Opens each folder above them once: a thread waits for the interpreter after every question to the kernel.
+    """
+    found: list[FileStat | None] = [None] * len(files)
+    of_folder: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for place, file in enumerate(files):
+        of_folder.setdefault((file.root, file.parts[:-1]), []).append(place)
+    for places in of_folder.values():
+        first = files[places[0]]
+        with suppress(OSError), _parent(first.root, first.parts) as parent:
+            for place in places:
+                found[place] = _regular_stat(parent, files[place].parts[-1])
+    return found
+
+
+def _regular_stat(parent: int, name: str) -> FileStat | None:
+    with suppress(OSError):
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode):
+            return file_stat(status)
+    return None
+
+
 def open_for_append(location: Location) -> int:
     """Returns a descriptor that writes at the end of the file; makes the file and the folders above it if missing.
 

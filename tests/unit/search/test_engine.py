@@ -14,7 +14,9 @@ from memoryd_server.search.query import EmptyReason, SearchMode, SearchQuery
 from shelf import Shelf
 from word_provider import WordProvider
 
-ALL_THERE = (True, True)
+
+def all_there(rows):
+    return [(True, True) for _ in rows]
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def desk(tmp_path):
     desk.close()
 
 
-def ask(desk, text, check=lambda _: ALL_THERE, **changes):
+def ask(desk, text, check=all_there, **changes):
     engine = SearchEngine(desk.store, ANALYZER, check, sources=[Source.MEMORY])
     return engine.search(query_of(text, **changes), no_vector="no provider")
 
@@ -98,17 +100,19 @@ def test_hits_below_a_strict_bar_are_counted(desk):
 
 def test_files_that_are_gone_are_not_shown_and_take_no_others_place(desk):
     gone = {f"memory/{n}.md" for n in range(1, 6)}
-    answer = ask(birds(desk), "heron", lambda row: (row.path not in gone, row.path not in gone))
+    answer = ask(birds(desk), "heron", lambda rows: [(row.path not in gone, row.path not in gone) for row in rows])
     assert shown(answer) == [f"memory/{n}.md" for n in range(6, 11)]
     assert answer.stale
 
 
 def test_an_answer_whose_files_are_all_gone_says_so(desk):
-    check_empty(ask(birds(desk), "heron", lambda _: (False, False)), EmptyReason.FILES_GONE, "10 hits")
+    check_empty(
+        ask(birds(desk), "heron", lambda rows: [(False, False) for _ in rows]), EmptyReason.FILES_GONE, "10 hits"
+    )
 
 
 def test_a_hit_whose_file_has_changed_makes_the_answer_stale(desk):
-    answer = ask(birds(desk), "heron", lambda _: (True, False))
+    answer = ask(birds(desk), "heron", lambda rows: [(True, False) for _ in rows])
     assert answer.stale
     assert len(answer.hits) == 6
 
@@ -173,9 +177,7 @@ class TestVectorOfAnotherIdentity:
         shelf.close()
 
     def ask(self, shelf, made_by, text="heron", **changes):
-        engine = SearchEngine(
-            shelf.desk.store, ANALYZER, lambda _: ALL_THERE, sources=[Source.MEMORY], vectors=shelf.leg
-        )
+        engine = SearchEngine(shelf.desk.store, ANALYZER, all_there, sources=[Source.MEMORY], vectors=shelf.leg)
         # What keywords would not find is near the vector.
         vector = made_by.vector("stork")
         return engine.search(query_of(text, **changes), vector, made_by=VectorIdentity.of(made_by.spec))
@@ -212,7 +214,7 @@ class TestWordsFoundBefore:
     @pytest.fixture
     def engine(self, desk):
         birds(desk)
-        return SearchEngine(desk.store, ANALYZER, lambda _: ALL_THERE, sources=[Source.MEMORY])
+        return SearchEngine(desk.store, ANALYZER, all_there, sources=[Source.MEMORY])
 
     def test_they_are_not_searched_for_again(self, engine, searched):
         words = engine.words(query_of("heron"))

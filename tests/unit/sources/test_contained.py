@@ -17,6 +17,7 @@ from memoryd_server.sources import (
     resolve,
     resolve_for_append,
     stat_file,
+    stat_files,
 )
 from memoryd_server.sources.contained import open_directory, open_file
 
@@ -42,6 +43,7 @@ def refuse_everywhere(roots: Roots, path: str) -> None:
         with pytest.raises(PathNotAllowed):
             use()
         assert time.monotonic() - started < 1
+    assert stat_files([location]) == [None]
 
 
 def test_a_file_is_read_with_the_stat_that_discovery_saw(workspace, roots):
@@ -51,6 +53,18 @@ def test_a_file_is_read_with_the_stat_that_discovery_saw(workspace, roots):
     assert data == b"one\xff\r\n"
     assert status == found.stat == stat_file(found)
     assert read_file(found, LIMIT) == (data, status)
+
+
+def test_many_files_are_looked_at_as_one_is(workspace, outside, roots):
+    paths = ["MEMORY.md", "memory/a.md", "memory/sub/b.md", "memory/missing.md", "memory/no/such.md", "memory/link.md"]
+    (workspace / "memory" / "sub").mkdir()
+    for path in paths[:3]:
+        (workspace / path).write_text(path)
+    (workspace / "memory" / "link.md").symlink_to(outside / "secret.md")
+    found = stat_files([resolve(roots, path) for path in paths])
+    assert found == [*(stat_file(resolve(roots, path)) for path in paths[:3]), None, None, None]
+    assert None not in found[:3]
+    assert stat_files([]) == []
 
 
 def test_an_empty_file_is_read(workspace, roots):

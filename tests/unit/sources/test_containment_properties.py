@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.sources import Roots, discover, read_file, resolve, resolve_for_append, stat_file
+from memoryd_server.sources import Roots, discover, read_file, resolve, resolve_for_append, stat_file, stat_files
 
 FRAGMENTS = [
     "..",
@@ -86,6 +86,7 @@ def check(tree: Path, path: str) -> None:
         return
     assert data.decode() == ALLOWED[location.path]
     assert stat_file(location) == status
+    assert stat_files([location]) == [status]
 
 
 fragment_paths = st.lists(st.sampled_from(FRAGMENTS), max_size=6).map("/".join)

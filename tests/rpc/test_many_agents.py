@@ -71,6 +71,14 @@ async def test_every_agent_is_opened_although_nobody_asks(serve, home, few_first
         assert paths(await running.search("heron", agent_id=f"a{number}")) == ["memory/x.md"]
 
 
+async def test_the_default_agent_is_opened_before_all_others(serve, home, few_first, gate):
+    gate.shut = {f"a{number}" for number in range(AGENTS - 1)}
+    settings = many(home)
+    settings["agents"]["list"][-1]["default"] = True
+    running = await serve(settings)
+    assert opened(running) == [LAST]
+
+
 async def test_an_agent_that_is_asked_is_opened_before_those_that_wait(serve, home, few_first, gate):
     gate.shut = {"a1"}
     running = await serve(many(home))

@@ -36,6 +36,7 @@ def play(case, over, runners, grounds, folder):
     player = Play(ground, None, over, {**_VALUES, "scratch": str(folder), "unique": unique})
     ground.reset(TABLE["workspace"] | player.filled(case.get("files", {})), TABLE["transcripts"])
     player.saved |= ground.values()
+    player.saved["dialled"] = ground.connection(over)["address"].removeprefix("unix:")
     _scratch(folder, case, player)
     given = {"HOME": str(folder), **player.filled(case["environment"])} if "environment" in case else None
     with runners(given) as player.runner:

@@ -2,7 +2,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import grpc
 import pytest
@@ -274,12 +273,6 @@ def test_leaving_a_watch_ends_the_call(client, servicer):
 def test_the_private_messages_leave_the_common_ones_alone(client, servicer):
     info = error_details_pb2.ErrorInfo(reason="A", metadata={"k": "v"})
     assert error_details_pb2.ErrorInfo.FromString(info.SerializeToString()).metadata == {"k": "v"}
-
-
-def test_the_package_has_the_retry_policy_of_all_clients():
-    clients = Path(__file__).parents[2] / "clients"
-    policy = (clients / "service_config.json").read_bytes()
-    assert (clients / "python" / "src" / "memoryd" / "service_config.json").read_bytes() == policy
 
 
 def test_a_call_that_ended_unavailable_is_tried_again(tmp_path):

@@ -22,8 +22,10 @@ var serviceConfig string
 // What a connection may take to be made before another attempt begins.
 const connectTimeout = 5 * time.Second
 
-// A daemon that restarts is found again within a second.
-var redialing = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+// A daemon that restarts is dialled again before the retries of a call are used up.
+var redialing = backoff.Config{
+	BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 250 * time.Millisecond,
+}
 
 // Client calls one daemon. It may be used by several goroutines at once. Close gives back what it holds.
 type Client struct {

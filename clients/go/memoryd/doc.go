@@ -12,6 +12,6 @@
 // memorydv1. A call that did not end with OK returns an [*Error].
 //
 // Every call but Sync and Watch has a deadline: that of its context, whether longer or shorter; else the one that
-// [WithTimeout] gives; else the one that the service documents. A call that ended UNAVAILABLE is tried again, five
-// times in all, within its deadline.
+// [WithTimeout] gives; else the one that the service documents. A call that ended UNAVAILABLE is tried again, for
+// about a second, within its deadline.
 package memoryd

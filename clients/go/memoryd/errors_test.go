@@ -16,7 +16,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/memoryd/memoryd/clients/go/memoryd"
-	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
 
 func failedWith(t *testing.T, code codes.Code, message string, details ...proto.Message) *memoryd.Error {
@@ -115,16 +114,18 @@ func TestADaemonThatIsNotThereIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestACallIsTriedFiveTimes(t *testing.T) {
+func TestACallIsTriedFiveTimesAndOneWithADeadlineOfASecondFourTimes(t *testing.T) {
 	alone(t)
-	for failures, wanted := range map[int]codes.Code{4: codes.OK, 5: codes.Unavailable} {
-		server := &fake{
-			answers: map[string]proto.Message{"MemoryGet": &memorydv1.MemoryGetResponse{}}, fail: failing(failures),
-		}
-		client := connect(t, memoryd.WithAddress(server.serveOnSocket(t)), memoryd.WithTimeout(time.Minute))
-		_, err := client.Get(t.Context(), nil)
-		if status.Code(err) != wanted || len(server.asked) != 5 {
-			t.Errorf("after %d failures: %v, %d tries", failures, err, len(server.asked))
+	for name, tries := range map[string]int{"get": 5, "append": 5, "flush decision": 4, "suggest capture": 4} {
+		for failures, wanted := range map[int]codes.Code{tries - 1: codes.OK, tries: codes.Unavailable} {
+			server := &fake{
+				answers: map[string]proto.Message{calls[name].method: calls[name].answer}, fail: failing(failures),
+			}
+			client := connect(t, memoryd.WithAddress(server.serveOnSocket(t)), memoryd.WithTimeout(time.Minute))
+			_, err := calls[name].call(t.Context(), client)
+			if status.Code(err) != wanted || len(server.asked) != tries {
+				t.Errorf("%s after %d failures: %v, %d tries", name, failures, err, len(server.asked))
+			}
 		}
 	}
 }

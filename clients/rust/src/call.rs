@@ -177,9 +177,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_beyond_the_deadline_is_not_waited_for() {
-        let (outcome, tried) = persisting(Duration::from_millis(50), vec![unavailable(), Ok(())]).await;
-        assert_eq!(outcome.unwrap_err().code(), Code::Unavailable);
-        assert_eq!(tried, 1);
+        for (within, attempts) in [(50, 1), (700, 3), (2000, 5)] {
+            let begin = Instant::now();
+            let ends = (0..9).map(|_| unavailable()).collect();
+            let (outcome, tried) = persisting(Duration::from_millis(within), ends).await;
+            assert_eq!(outcome.unwrap_err().code(), Code::Unavailable);
+            assert_eq!(tried, attempts);
+            assert!(begin.elapsed() < Duration::from_millis(within), "{within} ms: {:?}", begin.elapsed());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -62,7 +62,7 @@ function channelOptions({ tls }: Endpoint, { keepaliveMs }: ConnectOptions): Cha
     "grpc.service_config_disable_resolution": 1,
     // A daemon that restarts is found by the retries of the call that meets it.
     "grpc.initial_reconnect_backoff_ms": 100,
-    "grpc.max_reconnect_backoff_ms": 1_000,
+    "grpc.max_reconnect_backoff_ms": 250,
     // A large append is tried again, too.
     "grpc.per_rpc_retry_buffer_size": LARGEST_MESSAGE,
     // A connection is its client's own, and goes with it.

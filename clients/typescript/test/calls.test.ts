@@ -88,6 +88,19 @@ test("a call that ends UNAVAILABLE is tried again, five times in all, with the s
   assert.equal(new Set(keys).size, 1);
 });
 
+test("a call with a deadline of a second is tried four times in all", async (context) => {
+  let tries = 0;
+  const fail: Unary = (_, answer) => {
+    tries += 1;
+    answer(unavailable);
+  };
+  const client = await served(context, { FlushDecision: fail, SuggestCapture: fail }, { timeoutMs: 60_000 });
+  await assert.rejects(client.flushDecision({}), { code: Code.UNAVAILABLE });
+  assert.equal(tries, 4);
+  await assert.rejects(client.entries.suggestCapture({}), { code: Code.UNAVAILABLE });
+  assert.equal(tries, 8);
+});
+
 test("a key that the caller gave is kept, and the caller's message is left as it was", async (context) => {
   const keys: string[] = [];
   const client = await served(context, {

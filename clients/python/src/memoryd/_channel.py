@@ -11,7 +11,7 @@ from memoryd.tls import Tls, content
 
 # A daemon that restarts is dialled again before the retries of a call are used up.
 _FIRST_DIAL_AGAIN_MS = 100
-_MOST_DIAL_AGAIN_MS = 1_000
+_MOST_DIAL_AGAIN_MS = 250
 
 _KEEPALIVE_TIMEOUT_MS = 20_000
 

@@ -9,7 +9,20 @@ export const serviceConfig = {
       "retryPolicy": {
         "maxAttempts": 5,
         "initialBackoff": "0.2s",
-        "maxBackoff": "1s",
+        "maxBackoff": "0.35s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": ["UNAVAILABLE"]
+      }
+    },
+    {
+      "name": [
+        { "service": "memoryd.v1.MemoryService", "method": "FlushDecision" },
+        { "service": "memoryd.v1.EntryService", "method": "SuggestCapture" }
+      ],
+      "retryPolicy": {
+        "maxAttempts": 4,
+        "initialBackoff": "0.1s",
+        "maxBackoff": "0.2s",
         "backoffMultiplier": 2,
         "retryableStatusCodes": ["UNAVAILABLE"]
       }

@@ -15,8 +15,9 @@ final class Interceptors {
 
     private Interceptors() {}
 
-    static List<ClientInterceptor> of(Optional<Duration> timeout, Optional<String> token) {
-        List<ClientInterceptor> interceptors = new ArrayList<>(List.of(new Deadlines(timeout), new IdempotencyKeys()));
+    static List<ClientInterceptor> of(Address address, Optional<Duration> timeout, Optional<String> token) {
+        List<ClientInterceptor> interceptors =
+                new ArrayList<>(List.of(new Unreachable(address), new Deadlines(timeout), new IdempotencyKeys()));
         token.ifPresent(text -> {
             Metadata headers = new Metadata();
             headers.put(AUTHORIZATION, "Bearer " + text);

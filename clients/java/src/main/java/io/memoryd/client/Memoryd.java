@@ -134,7 +134,7 @@ public final class Memoryd {
             return new MemorydClient(
                     endpoint.address().toString(),
                     Channels.open(endpoint, keepAlive),
-                    Interceptors.of(timeout, endpoint.token()));
+                    Interceptors.of(endpoint.address(), timeout, endpoint.token()));
         }
 
         private static Duration positive(Duration duration, String name) {

@@ -15,7 +15,7 @@ public final class MemorydException extends RuntimeException {
     private final StatusDetails details;
 
     private MemorydException(Status status, StatusDetails details, Throwable cause) {
-        super(message(status), cause);
+        super(words(status), cause);
         this.code = status.getCode();
         this.details = details;
     }
@@ -47,7 +47,7 @@ public final class MemorydException extends RuntimeException {
     }
 
     /** gRPC's own words for a connection that failed are "io exception"; what failed stands behind them. */
-    private static String message(Status status) {
+    static String words(Status status) {
         String told = Optional.ofNullable(status.getDescription()).orElse("");
         String behind = status.getCause() == null ? null : status.getCause().getMessage();
         return behind == null || told.contains(behind) ? told : told + ": " + behind;

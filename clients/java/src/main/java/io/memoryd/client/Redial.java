@@ -8,12 +8,12 @@ import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * Has a channel whose connection failed dial again soon: after a tenth of a second, then twice as long each time, and
- * never longer than half a second. gRPC for Java begins with a second, goes up to two minutes, and has no setting for
- * it.
+ * never longer than a quarter of a second. gRPC for Java begins with a second, goes up to two minutes, and has no
+ * setting for it.
  */
 final class Redial {
     private static final long FIRST_MS = 100;
-    private static final long MOST_MS = 500;
+    private static final long MOST_MS = 250;
 
     private final ManagedChannel channel;
     private final AtomicBoolean waiting = new AtomicBoolean();

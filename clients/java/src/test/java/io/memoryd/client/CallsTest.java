@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.grpc.Context;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
+import io.memoryd.v1.FlushDecisionRequest;
 import io.memoryd.v1.MemoryAppendRequest;
 import io.memoryd.v1.MemorySearchRequest;
 import io.memoryd.v1.RememberRequest;
@@ -163,6 +164,29 @@ class CallsTest {
         assertEquals(Status.Code.UNAVAILABLE, error.code());
         assertEquals("busy", error.getMessage());
         assertEquals(5, daemon.tokens.size());
+    }
+
+    @Test
+    void aCallWithADeadlineOfASecondIsTriedFourTimes() {
+        daemon.failures.set(100);
+        var patient = client.memory().withDeadlineAfter(60, TimeUnit.SECONDS);
+        var error = assertThrows(
+                StatusRuntimeException.class, () -> patient.flushDecision(FlushDecisionRequest.getDefaultInstance()));
+        assertEquals(Status.Code.UNAVAILABLE, error.getStatus().getCode());
+        assertEquals(4, daemon.tokens.size());
+    }
+
+    @Test
+    void aDaemonThatIsNotThereIsNamed() throws Exception {
+        daemon.stop();
+        MemorydException error = assertThrows(
+                MemorydException.class,
+                () -> Memoryd.typed(() -> client.memory()
+                        .withDeadlineAfter(60, TimeUnit.SECONDS)
+                        .memorySearch(MemorySearchRequest.getDefaultInstance())));
+        assertEquals(Status.Code.UNAVAILABLE, error.code());
+        String begin = "the connection to unix:" + folder.resolve("s") + " failed: ";
+        assertTrue(error.getMessage().startsWith(begin), error.getMessage());
     }
 
     @Test

@@ -18,6 +18,8 @@ import io.grpc.netty.shaded.io.netty.channel.unix.DomainSocketAddress;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
 import io.memoryd.v1.EntryServiceGrpc;
+import io.memoryd.v1.FlushDecisionRequest;
+import io.memoryd.v1.FlushDecisionResponse;
 import io.memoryd.v1.MemoryAppendRequest;
 import io.memoryd.v1.MemoryAppendResponse;
 import io.memoryd.v1.MemorySearchRequest;
@@ -101,6 +103,11 @@ final class FakeDaemon {
             answer(
                     observer,
                     StatusResponse.newBuilder().setAgentId(request.getAgentId()).build());
+        }
+
+        @Override
+        public void flushDecision(FlushDecisionRequest request, StreamObserver<FlushDecisionResponse> observer) {
+            answer(observer, FlushDecisionResponse.getDefaultInstance());
         }
 
         @Override

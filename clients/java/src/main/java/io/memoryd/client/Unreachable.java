@@ -1,0 +1,47 @@
+package io.memoryd.client;
+
+import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.ClientCall;
+import io.grpc.ClientInterceptor;
+import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
+import io.grpc.ForwardingClientCallListener.SimpleForwardingClientCallListener;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
+import io.grpc.Status;
+
+/** Has a status that was made here, because the connection failed, say which daemon was meant; gRPC's own does not. */
+final class Unreachable implements ClientInterceptor {
+    private final Address address;
+
+    Unreachable(Address address) {
+        this.address = address;
+    }
+
+    @Override
+    public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions options, Channel next) {
+        return new SimpleForwardingClientCall<>(next.newCall(method, options)) {
+            @Override
+            public void start(Listener<R> listener, Metadata headers) {
+                super.start(named(listener), headers);
+            }
+        };
+    }
+
+    private <R> ClientCall.Listener<R> named(ClientCall.Listener<R> listener) {
+        return new SimpleForwardingClientCallListener<>(listener) {
+            @Override
+            public void onClose(Status status, Metadata trailers) {
+                super.onClose(named(status), trailers);
+            }
+        };
+    }
+
+    /** A status that the daemon sent has no cause. */
+    private Status named(Status status) {
+        if (status.getCode() != Status.Code.UNAVAILABLE || status.getCause() == null) {
+            return status;
+        }
+        return status.withDescription("the connection to " + address + " failed: " + MemorydException.words(status));
+    }
+}

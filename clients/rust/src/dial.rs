@@ -11,15 +11,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::body::Body;
+use tonic::codegen::http::Response;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
+use tower::util::MapResponse;
 
 use crate::address::Address;
 use crate::discovery::Target;
 use crate::error::ConnectError;
+use crate::readable::readable;
 
 /// Longest time for one attempt to connect; the deadline of the call that waits for it often ends sooner.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -30,8 +34,9 @@ const PONG: Duration = Duration::from_secs(10);
 /// Longest time that closing waits for the connection's task to let go of it.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// What the generated stubs call through: the connection, with the token added to each call.
-pub type Transport = InterceptedService<Channel, Bearer>;
+/// What the generated stubs call through: the connection, with the token added to each call, and details that cannot be
+/// read left out of each answer.
+pub type Transport = InterceptedService<MapResponse<Channel, fn(Response<Body>) -> Response<Body>>, Bearer>;
 
 /// Adds the token to a call.
 #[derive(Clone)]
@@ -62,7 +67,8 @@ impl Connection {
         let open = watch::Sender::new(0);
         let dialler = Arc::new(Dialler { address: target.address.clone(), closed: closed.clone(), open: open.clone() });
         let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_| dialler.clone().dial()));
-        Ok(Self { transport: InterceptedService::new(channel, bearer), closed, open })
+        let answering = MapResponse::new(channel, readable as fn(Response<Body>) -> Response<Body>);
+        Ok(Self { transport: InterceptedService::new(answering, bearer), closed, open })
     }
 
     /// Ends every call, and returns when the file descriptors are given back.

@@ -12,6 +12,7 @@ mod events;
 mod options;
 mod policy;
 mod random;
+mod readable;
 mod tls;
 mod transport;
 mod trust;

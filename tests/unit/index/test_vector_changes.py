@@ -19,7 +19,12 @@ from vector_desk import VectorDesk, check_same, clusters, numbered
 
 DIMENSIONS = 5
 IDS = st.integers(1, 40)
-ENGINES = [{"sqlite_vec": True}, {"sqlite_vec": False}, {"coarse_above": 2}]
+ENGINES = [
+    {"sqlite_vec": True},
+    {"sqlite_vec": False},
+    {"coarse_above": 2},
+    {"coarse_above": 2, "most_codes_bytes": 0},
+]
 
 
 @pytest.fixture

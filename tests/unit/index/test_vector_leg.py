@@ -11,11 +11,13 @@ from vector_desk import PLENTY, VectorDesk, check_same, clusters, numbered
 EXTENSION = {"sqlite_vec": True}
 NUMPY = {"sqlite_vec": False}
 COARSE = {"coarse_above": 50}
+SIGNS_ALONE = {"coarse_above": 50, "most_codes_bytes": 0}
 SCAN = {"memory_budget_bytes": 0}
 ENGINES = [
     pytest.param(EXTENSION, id="sqlite-vec"),
     pytest.param(NUMPY, id="numpy"),
     pytest.param(COARSE, id="coarse"),
+    pytest.param(SIGNS_ALONE, id="signs-alone"),
     pytest.param(SCAN, id="scan"),
 ]
 KINDS = {"Vec0Copy": EXTENSION, "Matrix": NUMPY, "SignBits": COARSE, "NoneType": SCAN}
@@ -74,7 +76,7 @@ def test_equals_come_by_chunk_id_however_many_they_are(desk, options):
     shape=st.tuples(st.integers(0, 60), st.integers(1, 70)),
     limit=st.integers(1, 70),
     seed=st.integers(0, 2**16),
-    options=st.sampled_from([EXTENSION, NUMPY, COARSE, SCAN]),
+    options=st.sampled_from([EXTENSION, NUMPY, COARSE, SIGNS_ALONE, SCAN]),
 )
 @settings(max_examples=60)
 def test_any_few_vectors_are_ranked_exactly(tmp_path_factory, shape, limit, seed, options):
@@ -173,7 +175,10 @@ def test_sign_bits_find_99_of_100_neighbours(desk, dimensions, limit):
     assert resident(leg) == "SignBits"
 
 
-@pytest.mark.parametrize(("options", "most"), [(COARSE, 200), (NUMPY, 4 * 768 * 1.2), (EXTENSION, 4 * 768 * 1.2)])
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [(SIGNS_ALONE, 200), (COARSE, 200 + 768 * 1.2), (NUMPY, 4 * 768 * 1.2), (EXTENSION, 4 * 768 * 1.2)],
+)
 def test_a_chunk_takes_no_more_memory_than_promised(desk, options, most):
     desk.commit(numbered(clusters(4_000, 768)))
     leg = desk.leg(**options)
@@ -184,6 +189,25 @@ def test_a_chunk_takes_no_more_memory_than_promised(desk, options, most):
     if options is not EXTENSION:
         desk.commit(removed=range(1, 3_701))
         assert leg.memory_bytes / 1_000 <= 1.3 * most
+
+
+def test_a_large_index_is_kept_as_its_signs_alone(desk):
+    """A byte of each number is kept as long as it takes no more than so much."""
+    desk.commit(numbered(clusters(500, 64)))
+    enough, too_few = (desk.leg(**COARSE | {"most_codes_bytes": most}) for most in (500 * 64, 500 * 64 - 1))
+    for leg in (enough, too_few):
+        check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
+    assert enough.memory_bytes > 500 * 64 > 3 * too_few.memory_bytes
+
+
+@pytest.mark.parametrize("limit", [1, 24])
+def test_bytes_lose_none_of_those_that_signs_have_found(desk, limit):
+    vectors = clusters(3_000, 96, centres=20, spread=0.9)
+    vectors[:20] = np.eye(96)[:20]
+    desk.commit(numbered(vectors))
+    with_codes, without = desk.leg(**COARSE), desk.leg(**SIGNS_ALONE)
+    for query in clusters(40, 96, seed=7, centres=20):
+        assert desk.search(with_codes, query, limit) == desk.search(without, query, limit)
 
 
 def test_too_large_for_the_budget_is_narrowed_down_by_bits_instead(desk):

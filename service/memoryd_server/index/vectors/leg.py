@@ -21,6 +21,9 @@ from memoryd_server.model import Source
 COARSE_ABOVE = 10_000
 """Chunks above which a coarse index proposes the candidates; up to it every vector is compared."""
 
+MOST_CODES_BYTES = 32 * 2**20
+"""What a coarse index may take for a byte of each number: about as much as the largest index that is held whole."""
+
 # How far a small index may outgrow that before it is loaded anew.
 _OUTGROWN = 1.25
 
@@ -43,11 +46,13 @@ class VectorLeg:
         extension_path: str | None,
         memory_budget_bytes: int,
         coarse_above: int = COARSE_ABOVE,
+        most_codes_bytes: int = MOST_CODES_BYTES,
     ) -> None:
         self._wanted = sqlite_vec
         self._extension_path = extension_path
         self._budget_bytes = memory_budget_bytes
         self._coarse_above = coarse_above
+        self._most_codes_bytes = most_codes_bytes
         self._engine = VectorEngine("exact", load_error="sqlite-vec was not probed yet" if sqlite_vec else None)
         self._allowed = AllowedChunks()
         self._residency = Residency(self._begin, memory_budget_bytes)
@@ -146,4 +151,7 @@ class VectorLeg:
             return Matrix(dimensions, count, most)
         if count * bytes_a_chunk(dimensions) > room:
             return None
-        return SignBits(scan.sample_mean(reader, dimensions), count)
+        codes_fit = (
+            count * dimensions <= self._most_codes_bytes and count * bytes_a_chunk(dimensions, with_codes=True) <= room
+        )
+        return SignBits(scan.sample_mean(reader, dimensions), count, with_codes=codes_fit)

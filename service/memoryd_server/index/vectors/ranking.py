@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from memoryd_server.index.floats import Ids, Vectors
 
-# More than a dot product of unit vectors in float32 is ever wrong by, whatever the order of its additions.
+# Twice what a dot product of unit vectors in float32 is ever wrong by, whatever the order of its additions, and more.
 ROUNDING = 2e-5
 
 _ROWS_AT_ONCE = 1_024
@@ -29,13 +29,13 @@ def cosines(vectors: Vectors, query: NDArray[np.float64]) -> NDArray[np.float64]
     return np.clip(np.concatenate(parts), -1.0, 1.0) if parts else np.empty(0)
 
 
-def contenders(rough: NDArray[np.float32], limit: int) -> NDArray[np.intp]:
-    """The rows that can be among the best `limit` once their float32 cosines are made exact."""
+def contenders(rough: NDArray[np.float32], limit: int, rounding: float = ROUNDING) -> NDArray[np.intp]:
+    """The rows that can be among the best `limit` once their cosines, wrong by half of `rounding`, are made exact."""
     fit = np.flatnonzero(np.isfinite(rough))
     if len(fit) <= limit:
         return fit
     cut = np.partition(rough[fit], -limit)[-limit]
-    kept: NDArray[np.intp] = fit[rough[fit] >= cut - ROUNDING]
+    kept: NDArray[np.intp] = fit[rough[fit] >= cut - rounding]
     return kept
 
 

@@ -3,14 +3,17 @@
 Candidates are found in two steps. The Hamming distance between the bits of query and chunk is cheap enough for all
 chunks. The best of them are then ordered by the product of the query itself with the chunk's bits read as -1 and +1,
 which leaves a quarter of them for the exact comparison. (On 9,357 real embeddings of 384 dimensions, 99.9 % of the ten
-nearest are among the 256 that remain.)
+nearest are among the 256 that remain.) Where there is memory for a byte of every number, those 256 are compared by it,
+so that only those are left for the exact comparison that may be among the best of them.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.index.floats import Ids, Vectors
-from memoryd_server.index.vectors.slots import Slots
+from memoryd_server.index.floats import FLOAT_BYTES, Ids, Vectors
+from memoryd_server.index.vectors.ranking import contenders
+from memoryd_server.index.vectors.resident import SPARE_CANDIDATES
+from memoryd_server.index.vectors.slots import Column, Slots
 
 _WORD_BITS = 64
 _WORD_BYTES = 8
@@ -23,13 +26,18 @@ _TELLING_BITS = 384
 _LEAST_COARSE, _COARSE_EACH = 1_024, 32
 _LEAST_FINE, _FINE_EACH = 256, 6
 
+# A number is wrong by up to half a step, any part of it alike: a standard deviation of step / sqrt(12), and so is the
+# product of a vector with a unit query. Six of them for each of two products.
+_STEPS_OF_TWO_PRODUCTS = 2 * 6 / 12**0.5
+_MOST_STEPS = 127
+
 # A mean taken from fewer than half as many is taken anew.
 _STALE_GROWTH = 2
 
 
-def bytes_a_chunk(dimensions: int) -> int:
+def bytes_a_chunk(dimensions: int, *, with_codes: bool = False) -> int:
     """What a chunk takes, without spare room."""
-    return (_words(dimensions) + 1) * _WORD_BYTES
+    return (_words(dimensions) + 1) * _WORD_BYTES + with_codes * (dimensions + FLOAT_BYTES)
 
 
 def _words(dimensions: int) -> int:
@@ -39,33 +47,43 @@ def _words(dimensions: int) -> int:
 class SignBits:
     """One bit a dimension and the chunk's id: 104 bytes a chunk at 768 dimensions, and an eighth of spare room.
 
-    `mean` is that of a sample of the vectors; `expected` how many they are. Worn when they are twice as many.
+    With codes, a byte for each number, 772 bytes more. `mean` is that of a sample of the vectors; `expected` how many
+    they are. Worn when they are twice as many.
     """
 
-    def __init__(self, mean: Vectors, expected: int) -> None:
+    def __init__(self, mean: Vectors, expected: int, *, with_codes: bool = False) -> None:
         self._mean = mean
         self._words = _words(len(mean))
         self._expected = expected
         # Words outermost, so that one word of the query meets a run of chunks.
-        self._slots = Slots(expected, [lambda size: np.empty((self._words, size), np.uint64).T])
+        columns: list[Column] = [lambda size: np.empty((self._words, size), np.uint64).T]
+        if with_codes:
+            columns += [lambda size: np.empty((size, len(mean)), np.int8), lambda size: np.empty(size, np.float32)]
+        self._slots = Slots(expected, columns)
+        self._with_codes = with_codes
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
-        """The nearest as far as bits tell: some 25 for each one asked for when few are, 6 when many are."""
+        """The nearest as far as bits tell: some 25 for each one asked for when few are, 6 when many are.
+
+        Of these, with codes, those that may be among the best `limit`, and a few more.
+        """
         centred = query - self._mean
         distances = self._distances(self._pack(centred[None])[0])
         ids = self._slots.ids
         rows = None if allowed is None else np.flatnonzero(np.isin(ids, allowed))
         coarse = _smallest(distances, ids, self._share(max(_LEAST_COARSE, _COARSE_EACH * limit)), rows)
         fine = self._share(max(_LEAST_FINE, _FINE_EACH * limit))
-        if len(coarse) <= fine:
-            return ids[coarse]
-        likeness = self._bits(coarse) @ centred
-        order = np.lexsort((ids[coarse], -likeness.round(5)))[:fine]
-        return ids[coarse[order]]
+        if len(coarse) > fine:
+            likeness = self._bits(coarse) @ centred
+            coarse = coarse[np.lexsort((ids[coarse], -likeness.round(5)))[:fine]]
+        if self._with_codes:
+            coarse = coarse[self._contenders(coarse, query, limit + SPARE_CANDIDATES)]
+        return ids[coarse]
 
     def put(self, ids: Ids, vectors: Vectors) -> None:
         """Takes in chunks that are not there yet."""
-        self._slots.put(ids, self._pack(vectors - self._mean))
+        signs = self._pack(vectors - self._mean)
+        self._slots.put(ids, signs, *(_coded(vectors) if self._with_codes else ()))
 
     def discard(self, ids: Ids) -> None:
         """Drops chunks, those that are there."""
@@ -85,6 +103,12 @@ class SignBits:
     def worn(self) -> bool:
         """Whether the mean is that of too few."""
         return self._slots.count > _STALE_GROWTH * max(self._expected, _LEAST_COARSE)
+
+    def _contenders(self, rows: NDArray[np.intp], query: Vectors, limit: int) -> NDArray[np.intp]:
+        """Which of these slots may be among the nearest `limit` of them, as far as codes tell."""
+        steps = self._slots.column(2).view(np.float32)[rows]
+        rough = self._slots.column(1)[rows].astype(np.float32) @ query * steps
+        return contenders(rough, limit, _STEPS_OF_TWO_PRODUCTS * float(steps.max(initial=0.0)))
 
     def _share(self, count: int) -> int:
         return max(count, count * _TELLING_BITS // len(self._mean))
@@ -110,6 +134,14 @@ class SignBits:
             counts = np.bitwise_count(words[:, first : first + _BLOCK] ^ query)
             np.sum(counts, axis=0, dtype=np.uint16, out=distances[first : first + _BLOCK])
         return distances
+
+
+def _coded(vectors: Vectors) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Each number as so many steps, and each vector's step; numbers that are not finite as 0."""
+    numbers = np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
+    steps = np.abs(numbers).max(axis=1, initial=0.0) / _MOST_STEPS
+    codes = np.rint(numbers / np.where(steps > 0, steps, 1)[:, None])
+    return codes.astype(np.int8), steps.astype(np.float32)
 
 
 def _smallest(distances: NDArray[np.uint16], ids: Ids, count: int, rows: NDArray[np.intp] | None) -> NDArray[np.intp]:

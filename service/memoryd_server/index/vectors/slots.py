@@ -12,13 +12,14 @@ _SPARE = 8
 _LEAST = 64
 
 
+# An array for so many slots, slots along the first axis, in whatever memory order suits the use.
+Column = Callable[[int], NDArray[np.generic]]
+
+
 class Slots:
-    """Columns of equal length; what a chunk has in each of them stands at its slot, which may change.
+    """Columns of equal length; what a chunk has in each of them stands at its slot, which may change."""
 
-    `columns` make an array for a number of slots, slots along the first axis, in whatever memory order suits the use.
-    """
-
-    def __init__(self, capacity: int, columns: Sequence[Callable[[int], NDArray[np.generic]]]) -> None:
+    def __init__(self, capacity: int, columns: Sequence[Column]) -> None:
         self._makers = (_make_ids, *columns)
         self._arrays = [make(capacity + _LEAST) for make in self._makers]
         self.count = 0

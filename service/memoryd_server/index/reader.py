@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 import apsw
@@ -30,7 +31,7 @@ LEAST_SHARE_OF_CHUNKS = 0.02
 _STEPS_BETWEEN_LOOKS = 50_000
 
 # A look into it costs a tenth of `Source(...)`.
-_SOURCES = {source.value: source for source in Source}
+_SOURCES = MappingProxyType({source.value: source for source in Source})
 
 
 @dataclass(slots=True)

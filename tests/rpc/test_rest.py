@@ -1,9 +1,11 @@
 """An agent that nobody asks gives back what it holds, goes on following its files, and answers as before."""
 
+import asyncio
 import os
 import threading
 from pathlib import Path
 
+from memoryd_server.backend import freed_memory
 from rpc.wire import eventually, paths
 
 # A pass each second is what gives memory back.
@@ -29,6 +31,19 @@ async def test_an_agent_at_rest_holds_no_reader_and_answers_when_asked(serve, ho
     assert paths(again) == paths(before) == ["memory/a.md"]
     assert again.results[0].score == before.results[0].score
     assert not running.memory().at_rest
+
+
+async def test_what_an_agent_frees_is_returned_to_the_system_once(serve, home, monkeypatch):
+    returned = []
+    monkeypatch.setattr(freed_memory, "give_back", lambda: returned.append(1))
+    home.write(a="the red ferry sails at dawn")
+    running = await serve(RESTING, background=True)
+    running.daemon._threads.freed._after_seconds = 0.0
+    await running.search("ferry")
+    await eventually(lambda: running.memory().at_rest and returned)
+    passes = len(returned)
+    await asyncio.sleep(2.5)
+    assert len(returned) == passes, "an agent that rests already has nothing to return"
 
 
 async def test_an_agent_at_rest_follows_its_files(serve, home):

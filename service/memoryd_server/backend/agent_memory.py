@@ -113,19 +113,19 @@ class AgentMemory:
         forget_job = ForgetJob(self._store, self.forgotten, lambda: self.config, lambda: self._cache, clock.now_ns)
         self._forgetting = Forgetting(forget_job, self.board, self._writer_thread, clock.monotonic)
         self.session_starts = SessionStarts()
-        self._on_sync_end = on_sync_end
         self.coordinator = SyncCoordinator(
             self._engine,
             self.board,
             self._writer_thread,
             clock=clock,
             new_id=lambda: uuid.uuid4().hex,
-            on_end=self._sync_ended,
+            on_end=lambda run: on_sync_end(config.agent_id, run),
             asks=asks,
         )
         self._upkeep: Upkeep | None = None
         self._mending: Mending | None = None
         self._searched_at = -math.inf
+        self._rested_after: float | None = None
 
     def accompany(self, after_sync: AfterSync, engine: Engine | None = None) -> None:
         """Lets `after_sync` follow each run, and `engine`, if there is one, do the runs' work; before `start`."""
@@ -195,6 +195,9 @@ class AgentMemory:
         """Between syncs: makes deleted words vanish from the disk, and gives back what an idle agent holds."""
         await self._on_writer_thread(self._purge)
         if self._clock.monotonic() - self._searched_at > self.config.idle_seconds:
+            if self._searched_at != self._rested_after:
+                self._rested_after = self._searched_at
+                self._threads.freed.note()
             await self._on_writer_thread(self._rest)
 
     def _rest(self) -> None:
@@ -418,9 +421,6 @@ class AgentMemory:
     def index_path(self) -> Path:
         """Where the index is."""
         return self._store.path
-
-    def _sync_ended(self, run: SyncRun) -> None:
-        self._on_sync_end(self.config.agent_id, run)
 
     async def _note_counts(self) -> None:
         counts = await self._on(self._quick, self._counts)

@@ -101,6 +101,8 @@ class CacheFile:
                 raise
             self._set_aside(error)
             connection = self._made(open_writer(path, self._journal))
+        # What is read from here is read once: pages that are kept would be kept for nothing, in every agent.
+        connection.execute("PRAGMA cache_size=-2000").fetchall()
         self._mark = FileMark.of(path, is_local=self._journal is Journal.LOG)
         if self.trouble is not None and self.trouble.used == "memory":
             self.trouble = None

@@ -35,6 +35,9 @@ from memoryd_server.text import Analyzer
 
 READERS = 4
 
+# A writer keeps so much between two runs.
+_MOST_KEPT_BYTES = 2 * 2**20
+
 _T = TypeVar("_T")
 
 
@@ -284,6 +287,7 @@ class IndexStore:
                     raise
             else:
                 if self.condition.damage is None:
+                    self._give_back_pages()
                     self.whole = True
                     self.condition.rebuilt()
                     return done
@@ -340,6 +344,14 @@ class IndexStore:
                 self._connection.execute("PRAGMA shrink_memory").fetchall()
                 # What closing would do. Many agents that close at once would all wait for the disk.
                 self._connection.wal_checkpoint()
+
+    def _give_back_pages(self) -> None:
+        """Frees what a large run has filled the writer's cache with: the next run is small, most often."""
+        connection = _opened(self._connection)
+        kept, _ = connection.status(apsw.SQLITE_DBSTATUS_CACHE_USED)
+        if kept > _MOST_KEPT_BYTES:
+            with translated():
+                connection.execute("PRAGMA shrink_memory").fetchall()
 
     @property
     def at_rest(self) -> bool:

@@ -7,6 +7,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from desk import IDENTITY, OTHER_IDENTITY, SOUND, Desk
@@ -272,6 +273,16 @@ def test_an_index_at_rest_is_whole_without_its_log(desk, tmp_path):
     desk.write("memory/b.md", "an egret by the canal")
     desk.sync()
     assert desk.found("egret") == ["memory/b.md"]
+
+
+def test_a_large_run_leaves_few_pages_in_memory(opened):
+    for number in range(300):
+        opened.write(f"memory/{number}.md", " ".join(f"word{number}x{i}" for i in range(900)))
+    opened.sync()
+    assert opened.path.stat().st_size + opened.path.with_name("main.sqlite-wal").stat().st_size > 8 * 2**20
+    kept, _ = opened.store._connection.status(apsw.SQLITE_DBSTATUS_CACHE_USED)
+    assert kept < 2 * 2**20
+    assert opened.found("word7x7") == ["memory/7.md"]
 
 
 def test_markdown_is_the_truth_when_the_index_is_deleted(desk):

@@ -1,0 +1,27 @@
+"""What many agents free is returned to the system once for all of them."""
+
+import asyncio
+
+import pytest
+
+from memoryd_server.backend import freed_memory
+from memoryd_server.backend.freed_memory import FreedMemory
+from rpc.wire import eventually
+
+
+@pytest.fixture
+def returned(monkeypatch):
+    returned = []
+    monkeypatch.setattr(freed_memory, "give_back", lambda: returned.append(1))
+    return returned
+
+
+async def test_many_who_free_some_in_a_while_return_it_once(returned):
+    freed = FreedMemory(0.05)
+    for _ in range(100):
+        freed.note()
+    await eventually(lambda: returned)
+    await asyncio.sleep(0.1)
+    assert returned == [1]
+    freed.note()
+    await eventually(lambda: returned == [1, 1])

@@ -46,10 +46,13 @@ public final class MemorydException extends RuntimeException {
         return new MemorydException(status, StatusDetails.of(trailers), cause);
     }
 
-    /** gRPC's own words for a connection that failed are "io exception"; what failed stands behind them. */
+    /** gRPC's own words for a connection that failed are "io exception"; what failed stands behind them, innermost. */
     static String words(Status status) {
         String told = Optional.ofNullable(status.getDescription()).orElse("");
-        String behind = status.getCause() == null ? null : status.getCause().getMessage();
+        String behind = null;
+        for (Throwable each = status.getCause(); each != null; each = each.getCause()) {
+            behind = each.getMessage() == null ? behind : each.getMessage();
+        }
         return behind == null || told.contains(behind) ? told : told + ": " + behind;
     }
 

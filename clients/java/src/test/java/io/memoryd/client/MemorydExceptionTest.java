@@ -70,6 +70,11 @@ class MemorydExceptionTest {
         assertEquals(
                 "io exception: no such socket",
                 MemorydException.from(status.asRuntimeException()).getMessage());
+        IOException general = new IOException("general problem", new IOException("not trusted", new IOException()));
+        assertEquals(
+                "io exception: not trusted",
+                MemorydException.from(status.withCause(general).asRuntimeException())
+                        .getMessage());
     }
 
     @Test

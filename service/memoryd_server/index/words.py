@@ -10,6 +10,9 @@ import apsw
 from memoryd_server.model import Source
 from memoryd_server.text import Analyzer
 
+# Each chunk of a file is found by its title, so that a long one would be indexed thousands of times over.
+MOST_TITLE_CHARS = 200
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkWords:
@@ -51,9 +54,9 @@ def _name(source: Source, path: str, metadata: str | None) -> str:
 
 
 def file_name(path: str, metadata: Mapping[str, object]) -> str:
-    """Returns what a file is called: its name without folder and ending, and the title in its front matter."""
+    """Returns what a file is called: its name without folder and ending, and its title, cut where it is long."""
     stem, title = PurePosixPath(path).stem, metadata.get("title")
-    return f"{stem} {title}" if isinstance(title, str) else stem
+    return f"{stem} {title[:MOST_TITLE_CHARS]}" if isinstance(title, str) else stem
 
 
 def language_of(analyzer: Analyzer, texts: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from memoryd_server.index.keyword import (
     choose_terms,
 )
 from memoryd_server.index.vocabulary import expression
+from memoryd_server.index.words import MOST_TITLE_CHARS
 from memoryd_server.text import QueryTerm, TermKind
 
 NASTY = [
@@ -251,6 +252,19 @@ def test_the_title_in_the_front_matter_finds_a_file(opened):
     opened.write("memory/a.md", "---\ntitle: Curlews\n---\nStood in the reeds.\n")
     opened.sync()
     assert opened.found("curlew") == ["memory/a.md"]
+
+
+def test_a_long_title_is_not_indexed_over_and_over(opened):
+    """It would be, with every chunk: a file of half a megabyte made an index of 24."""
+    title = "Curlews " + " ".join(f"bird{n}" for n in range(2_000))
+    opened.write("memory/a.md", f"---\ntitle: {title}\n---\n" + "Stood in the reeds all day.\n" * 2_000)
+    opened.sync()
+    assert len(opened.hits("curlews")) == len(opened.hits("reeds")) > 20
+    with opened.store.read() as reader:
+        (tokens,) = reader._connection.execute(
+            "SELECT sum(doc) FROM temp.vocabulary WHERE term GLOB 'bird*'"
+        ).fetchone()
+    assert tokens <= MOST_TITLE_CHARS // len("bird1") * len(opened.hits("reeds"))
 
 
 def test_ranks_are_negative_distinct_and_best_first(opened):

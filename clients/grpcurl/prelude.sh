@@ -14,8 +14,8 @@ usage() {
     echo "  -t, --timeout SECONDS   another deadline than the documented one"
     echo "  --                      what follows goes to grpcurl as it is, for example: -- -v -emit-defaults"
     echo
-    echo "MEMORYD_ADDRESS, MEMORYD_TOKEN_FILE, MEMORYD_TLS_CA, MEMORYD_TLS_CERT, MEMORYD_TLS_KEY, MEMORYD_TLS_SERVER_NAME"
-    echo "and MEMORYD_STATE_DIR say where the daemon is and what it asks for; GRPCURL names another grpcurl."
+    echo "MEMORYD_ADDRESS, MEMORYD_TOKEN_FILE, MEMORYD_TLS, MEMORYD_TLS_CA, MEMORYD_TLS_CERT, MEMORYD_TLS_KEY,"
+    echo "MEMORYD_TLS_SERVER_NAME and MEMORYD_STATE_DIR say where the daemon is and what it asks for; GRPCURL names another grpcurl."
 }
 
 refuse() {
@@ -155,6 +155,16 @@ find_grpcurl() {
     fi
 }
 
+# flag NAME: yes or no, as a variable says; nothing where it is blank or not set.
+flag() {
+    case $(variable "$1" | tr '[:upper:]' '[:lower:]') in
+        "") ;;
+        1 | true | yes | on) printf yes ;;
+        0 | false | no | off) printf no ;;
+        *) refuse "$1 is \"$(variable "$1")\"; write 1 for yes or 0 for no" ;;
+    esac
+}
+
 # named_file NAME: the file that a variable names.
 named_file() {
     named=$(expand "$(variable "$1")")
@@ -178,17 +188,21 @@ grpcurl_there() {
             ;;
     esac
     token=$(find_token "$address")
-    ca=$(named_file MEMORYD_TLS_CA)
-    certificate=$(named_file MEMORYD_TLS_CERT)
-    key=$(named_file MEMORYD_TLS_KEY)
-    if [ -n "$ca$certificate$key" ]; then
+    secured=$(flag MEMORYD_TLS)
+    ca='' certificate='' key=''
+    if [ "$secured" != no ]; then
+        ca=$(named_file MEMORYD_TLS_CA)
+        certificate=$(named_file MEMORYD_TLS_CERT)
+        key=$(named_file MEMORYD_TLS_KEY)
+    fi
+    if [ "$secured" != no ] && [ -n "$secured$ca$certificate$key" ]; then
         name=$(variable MEMORYD_TLS_SERVER_NAME)
         test -z "$name" || set -- -authority "$name" "$@"
         test -z "$certificate" || set -- -cert "$certificate" "$@"
         test -z "$key" || set -- -key "$key" "$@"
         test -z "$ca" || set -- -cacert "$ca" "$@"
     elif [ -n "$token" ] && ! on_loopback "$address"; then
-        refuse "refusing to send the token to $address in the clear; MEMORYD_TLS_CA names whom to trust"
+        refuse "refusing to send the token to $address in the clear; MEMORYD_TLS=1 speaks TLS, MEMORYD_TLS_CA names whom to trust"
     else
         set -- -plaintext "$@"
     fi

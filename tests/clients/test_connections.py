@@ -1,6 +1,8 @@
 """The connections of every client: they are given back, they stay, and show a certificate where one is asked for."""
 
 import asyncio
+import shutil
+import subprocess
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -158,3 +160,32 @@ def test_a_certificate_is_shown_where_the_daemon_asks_for_one(runners, grounds, 
         runner.connect(**connection)
         refused = runner.ask("call", method="list_agents", request={}, timeout_ms=3000)
         assert refused["error"]["code"] in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}, refused
+
+
+def trusted_by_all_runtimes(authority, folder):
+    """The variables by which the runtimes take an authority for a public one; Java's, where it is here, has a store."""
+    store = folder / "trusted.p12"
+    flags = f"-Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStorePassword=changeit"
+    imported = ["-importcert", "-noprompt", "-file", authority, "-keystore", store, "-storepass", "changeit"]
+    if shutil.which("keytool"):
+        subprocess.run(["keytool", *map(str, imported)], check=True, capture_output=True, timeout=60)
+    return {
+        "SSL_CERT_FILE": str(authority),
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(authority),
+        "JAVA_TOOL_OPTIONS": flags,
+    }
+
+
+@pytest.mark.parametrize("runners", every_language(), indirect=True)
+def test_one_variable_has_a_client_trust_the_authorities_of_its_runtime(runners, grounds, tmp_path):
+    ground = grounds()
+    values = ground.values()
+    given = {
+        "MEMORYD_ADDRESS": values["tcp"],
+        "MEMORYD_TOKEN_FILE": values["token_file"],
+        "MEMORYD_TLS": "1",
+        **trusted_by_all_runtimes(values["ca_file"], tmp_path),
+    }
+    with runners(given) as runner:
+        runner.connect()
+        assert len(runner.call("list_agents", timeout_ms=30_000)["agents"]) == 3

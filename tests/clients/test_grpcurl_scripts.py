@@ -222,6 +222,7 @@ def test_the_daemon_is_found_by_its_note_and_its_token_in_the_state_directory(gr
         ({"MEMORYD_ADDRESS": "10.0.0.1:1"}, [], "refusing to send the token to 10.0.0.1:1 in the clear"),
         ({"MEMORYD_TOKEN_FILE": "/none/token"}, [], "cannot read the token file /none/token"),
         ({"MEMORYD_TOKEN_FILE": "/dev/null"}, [], "there is no token in the token file /dev/null"),
+        ({"MEMORYD_TLS": "maybe"}, [], 'MEMORYD_TLS is "maybe"; write 1 for yes or 0 for no'),
         ({"MEMORYD_TLS_CA": "/none/ca.pem"}, [], "cannot read /none/ca.pem, which MEMORYD_TLS_CA names"),
         ({}, ["--agent", "main"], "--agent is not for a list of agents"),
         ({}, ["--agents"], "there is no option --agents"),
@@ -256,10 +257,15 @@ def test_a_connection_that_fails_looks_as_the_page_says(ground, tmp_path):
         ("connect: connection refused", {"MEMORYD_ADDRESS": "127.0.0.1:1"}),
         ("context deadline exceeded", {"MEMORYD_TLS_CA": ""}),
         ("x509: certificate signed by unknown authority", {"MEMORYD_TLS_CA": str(other)}),
+        ("x509: certificate signed by unknown authority", {"MEMORYD_TLS_CA": "", "MEMORYD_TLS": "1"}),
+        ("context deadline exceeded", {"MEMORYD_TLS": "0"}),
         ("x509: certificate is valid for …, not …", {"MEMORYD_TLS_SERVER_NAME": "other.example"}),
     ):
         fails(said, tmp_path, "status", given=tls | changed)
     check(shell(tmp_path, "status", given=tls | {"MEMORYD_TLS_SERVER_NAME": "memory.example"}))
+    # Go, and so grpcurl, takes these for the public authorities.
+    public = {"MEMORYD_TLS": "1", "MEMORYD_TLS_CA": "", "SSL_CERT_FILE": tls["MEMORYD_TLS_CA"]}
+    check(shell(tmp_path, "status", given=tls | public))
 
 
 def test_a_daemon_that_speaks_otherwise_looks_as_the_page_says(grounds, tmp_path):

@@ -92,9 +92,21 @@ def test_an_own_token_file_without_a_token_is_none_and_a_named_one_is_refused(ho
         find(around(home, MEMORYD_TOKEN_FILE="~/.openclaw/memoryd.token"), "localhost:1")
 
 
+def test_one_variable_says_whether_tls_is_spoken_whatever_else_is_named(home):
+    for yes in ("1", " Yes ", "TRUE", "on"):
+        assert named_tls(around(home, MEMORYD_TLS=yes)) == Tls()
+    for no in ("0", "No", "false", "OFF"):
+        assert named_tls(around(home, MEMORYD_TLS=no, MEMORYD_TLS_CA="ca.pem")) is None
+    everything = around(home, MEMORYD_TLS="1", MEMORYD_TLS_CA="~/ca.pem", MEMORYD_TLS_SERVER_NAME="n")
+    assert named_tls(everything) == Tls(home / "ca.pem", server_name="n")
+    with pytest.raises(ValueError, match=r"^MEMORYD_TLS is 'maybe'; write 1 for yes or 0 for no$"):
+        find(around(home, MEMORYD_TLS="maybe"), "127.0.0.1:1")
+    assert find(around(home, MEMORYD_TLS="maybe"), "unix:/m.sock") == Endpoint("unix:/m.sock")
+
+
 def test_a_certificate_is_named_with_its_key(home):
     assert named_tls(around(home, MEMORYD_TLS_SERVER_NAME="n")) is None
-    with pytest.raises(ValueError, match="needed together"):
+    with pytest.raises(ValueError, match=r"MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: .* needed together"):
         named_tls(around(home, MEMORYD_TLS_CERT="c.pem"))
 
 
@@ -106,6 +118,6 @@ def test_a_file_of_tls_that_cannot_be_read_is_named(tmp_path):
 def test_the_variables_are_those_that_the_readme_names():
     source = Path(find.__code__.co_filename).read_text("utf-8")
     page = (Path(__file__).parents[2] / "clients" / "README.md").read_text("utf-8")
-    for name in ("ADDRESS", "TOKEN_FILE", "STATE_DIR", "TLS_SERVER_NAME"):
-        assert f"MEMORYD_{name}" in source
-        assert f"MEMORYD_{name}" in page
+    for name in ("ADDRESS", "TOKEN_FILE", "STATE_DIR", "TLS", "TLS_SERVER_NAME"):
+        assert f'"MEMORYD_{name}"' in source
+        assert f"`MEMORYD_{name}`" in page

@@ -30,10 +30,13 @@ func resolve(given settings) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	files := findTLS(given.tls)
+	files, err := findTLS(given.tls)
+	if err != nil {
+		return target{}, err
+	}
 	if token != "" && files == nil && !where.isLoopback() {
 		return target{}, refusal(
-			"refusing to send the token to %s in the clear; speak TLS (WithTLS or MEMORYD_TLS_CA)", where)
+			"refusing to send the token to %s in the clear; speak TLS (WithTLS or MEMORYD_TLS)", where)
 	}
 	found := target{where: where, token: token}
 	if files != nil {
@@ -133,9 +136,13 @@ func firstLine(content []byte) string {
 	return ""
 }
 
-func findTLS(given *TLS) *TLS {
+func findTLS(given *TLS) (*TLS, error) {
 	if given != nil {
-		return given
+		return given, nil
+	}
+	asked, err := flag("MEMORYD_TLS")
+	if err != nil || asked == no {
+		return nil, err
 	}
 	named := TLS{
 		CAFile:     variable("MEMORYD_TLS_CA"),
@@ -143,10 +150,10 @@ func findTLS(given *TLS) *TLS {
 		KeyFile:    variable("MEMORYD_TLS_KEY"),
 		ServerName: variable("MEMORYD_TLS_SERVER_NAME"),
 	}
-	if named.CAFile+named.CertFile+named.KeyFile == "" {
-		return nil
+	if asked == unsaid && named.CAFile+named.CertFile+named.KeyFile == "" {
+		return nil, nil
 	}
-	return &named
+	return &named, nil
 }
 
 func stateDirectory() (string, error) {
@@ -169,6 +176,29 @@ func stateDirectory() (string, error) {
 // variable is the value of an environment variable; blank counts as not set.
 func variable(name string) string {
 	return strings.TrimSpace(os.Getenv(name))
+}
+
+// answer is what a variable says that is yes or no.
+type answer int
+
+const (
+	unsaid answer = iota
+	yes
+	no
+)
+
+// flag is what a variable says that is yes or no; any other word is an error.
+func flag(name string) (answer, error) {
+	switch text := variable(name); strings.ToLower(text) {
+	case "":
+		return unsaid, nil
+	case "1", "true", "yes", "on":
+		return yes, nil
+	case "0", "false", "no", "off":
+		return no, nil
+	default:
+		return unsaid, refusal("%s is %q; write 1 for yes or 0 for no", name, text)
+	}
 }
 
 // readFile reads a file that was named. Its error names the file and what it was to be.

@@ -9,7 +9,7 @@ import (
 
 var variables = []string{
 	"MEMORYD_ADDRESS", "MEMORYD_TOKEN_FILE", "MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR", "XDG_RUNTIME_DIR",
-	"MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY", "MEMORYD_TLS_SERVER_NAME",
+	"MEMORYD_TLS", "MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY", "MEMORYD_TLS_SERVER_NAME",
 }
 
 // authorityPEM is a certificate of nobody, with a key that was thrown away.
@@ -183,6 +183,19 @@ func TestTLSIsSpokenWhereItIsAskedFor(t *testing.T) {
 			environment: map[string]string{"MEMORYD_TLS_CA": "~/ca.pem", "MEMORYD_TLS_SERVER_NAME": "n"},
 			speaks:      true, name: "n",
 		},
+		"by a variable that says so": {
+			address:     "127.0.0.1:1",
+			environment: map[string]string{"MEMORYD_TLS": "1", "MEMORYD_TLS_SERVER_NAME": "n"},
+			speaks:      true, name: "n",
+		},
+		"in any casing": {address: "127.0.0.1:1", environment: map[string]string{"MEMORYD_TLS": "On"}, speaks: true},
+		"a variable may say no": {
+			address: "127.0.0.1:1", environment: map[string]string{"MEMORYD_TLS": "0", "MEMORYD_TLS_CA": "/none"},
+		},
+		"and an option yes": {
+			address: "127.0.0.1:1", given: &TLS{}, environment: map[string]string{"MEMORYD_TLS": "no"}, speaks: true,
+		},
+		"a socket asks no variable": {address: "unix:/m.sock", environment: map[string]string{"MEMORYD_TLS": "x"}},
 		"a name alone is no": {
 			address: "127.0.0.1:1", environment: map[string]string{"MEMORYD_TLS_SERVER_NAME": "n"},
 		},
@@ -246,6 +259,10 @@ func TestWhatCannotBeUsedIsRefusedInWords(t *testing.T) {
 		"a token file that is a folder": {
 			files: map[string]string{".openclaw/memoryd.token/x": ""}, given: settings{address: "127.0.0.1:1"},
 			words: []string{"cannot read the token file", "HOME/.openclaw/memoryd.token"},
+		},
+		"a word that is neither yes nor no": {
+			given: settings{address: "127.0.0.1:1"}, environment: map[string]string{"MEMORYD_TLS": "maybe"},
+			words: []string{"MEMORYD_TLS", `"maybe"`, "1", "0"},
 		},
 		"a CA file that is not there": {
 			given: settings{address: "127.0.0.1:1"}, environment: map[string]string{"MEMORYD_TLS_CA": "HOME/ca.pem"},

@@ -158,7 +158,7 @@ func alone(t *testing.T) (home string) {
 	t.Helper()
 	for _, name := range []string{
 		"MEMORYD_ADDRESS", "MEMORYD_TOKEN_FILE", "MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR", "XDG_RUNTIME_DIR",
-		"MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY", "MEMORYD_TLS_SERVER_NAME",
+		"MEMORYD_TLS", "MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY", "MEMORYD_TLS_SERVER_NAME",
 	} {
 		t.Setenv(name, "")
 	}

@@ -30,8 +30,9 @@ func WithToken(token string) Option {
 	return func(s *settings) { s.token = token }
 }
 
-// WithTLS has the client speak TLS over TCP. Without it, it does where MEMORYD_TLS_CA, MEMORYD_TLS_CERT or
-// MEMORYD_TLS_KEY names a file, with the name that MEMORYD_TLS_SERVER_NAME gives.
+// WithTLS has the client speak TLS over TCP. Without it, it does where MEMORYD_TLS is 1, or is not set and
+// MEMORYD_TLS_CA, MEMORYD_TLS_CERT or MEMORYD_TLS_KEY names a file; with these files, and with the name that
+// MEMORYD_TLS_SERVER_NAME gives.
 func WithTLS(files TLS) Option {
 	return func(s *settings) { s.tls = &files }
 }

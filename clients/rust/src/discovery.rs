@@ -32,11 +32,14 @@ impl Target {
         if let Address::Socket(_) = address {
             return Ok(Self { address, token: None, tls: None });
         }
-        let tls = options.tls.clone().or_else(|| named_tls(environment));
+        let tls = match &options.tls {
+            Some(tls) => Some(tls.clone()),
+            None => named_tls(environment)?,
+        };
         let token = token(options, environment, &address)?;
         if token.is_some() && tls.is_none() && !address.is_local() {
             return Err(ConnectError::new(format!(
-                "refusing to send the token to {address} in the clear; speak TLS, or dial a loopback address"
+                "refusing to send the token to {address} in the clear; speak TLS (Options::tls or MEMORYD_TLS), or dial a loopback address"
             )));
         }
         Ok(Self { address, token, tls })
@@ -102,16 +105,17 @@ fn first_token(text: &str) -> Option<String> {
     text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned)
 }
 
-fn named_tls(environment: &Environment) -> Option<Tls> {
+fn named_tls(environment: &Environment) -> Result<Option<Tls>, ConnectError> {
+    let asked = environment.flag("MEMORYD_TLS")?;
     let [ca, cert, key] = ["MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY"].map(|name| environment.path(name));
-    if ca.is_none() && cert.is_none() && key.is_none() {
-        return None;
+    if !asked.unwrap_or(ca.is_some() || cert.is_some() || key.is_some()) {
+        return Ok(None);
     }
     let mut tls = Tls::new();
     tls = ca.into_iter().fold(tls, Tls::ca_file);
     tls = cert.into_iter().fold(tls, Tls::cert_file);
     tls = key.into_iter().fold(tls, Tls::key_file);
-    Some(environment.text("MEMORYD_TLS_SERVER_NAME").into_iter().fold(tls, Tls::server_name))
+    Ok(Some(environment.text("MEMORYD_TLS_SERVER_NAME").into_iter().fold(tls, Tls::server_name)))
 }
 
 #[cfg(test)]

@@ -182,3 +182,22 @@ fn tls_is_the_argument_or_what_the_variables_name() {
     let own = Tls::new().ca_file("/own/ca.pem");
     assert_eq!(home.find(&options.tls(own.clone()), &variables).unwrap().tls, Some(own));
 }
+
+#[test]
+fn one_variable_says_whether_tls_is_spoken_whatever_else_is_named() {
+    let home = Home::new();
+    let options = Options::new().address(REMOTE);
+    for yes in ["1", " Yes ", "TRUE", "on"] {
+        assert_eq!(home.find(&options, &[("MEMORYD_TLS", yes)]).unwrap().tls, Some(Tls::new()), "{yes}");
+    }
+    for no in ["0", "No", "false", "OFF"] {
+        let variables = [("MEMORYD_TLS", no), ("MEMORYD_TLS_CA", "/etc/ca.pem")];
+        assert_eq!(home.find(&options, &variables).unwrap().tls, None, "{no}");
+    }
+    let variables = [("MEMORYD_TLS", "1"), ("MEMORYD_TLS_CA", "/etc/ca.pem"), ("MEMORYD_TLS_SERVER_NAME", "n")];
+    let wanted = Tls::new().ca_file("/etc/ca.pem").server_name("n");
+    assert_eq!(home.find(&options, &variables).unwrap().tls, Some(wanted));
+    let error = home.find(&options, &[("MEMORYD_TLS", "maybe")]).unwrap_err().to_string();
+    assert_eq!(error, "MEMORYD_TLS is \"maybe\"; write 1 for yes or 0 for no");
+    assert!(home.find(&Options::new().address("unix:/m.sock"), &[("MEMORYD_TLS", "maybe")]).is_ok());
+}

@@ -4,6 +4,8 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::error::ConnectError;
+
 type Lookup = dyn Fn(&str) -> Option<OsString>;
 
 /// What discovery may look at; made from the process, or by a test.
@@ -29,6 +31,18 @@ impl Environment {
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         let value = (self.variables)(name)?.to_string_lossy().trim().to_owned();
         (!value.is_empty()).then_some(value)
+    }
+
+    /// What a variable says that is yes or no; None where it is blank or not set, an error where it is neither.
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, ConnectError> {
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        match text.to_lowercase().as_str() {
+            "1" | "true" | "yes" | "on" => Ok(Some(true)),
+            "0" | "false" | "no" | "off" => Ok(Some(false)),
+            _ => Err(ConnectError::new(format!("{name} is {text:?}; write 1 for yes or 0 for no"))),
+        }
     }
 
     /// The path that a variable names, its leading `~` replaced; None where it is blank or not set.

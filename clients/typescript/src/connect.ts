@@ -25,8 +25,8 @@ export interface ConnectOptions {
    */
   readonly token?: string | undefined;
   /**
-   * Speak TLS over TCP; `{}` trusts the public authorities, and `false` means in the clear. Else as `MEMORYD_TLS_CA`,
-   * `_CERT` and `_KEY` say.
+   * Speak TLS over TCP; `{}` trusts the public authorities, and `false` means in the clear. Else as `MEMORYD_TLS` says, and
+   * where it says nothing, when `MEMORYD_TLS_CA`, `_CERT` or `_KEY` names a file.
    */
   readonly tls?: TlsOptions | false | undefined;
   /** Replaces the documented deadline, in milliseconds, of each call that has one. */

@@ -45,8 +45,8 @@ export interface Endpoint {
 /**
  * The endpoint that was asked for, completed from the surroundings.
  *
- * @throws {@link ConnectError} when an address is none, a file that is named cannot be read, or the token would travel
- * in the clear beyond this machine.
+ * @throws {@link ConnectError} when an address is none, a file that is named cannot be read, a variable makes no sense, or
+ * the token would travel in the clear beyond this machine.
  */
 export function discover(wanted: Wanted, surroundings: Surroundings): Endpoint {
   const address = parseAddress(
@@ -59,7 +59,7 @@ export function discover(wanted: Wanted, surroundings: Surroundings): Endpoint {
   const token = wanted.token?.trim() ?? tokenOf(address, surroundings);
   if (token !== "" && tls === undefined && !address.loopback) {
     throw new ConnectError(
-      `refusing to send the token to ${address.text} in the clear: speak TLS (the option tls, or MEMORYD_TLS_CA)`,
+      `refusing to send the token to ${address.text} in the clear: speak TLS (the option tls, or MEMORYD_TLS)`,
     );
   }
   return { address, token, tls };
@@ -131,11 +131,15 @@ function firstToken(content: Buffer): string {
 }
 
 function tlsOf(surroundings: Surroundings): TlsOptions | undefined {
+  const asked = flag(surroundings, "MEMORYD_TLS");
+  if (asked === false) {
+    return undefined;
+  }
   const [caFile, certFile, keyFile] = ["CA", "CERT", "KEY"].map((name) => {
     const path = variable(surroundings, `MEMORYD_TLS_${name}`);
     return path === undefined ? undefined : absolute(path, surroundings);
   });
-  if (caFile === undefined && certFile === undefined && keyFile === undefined) {
+  if (asked === undefined && caFile === undefined && certFile === undefined && keyFile === undefined) {
     return undefined;
   }
   return { caFile, certFile, keyFile, serverName: variable(surroundings, "MEMORYD_TLS_SERVER_NAME") };
@@ -143,6 +147,19 @@ function tlsOf(surroundings: Surroundings): TlsOptions | undefined {
 
 function variable(surroundings: Surroundings, name: string): string | undefined {
   return given(surroundings.env[name]);
+}
+
+function flag(surroundings: Surroundings, name: string): boolean | undefined {
+  const text = variable(surroundings, name);
+  if (text === undefined) {
+    return undefined;
+  }
+  const word = text.toLowerCase();
+  const isYes = ["1", "true", "yes", "on"].includes(word);
+  if (!isYes && !["0", "false", "no", "off"].includes(word)) {
+    throw new ConnectError(`${name} is ${JSON.stringify(text)}; write 1 for yes or 0 for no`);
+  }
+  return isYes;
 }
 
 // What is blank counts as not said.

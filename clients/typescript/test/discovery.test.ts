@@ -131,6 +131,29 @@ test("TLS is the argument, else what the variables name, and nothing over a Unix
   assert.equal(tls(tcp, { MEMORYD_TLS_SERVER_NAME: "n" }), undefined);
 });
 
+test("MEMORYD_TLS says whether TLS is spoken, whatever else is named", () => {
+  const tls = (from: Surroundings["env"], wanted: Wanted = {}): unknown =>
+    discover({ address: "127.0.0.1:7627", ...wanted }, surroundings(from)).tls;
+  const bare = { caFile: undefined, certFile: undefined, keyFile: undefined, serverName: undefined };
+  for (const yes of ["1", " Yes ", "TRUE", "on"]) {
+    assert.deepEqual(tls({ MEMORYD_TLS: yes }), bare);
+  }
+  for (const no of ["0", "No", "false", "OFF"]) {
+    assert.equal(tls({ MEMORYD_TLS: no, MEMORYD_TLS_CA: "/ca.pem" }), undefined);
+  }
+  assert.deepEqual(tls({ MEMORYD_TLS: "1", MEMORYD_TLS_CA: "/ca.pem", MEMORYD_TLS_SERVER_NAME: "n" }), {
+    ...bare,
+    caFile: "/ca.pem",
+    serverName: "n",
+  });
+  assert.deepEqual(tls({ MEMORYD_TLS: "0" }, { tls: {} }), {});
+  assert.throws(() => tls({ MEMORYD_TLS: "maybe" }), {
+    name: "ConnectError",
+    message: /MEMORYD_TLS is "maybe"; write 1/,
+  });
+  assert.equal(tls({ MEMORYD_TLS: "maybe" }, { address: "unix:/m.sock" }), undefined);
+});
+
 test("what is refused is a ConnectError of the package", () => {
   assert.throws(() => discover({ address: "nonsense" }, surroundings()), ConnectError);
 });

@@ -53,12 +53,12 @@ class Common:
         """The TLS to speak with the daemon that was named, by option or environment.
 
         Raises:
-            SettingsError: the environment names a certificate without its key, or the other way round.
+            SettingsError: what the environment says of TLS cannot be used.
         """
         try:
             return self.tls or named_tls(Surroundings(process_environment(), Path.home()))
         except ValueError as error:
-            raise SettingsError(f"MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: {error}") from error
+            raise SettingsError(str(error)) from error
 
     def named_token_file(self) -> Path | None:
         """The file with the token to show that was named, by option or environment."""

@@ -15,7 +15,7 @@ NAMED = {"MEMORYD_TLS_CA": "~/ca.pem", "MEMORYD_TLS_CERT": "/c.pem", "MEMORYD_TL
 def tls(monkeypatch, tmp_path):
     def tls(asked=None, **environ):
         monkeypatch.setenv("HOME", str(tmp_path))
-        for name in (*NAMED, "MEMORYD_TLS_SERVER_NAME"):
+        for name in (*NAMED, "MEMORYD_TLS", "MEMORYD_TLS_SERVER_NAME"):
             monkeypatch.delenv(name, raising=False)
         for name, value in environ.items():
             monkeypatch.setenv(name, value)
@@ -32,6 +32,14 @@ def test_none_unless_somebody_asks_for_it(tls):
 def test_the_environment_names_the_files_as_for_every_client(tls, tmp_path):
     expected = Tls(tmp_path / "ca.pem", Path("/c.pem"), Path("/k.pem"), "memory.example")
     assert tls(**NAMED, MEMORYD_TLS_SERVER_NAME="memory.example") == expected
+
+
+def test_the_environment_may_ask_for_the_public_authorities_or_for_none(tls):
+    assert tls(MEMORYD_TLS="1") == Tls()
+    assert tls(MEMORYD_TLS="Yes", MEMORYD_TLS_SERVER_NAME="memory.example") == Tls(server_name="memory.example")
+    assert tls(**NAMED, MEMORYD_TLS="0") is None
+    with pytest.raises(SettingsError, match=r"^MEMORYD_TLS is 'maybe'; write 1 for yes or 0 for no$"):
+        tls(MEMORYD_TLS="maybe")
 
 
 def test_options_win_over_the_environment(tls):

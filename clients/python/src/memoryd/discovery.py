@@ -16,6 +16,7 @@ from memoryd.tls import Tls
 
 _NOTE = "memoryd.endpoint.json"
 _OWN_TOKEN = "memoryd.token"  # noqa: S105 -- a file's name
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _TCP = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s:\[\]/]+):[0-9]{1,5}", re.ASCII)
 
 
@@ -49,6 +50,19 @@ class Surroundings:
         """A variable's value; None when it is blank or not set."""
         return self.environ.get(name, "").strip() or None
 
+    def flag(self, name: str) -> bool | None:
+        """What a variable says that is yes or no; None when it is blank or not set.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        text = self.text(name)
+        if text is None:
+            return None
+        if text.lower() not in _YES + _NO:
+            raise ValueError(f"{name} is {text!r}; write 1 for yes or 0 for no")
+        return text.lower() in _YES
+
     def path(self, name: str) -> Path | None:
         """The path in a variable; a leading `~` is the home directory."""
         text = self.text(name)
@@ -71,8 +85,8 @@ def find(
 
     Raises:
         OSError: a file that is named cannot be read.
-        ValueError: the address is none, a file holds no token, or the token would travel in the clear beyond this
-            machine.
+        ValueError: the address is none, a file holds no token, the token would travel in the clear beyond this
+            machine, or what the environment says of TLS makes no sense.
     """
     address = address or find_address(around)
     if address.startswith("unix:"):
@@ -82,7 +96,7 @@ def find(
     spoken = (named_tls(around) if tls is None else tls) or None
     shown = _find_token(around, address) if token is None else token
     if shown and spoken is None and not _is_here(address):
-        raise ValueError(f"refusing to send the token to {address} in the clear; speak TLS")
+        raise ValueError(f"refusing to send the token to {address} in the clear; speak TLS (tls or MEMORYD_TLS)")
     return Endpoint(address, shown or None, spoken)
 
 
@@ -109,15 +123,20 @@ def noted_addresses(state_dir: Path) -> list[str]:
 
 
 def named_tls(around: Surroundings) -> Tls | None:
-    """TLS with the files that the environment names.
+    """TLS where MEMORYD_TLS asks for it, or does not say no where files are named; with these files.
 
     Raises:
-        ValueError: a certificate is named and not its key, or the other way round.
+        ValueError: MEMORYD_TLS is neither yes nor no, or a certificate is named and not its key, or the other way
+            round.
     """
-    ca, certificate, key = (around.path(f"MEMORYD_TLS_{part}") for part in ("CA", "CERT", "KEY"))
-    if ca is None and certificate is None and key is None:
+    asked = around.flag("MEMORYD_TLS")
+    ca, certificate, key = files = [around.path(f"MEMORYD_TLS_{part}") for part in ("CA", "CERT", "KEY")]
+    if asked is False or (asked is None and files == [None] * 3):
         return None
-    return Tls(ca, certificate, key, around.text("MEMORYD_TLS_SERVER_NAME") or "")
+    try:
+        return Tls(ca, certificate, key, around.text("MEMORYD_TLS_SERVER_NAME") or "")
+    except ValueError as error:
+        raise ValueError(f"MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: {error}") from error
 
 
 def _find_token(around: Surroundings, address: str) -> str | None:

@@ -41,7 +41,7 @@ final class Discovery {
         shown.ifPresent(Discovery::refuseUnsendable);
         if (shown.isPresent() && spoken.isEmpty() && !found.loopback()) {
             throw new SettingsException("refusing to send the token to " + found
-                    + " in the clear: beyond this machine a token needs TLS, by tls(...) or MEMORYD_TLS_CA");
+                    + " in the clear: beyond this machine a token needs TLS, by tls(...) or MEMORYD_TLS");
         }
         return new Endpoint(found, shown, spoken);
     }
@@ -129,7 +129,8 @@ final class Discovery {
         Optional<Path> ca = environment.path("MEMORYD_TLS_CA");
         Optional<Path> cert = environment.path("MEMORYD_TLS_CERT");
         Optional<Path> key = environment.path("MEMORYD_TLS_KEY");
-        if (ca.isEmpty() && cert.isEmpty() && key.isEmpty()) {
+        boolean named = ca.isPresent() || cert.isPresent() || key.isPresent();
+        if (!environment.flag("MEMORYD_TLS").orElse(named)) {
             return Optional.empty();
         }
         return Optional.of(new Tls(ca, cert, key, environment.text("MEMORYD_TLS_SERVER_NAME")));

@@ -1,6 +1,7 @@
 package io.memoryd.client;
 
 import java.nio.file.Path;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 
@@ -19,6 +20,15 @@ record Environment(Map<String, String> variables, Path home) {
     /** A variable that is blank is not set. */
     Optional<String> text(String name) {
         return Optional.ofNullable(variables.get(name)).map(String::strip).filter(value -> !value.isEmpty());
+    }
+
+    /** What a variable says that is yes or no; any other word is refused. */
+    Optional<Boolean> flag(String name) {
+        return text(name).map(value -> switch (value.toLowerCase(Locale.ROOT)) {
+            case "1", "true", "yes", "on" -> true;
+            case "0", "false", "no", "off" -> false;
+            default -> throw new SettingsException(name + " is \"" + value + "\"; write 1 for yes or 0 for no");
+        });
     }
 
     Optional<Path> path(String name) {

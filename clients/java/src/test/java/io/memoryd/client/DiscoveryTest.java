@@ -9,6 +9,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import org.junit.jupiter.api.BeforeEach;
@@ -161,6 +162,26 @@ class DiscoveryTest {
         assertEquals(
                 Optional.of(Path.of("/k.pem")),
                 found("127.0.0.1:7627", null).tls().get().keyFile());
+    }
+
+    @Test
+    void oneVariableSaysWhetherTlsIsSpokenWhateverElseIsNamed() {
+        for (String yes : List.of("1", " Yes ", "TRUE", "on")) {
+            variables.put("MEMORYD_TLS", yes);
+            assertEquals(
+                    Optional.of(Tls.standard()), found("127.0.0.1:7627", null).tls());
+        }
+        variables.put("MEMORYD_TLS_CA", "~/ca.pem");
+        assertEquals(
+                Optional.of(Tls.trusting(home.resolve("ca.pem"))),
+                found("127.0.0.1:7627", null).tls());
+        for (String no : List.of("0", "No", "false", "OFF")) {
+            variables.put("MEMORYD_TLS", no);
+            assertEquals(Optional.empty(), found("127.0.0.1:7627", null).tls());
+        }
+        variables.put("MEMORYD_TLS", "maybe");
+        assertRefused("127.0.0.1:7627", null, "MEMORYD_TLS is \"maybe\"; write 1 for yes or 0 for no");
+        assertEquals(Optional.empty(), found("unix:/m.sock", null).tls());
     }
 
     @ParameterizedTest

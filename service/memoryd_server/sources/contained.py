@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import FileStat, SourceFile
@@ -89,16 +89,29 @@ def stat_files(files: Sequence[Location]) -> list[FileStat | None]:
 
     Opens each folder above them once: a thread waits for the interpreter after every question to the kernel.
     """
-    found: list[FileStat | None] = [None] * len(files)
-    of_folder: dict[tuple[str, tuple[str, ...]], list[int]] = {}
-    for place, file in enumerate(files):
-        of_folder.setdefault((file.root, file.parts[:-1]), []).append(place)
-    for places in of_folder.values():
-        first = files[places[0]]
-        with suppress(OSError), _parent(first.root, first.parts) as parent:
-            for place in places:
-                found[place] = _regular_stat(parent, files[place].parts[-1])
-    return found
+    with ExitStack() as opened:
+        folders: dict[tuple[str, ...], int | None] = {}
+
+        def folder(root: str, parts: tuple[str, ...]) -> int | None:
+            key = (root, *parts)
+            if key not in folders:
+                above = folder(root, parts[:-1]) if parts else None
+                folders[key] = None if parts and above is None else _folder_or_none(root, parts, above)
+                if (descriptor := folders[key]) is not None:
+                    opened.callback(os.close, descriptor)
+            return folders[key]
+
+        parents = [folder(file.root, file.parts[:-1]) for file in files]
+        return [
+            None if parent is None else _regular_stat(parent, file.parts[-1])
+            for parent, file in zip(parents, files, strict=True)
+        ]
+
+
+def _folder_or_none(root: str, parts: tuple[str, ...], above: int | None) -> int | None:
+    with suppress(OSError):
+        return os.open(root, _FOLDER) if above is None else _enter(above, parts[-1], make=False)
+    return None
 
 
 def _regular_stat(parent: int, name: str) -> FileStat | None:

@@ -17,6 +17,7 @@ from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.shared_threads import SharedThreads
 from memoryd_server.embed import ProviderPool
 from memoryd_server.errors import MemorydError
+from memoryd_server.index.connection import bound_page_caches
 from memoryd_server.index.progress import SyncMode, SyncOutcome
 from memoryd_server.index.sync import Clock
 from memoryd_server.index.vectors import use_calling_thread_only
@@ -73,6 +74,7 @@ class Daemon:
             native=SharedNative(open_inotify),
         )
         configs = [agent_config(agent, settings) for agent in settings.agents.values()]
+        bound_page_caches(len(configs))
         self._qmd_host = QmdHost() if any(config.qmd for config in configs) else None
         self.agents = AgentDirectory(configs, self._make_memory, self._make_backend)
         limits = settings.service.limits
@@ -244,6 +246,7 @@ class Daemon:
         if self._log_level is not None:
             self._log_level.set(settings.service.log.level)
         configs = [agent_config(agent, settings) for agent in settings.agents.values()]
+        bound_page_caches(len(configs))
         # Providers that nobody uses any more stay until the end: they are idle, and a change back finds them.
         return await self.agents.change(configs, grace_seconds=self._grace_seconds)
 

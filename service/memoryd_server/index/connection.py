@@ -67,6 +67,20 @@ _READER_PRAGMAS = (
 )
 
 
+# What all connections of the process may take together before none of them keeps more pages; at rest an agent's writer
+# has less than this of its own.
+_HEAP_BYTES = 256 * 2**20
+_HEAP_BYTES_OF_AN_AGENT = 96 * 2**10
+
+
+def bound_page_caches(agents: int) -> None:
+    """Bounds the page caches of so many agents' indexes together: beyond it each uses its own pages over again.
+
+    For the whole process, and softly: what SQLite cannot do without it takes all the same.
+    """
+    apsw.soft_heap_limit(_HEAP_BYTES + agents * _HEAP_BYTES_OF_AN_AGENT)
+
+
 def open_writer(path: Path, journal: Journal = Journal.LOG) -> apsw.Connection:
     """Opens `path` for writing, creating it when it is absent. It and its journals are its owner's alone.
 

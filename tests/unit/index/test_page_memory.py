@@ -1,0 +1,59 @@
+"""The page caches of all indexes together stay below a bound, and indexes answer all the same."""
+
+from contextlib import ExitStack
+
+import apsw
+import pytest
+
+from desk import Desk
+from memoryd_server.index import connection
+
+MEBIBYTE = 2**20
+ROOM_BYTES = 2 * MEBIBYTE
+INDEXES = 4
+
+
+@pytest.fixture
+def indexes(tmp_path):
+    """A few of several megabytes each."""
+    before = apsw.soft_heap_limit(-1)
+    with ExitStack() as stack:
+        stack.callback(apsw.soft_heap_limit, before)
+        desks = [Desk(tmp_path / str(number)) for number in range(INDEXES)]
+        for desk in desks:
+            for number in range(150):
+                desk.write(f"memory/{number}.md", " ".join(f"word{number}x{i}" for i in range(900)))
+            desk.open().sync()
+            stack.callback(desk.close)
+        yield desks
+
+
+def read_all(desks):
+    """The megabytes that SQLite has taken once every page of every index was read, beyond what it had before."""
+    before = apsw.memory_used()
+    for desk in desks:
+        assert desk.rows()[0]
+        assert desk.found("word7x7") == ["memory/7.md"]
+    return (apsw.memory_used() - before) / MEBIBYTE
+
+
+def test_pages_of_many_indexes_are_bounded_together(indexes, monkeypatch):
+    unbounded = read_all(indexes)
+    for desk in indexes:
+        desk.store.rest()
+    monkeypatch.setattr(connection, "_HEAP_BYTES", apsw.memory_used() + ROOM_BYTES)
+    connection.bound_page_caches(0)
+    bounded = read_all(indexes)
+    assert unbounded > 8
+    assert bounded < 5
+
+
+def test_more_agents_have_more(monkeypatch):
+    before = apsw.soft_heap_limit(-1)
+    try:
+        connection.bound_page_caches(10)
+        few = apsw.soft_heap_limit(-1)
+        connection.bound_page_caches(1_000)
+        assert apsw.soft_heap_limit(-1) - few == 990 * connection._HEAP_BYTES_OF_AN_AGENT
+    finally:
+        apsw.soft_heap_limit(before)

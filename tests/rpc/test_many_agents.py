@@ -71,6 +71,15 @@ async def test_every_agent_is_opened_although_nobody_asks(serve, home, few_first
         assert paths(await running.search("heron", agent_id=f"a{number}")) == ["memory/x.md"]
 
 
+async def test_words_that_were_met_are_remembered_once_for_all_agents(serve, home):
+    running = await serve(many(home))
+    for number in range(AGENTS):
+        await running.synced(agent_id=f"a{number}")
+    memories = running.daemon.agents.opened().values()
+    assert len({id(memory._analyzer) for memory in memories}) == 1
+    assert running.daemon._threads.analyzer._pieces[""].keys() >= {"heron", "pier", "5"}
+
+
 async def test_the_default_agent_is_opened_before_all_others(serve, home, few_first, gate):
     gate.shut = {f"a{number}" for number in range(AGENTS - 1)}
     settings = many(home)

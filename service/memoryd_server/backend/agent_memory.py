@@ -53,7 +53,6 @@ from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
 from memoryd_server.sources import WatchedRoot
 from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.transcript_growth import Growth
-from memoryd_server.text import Analyzer
 from memoryd_server.writing.append import Appended, Appender
 
 _P = ParamSpec("_P")
@@ -84,7 +83,7 @@ class AgentMemory:
         self._quick, self._slow = threads.quick.share(), threads.slow.share()
         self._threads = threads
         self._clock = clock
-        self._analyzer = Analyzer()
+        self._analyzer = threads.analyzer
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
         self._store = IndexStore(config.index_path, identity, self.vectors.leg)
         self._writer_thread = SerialThread(f"writer-{config.agent_id}")

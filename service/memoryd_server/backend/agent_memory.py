@@ -8,10 +8,10 @@ import math
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from memoryd_server.backend.asking import Asking
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.coordinator import AfterSync, SyncCoordinator
@@ -33,7 +33,7 @@ from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
 from memoryd_server.backend.threads import Threads
 from memoryd_server.backend.upkeep import Upkeep
-from memoryd_server.backend.vector_side import ProbeOutcome, QuestionVector, VectorSide
+from memoryd_server.backend.vector_side import ProbeOutcome, VectorSide
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.embed import Selection
 from memoryd_server.errors import IndexDamaged, IndexReadOnly
@@ -48,7 +48,6 @@ from memoryd_server.index.survey import Survey
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.search.engine import SearchEngine
-from memoryd_server.search.legs import Words
 from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
 from memoryd_server.sources import WatchedRoot
 from memoryd_server.sources.forgotten import Forgotten
@@ -106,6 +105,7 @@ class AgentMemory:
             vectors=self.vectors.leg,
             ranking=config.ranking,
         )
+        self._asking = Asking(self._store, self._search, self.vectors, self._quick)
         self._appender = Appender(config.roots, str(config.ledger_path))
         self.sessions = SessionSide(lambda: self.config, self._quick, self._slow)
         self._cache: EmbeddingCache | None = None
@@ -254,38 +254,14 @@ class AgentMemory:
         """
         await self.reach(session_key, min_revision, query.deadline)
         self._searched_at = self._clock.monotonic()
-        asked, words = await self._prepared(query)
-        answer = await self._reading(lambda: self._answer(query, asked, words), query.deadline)
+        asked, words = await self._asking.prepared(query)
+        answer = await self._reading(lambda: self._asking.answer(query, asked, words), query.deadline)
         if answer.stale:
             self.board.update(dirty=True)
         # What is hidden looks stale to every search, and no sync can change that.
         if self.config.sync.on_search and self.board.current.dirty and not self._engine.last_look.hidden:
             self._sync_soon(SyncTrigger.SEARCH)
         return answer
-
-    async def _prepared(self, query: SearchQuery) -> tuple[QuestionVector, Words | None]:
-        """The question's vector and, where a provider had to be waited for, what the keyword leg found meanwhile."""
-        asked = self.vectors.known(query)
-        if asked is not None:
-            return asked, None
-        words = asyncio.ensure_future(self._on(self._quick, self._search.words, query))
-        try:
-            asked = await self.vectors.question(query)
-        finally:
-            # What went wrong here goes wrong again in the search itself, which says so.
-            await asyncio.wait((words,))
-        return asked, None if words.cancelled() or words.exception() else words.result()
-
-    async def _answer(self, query: SearchQuery, asked: QuestionVector, words: Words | None) -> SearchAnswer:
-        # What is told is of before: the index may be mended meanwhile. Where it was begun anew, it is asked once more.
-        for _ in range(3):
-            generation, impairments = self._store.condition.generation, self._store.impairments
-            answer = await self._on(
-                self._quick, self._search.search, query, asked.vector, asked.reason, words, asked.identity
-            )
-            if generation == self._store.condition.generation:
-                break
-        return replace(answer, degradations=(*answer.degradations, *impairments))
 
     async def reach(self, session_key: str, min_revision: int | None, deadline: float) -> None:
         """What precedes a search whoever answers it: notes a session's start, and waits for a revision.

@@ -7,7 +7,7 @@ every chunk that holds a term, for every question anew.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import apsw
@@ -28,7 +28,11 @@ BM25 = "bm25(keyword, 1.0, 0.5)"
 _ASKED_OFTEN = 3
 _COST_OF_READING = 3
 
-# Of one index; some 1,400 terms that a thousand chunks hold each.
+# No search reads the scores of more chunks than that, some ten milliseconds; a commoner word is never kept.
+_MOST_CHUNKS_READ = 10_000
+
+# Of one index; some 1,400 terms that a thousand chunks hold each. What is kept then stays: in a large index words would
+# else drive each other out, and each be read for nothing.
 _MOST_BYTES = 16 * 2**20
 _MOST_TERMS_COUNTED = 20_000
 
@@ -55,11 +59,6 @@ class KnownScores:
     asked: Counter[str] = field(default_factory=Counter)
     bytes: int = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it takes more than it may, and is to be begun anew."""
-        return self.bytes > _MOST_BYTES or len(self.asked) > _MOST_TERMS_COUNTED
-
 
 @dataclass(slots=True)
 class ScoresMemo:
@@ -74,23 +73,33 @@ class KeptScores:
     def __init__(self, connection: apsw.Connection, memo: ScoresMemo, revision: int) -> None:
         self._connection = connection
         known = memo.known
-        if known is None or known.revision != revision or known.is_full:
+        if known is None or known.revision != revision:
             known = memo.known = KnownScores(revision)
         self._known = known
 
     def of(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
         """The scores of each of these terms, which so many chunks hold; None where FTS5 had better rank them itself."""
-        known = self._known
-        wanted = [(_name(term), frequency) for term, frequency in frequencies]
-        missing = [each for each in wanted if each[0] not in known.terms]
-        if missing:
-            known.asked.update(name for name, _ in missing)
-            costs = sum(frequency for name, frequency in missing if known.asked[name] < _ASKED_OFTEN)
-            if _COST_OF_READING * costs > sum(frequency for _, frequency in wanted):
-                missing = [each for each in missing if known.asked[each[0]] >= _ASKED_OFTEN]
-            for name, _ in missing:
+        wanted = {_name(term): frequency for term, frequency in frequencies}
+        if max(wanted.values(), default=0) > _MOST_CHUNKS_READ:
+            return None
+        missing = {name: chunks for name, chunks in wanted.items() if name not in self._known.terms}
+        if missing and self._known.bytes < _MOST_BYTES:
+            self._read_some(missing, sum(wanted.values()))
+        return self._all([_name(term) for term, _ in frequencies])
+
+    def _read_some(self, missing: Mapping[str, int], all_chunks: int) -> None:
+        """Reads those of the missing terms that are worth it now, where all terms stand in so many chunks."""
+        asked = self._known.asked
+        if len(asked) > _MOST_TERMS_COUNTED:
+            asked.clear()
+        asked.update(missing.keys())
+        often = {name: chunks for name, chunks in missing.items() if asked[name] >= _ASKED_OFTEN}
+        is_cheaper = _COST_OF_READING * (sum(missing.values()) - sum(often.values())) <= all_chunks
+        room = _MOST_CHUNKS_READ
+        for name, chunks in (missing if is_cheaper else often).items():
+            if chunks <= room:
                 self._read(name)
-        return self._all([name for name, _ in wanted])
+                room -= chunks
 
     def kept(self, terms: Sequence[QueryTerm]) -> list[TermScores] | None:
         """The same for terms that have been asked for before, without reading any."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e import namespaces
 from e2e.town import PATIENCE_SECONDS, client, eventually
 from memoryd.client import MemorydError
 from serving import COMMAND, environment
@@ -24,12 +25,7 @@ GRACE_SECONDS = 50
 
 @pytest.fixture(scope="module", autouse=True)
 def _namespaces():
-    try:
-        made = subprocess.run([*FIRST, "true"], capture_output=True, timeout=60, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no unshare here")
-    if made.returncode:
-        pytest.skip("namespaces may not be made here")
+    namespaces.require(FIRST)
 
 
 def terminate(process):

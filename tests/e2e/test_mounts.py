@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from e2e import namespaces
 from e2e.town import client, eventually, paths
 from memoryd.messages import DegradationKind, IndexState, WatcherMode
 
@@ -13,12 +14,7 @@ NAMESPACES = ("unshare", "--user", "--map-root-user", "--mount")
 
 @pytest.fixture(scope="module", autouse=True)
 def _namespaces():
-    try:
-        made = subprocess.run([*NAMESPACES, "true"], capture_output=True, timeout=20, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no unshare here")
-    if made.returncode:
-        pytest.skip("namespaces may not be made here")
+    namespaces.require(NAMESPACES)
 
 
 def after(script):

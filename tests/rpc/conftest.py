@@ -1,5 +1,6 @@
 import pytest
 
+from fake_providers import embedding_server
 from rpc.following import Hold
 from rpc.wire import Home, quiet, start
 
@@ -22,6 +23,13 @@ async def serve(home):
     yield serve
     for running in started:
         await running.stop()
+
+
+@pytest.fixture
+def provider():
+    """A server whose vectors are near where texts share words."""
+    with embedding_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -8,24 +8,16 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fake_providers import Fault, embedding_server
+from fake_providers import Fault
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.wire import TIMEOUT, check_refused, empty_reason, eventually, kinds, paths, refusal
-
-
-@pytest.fixture
-def provider():
-    with embedding_server() as server:
-        yield server
+from rpc.wire import TIMEOUT, by_meaning, check_refused, empty_reason, eventually, kinds, paths, refusal
 
 
 @pytest.fixture
 async def running(home, serve, provider):
     home.write(boat="the red ferry sails at dawn", food="soup and bread for lunch")
-    remote = {"baseUrl": provider.url, "apiKey": "sk-of-this-test"}
-    search = {"provider": "openai-compatible", "model": "words", "remote": remote}
-    daemon = await serve({"agents": {"defaults": {"memorySearch": search}}})
+    daemon = await serve(by_meaning(provider))
     await daemon.synced()
     assert (await daemon.search("red ferry")).info.served_mode == memory_pb2.SEARCH_MODE_HYBRID
     return daemon

@@ -3,17 +3,11 @@
 import grpc
 import pytest
 
-from fake_providers import Fault, embedding_server, vector
+from fake_providers import Fault, vector
 from memoryd.v1 import memory_pb2
 from rpc.wire import QUIET, eventually, kinds, paths, refusal
 
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)
-
-
-@pytest.fixture
-def provider():
-    with embedding_server() as server:
-        yield server
 
 
 def using(server, **search):

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from entry_desk import needs_lancedb
-from fake_providers import embedding_server, vector
+from fake_providers import vector
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EntriesUnavailable
@@ -27,12 +27,6 @@ def with_config(**config):
 def embedding(provider, **more):
     length = {"dimensions": len(vector("x"))}
     return {"apiKey": "sk-of-this-test", "model": "words", "baseUrl": provider.url, **length, **more}
-
-
-@pytest.fixture
-def provider():
-    with embedding_server() as server:
-        yield server
 
 
 @pytest.fixture

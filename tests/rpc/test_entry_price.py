@@ -3,7 +3,7 @@
 import pytest
 
 from entry_desk import needs_lancedb
-from fake_providers import embedding_server, vector
+from fake_providers import vector
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd.v1 import sync_event_pb2
 from rpc.wire import TIMEOUT, eventually, kinds
@@ -12,12 +12,6 @@ pytestmark = needs_lancedb
 
 TEXTS = ("the heron nests by the weir", "otters hide keys")
 FULL = sync_event_pb2.SYNC_MODE_FULL
-
-
-@pytest.fixture
-def provider():
-    with embedding_server() as server:
-        yield server
 
 
 def using(provider, model, bound=5):

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 import apsw
 import pytest
 
-from fake_providers import embedding_server, vector
+from fake_providers import vector
 from memoryd.v1 import memory_pb2
 from rpc.wire import paths
 
@@ -40,12 +40,6 @@ DATED = {
     "heron and ferry on 2024-05-08": (date(2024, 5, 8), date(2024, 5, 8)),
     "castle anchor last week": (date(2024, 5, 20), date(2024, 5, 26)),
 }
-
-
-@pytest.fixture
-def provider():
-    with embedding_server() as server:
-        yield server
 
 
 @pytest.fixture

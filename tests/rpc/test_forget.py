@@ -6,7 +6,7 @@ import threading
 import grpc
 import pytest
 
-from fake_providers import Fault, embedding_server
+from fake_providers import Fault
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.index.store import IndexStore
 from rpc.following import FULL, follow, rest
@@ -35,12 +35,6 @@ def on_disk(home):
 
 def state_of(files):
     return {file.path: pb.FileState.Name(file.state).removeprefix("FILE_STATE_") for file in files.files}
-
-
-@pytest.fixture
-def provider():
-    with embedding_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -3,18 +3,12 @@
 import grpc
 import pytest
 
-from fake_providers import Fault, embedding_server
+from fake_providers import Fault
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import kinds, paths, refusal
 
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)
-
-
-@pytest.fixture
-def provider():
-    with embedding_server() as server:
-        yield server
 
 
 def using(server, **search):

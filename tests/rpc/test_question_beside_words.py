@@ -6,25 +6,16 @@ import time
 
 import pytest
 
-from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
-from rpc.wire import eventually, kinds
+from rpc.wire import by_meaning, eventually, kinds
 
 HYBRID, KEYWORD = memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD
 
 
 @pytest.fixture
-def server():
-    with embedding_server() as server:
-        yield server
-
-
-@pytest.fixture
-async def running(home, serve, server):
+async def running(home, serve, provider):
     home.write(boat="the red ferry sails at dawn", bird="a heron waits by the pier")
-    remote = {"baseUrl": server.url, "apiKey": "sk-of-this-test"}
-    search = {"provider": "openai-compatible", "model": "words", "remote": remote}
-    running = await serve({"agents": {"defaults": {"memorySearch": search}}})
+    running = await serve(by_meaning(provider))
     await running.synced()
     return running
 
@@ -45,8 +36,8 @@ def words(running, monkeypatch):
     return searched
 
 
-async def test_the_keyword_leg_does_not_wait_for_the_vector(running, server, words):
-    server.refuse = lambda _texts: words.wait(7) and None
+async def test_the_keyword_leg_does_not_wait_for_the_vector(running, provider, words):
+    provider.refuse = lambda _texts: words.wait(7) and None
     answer = await running.search("ferry at dawn", mode=HYBRID, explain=True)
     assert words.is_set()
     assert answer.info.served_mode == HYBRID
@@ -62,13 +53,13 @@ async def test_a_question_whose_vector_is_known_is_searched_for_at_once(running,
     assert not words.is_set()
 
 
-async def test_a_search_that_waits_for_a_provider_does_not_hold_up_the_daemons_end(running, server):
+async def test_a_search_that_waits_for_a_provider_does_not_hold_up_the_daemons_end(running, provider):
     gate = threading.Event()
-    before = len(server.requests)
-    server.refuse = lambda _texts: gate.wait(60) and None
+    before = len(provider.requests)
+    provider.refuse = lambda _texts: gate.wait(60) and None
     search = asyncio.ensure_future(running.search("ferry at noon", mode=HYBRID))
     try:
-        await eventually(lambda: len(server.requests) > before)
+        await eventually(lambda: len(provider.requests) > before)
         began = time.monotonic()
         await running.stop_daemon()
         assert time.monotonic() - began < 5

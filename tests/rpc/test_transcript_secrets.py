@@ -1,8 +1,5 @@
 """Secrets that were said in a session are nowhere but in its transcript, whatever is done with it."""
 
-import pytest
-
-from fake_providers import embedding_server
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import sync_event_pb2
 from rpc.test_sessions import AFTER_COMPACTION, SESSIONS, say
@@ -12,12 +9,6 @@ from transcripts import assistant, user
 
 # What is shown of a long secret: so many characters at either end.
 HEAD, TAIL = 6, 4
-
-
-@pytest.fixture
-def provider():
-    with embedding_server() as server:
-        yield server
 
 
 def hidden():

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from rpc.wire import kinds
 
@@ -25,12 +24,6 @@ WORDS = (
     "cloud",
 )
 QUESTIONS = ["heron ferry", "bread", "a lamp in the garden", "cloud stone river", "unheard words", "tram river tram"]
-
-
-@pytest.fixture
-def provider():
-    with embedding_server() as server:
-        yield server
 
 
 @pytest.fixture

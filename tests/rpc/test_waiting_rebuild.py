@@ -2,18 +2,11 @@
 
 import pytest
 
-from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from rpc.wire import kinds, paths
 
 HYBRID = memory_pb2.SEARCH_MODE_HYBRID
 NOTE = "# Boats\n\n" + "\n\n".join(f"the red ferry number {n} sails at dawn with the tide" for n in range(60))
-
-
-@pytest.fixture
-def provider():
-    with embedding_server() as server:
-        yield server
 
 
 def using(server, tokens, bound):

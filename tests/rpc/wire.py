@@ -24,6 +24,13 @@ TIMEOUT = 20
 QUIET = {"watch": False, "onSearch": False, "onSessionStart": False}
 
 
+def by_meaning(provider, **more):
+    """Settings under which all agents search by meaning, too, with the vectors of `provider`."""
+    remote = {"baseUrl": provider.url, "apiKey": "sk-of-this-test"}
+    search = {"provider": "openai-compatible", "model": "words", "remote": remote, **more}
+    return {"agents": {"defaults": {"memorySearch": search}}}
+
+
 @dataclass
 class Home:
     """A state directory, a workspace and a socket, all of one test's own."""

@@ -32,8 +32,8 @@ def reorder(
 ) -> Reordered:
     """Losses for age, gains for dates that the query names, and variety, in this order; each only where it applies.
 
-    `heads` is asked where time counts, for the paths and times of the candidates; those that have none are dropped.
-    `texts_of` is asked for the texts of chunks where variety needs them.
+    `heads` is asked where time counts, for the paths and times of the candidates, `texts_of` where variety does, for
+    their texts; those that have none are dropped.
     """
     kept = list(candidates)
     decays: dict[int, float] = {}
@@ -48,6 +48,7 @@ def reorder(
         kept = boosted(kept, {c.chunk_id: day_of(known[c.chunk_id].path) for c in kept}, ranges)
     if ranking.mmr:
         texts = texts_of([c.chunk_id for c in kept])
+        kept = [candidate for candidate in kept if candidate.chunk_id in texts]
         kept = diversified(kept, texts, ranking.mmr_lambda, words_of)
     return Reordered(kept, decays)
 

@@ -23,12 +23,12 @@ from memoryd_server.text import QueryTerm
 # The date and heading column counts half; measured in the design of the keyword leg.
 BM25 = "bm25(keyword, 1.0, 0.5)"
 
-# Reading a term's scores costs some three times what ranking its chunks does. So they are read when a term is asked for
+# Reading a term's scores costs some 2.5 times what ranking its chunks does. So they are read when a term is asked for
 # again and again at one revision, or at once where it is the cheaper way to answer: the other terms are kept already.
 _ASKED_OFTEN = 3
 _COST_OF_READING = 3
 
-# No search reads the scores of more chunks than that, some ten milliseconds; a commoner word is never kept.
+# No search reads the scores of more chunks than that, some eight milliseconds; a commoner word is never kept.
 _MOST_CHUNKS_READ = 10_000
 
 # Of one index; some 1,400 terms that a thousand chunks hold each. What is kept then stays: in a large index words would

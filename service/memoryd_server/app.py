@@ -99,7 +99,7 @@ class Daemon:
         self._entries = EntryDirectory(self._providers.select, self._threads.embed, self._log_entries)
         entries = EntryService(self.agents, self._entries, service)
         # A command that runs without a daemon opens no entries that it does not need.
-        readiness = Readiness(self.agents, EntryHealth(self.agents, self._entries) if background else None)
+        readiness = Readiness(self.agents, EntryHealth(self.agents, self._entries) if background else None, log=log)
         self._server = RpcServer(
             service,
             entries,

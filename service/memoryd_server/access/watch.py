@@ -1,6 +1,7 @@
 """Tokens and certificates of a running daemon, kept in line with their files."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from memoryd_server.access.certificates import Certificates
@@ -12,6 +13,21 @@ from memoryd_server.access.keyring import Keyring
 LOOK_SECONDS = 5.0
 
 
+class _Look:
+    """One reading of the tokens' files. Until it has begun, callers share it; later ones need a reading of their own."""
+
+    end: asyncio.Future[None]
+
+    def __init__(self, refresh: Callable[[], None]) -> None:
+        self._refresh = refresh
+        self.has_begun = False
+
+    def run(self) -> None:
+        """Read the files, on the thread for that."""
+        self.has_begun = True
+        self._refresh()
+
+
 class AccessFiles:
     """The keyring and, where there is TLS, the certificates. No file is touched on the event loop's thread."""
 
@@ -20,6 +36,7 @@ class AccessFiles:
         self._keyring = keyring
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="access")
         self._task: asyncio.Task[None] | None = None
+        self._look: _Look | None = None
 
     def start(self) -> None:
         """Looks at the files at intervals until `stop`."""
@@ -41,8 +58,15 @@ class AccessFiles:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def refresh_tokens(self) -> None:
-        """Returns when the tokens are those that their files hold now."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._keyring.refresh)
+        """Return when the tokens are those that their files hold now.
+
+        Callers that wait for a look that has not begun share it, so that a flood of calls does not queue up.
+        """
+        look = self._look
+        if look is None or look.has_begun:
+            look = self._look = _Look(self._keyring.refresh)
+            look.end = asyncio.get_running_loop().run_in_executor(self._thread, look.run)
+        await asyncio.shield(look.end)
 
     def grant(self, token: bytes) -> Grant | None:
         """What a token opens, as the files were last read; None where it is not one of ours."""

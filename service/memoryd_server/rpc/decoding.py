@@ -1,28 +1,30 @@
-"""Bytes of a call into its request: after the caller was let in, and with a refusal that says what is wrong."""
+"""Requests of a call from the bytes that arrive: after admission, within a time, and refused with what is wrong."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from memoryd_server.errors import FieldViolation, InvalidRequest
+from memoryd_server.errors import DeadlineTooShort, FieldViolation, InvalidRequest
 
 
 class Decoder:
-    """Makes the requests of one method, of the type that `deserialize` gives.
+    """Makes the requests of one method, of the type that `deserialize` returns.
 
-    gRPC would do so before any of our code sees the call: for callers without a token too, and with UNKNOWN for bytes
-    that are no message.
+    gRPC would deserialize before any of our code sees the call: for callers without a token too, and with UNKNOWN for
+    bytes that are not a message. A call waits `seconds` for its first request.
     """
 
-    def __init__(self, deserialize: Callable[[bytes], Any] | None) -> None:
+    def __init__(self, deserialize: Callable[[bytes], Any] | None, seconds: float) -> None:
         self._deserialize = deserialize
+        self._seconds = seconds
 
     def request(self, data: Any) -> Any:
-        """The request.
+        """Return the request in `data`.
 
         Raises:
-            InvalidRequest: the bytes are none.
+            InvalidRequest: the bytes are not a message of the method's type.
         """
         if self._deserialize is None:
             return data
@@ -32,11 +34,30 @@ class Decoder:
             words = "the bytes are no message of this method's type; regenerate the client from memoryd's protos"
             raise InvalidRequest([FieldViolation("request", words)]) from error
 
-    async def requests(self, stream: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The requests of a stream, as they come.
+    async def only(self, arriving: AsyncIterator[Any]) -> Any:
+        """Return the one request of a call.
 
         Raises:
-            InvalidRequest: one of them is none.
+            DeadlineTooShort: it did not arrive in time.
+            InvalidRequest: it is not a message of the method's type, or the client sent none.
         """
-        async for data in stream:
-            yield self.request(data)
+        async for request in self._timely(arriving):
+            return request
+        raise InvalidRequest([FieldViolation("request", "the call ended without a request; send one message")])
+
+    async def each(self, arriving: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Return an iterator over the requests of a stream, which raises as `only` does."""
+        return self._timely(arriving)
+
+    async def _timely(self, arriving: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+        try:
+            async with asyncio.timeout(self._seconds):
+                first = await anext(arriving, None)
+        except TimeoutError:
+            raise DeadlineTooShort(
+                f"no request arrived within {self._seconds:g} s of the call's headers; send it together with them"
+            ) from None
+        if first is not None:
+            yield self.request(first)
+            async for data in arriving:
+                yield self.request(data)

@@ -1,16 +1,11 @@
 """Who is let in, and what they may use."""
 
-import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
 from memoryd_server.access import DEFAULT_AGENT, EVERYTHING, AccessFiles, Grant
 from memoryd_server.errors import AgentForbidden, ShuttingDown, TokenInvalid, TokenMissing
 from memoryd_server.rpc.admission import Admission, CallLimits
 from memoryd_server.rpc.grpc_types import Context
-
-# A watch on the daemon's health gets this long to tell that it is stopping.
-LAST_WORD_SECONDS = 0.2
 
 # A stream on which nothing happens ends this long after its token was revoked, at the latest.
 RECHECK_SECONDS = 2.0
@@ -27,31 +22,11 @@ class Gate:
     def __init__(self, access: AccessFiles, limits: CallLimits) -> None:
         self._access = access
         self.admission = Admission(limits)
-        self._stopping = asyncio.Event()
+        self._stopping = False
 
     def close(self) -> None:
         """Lets no further call in but those that ask for the daemon's health."""
-        self._stopping.set()
-
-    async def until_closed(self, watch: Awaitable[None], context: Context) -> None:
-        """Carries out what has no end of its own, a watch on the daemon's health, until the gate closes.
-
-        Raises:
-            ShuttingDown: the gate has closed, and the watch has had the time to say so.
-            TokenInvalid: the caller's token is no longer good.
-        """
-        work, closed = asyncio.ensure_future(watch), asyncio.ensure_future(self._stopping.wait())
-        try:
-            while not work.done() and not closed.done():
-                await self.identify(context)
-                await asyncio.wait((work, closed), timeout=RECHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait((work,), timeout=LAST_WORD_SECONDS)
-            if not work.done():
-                raise _shutting_down()
-            work.result()
-        finally:
-            work.cancel()
-            closed.cancel()
+        self._stopping = True
 
     async def admit(self, context: Context, *, about_health: bool) -> Grant:
         """Lets a call in or refuses it. Calls that ask for the health are let in while the daemon stops.
@@ -59,8 +34,8 @@ class Gate:
         Raises:
             ShuttingDown, TokenMissing, TokenInvalid: why it is refused.
         """
-        if self._stopping.is_set() and not about_health:
-            raise _shutting_down()
+        if self._stopping and not about_health:
+            raise shutting_down()
         return await self.identify(context)
 
     async def identify(self, context: Context) -> Grant:
@@ -71,26 +46,43 @@ class Gate:
         """
         if not asks_for_token(context):
             return EVERYTHING
+        token = _presented(context)
         await self._access.refresh_tokens()
-        return self.grant_of(context)
+        return self._granted(token)
 
     def grant_of(self, context: Context) -> Grant:
-        """What the caller may use, by the tokens as they were last read.
+        """Return what the caller may use, by the tokens as they were last read.
 
         Raises:
-            TokenMissing, TokenInvalid: the caller is nobody we know.
+            TokenMissing, TokenInvalid: the call has no token, or one that is not valid.
         """
-        if not asks_for_token(context):
-            return EVERYTHING
-        authorization = dict(context.invocation_metadata() or ()).get("authorization")
-        if not authorization:
-            raise TokenMissing('this listener asks for a token; send the metadata "authorization: Bearer <token>"')
-        given = authorization.encode() if isinstance(authorization, str) else authorization
-        scheme, _, token = given.partition(b" ")
-        grant = self._access.grant(token.strip())
-        if scheme.lower() != b"bearer" or grant is None:
-            raise TokenInvalid("the bearer token is not, or no longer, one of this daemon's")
+        return self._granted(_presented(context)) if asks_for_token(context) else EVERYTHING
+
+    def _granted(self, token: bytes) -> Grant:
+        grant = self._access.grant(token)
+        if grant is None:
+            raise _not_ours()
         return grant
+
+
+def _presented(context: Context) -> bytes:
+    """Return the bearer token of a call.
+
+    Raises:
+        TokenMissing, TokenInvalid: there is none, or the authorization has another scheme.
+    """
+    authorization = dict(context.invocation_metadata() or ()).get("authorization")
+    if not authorization:
+        raise TokenMissing('this listener asks for a token; send the metadata "authorization: Bearer <token>"')
+    given = authorization.encode() if isinstance(authorization, str) else authorization
+    scheme, _, token = given.partition(b" ")
+    if scheme.lower() != b"bearer":
+        raise _not_ours()
+    return token.strip()
+
+
+def _not_ours() -> TokenInvalid:
+    return TokenInvalid("the bearer token is not, or no longer, one of this daemon's")
 
 
 def asks_for_token(context: Context) -> bool:
@@ -116,5 +108,6 @@ def confine(request: Any, grant: Grant) -> None:
     request.agent_id = agent_id
 
 
-def _shutting_down() -> ShuttingDown:
+def shutting_down() -> ShuttingDown:
+    """Return the error of calls that come, or are still open, while the daemon stops."""
     return ShuttingDown("the daemon is stopping; try again when it is back", retry_after_seconds=5.0)

@@ -1,91 +1,159 @@
-"""Readiness as a fact: SERVING means that a real search, or a dataset of entries, has just answered."""
+"""grpc.health.v1. SERVING means that a search of every index in use, or a dataset of entries, has just answered."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import grpc
-from grpc_health.v1 import health_pb2
-from grpc_health.v1._async import HealthServicer
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from memoryd_server.backend import AgentDirectory
+from memoryd_server.backend import AgentDirectory, AgentMemory
+from memoryd_server.observe.log import Log
 from memoryd_server.rpc.entry_health import EntryHealth
 from memoryd_server.rpc.entry_service import ENTRY_SERVICE
+from memoryd_server.rpc.gate import shutting_down
 from memoryd_server.rpc.grpc_types import Context
 
 SERVICE = "memoryd.v1.MemoryService"
 CHECK_INTERVAL_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
+"""An index that has not answered a search by then makes the daemon NOT_SERVING."""
 
 _NAMES = ("", SERVICE)
-_STATUS = health_pb2.HealthCheckResponse
+_Response = health_pb2.HealthCheckResponse
 
 
-class _Health(HealthServicer):
-    """The library's service, with the method that it leaves out. What is SERVICE_UNKNOWN is known to watchers alone."""
+class HealthServicer(health_pb2_grpc.HealthServicer):
+    """The health of each service, for calls and watches. On the event loop's thread alone.
+
+    A watch reads the state and writes it without a lock, so that a client that does not read delays neither another
+    client nor a change. A service whose state is SERVICE_UNKNOWN is one that only watches know.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[str, health_pb2.HealthCheckResponse.ServingStatus] = {}
+        self._stopped = False
+        self._changed = asyncio.Event()
+
+    def set(self, service: str, state: "health_pb2.HealthCheckResponse.ServingStatus") -> None:
+        """Set the state of a service; without effect after `stop`."""
+        if not self._stopped and self._states.get(service) != state:
+            self._states[service] = state
+            self._wake_watches()
+
+    def stop(self) -> None:
+        """Set every service to NOT_SERVING for good, and end the watches."""
+        self._states = dict.fromkeys(self._states, _Response.NOT_SERVING)
+        self._stopped = True
+        self._wake_watches()
+
+    def _wake_watches(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _state(self, service: str) -> "health_pb2.HealthCheckResponse.ServingStatus":
+        return self._states.get(service, _Response.SERVICE_UNKNOWN)
 
     async def Check(
         self, request: "health_pb2.HealthCheckRequest", context: Context
     ) -> "health_pb2.HealthCheckResponse":
-        """The state of a service that there is."""
-        answer = await super().Check(request, context)
-        if answer.status == _STATUS.SERVICE_UNKNOWN:
+        """Return the state of one service, or NOT_FOUND."""
+        state = self._state(request.service)
+        if state == _Response.SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND)
-        return answer
+        return _Response(status=state)
 
     async def List(self, _: "health_pb2.HealthListRequest", _context: Context) -> "health_pb2.HealthListResponse":
-        """What `Check` answers for each service."""
-        states = {name: status for name, status in self._server_status.items() if status != _STATUS.SERVICE_UNKNOWN}
-        answers = {name: _STATUS(status=status) for name, status in states.items()}
-        return health_pb2.HealthListResponse(statuses=answers)
+        """Return what `Check` answers for each service."""
+        known = {name: state for name, state in self._states.items() if state != _Response.SERVICE_UNKNOWN}
+        return health_pb2.HealthListResponse(statuses={name: _Response(status=state) for name, state in known.items()})
+
+    async def Watch(
+        self, request: "health_pb2.HealthCheckRequest", _: Context
+    ) -> AsyncGenerator["health_pb2.HealthCheckResponse", None]:
+        """Yield the state of one service now and after each change; the last one is NOT_SERVING, at the daemon's stop.
+
+        Raises:
+            ShuttingDown: the daemon stops.
+        """
+        sent = None
+        while True:
+            changed, stopped, state = self._changed, self._stopped, self._state(request.service)
+            if state != sent:
+                sent = state
+                yield _Response(status=state)
+            if stopped:
+                raise shutting_down()
+            await changed.wait()
 
 
 class Readiness:
-    """Keeps `grpc.health.v1` true to what the indexes and the entries answer; without `entries`, to the indexes alone.
+    """Keeps the health in line with what the indexes and the entries answer; without `entries`, the indexes alone.
 
-    Entries that cannot be used do not make the daemon unfit: the overall state is that of the indexes.
+    Entries that cannot be used do not make the daemon unfit: the overall state is that of the indexes. An index gets
+    `answer_seconds` to answer, which a busy daemon needs and a blocked one exceeds.
     """
 
-    def __init__(self, agents: AgentDirectory, entries: EntryHealth | None = None) -> None:
-        self.servicer = _Health()
+    def __init__(
+        self,
+        agents: AgentDirectory,
+        entries: EntryHealth | None = None,
+        *,
+        log: Log,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self.servicer = HealthServicer()
         self._agents = agents
         self._entries = entries
+        self._log = log
+        self._answer_seconds = answer_seconds
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Checks once, then at intervals until `stop`; entries, which may be slow to open, meanwhile."""
+        """Check once, then at intervals until `stop`; entries, which may be slow to open, in the background."""
         await self.check()
         self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(self.check)))
         if self._entries is not None:
-            await self._set_entries(self._entries.first())
+            self.servicer.set(ENTRY_SERVICE, self._entries.first())
             self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(self.check_entries, at_once=True)))
 
     async def _repeat(self, check: Callable[[], Awaitable[None]], *, at_once: bool = False) -> None:
-        if at_once:
-            await check()
         while True:
-            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
-            await check()
+            if not at_once:
+                await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            at_once = False
+            try:
+                await check()
+            except Exception:  # noqa: BLE001 -- a fault of one check must not end all later ones
+                self._log.exception("fail-health-check")
 
     async def check(self) -> None:
-        """Searches every open index; one that does not answer makes the daemon NOT_SERVING.
+        """Search every open index; the daemon is NOT_SERVING if one does not answer.
 
-        One that is at rest answered when it was last in use, and the reconcile pass goes on looking at it.
+        An idle index answered when it was last in use, and the reconcile pass goes on checking it.
         """
-        errors = [await memory.keyword_error() for memory in self._agents.opened().values() if not memory.at_rest]
-        status = _STATUS.NOT_SERVING if any(errors) else _STATUS.SERVING
+        state = _Response.SERVING if await self._all_answer() else _Response.NOT_SERVING
         for service in _NAMES:
-            await self.servicer.set(service, status)
+            self.servicer.set(service, state)
+
+    async def _all_answer(self) -> bool:
+        in_use = [memory for memory in self._agents.opened().values() if not memory.at_rest]
+        return all([await self._answers(memory) for memory in in_use])
+
+    async def _answers(self, memory: AgentMemory) -> bool:
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                return not await memory.keyword_error()
+        except TimeoutError:
+            return False
 
     async def check_entries(self) -> None:
-        """Asks the entries in use; one that does not answer makes the EntryService NOT_SERVING."""
+        """Ask the entries in use; one that does not answer makes the EntryService NOT_SERVING."""
         if self._entries is not None:
-            await self._set_entries(await self._entries.status())
-
-    async def _set_entries(self, status: "health_pb2.HealthCheckResponse.ServingStatus") -> None:
-        await self.servicer.set(ENTRY_SERVICE, status)
+            self.servicer.set(ENTRY_SERVICE, await self._entries.status())
 
     async def stop(self) -> None:
-        """Says NOT_SERVING, for good."""
+        """Set NOT_SERVING for good. Waits for no client."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.servicer.enter_graceful_shutdown()
+        self.servicer.stop()

@@ -1,5 +1,6 @@
 """Puts the gRPC server together: service, health, reflection, limits, listeners."""
 
+import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ from memoryd.v1.entry_service_pb2_grpc import add_EntryServiceServicer_to_server
 from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
 from memoryd_server.access import AccessFiles
 from memoryd_server.observe.meter import Meter
+from memoryd_server.rpc.admission import CallLimits
 from memoryd_server.rpc.credentials import server_credentials
 from memoryd_server.rpc.entry_service import ENTRY_SERVICE, EntryService
 from memoryd_server.rpc.gate import Gate
@@ -23,18 +25,23 @@ from memoryd_server.rpc.service import MemoryService
 # What a client takes by default, and so what goes either way.
 MOST_MESSAGE_BYTES = 4 * 1024 * 1024
 
-# Headers whose request has not arrived yet count as neither call nor stream, and nobody knows yet whose they are.
+# The socket and TCP have a gRPC server each, so that callers over the network, who may have no token, cannot use up what
+# the owner's calls need. These bounds count calls from their headers on.
 _MOST_RPCS = 8_192
 _MOST_RPCS_A_CONNECTION = 4_096
 _MOST_METADATA_BYTES = 16 * 1024
 _MOST_HANDSHAKE_MS = 10_000
+
+# A TCP connection may hold the calls and streams of one token, and these besides: watches on the health are not counted.
+_SPARE_RPCS_A_CONNECTION = 64
+_PING_AFTER_MS = 30_000
+_PING_ANSWER_MS = 20_000
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
     ("grpc.max_metadata_size", _MOST_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", _MOST_METADATA_BYTES),
-    ("grpc.max_concurrent_streams", _MOST_RPCS_A_CONNECTION),
     ("grpc.server_handshake_timeout_ms", _MOST_HANDSHAKE_MS),
     # A second daemon on the port must fail loudly instead of sharing it.
     ("grpc.so_reuseport", 0),
@@ -44,6 +51,21 @@ _OPTIONS = (
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
 )
+
+
+def _socket_options() -> tuple[tuple[str, int], ...]:
+    return (("grpc.max_concurrent_streams", _MOST_RPCS_A_CONNECTION),)
+
+
+def _tcp_options(limits: CallLimits) -> tuple[tuple[str, int], ...]:
+    streams = limits.token_concurrent_calls + limits.token_concurrent_streams + _SPARE_RPCS_A_CONNECTION
+    return (
+        ("grpc.max_concurrent_streams", min(streams, _MOST_RPCS_A_CONNECTION)),
+        # A connection whose client reads nothing is closed, also while its calls are being refused.
+        ("grpc.keepalive_time_ms", _PING_AFTER_MS),
+        ("grpc.keepalive_timeout_ms", _PING_ANSWER_MS),
+        ("grpc.http2.max_pings_without_data", 0),
+    )
 
 
 class RpcServer:
@@ -74,19 +96,41 @@ class RpcServer:
         self._options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", max_connections))
         self._log = log
         self._meter = meter
-        self._server: grpc.aio.Server | None = None
+        self._servers: list[grpc.aio.Server] = []
         self.addresses: list[str] = []
 
     async def start(self) -> None:
-        """Binds every listener and serves once a search has answered.
+        """Bind every listener and serve once a search has answered.
 
         Raises:
             SettingsError: an address is taken or cannot be used.
         """
+        try:
+            self.addresses = self._bind()
+            await self._readiness.start()
+            if any(listener.tcp for listener in self._listeners):
+                self._access.start()
+            for server in self._servers:
+                await server.start()
+        except BaseException:
+            await self.stop(0)
+            raise
+
+    def _bind(self) -> list[str]:
+        servers: dict[bool, grpc.aio.Server] = {}
+        addresses = []
+        for listener in self._listeners:
+            if listener.tcp not in servers:
+                servers[listener.tcp] = self._new_server(over_tcp=listener.tcp)
+                self._servers.append(servers[listener.tcp])
+            addresses.append(listener.bind(servers[listener.tcp], self._credentials()))
+        return addresses
+
+    def _new_server(self, *, over_tcp: bool) -> grpc.aio.Server:
         server = grpc.aio.server(
             ThreadPoolExecutor(2, thread_name_prefix="grpc-sync"),
-            interceptors=(CallInterceptor(self._gate, self._log, self._meter),),
-            options=self._options,
+            interceptors=(CallInterceptor(self._gate, self._log, self._meter, over_tcp=over_tcp),),
+            options=(*self._options, *(_tcp_options(self._gate.admission.limits) if over_tcp else _socket_options())),
             maximum_concurrent_rpcs=_MOST_RPCS,
         )
         add_MemoryServiceServicer_to_server(self._service, server)
@@ -94,16 +138,7 @@ class RpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._readiness.servicer, server)
         services = (SERVICE, ENTRY_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(services, server)
-        self._server = server
-        try:
-            self.addresses = [listener.bind(server, self._credentials()) for listener in self._listeners]
-            await self._readiness.start()
-            if any(listener.tcp for listener in self._listeners):
-                self._access.start()
-            await server.start()
-        except BaseException:
-            await self.stop(0)
-            raise
+        return server
 
     def _credentials(self) -> grpc.ServerCredentials | None:
         """What one listener shows, where TLS is on. gRPC takes the first certificate of credentials but once."""
@@ -116,16 +151,10 @@ class RpcServer:
         self._gate.close()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Lets running calls finish within the grace, and closes the listeners."""
+        """Let running calls finish within the grace, and close the listeners."""
         await self.close_gate()
-        if self._server is not None:
-            await self._server.stop(grace_seconds)
-            self._server = None
+        await asyncio.gather(*(server.stop(grace_seconds) for server in self._servers))
+        self._servers = []
         await self._access.stop()
         for listener in self._listeners:
             listener.close()
-
-    async def wait(self) -> None:
-        """Returns when the server has stopped."""
-        if self._server is not None:
-            await self._server.wait_for_termination()

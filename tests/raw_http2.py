@@ -1,6 +1,6 @@
 """An HTTP/2 client that sends what a gRPC library would not: headers without a request, windows of zero bytes.
 
-It covers what the tests of the wire need: literal HPACK headers, SETTINGS, PING, DATA, WINDOW_UPDATE and the frames that end a stream.
+It covers what the tests need: literal HPACK headers, SETTINGS, PING, DATA and the frames that end a stream.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import struct
 import time
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+DATA, HEADERS, RST_STREAM, SETTINGS, PING = 0, 1, 3, 4, 6
 ACK = END_STREAM = 0x1
 END_HEADERS = 0x4
 INITIAL_WINDOW_SIZE = 4

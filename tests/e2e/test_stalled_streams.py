@@ -1,4 +1,4 @@
-"""Clients that begin calls and then send or read nothing: they end no one else's calls, and no shutdown waits for them."""
+"""Clients that begin calls and then send or read nothing: other calls are served, and no shutdown waits for them."""
 
 import signal
 import subprocess
@@ -29,7 +29,7 @@ def served(tmp_path):
     (workspace / "memory").mkdir(parents=True)
     (workspace / "memory" / "a.md").write_text("the heron nests by the weir\n")
     state.mkdir()
-    (state / "memoryd.json5").write_text('{memoryd: {limits: {shutdownGraceSeconds: 2}}}')
+    (state / "memoryd.json5").write_text("{memoryd: {limits: {shutdownGraceSeconds: 2}}}")
     with serving(workspace, state, "--listen", f"unix:{state}/m.sock", home=tmp_path, listen="127.0.0.1:0") as served:
         yield served
 
@@ -90,7 +90,9 @@ def test_call_without_a_token_ends_at_its_headers(tcp):
 
 def test_calls_whose_requests_do_not_come_end(tcp, token):
     with RawConnection(tcp) as connection:
-        streams = {connection.open(method, token) for method in (SEARCH, LIST_AGENTS, WATCH_INDEX, HEALTH_WATCH, REFLECTION)}
+        streams = {
+            connection.open(method, token) for method in (SEARCH, LIST_AGENTS, WATCH_INDEX, HEALTH_WATCH, REFLECTION)
+        }
         connection.read(1)
         assert not connection.ended
         assert connection.read_until(lambda: connection.ended == streams)

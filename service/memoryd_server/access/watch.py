@@ -14,7 +14,7 @@ LOOK_SECONDS = 5.0
 
 
 class _Look:
-    """One reading of the tokens' files. Until it has begun, callers share it; later ones need a reading of their own."""
+    """One reading of the tokens' files, which callers share until it has begun; later callers need another one."""
 
     end: asyncio.Future[None]
 

@@ -112,6 +112,23 @@ class Admission:
             if share is not None:
                 share.streams -= 1
 
+    @contextmanager
+    def health_call(self, grant: Grant) -> Iterator[None]:
+        """Hold a place among the streams of the caller's token; a call for the health takes no other, at any rate.
+
+        Raises:
+            TooManyRequests: the token has no place left.
+        """
+        share = (
+            self._share(grant.share, self.limits.token_calls_per_second, self._now()) if grant.share else _Share(0, 0)
+        )
+        _refuse_above(share.streams, self.limits.token_concurrent_streams, "streams", "tokenConcurrentStreams")
+        share.streams += 1
+        try:
+            yield
+        finally:
+            share.streams -= 1
+
     def _paced(self, grant: Grant) -> _Share | None:
         """The share of the caller's token, from whose rate a call was taken; None for one without a token."""
         if not grant.share:

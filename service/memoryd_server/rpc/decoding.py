@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
+import grpc
 from google.protobuf.message import DecodeError
 
 from memoryd_server.errors import DeadlineTooShort, FieldViolation, InvalidRequest
+from memoryd_server.rpc.grpc_types import Context
 
 
 class Decoder:
@@ -34,30 +36,33 @@ class Decoder:
             words = "the bytes are no message of this method's type; regenerate the client from memoryd's protos"
             raise InvalidRequest([FieldViolation("request", words)]) from error
 
-    async def only(self, arriving: AsyncIterator[Any]) -> Any:
+    async def only(self, context: Context) -> Any:
         """Return the one request of a call.
 
         Raises:
             DeadlineTooShort: it did not arrive in time.
             InvalidRequest: it is not a message of the method's type, or the client sent none.
         """
-        async for request in self._timely(arriving):
-            return request
-        raise InvalidRequest([FieldViolation("request", "the call ended without a request; send one message")])
+        data = await self._first(context)
+        if data is grpc.aio.EOF:
+            raise InvalidRequest([FieldViolation("request", "the call ended without a request; send one message")])
+        return self.request(data)
 
-    async def each(self, arriving: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Return an iterator over the requests of a stream, which raises as `only` does."""
-        return self._timely(arriving)
+    async def each(self, context: Context) -> AsyncIterator[Any]:
+        """Return an iterator over the requests of a stream, which raises as `only` does, but for a stream of none."""
+        return self._each(context)
 
-    async def _timely(self, arriving: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+    async def _each(self, context: Context) -> AsyncGenerator[Any, None]:
+        data = await self._first(context)
+        while data is not grpc.aio.EOF:
+            yield self.request(data)
+            data = await context.read()
+
+    async def _first(self, context: Context) -> Any:
         try:
             async with asyncio.timeout(self._seconds):
-                first = await anext(arriving, None)
+                return await context.read()
         except TimeoutError:
             raise DeadlineTooShort(
                 f"no request arrived within {self._seconds:g} s of the call's headers; send it together with them"
             ) from None
-        if first is not None:
-            yield self.request(first)
-            async for data in arriving:
-                yield self.request(data)

@@ -111,20 +111,27 @@ class Readiness:
     async def start(self) -> None:
         """Check once, then at intervals until `stop`; entries, which may be slow to open, in the background."""
         await self.check()
-        self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(self.check)))
+        self._tasks.append(
+            asyncio.get_running_loop().create_task(self._repeat(self.check, delay_seconds=CHECK_INTERVAL_SECONDS))
+        )
         if self._entries is not None:
             self.servicer.set(ENTRY_SERVICE, self._entries.first())
-            self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(self.check_entries, at_once=True)))
+            self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(self.check_entries)))
 
-    async def _repeat(self, check: Callable[[], Awaitable[None]], *, at_once: bool = False) -> None:
+    async def _repeat(
+        self,
+        check: Callable[[], Awaitable[None]],
+        *,
+        delay_seconds: float = 0.0,
+        interval_seconds: float = CHECK_INTERVAL_SECONDS,
+    ) -> None:
+        await asyncio.sleep(delay_seconds)
         while True:
-            if not at_once:
-                await asyncio.sleep(CHECK_INTERVAL_SECONDS)
-            at_once = False
             try:
                 await check()
             except Exception:  # noqa: BLE001 -- a fault of one check must not end all later ones
                 self._log.exception("fail-health-check")
+            await asyncio.sleep(interval_seconds)
 
     async def check(self) -> None:
         """Search every open index; the daemon is NOT_SERVING if one does not answer.

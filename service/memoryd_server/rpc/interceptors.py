@@ -10,7 +10,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -89,23 +89,24 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     def _unary_over_tcp(self, method: str, decoder: Decoder, inner: _Unary) -> _Unary:
-        async def call(requests: Any, context: Context) -> None:
+        async def call(_: Any, context: Context) -> None:
             async with self._served(method, context) as grant:
                 with self._place(method, grant):
-                    request = await decoder.only(requests)
+                    request = await decoder.only(context)
                     confine(request, grant)
                     await context.write(await inner(request, context))
 
         return call
 
     def _place(self, method: str, grant: Grant) -> AbstractContextManager[None]:
-        return nullcontext() if _is_about_health(method) else self._gate.admission.call(grant)
+        admission = self._gate.admission
+        return admission.health_call(grant) if _is_about_health(method) else admission.call(grant)
 
-    def _stream(self, method: str, received: Callable[[Any], Awaitable[Any]], inner: _Stream) -> _Stream:
-        async def call(requests: Any, context: Context) -> AsyncGenerator[Any, None]:
+    def _stream(self, method: str, received: Callable[[Context], Awaitable[Any]], inner: _Stream) -> _Stream:
+        async def call(_: Any, context: Context) -> AsyncGenerator[Any, None]:
             async with self._served(method, context) as grant:
                 with self._gate.admission.stream(grant, about_health=_is_about_health(method)):
-                    request = await received(requests)
+                    request = await received(context)
                     confine(request, grant)
                     async with aclosing(self._while_admitted(inner(request, context), context)) as messages:
                         async for message in messages:

@@ -25,14 +25,14 @@ from memoryd_server.rpc.service import MemoryService
 # What a client takes by default, and so what goes either way.
 MOST_MESSAGE_BYTES = 4 * 1024 * 1024
 
-# The socket and TCP have a gRPC server each, so that callers over the network, who may have no token, cannot use up what
-# the owner's calls need. These bounds count calls from their headers on.
+# The socket and TCP have a gRPC server each, so that callers over the network, who may have no token, cannot use up
+# what the owner's calls need. These bounds count calls from their headers on.
 _MOST_RPCS = 8_192
 _MOST_RPCS_A_CONNECTION = 4_096
 _MOST_METADATA_BYTES = 16 * 1024
 _MOST_HANDSHAKE_MS = 10_000
 
-# A TCP connection may hold the calls and streams of one token, and these besides: watches on the health are not counted.
+# A TCP connection may hold the calls and streams of one token, and these besides.
 _SPARE_RPCS_A_CONNECTION = 64
 _PING_AFTER_MS = 30_000
 _PING_ANSWER_MS = 20_000

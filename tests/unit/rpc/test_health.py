@@ -1,0 +1,128 @@
+"""The health service and the checks behind it."""
+
+import asyncio
+import io
+import json
+
+import pytest
+from grpc_health.v1 import health_pb2
+
+from memoryd_server.errors import ShuttingDown
+from memoryd_server.observe.log import make_log
+from memoryd_server.rpc.health import SERVICE, HealthServicer, Readiness
+
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Index:
+    """An agent's memory as the checks see it."""
+
+    at_rest = False
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def keyword_error(self):
+        return await self.answer()
+
+
+class Agents:
+    def __init__(self, *indexes):
+        self._indexes = dict(enumerate(indexes))
+
+    def opened(self):
+        return self._indexes
+
+
+async def fine():
+    return ""
+
+
+async def hang():
+    await asyncio.Event().wait()
+
+
+async def next_state(watch):
+    return (await anext(watch)).status
+
+
+def watch(servicer, service=SERVICE):
+    return aiter(servicer.Watch(health_pb2.HealthCheckRequest(service=service), None))
+
+
+async def state(readiness, service=SERVICE):
+    return (await readiness.servicer.Check(health_pb2.HealthCheckRequest(service=service), None)).status
+
+
+def readiness(*indexes, log=None):
+    return Readiness(Agents(*indexes), log=log or make_log("error", "json", io.StringIO()), answer_seconds=0.05)
+
+
+async def test_index_that_does_not_answer_makes_the_daemon_not_serving():
+    checks = readiness(Index(fine), Index(hang))
+    await checks.check()
+    assert await state(checks) == NOT_SERVING
+
+
+async def test_daemon_is_serving_again_when_its_index_answers_again():
+    index = Index(hang)
+    checks = readiness(index)
+    await checks.check()
+    index.answer = fine
+    await checks.check()
+    assert await state(checks) == SERVING
+
+
+async def test_checks_go_on_after_an_exception_and_the_log_has_it():
+    log, calls = io.StringIO(), asyncio.Queue()
+    checks = readiness(Index(fine), log=make_log("error", "json", log))
+
+    async def check():
+        calls.put_nowait(None)
+        raise RuntimeError("a fault")
+
+    repeated = asyncio.create_task(checks._repeat(check, interval_seconds=0.001))
+    async with asyncio.timeout(20):
+        for _ in range(3):
+            await calls.get()
+    repeated.cancel()
+    assert json.loads(log.getvalue().splitlines()[0])["event"] == "fail-health-check"
+
+
+async def test_watch_that_is_not_read_delays_neither_another_watch_nor_a_change():
+    servicer = HealthServicer()
+    servicer.set(SERVICE, SERVING)
+    unread, reading = watch(servicer), watch(servicer)
+    assert await next_state(unread) == SERVING
+    assert await next_state(reading) == SERVING
+    servicer.set(SERVICE, NOT_SERVING)
+    assert await next_state(reading) == NOT_SERVING
+    servicer.set(SERVICE, SERVING)
+    assert await next_state(reading) == SERVING
+    assert servicer._states[SERVICE] == SERVING
+
+
+async def test_watch_yields_the_newest_state_once_however_many_changes_came():
+    servicer = HealthServicer()
+    states = watch(servicer)
+    assert await next_state(states) == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+    for found in (SERVING, NOT_SERVING, SERVING, NOT_SERVING):
+        servicer.set(SERVICE, found)
+    assert await next_state(states) == NOT_SERVING
+    following = asyncio.ensure_future(anext(states))
+    await asyncio.sleep(0)
+    assert not following.done()
+    servicer.set(SERVICE, SERVING)
+    assert (await following).status == SERVING
+
+
+async def test_watches_end_with_not_serving_when_the_daemon_stops():
+    servicer = HealthServicer()
+    servicer.set(SERVICE, SERVING)
+    states = watch(servicer)
+    assert await next_state(states) == SERVING
+    servicer.stop()
+    servicer.set(SERVICE, SERVING)
+    assert await next_state(states) == NOT_SERVING
+    with pytest.raises(ShuttingDown):
+        await anext(states)

@@ -29,6 +29,7 @@ MOST_MESSAGE_BYTES = 4 * 1024 * 1024
 # what the owner's calls need. These bounds count calls from their headers on.
 _MOST_RPCS = 8_192
 _MOST_RPCS_A_CONNECTION = 4_096
+_MOST_PENDING_RPCS = 2_048
 _MOST_METADATA_BYTES = 16 * 1024
 _MOST_HANDSHAKE_MS = 10_000
 
@@ -43,6 +44,9 @@ _OPTIONS = (
     ("grpc.max_metadata_size", _MOST_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", _MOST_METADATA_BYTES),
     ("grpc.server_handshake_timeout_ms", _MOST_HANDSHAKE_MS),
+    # Calls that come faster than they are accepted wait; gRPC would end them with CANCELLED from 1,000 on.
+    ("grpc.server.max_pending_requests", _MOST_PENDING_RPCS),
+    ("grpc.server.max_pending_requests_hard_limit", _MOST_PENDING_RPCS),
     # A second daemon on the port must fail loudly instead of sharing it.
     ("grpc.so_reuseport", 0),
     # A client may ping every 10 s, also without a call, and is not sent away.

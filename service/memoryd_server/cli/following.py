@@ -54,6 +54,11 @@ def follow_as_json(events: Iterable[messages.SyncResponse]) -> messages.SyncComp
     return completed
 
 
+def is_complete(done: messages.SyncCompleted) -> bool:
+    """Return whether every file is indexed and no vector that is wanted is missing."""
+    return not (done.failed_files or done.vectors_missing)
+
+
 @contextmanager
 def _bar(label: str, *, transient: bool) -> Iterator[tuple[Progress, TaskID]]:
     columns = (

@@ -125,7 +125,8 @@ class SyncEngine:
             outcome = self._handed_over(asked, outcome)
             self._store.writer.note_sync(self._clock.now_ns() // 1_000_000)
             with self._store.read() as reader:
-                return replace(outcome, files=reader.counts().files)
+                counts = reader.counts()
+            return replace(outcome, files=counts.files, indexed_chunks=counts.chunks)
 
     def _rebuilt(self, asked: Asked) -> SyncOutcome:
         put_off = self._by_jobs(asked)

@@ -151,7 +151,7 @@ class SyncCoordinator:
         run = self.new_run(SyncTrigger.MANUAL, mode)
         run.started(self._board.current.revision, dry_run=True)
         estimate = await asyncio.get_running_loop().run_in_executor(threads, self._engine.estimate, mode, ask)
-        run.vectors = self._vectors()
+        run.vectors = self._vectors().with_refusal(estimate.refusal)
         run.completed(SyncOutcome(self._board.current.revision), estimate)
         return run
 

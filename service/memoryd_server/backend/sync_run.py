@@ -7,12 +7,12 @@ all other events are kept, so that a slow or a late follower misses none of them
 import asyncio
 import bisect
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncOutcome, SyncPhase, SyncProgress
-from memoryd_server.model import Degradation, FileFailure
+from memoryd_server.model import Degradation, DegradationKind, FileFailure
 
 
 class SyncTrigger(StrEnum):
@@ -65,6 +65,13 @@ class VectorReport:
     refused: int = 0
     missing: bool = False
     degradations: tuple[Degradation, ...] = ()
+
+    def with_refusal(self, refusal: str) -> "VectorReport":
+        """Return the report of a dry run; `refusal` is why a run would send nothing to the provider, empty if it would."""
+        if not refusal or any(refusal in degradation.reason for degradation in self.degradations):
+            return self
+        pending = Degradation(DegradationKind.VECTORS_PENDING, "vectors", "keyword leg", refusal)
+        return replace(self, degradations=(*self.degradations, pending))
 
 
 @dataclass(frozen=True, slots=True)

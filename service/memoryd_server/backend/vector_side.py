@@ -263,7 +263,8 @@ class VectorSide:
             found.append(Degradation(DegradationKind.IDENTITY_MISMATCH, name, "keyword leg", reason))
         elif self.state.pending:
             reason = self.state.reason or "a sync makes them"
-            chunks = f"{self.state.pending} chunks have no vector yet: {reason}"
+            count = "1 chunk has" if self.state.pending == 1 else f"{self.state.pending} chunks have"
+            chunks = f"{count} no vector yet: {reason}"
             found.append(Degradation(DegradationKind.VECTORS_PENDING, "vectors", "keyword leg", chunks))
         if status.reason:
             found.append(self._skipped(status.reason))

@@ -63,7 +63,7 @@ def _index_one(client: MemorydClient, agent: str, as_json: bool, force: bool, dr
         return False
     if not as_json:
         click.echo(_dry_run_line(agent, done) if dry_run else _done_line(agent, done))
-        for line in _vector_lines(done):
+        for line in _vector_lines(done, dry_run=dry_run):
             complain(f"{agent}: {line}")
     return dry_run or is_complete(done)
 
@@ -79,13 +79,13 @@ def _done_line(agent: str, done: messages.SyncCompleted) -> str:
     return f"Memory index {state} ({agent}): {counts}, in {done.elapsed.ToMilliseconds() / 1000:.2f} s."
 
 
-def _vector_lines(done: messages.SyncCompleted) -> Iterator[str]:
+def _vector_lines(done: messages.SyncCompleted, *, dry_run: bool) -> Iterator[str]:
     """Yield why the vectors are less than what was configured, and what to do when some are missing."""
     reasons = [degradation.reason for degradation in done.degradations]
     yield from (each for n, each in enumerate(reasons) if not any(each in other for other in reasons[:n]))
-    if not done.vectors_missing:
+    if dry_run or not done.pending_embeddings:
         return
-    if done.pending_embeddings and done.pending_embeddings == done.refused_embeddings:
+    if done.pending_embeddings == done.refused_embeddings:
         yield "keyword search finds these chunks; to get vectors, change the refused texts or the provider"
     else:
         yield "keyword search finds these chunks; run memoryd index again when the cause is removed"

@@ -81,13 +81,14 @@ class SyncOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SyncEstimate:
-    """What a run would do."""
+    """What a run would do. `refusal` is why it would send nothing to the provider without approval of the cost."""
 
     files: int
     removed_files: int
     chunks: int
     cache_misses: int
     estimated_tokens: int
+    refusal: str = ""
 
 
 class SyncObserver(Protocol):

@@ -297,7 +297,9 @@ class SyncEngine:
         files = state.discovery.files if full else plan.to_read
         made = price_files(self._preparer, self._embedder, files, {} if full else state.rows)
         price = made.price if full else made.price + self._price_of_index()
-        return SyncEstimate(made.files, len(plan.removed), made.chunks, price.chunks, price.tokens)
+        embedder = None if mode is SyncMode.FULL else self._embedder
+        refusal = "" if embedder is None else embedder.refusal(price.tokens)
+        return SyncEstimate(made.files, len(plan.removed), made.chunks, price.chunks, price.tokens, refusal)
 
     def _price_of_index(self) -> Price:
         if self._embedder is None:

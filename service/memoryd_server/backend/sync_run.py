@@ -67,7 +67,7 @@ class VectorReport:
     degradations: tuple[Degradation, ...] = ()
 
     def with_refusal(self, refusal: str) -> "VectorReport":
-        """Return the report of a dry run; `refusal` is why a run would send nothing to the provider, empty if it would."""
+        """Return the report of a dry run; `refusal` is why a run would send nothing, empty when nothing prevents it."""
         if not refusal or any(refusal in degradation.reason for degradation in self.degradations):
             return self
         pending = Degradation(DegradationKind.VECTORS_PENDING, "vectors", "keyword leg", refusal)

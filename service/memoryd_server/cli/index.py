@@ -54,7 +54,7 @@ def _index_one(client: MemorydClient, agent: str, as_json: bool, force: bool, dr
     mode = messages.SYNC_MODE_FULL if force else messages.SYNC_MODE_INCREMENTAL
     try:
         with client.sync(agent_id=agent, mode=mode, dry_run=dry_run) as events:
-            done = follow_as_json(events) if as_json else follow_with_bar(events, label=f"indexing {agent}")
+            done = follow_as_json(events, agent) if as_json else follow_with_bar(events, label=f"indexing {agent}")
     except MemorydError as error:
         # A status without a reason comes from the connection, which the next agent would need as well.
         if alone or not error.reason:

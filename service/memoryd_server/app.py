@@ -172,12 +172,17 @@ class Daemon:
             cause = run.failure.__cause__ if run.failure is not None else None
             self._log.warning("end-sync", **fields, elapsed_s=elapsed, error=str(run.failure), exc_info=cause)
             return
-        self._log.info(
+        vectors = run.vectors
+        # The reasons may quote a text that the provider refused, so Status has them and the log has their kinds.
+        (self._log.warning if vectors.missing else self._log.info)(
             "complete-sync",
             **fields,
             elapsed_s=elapsed,
             revision=done.revision,
             **_file_counts(done),
+            pending_embeddings=vectors.pending,
+            refused_embeddings=vectors.refused,
+            degraded=[degradation.kind for degradation in vectors.degradations],
         )
 
     async def start(self) -> list[str]:

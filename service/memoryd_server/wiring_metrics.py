@@ -64,7 +64,7 @@ def _of_agent(memory: AgentMemory) -> AgentFigures:
         dirty=board.dirty or board.pending_files > 0,
         lag_seconds=memory.board.lag_seconds,
         syncing=board.syncing,
-        pending_embeddings=vectors.state.pending,
+        pending_embeddings=vectors.pending(counts.chunks),
         resident_vector_bytes=vectors.leg.memory_bytes,
         degradations=[degradation.kind for degradation in memory.degradations()],
         cache_hits=[(*maker, usage.cache_hits) for maker, usage in sorted(vectors.usage.totals().items())],

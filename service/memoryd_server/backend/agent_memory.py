@@ -30,7 +30,7 @@ from memoryd_server.backend.session_starts import SessionStarts
 from memoryd_server.backend.shared_threads import SerialThread
 from memoryd_server.backend.sizes import Sizes, sizes
 from memoryd_server.backend.status import IndexReport, keyword_error, report
-from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
+from memoryd_server.backend.sync_run import SyncRun, SyncTrigger, VectorReport
 from memoryd_server.backend.threads import Threads
 from memoryd_server.backend.upkeep import Upkeep
 from memoryd_server.backend.vector_side import ProbeOutcome, VectorSide
@@ -120,6 +120,7 @@ class AgentMemory:
             new_id=lambda: uuid.uuid4().hex,
             on_end=lambda run: on_sync_end(config.agent_id, run),
             asks=asks,
+            vectors=self._vector_report,
         )
         self._upkeep: Upkeep | None = None
         self._mending: Mending | None = None
@@ -129,6 +130,8 @@ class AgentMemory:
     def accompany(self, after_sync: AfterSync, engine: Engine | None = None) -> None:
         """Lets `after_sync` follow each run, and `engine`, if there is one, do the runs' work; before `start`."""
         self._engine = engine or self._engine
+        # Such an engine keeps no index of memoryd's own.
+        self.vectors.wanted = engine is None
         self.coordinator.accompany(after_sync, engine)
 
     def reserve(self) -> None:
@@ -369,6 +372,11 @@ class AgentMemory:
             )
         return (*found, *(() if self._upkeep is None else self._upkeep.degradations(watched)))
 
+    def _vector_report(self) -> VectorReport:
+        waits = self._engine.rebuild_waits
+        rebuild = built_otherwise(self._store.build_differences, waits) if waits else []
+        return self.vectors.report(self.board.current.chunks, rebuild)
+
     def mismatches(self) -> tuple[Difference, ...]:
         """(field, the index's value, the wanted value) of each thing that the index was built with otherwise."""
         return (*self._store.build_differences, *self.vectors.mismatches())
@@ -399,7 +407,7 @@ class AgentMemory:
 
     async def _note_counts(self) -> None:
         counts = await self._on(self._quick, self._counts)
-        self.board.update(revision=counts.revision, files=counts.files, whole=self._store.whole)
+        self.board.update(revision=counts.revision, files=counts.files, chunks=counts.chunks, whole=self._store.whole)
 
     def measure(self) -> tuple[IndexCounts, Sizes]:
         """What the index holds, and the bytes on disk. Blocks; an agent at rest is not woken where it is known.

@@ -21,14 +21,15 @@ class IndexState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoardState:
-    """One moment. `pending_files` is how many files are known to wait; `building` is the first index or a rebuild.
+    """One moment. `chunks` is how many the index held after the last run.
 
-    `whole` is an index that has seen a sync to its end since it was begun. `closing` is the last state that anybody
-    will see.
+    `pending_files` is how many files are known to wait; `building` is the first index or a rebuild. `whole` is an index
+    that has seen a sync to its end since it was begun. `closing` is the last state that anybody will see.
     """
 
     revision: int = 0
     files: int = 0
+    chunks: int = 0
     dirty: bool = True
     pending_files: int = 0
     syncing: bool = False

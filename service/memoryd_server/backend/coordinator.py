@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.engine import Engine
-from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
+from memoryd_server.backend.sync_run import SyncRun, SyncTrigger, VectorReport
 from memoryd_server.errors import (
     IndexUnavailable,
     MemorydError,
@@ -36,7 +36,10 @@ async def _nothing(_: SyncRun, outcome: SyncOutcome) -> SyncOutcome:
 
 
 class SyncCoordinator:
-    """The sync runs of one agent. Every method belongs to the event loop's thread."""
+    """The sync runs of one agent. Every method belongs to the event loop's thread.
+
+    `vectors` describes the index's vectors now; each run that completes reports them.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class SyncCoordinator:
         new_id: Callable[[], str],
         on_end: Callable[[SyncRun], None],
         asks: Asks | None = None,
+        vectors: Callable[[], VectorReport] = VectorReport,
     ) -> None:
         self._engine = engine
         self._board = board
@@ -56,6 +60,7 @@ class SyncCoordinator:
         self._new_id = new_id
         self._on_end = on_end
         self._asks = Asks() if asks is None else asks
+        self._vectors = vectors
         self._past: deque[SyncRun] = deque(maxlen=REMEMBERED_RUNS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._after_sync: AfterSync = _nothing
@@ -146,6 +151,7 @@ class SyncCoordinator:
         run = self.new_run(SyncTrigger.MANUAL, mode)
         run.started(self._board.current.revision, dry_run=True)
         estimate = await asyncio.get_running_loop().run_in_executor(threads, self._engine.estimate, mode, ask)
+        run.vectors = self._vectors().with_refusal(estimate.refusal)
         run.completed(SyncOutcome(self._board.current.revision), estimate)
         return run
 
@@ -172,7 +178,14 @@ class SyncCoordinator:
             outcome = await self._passes_of(run)
             self.last_error = None
             self._failed_at = None
-            self._board.update(pending_files=0, revision=outcome.revision, files=outcome.files, whole=True)
+            self._board.update(
+                pending_files=0,
+                revision=outcome.revision,
+                files=outcome.files,
+                chunks=outcome.indexed_chunks,
+                whole=True,
+            )
+            run.vectors = self._vectors()
         except SyncCancelled as error:
             self._failed(run, _cut_short() if self._stopping else error)
         except MemorydError as error:

@@ -7,12 +7,12 @@ all other events are kept, so that a slow or a late follower misses none of them
 import asyncio
 import bisect
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncOutcome, SyncPhase, SyncProgress
-from memoryd_server.model import FileFailure
+from memoryd_server.model import Degradation, DegradationKind, FileFailure
 
 
 class SyncTrigger(StrEnum):
@@ -54,11 +54,33 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class VectorReport:
+    """The vectors of an index when a run ends.
+
+    `pending` chunks want a vector and have none that can be used; the provider refused the texts of `refused` of them.
+    `missing` is set when `pending` is above 0 or a rebuild waits for approval of its cost. `degradations` say why.
+    """
+
+    pending: int = 0
+    refused: int = 0
+    missing: bool = False
+    degradations: tuple[Degradation, ...] = ()
+
+    def with_refusal(self, refusal: str) -> "VectorReport":
+        """Return the report of a dry run; `refusal` is why a run would send nothing, empty when nothing prevents it."""
+        if not refusal or any(refusal in degradation.reason for degradation in self.degradations):
+            return self
+        pending = Degradation(DegradationKind.VECTORS_PENDING, "vectors", "keyword leg", refusal)
+        return replace(self, degradations=(*self.degradations, pending))
+
+
+@dataclass(frozen=True, slots=True)
 class Completed:
     """The run reached its end; always its last event."""
 
     outcome: SyncOutcome
     elapsed_seconds: float
+    vectors: VectorReport
     estimate: SyncEstimate | None = None
 
 
@@ -93,6 +115,7 @@ class SyncRun:
         self.finished = asyncio.Event()
         self.failure: MemorydError | None = None
         self.outcome: SyncOutcome | None = None
+        self.vectors = VectorReport()
         self.followers = 0
         self.stop_asked = False
         self._now_ns = now_ns
@@ -129,9 +152,9 @@ class SyncRun:
         self._keep(failure)
 
     def completed(self, outcome: SyncOutcome, estimate: SyncEstimate | None = None) -> None:
-        """Notes the end."""
+        """Notes the end; `vectors` has been set before."""
         self.outcome = outcome
-        self._keep(Completed(outcome, self.elapsed_seconds, estimate))
+        self._keep(Completed(outcome, self.elapsed_seconds, self.vectors, estimate))
         self._end()
 
     def failed(self, error: MemorydError) -> None:

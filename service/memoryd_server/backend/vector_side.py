@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.query_embedding import EmbeddedQuestion, QueryEmbedder
+from memoryd_server.backend.sync_run import VectorReport
 from memoryd_server.embed import AbsentProvider, EmbeddingProvider, ProviderStatus, Selection
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable, MemorydError
 from memoryd_server.index.batch_jobs import BatchState
@@ -27,6 +28,8 @@ from memoryd_server.search.query import SearchMode, SearchQuery
 
 _LOCAL = "local"
 _NONE = "none"
+# With these settings an agent without a provider misses nothing.
+_ASKS_FOR_NONE = ("auto", _NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class VectorSide:
 
     `lineup` holds the configured provider and the one that may stand in for it; questions are embedded by whichever
     made the index's vectors. `on_mismatch` hears when a question shows that it has another model now. `now_ms` is Unix
-    time.
+    time. `wanted` is False for an agent without an index of memoryd's own.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class VectorSide:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.selection = selection
+        self.wanted = True
         self.leg = VectorLeg(
             sqlite_vec=config.vector_enabled,
             extension_path=config.vector_extension_path,
@@ -140,6 +144,32 @@ class VectorSide:
     def state(self) -> VectorState:
         """What the index's vectors are."""
         return VectorState() if self.embedder is None else self.embedder.state
+
+    def pending(self, chunks: int) -> int:
+        """Return how many of the index's `chunks` want a vector and have none that can be used.
+
+        These are all when the provider that the settings name cannot be used, or has not made the vectors.
+        """
+        if not self.wanted:
+            return 0
+        if self.embedder is None:
+            return 0 if self.selection.requested in _ASKS_FOR_NONE else chunks
+        return chunks if self.mismatches() else self.state.pending
+
+    def report(self, chunks: int, rebuild: Sequence[Degradation]) -> VectorReport:
+        """Return what a run reports of the vectors of an index of `chunks`.
+
+        `rebuild` says why a rebuild of the index waits for approval of its cost; empty when none does.
+        """
+        if not self.wanted:
+            return VectorReport()
+        pending = self.pending(chunks)
+        return VectorReport(
+            pending,
+            min(pending, self.state.refused),
+            missing=pending > 0 or bool(rebuild),
+            degradations=(*rebuild, *self.degradations()),
+        )
 
     async def probe(self, deadline: float) -> ProbeOutcome:
         """Asks the provider for one vector, until `deadline` in `time.monotonic()` at the longest."""
@@ -221,7 +251,7 @@ class VectorSide:
         """In which ways the vector leg is less than what was configured."""
         found: list[Degradation] = []
         if self.embedder is None:
-            if self.selection.requested not in ("auto", "none"):
+            if self.selection.requested not in _ASKS_FOR_NONE:
                 found.append(self._skipped(self.selection.reason))
             return found
         status = self.embedder.provider.status()
@@ -233,7 +263,8 @@ class VectorSide:
             found.append(Degradation(DegradationKind.IDENTITY_MISMATCH, name, "keyword leg", reason))
         elif self.state.pending:
             reason = self.state.reason or "a sync makes them"
-            chunks = f"{self.state.pending} chunks have no vector yet: {reason}"
+            count = "1 chunk has" if self.state.pending == 1 else f"{self.state.pending} chunks have"
+            chunks = f"{count} no vector yet: {reason}"
             found.append(Degradation(DegradationKind.VECTORS_PENDING, "vectors", "keyword leg", chunks))
         if status.reason:
             found.append(self._skipped(status.reason))

@@ -44,14 +44,19 @@ def follow_with_bar(
     return completed
 
 
-def follow_as_json(events: Iterable[messages.SyncResponse]) -> messages.SyncCompleted:
-    """Follows a run to its end, one line of JSON an event."""
+def follow_as_json(events: Iterable[messages.SyncResponse], agent: str) -> messages.SyncCompleted:
+    """Follow a run to its end; print one line of JSON an event, with the agent's id as `agentId`."""
     completed = messages.SyncCompleted()
     for event in events:
-        print_json_line(messages.to_dict(event))
+        print_json_line({"agentId": agent, **messages.to_dict(event)})
         if event.WhichOneof("event") == "completed":
             completed = event.completed
     return completed
+
+
+def is_complete(done: messages.SyncCompleted) -> bool:
+    """Return whether every file is indexed and no vector that is wanted is missing."""
+    return not (done.failed_files or done.vectors_missing)
 
 
 @contextmanager

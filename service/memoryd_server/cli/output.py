@@ -41,14 +41,15 @@ def reported() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        _complain(error.message or error.code.name, error.reason)
+        complain(error.message or error.code.name, error.reason)
         sys.exit(_EXIT_CODES.get(error.code.name, FAILURE))
     except MemorydError as error:
-        _complain(error.message, "")
+        complain(error.message)
         sys.exit(_EXIT_CODES_OF_REASONS.get(error.reason, FAILURE))
 
 
-def _complain(message: str, reason: str) -> None:
+def complain(message: str, reason: str = "") -> None:
+    """Print a message on standard error, with the reason of an error when it has one."""
     click.echo(f"memoryd: {message}" + (f" [{reason}]" if reason else ""), err=True)
 
 

@@ -7,7 +7,7 @@ import click
 
 from memoryd import messages
 from memoryd.client import MemorydClient, MemorydError
-from memoryd_server.cli.following import follow_with_bar
+from memoryd_server.cli.following import follow_with_bar, is_complete
 from memoryd_server.cli.index import all_agents
 from memoryd_server.cli.options import Common, agent_option, common_options, json_option
 from memoryd_server.cli.output import FAILURE, bytes_text, enum_word, print_json, reported
@@ -21,7 +21,10 @@ from memoryd_server.cli.session import session
 @click.option("--deep", is_flag=True, help="Also call the embedding provider and QMD once.")
 @click.option("--index", "sync_first", is_flag=True, help="Sync first; implies --deep.")
 def status(common: Common, agent: str, as_json: bool, deep: bool, sync_first: bool) -> None:
-    """Tells how the memory is doing; all agents unless one is named. Exits with 1 when a sync or a status failed."""
+    """Show how the memory is doing; all agents unless one is named.
+
+    Exits with 1 when a sync or a status failed, and with --index when a file failed or vectors are wanted and missing.
+    """
     with reported(), session(common) as found:
         agents = [each for each in all_agents(found.client) if agent in ("", each.agent_id)]
         if agent and not agents:
@@ -32,18 +35,19 @@ def status(common: Common, agent: str, as_json: bool, deep: bool, sync_first: bo
     else:
         for report in reports:
             click.echo("\n".join(_lines(report)) + "\n")
-    sys.exit(FAILURE if any("error" in report for report in reports) else 0)
+    sys.exit(FAILURE if any("error" in report or not report.get("complete", True) for report in reports) else 0)
 
 
 def _report(client: MemorydClient, agent: messages.Agent, *, deep: bool, sync_first: bool) -> dict[str, object]:
-    """`agentId` with `status`, or with `error`."""
+    """Return `agentId` with `status` or `error`, and after a sync with `sync`, its last event, and `complete`."""
     found: dict[str, object] = {"agentId": agent.agent_id, "enabled": agent.enabled}
     if not agent.enabled:
         return found
     try:
         if sync_first:
             with client.sync(agent_id=agent.agent_id) as events:
-                follow_with_bar(events, label=f"indexing {agent.agent_id}", transient=True)
+                done = follow_with_bar(events, label=f"indexing {agent.agent_id}", transient=True)
+            found |= {"sync": messages.to_dict(done), "complete": is_complete(done)}
         answer = client.status(agent_id=agent.agent_id, probe=deep)
     except MemorydError as error:
         return {**found, "error": str(error)}

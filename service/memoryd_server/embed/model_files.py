@@ -142,7 +142,10 @@ class HuggingFaceFile:
         if self._trouble:
             return f"the model {self.name} cannot be downloaded: {self._trouble}; trying again"
         told = f": {self._done * 100 // self._total} % of {self._total / 1e6:.0f} MB" if self._total else ""
-        return f"the model {self.name} is being downloaded{told}"
+        return (
+            f"the model {self.name} is being downloaded{told}; run memoryd index again when it is done (the download "
+            "continues while memoryd serve runs)"
+        )
 
     def path(self) -> Path:
         """See `ModelFile`."""

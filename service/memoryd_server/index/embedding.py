@@ -50,11 +50,15 @@ class CostGuard:
 
 @dataclass(frozen=True, slots=True)
 class VectorState:
-    """What the index's vectors were built with, None when there never were any; how many are missing, and why."""
+    """What the index's vectors were built with, None when there never were any; how many are missing, and why.
+
+    The provider refused the texts of `refused` of the `pending` chunks.
+    """
 
     stored: VectorIdentity | None = None
     pending: int = 0
     reason: str = ""
+    refused: int = 0
 
 
 class Embedder:
@@ -93,13 +97,14 @@ class Embedder:
 
     def look(self, vectors: VectorRows, reason: str = "") -> None:
         """Takes the state from the index, at start and after a swap; `reason` says why vectors are missing."""
-        pending = vectors.count_missing()
-        self.state = VectorState(_stored(vectors), pending, reason or self._refusals(vectors))
+        refusals = self._refusals(vectors)
+        reason = reason or refusal_reason(len(refusals), refusals[-1] if refusals else "")
+        self.state = VectorState(_stored(vectors), vectors.count_missing(), reason, len(refusals))
 
-    def _refusals(self, vectors: VectorRows) -> str:
+    def _refusals(self, vectors: VectorRows) -> list[str]:
+        """Return why the provider refused the text, for each chunk without a vector whose text it refused."""
         refused = self._maker.refused()
-        reasons = [refused[text] for text in vectors.missing_hashes() if text in refused] if refused else []
-        return refusal_reason(len(reasons), reasons[-1] if reasons else "")
+        return [refused[text] for text in vectors.missing_hashes() if text in refused] if refused else []
 
     @property
     def identity(self) -> VectorIdentity:
@@ -150,7 +155,8 @@ class Embedder:
         self._agreed = False
         self.fault = done.fault
         if not beside:
-            self.note(done.pending, done.reason)
+            refused = len(self._refusals(writer.vectors)) if done.pending else 0
+            self.state = replace(self.state, pending=done.pending, reason=done.reason, refused=refused)
         return done
 
     @property

@@ -40,7 +40,7 @@ class SyncProgress:
 
 @dataclass(frozen=True, slots=True)
 class SyncOutcome:
-    """What a run did. `files` is how many the index holds now. Outcomes of passes of one run add up.
+    """What a run did. Outcomes of passes of one run add up; `files` and `indexed_chunks` are what the index holds now.
 
     `embedding_reason` says why `pending_embeddings` chunks have no vector; empty when they all have, or want none.
     `yielded` is set when the making of vectors was put off for files that have changed meanwhile.
@@ -48,6 +48,7 @@ class SyncOutcome:
 
     revision: int
     files: int = 0
+    indexed_chunks: int = 0
     indexed_files: int = 0
     unchanged_files: int = 0
     removed_files: int = 0
@@ -64,6 +65,7 @@ class SyncOutcome:
         return SyncOutcome(
             revision=later.revision,
             files=later.files,
+            indexed_chunks=later.indexed_chunks,
             indexed_files=self.indexed_files + later.indexed_files,
             unchanged_files=max(0, later.unchanged_files - self.indexed_files),
             removed_files=self.removed_files + later.removed_files,
@@ -79,13 +81,14 @@ class SyncOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SyncEstimate:
-    """What a run would do."""
+    """What a run would do. `refusal` is why it would send nothing to the provider without approval of the cost."""
 
     files: int
     removed_files: int
     chunks: int
     cache_misses: int
     estimated_tokens: int
+    refusal: str = ""
 
 
 class SyncObserver(Protocol):

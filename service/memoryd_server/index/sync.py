@@ -125,7 +125,8 @@ class SyncEngine:
             outcome = self._handed_over(asked, outcome)
             self._store.writer.note_sync(self._clock.now_ns() // 1_000_000)
             with self._store.read() as reader:
-                return replace(outcome, files=reader.counts().files)
+                counts = reader.counts()
+            return replace(outcome, files=counts.files, indexed_chunks=counts.chunks)
 
     def _rebuilt(self, asked: Asked) -> SyncOutcome:
         put_off = self._by_jobs(asked)
@@ -296,7 +297,9 @@ class SyncEngine:
         files = state.discovery.files if full else plan.to_read
         made = price_files(self._preparer, self._embedder, files, {} if full else state.rows)
         price = made.price if full else made.price + self._price_of_index()
-        return SyncEstimate(made.files, len(plan.removed), made.chunks, price.chunks, price.tokens)
+        embedder = None if mode is SyncMode.FULL else self._embedder
+        refusal = "" if embedder is None else embedder.refusal(price.tokens)
+        return SyncEstimate(made.files, len(plan.removed), made.chunks, price.chunks, price.tokens, refusal)
 
     def _price_of_index(self) -> Price:
         if self._embedder is None:

@@ -142,7 +142,7 @@ def _index(memory: AgentMemory, report: IndexReport) -> memory_pb2.IndexStatus:
         oldest_unindexed_age=None if age is None else duration(age),
         identity=identity(memory),
         identity_mismatches=identity_mismatches(memory),
-        pending_embeddings=memory.vectors.state.pending,
+        pending_embeddings=memory.vectors.pending(report.counts.chunks),
         analyzer_version=ANALYZER_VERSION,
         path=str(memory.index_path),
     )

@@ -8,6 +8,7 @@ from memoryd_server.backend.board import BoardState
 from memoryd_server.backend.sync_run import Completed, Heartbeat, Progressed, Started
 from memoryd_server.model import FileFailure
 from memoryd_server.rpc import enums
+from memoryd_server.rpc.conversion import degradation
 from memoryd_server.rpc.opaque import make_cursor
 from memoryd_server.rpc.times import duration, timestamp
 from memoryd_server.sources import WatchedRoot
@@ -70,7 +71,7 @@ def file_failed(failure: FileFailure) -> sync_event_pb2.SyncFileFailed:
 
 
 def _completed(body: Completed) -> sync_event_pb2.SyncCompleted:
-    outcome, estimate = body.outcome, body.estimate
+    outcome, vectors, estimate = body.outcome, body.vectors, body.estimate
     message = sync_event_pb2.SyncCompleted(
         index_revision=outcome.revision,
         changed=outcome.changed,
@@ -81,6 +82,10 @@ def _completed(body: Completed) -> sync_event_pb2.SyncCompleted:
         chunks=outcome.chunks,
         cached_chunks=outcome.cached_chunks,
         elapsed=duration(body.elapsed_seconds),
+        pending_embeddings=vectors.pending,
+        refused_embeddings=vectors.refused,
+        vectors_missing=vectors.missing,
+        degradations=[degradation(each) for each in vectors.degradations],
     )
     if estimate is not None:
         message.estimate.files = estimate.files

@@ -1558,7 +1558,8 @@ type IndexStatus struct {
 	// How long the oldest of those has been waiting, at most: since it changed, and not before disk and index last agreed.
 	// Absent when there is none.
 	OldestUnindexedAge *durationpb.Duration `protobuf:"bytes,13,opt,name=oldest_unindexed_age,json=oldestUnindexedAge,proto3" json:"oldest_unindexed_age,omitempty"`
-	// Chunks that wait for a vector.
+	// Chunks that want a vector and have none that can be used. All chunks when the provider that the settings name cannot
+	// be used, and when the vectors are those of another provider or model; 0 when the settings ask for no vectors.
 	PendingEmbeddings int32 `protobuf:"varint,14,opt,name=pending_embeddings,json=pendingEmbeddings,proto3" json:"pending_embeddings,omitempty"`
 	// Version of the analyzer that made the keyword leg.
 	AnalyzerVersion string `protobuf:"bytes,15,opt,name=analyzer_version,json=analyzerVersion,proto3" json:"analyzer_version,omitempty"`

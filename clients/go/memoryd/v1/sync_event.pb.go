@@ -716,7 +716,19 @@ type SyncCompleted struct {
 	// Time the run took.
 	Elapsed *durationpb.Duration `protobuf:"bytes,9,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	// What a run would cost; set by a dry run only.
-	Estimate      *SyncEstimate `protobuf:"bytes,10,opt,name=estimate,proto3" json:"estimate,omitempty"`
+	Estimate *SyncEstimate `protobuf:"bytes,10,opt,name=estimate,proto3" json:"estimate,omitempty"`
+	// Chunks of the index that want a vector and have none that can be used, as `IndexStatus.pending_embeddings`. Keyword
+	// search finds them. In a dry run: of the index as it is.
+	PendingEmbeddings int32 `protobuf:"varint,11,opt,name=pending_embeddings,json=pendingEmbeddings,proto3" json:"pending_embeddings,omitempty"`
+	// Chunks among `pending_embeddings` whose text the provider refused. INCREMENTAL runs do not send a refused text again
+	// for a day; FULL does.
+	RefusedEmbeddings int32 `protobuf:"varint,12,opt,name=refused_embeddings,json=refusedEmbeddings,proto3" json:"refused_embeddings,omitempty"`
+	// True when vectors are wanted and missing: `pending_embeddings` is above 0, or a rebuild of the index waits for
+	// approval of its cost. `memoryd index` exits with 1. False when the settings ask for no vectors.
+	VectorsMissing bool `protobuf:"varint,13,opt,name=vectors_missing,json=vectorsMissing,proto3" json:"vectors_missing,omitempty"`
+	// Every way in which the vectors are less than what was configured, with the reason, as Status reports them when the
+	// run ends. May be set when no vector is missing, for example when the fallback provider made them.
+	Degradations  []*Degradation `protobuf:"bytes,14,rep,name=degradations,proto3" json:"degradations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -821,6 +833,34 @@ func (x *SyncCompleted) GetEstimate() *SyncEstimate {
 	return nil
 }
 
+func (x *SyncCompleted) GetPendingEmbeddings() int32 {
+	if x != nil {
+		return x.PendingEmbeddings
+	}
+	return 0
+}
+
+func (x *SyncCompleted) GetRefusedEmbeddings() int32 {
+	if x != nil {
+		return x.RefusedEmbeddings
+	}
+	return 0
+}
+
+func (x *SyncCompleted) GetVectorsMissing() bool {
+	if x != nil {
+		return x.VectorsMissing
+	}
+	return false
+}
+
+func (x *SyncCompleted) GetDegradations() []*Degradation {
+	if x != nil {
+		return x.Degradations
+	}
+	return nil
+}
+
 var File_memoryd_v1_sync_event_proto protoreflect.FileDescriptor
 
 const file_memoryd_v1_sync_event_proto_rawDesc = "" +
@@ -861,7 +901,7 @@ const file_memoryd_v1_sync_event_proto_rawDesc = "" +
 	"\rremoved_files\x18\x02 \x01(\x05R\fremovedFiles\x12\x16\n" +
 	"\x06chunks\x18\x03 \x01(\x05R\x06chunks\x12!\n" +
 	"\fcache_misses\x18\x04 \x01(\x05R\vcacheMisses\x12)\n" +
-	"\x10estimated_tokens\x18\x05 \x01(\x03R\x0festimatedTokens\"\x8e\x03\n" +
+	"\x10estimated_tokens\x18\x05 \x01(\x03R\x0festimatedTokens\"\xd2\x04\n" +
 	"\rSyncCompleted\x12%\n" +
 	"\x0eindex_revision\x18\x01 \x01(\x03R\rindexRevision\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\bR\achanged\x12#\n" +
@@ -873,7 +913,11 @@ const file_memoryd_v1_sync_event_proto_rawDesc = "" +
 	"\rcached_chunks\x18\b \x01(\x05R\fcachedChunks\x123\n" +
 	"\aelapsed\x18\t \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x124\n" +
 	"\bestimate\x18\n" +
-	" \x01(\v2\x18.memoryd.v1.SyncEstimateR\bestimate*T\n" +
+	" \x01(\v2\x18.memoryd.v1.SyncEstimateR\bestimate\x12-\n" +
+	"\x12pending_embeddings\x18\v \x01(\x05R\x11pendingEmbeddings\x12-\n" +
+	"\x12refused_embeddings\x18\f \x01(\x05R\x11refusedEmbeddings\x12'\n" +
+	"\x0fvectors_missing\x18\r \x01(\bR\x0evectorsMissing\x12;\n" +
+	"\fdegradations\x18\x0e \x03(\v2\x17.memoryd.v1.DegradationR\fdegradations*T\n" +
 	"\bSyncMode\x12\x19\n" +
 	"\x15SYNC_MODE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SYNC_MODE_INCREMENTAL\x10\x01\x12\x12\n" +
@@ -931,6 +975,7 @@ var file_memoryd_v1_sync_event_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),   // 11: google.protobuf.Duration
 	(Source)(0),                   // 12: memoryd.v1.Source
+	(*Degradation)(nil),           // 13: memoryd.v1.Degradation
 }
 var file_memoryd_v1_sync_event_proto_depIdxs = []int32{
 	0,  // 0: memoryd.v1.SyncStarted.mode:type_name -> memoryd.v1.SyncMode
@@ -943,11 +988,12 @@ var file_memoryd_v1_sync_event_proto_depIdxs = []int32{
 	11, // 7: memoryd.v1.SyncHeartbeat.elapsed:type_name -> google.protobuf.Duration
 	11, // 8: memoryd.v1.SyncCompleted.elapsed:type_name -> google.protobuf.Duration
 	8,  // 9: memoryd.v1.SyncCompleted.estimate:type_name -> memoryd.v1.SyncEstimate
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	13, // 10: memoryd.v1.SyncCompleted.degradations:type_name -> memoryd.v1.Degradation
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_sync_event_proto_init() }

@@ -1,10 +1,11 @@
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from memoryd.v1 import memory_pb2 as _memory_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -137,7 +138,7 @@ class SyncEstimate(_message.Message):
     def __init__(self, files: _Optional[int] = ..., removed_files: _Optional[int] = ..., chunks: _Optional[int] = ..., cache_misses: _Optional[int] = ..., estimated_tokens: _Optional[int] = ...) -> None: ...
 
 class SyncCompleted(_message.Message):
-    __slots__ = ("index_revision", "changed", "indexed_files", "unchanged_files", "removed_files", "failed_files", "chunks", "cached_chunks", "elapsed", "estimate")
+    __slots__ = ("index_revision", "changed", "indexed_files", "unchanged_files", "removed_files", "failed_files", "chunks", "cached_chunks", "elapsed", "estimate", "pending_embeddings", "refused_embeddings", "vectors_missing", "degradations")
     INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     INDEXED_FILES_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +149,10 @@ class SyncCompleted(_message.Message):
     CACHED_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    PENDING_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_MISSING_FIELD_NUMBER: _ClassVar[int]
+    DEGRADATIONS_FIELD_NUMBER: _ClassVar[int]
     index_revision: int
     changed: bool
     indexed_files: int
@@ -158,4 +163,8 @@ class SyncCompleted(_message.Message):
     cached_chunks: int
     elapsed: _duration_pb2.Duration
     estimate: SyncEstimate
-    def __init__(self, index_revision: _Optional[int] = ..., changed: bool = ..., indexed_files: _Optional[int] = ..., unchanged_files: _Optional[int] = ..., removed_files: _Optional[int] = ..., failed_files: _Optional[int] = ..., chunks: _Optional[int] = ..., cached_chunks: _Optional[int] = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., estimate: _Optional[_Union[SyncEstimate, _Mapping]] = ...) -> None: ...
+    pending_embeddings: int
+    refused_embeddings: int
+    vectors_missing: bool
+    degradations: _containers.RepeatedCompositeFieldContainer[_memory_pb2.Degradation]
+    def __init__(self, index_revision: _Optional[int] = ..., changed: bool = ..., indexed_files: _Optional[int] = ..., unchanged_files: _Optional[int] = ..., removed_files: _Optional[int] = ..., failed_files: _Optional[int] = ..., chunks: _Optional[int] = ..., cached_chunks: _Optional[int] = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., estimate: _Optional[_Union[SyncEstimate, _Mapping]] = ..., pending_embeddings: _Optional[int] = ..., refused_embeddings: _Optional[int] = ..., vectors_missing: bool = ..., degradations: _Optional[_Iterable[_Union[_memory_pb2.Degradation, _Mapping]]] = ...) -> None: ...

@@ -730,7 +730,8 @@ export type IndexStatus = Message<"memoryd.v1.IndexStatus"> & {
   oldestUnindexedAge?: Duration;
 
   /**
-   * Chunks that wait for a vector.
+   * Chunks that want a vector and have none that can be used. All chunks when the provider that the settings name cannot
+   * be used, and when the vectors are those of another provider or model; 0 when the settings ask for no vectors.
    *
    * @generated from field: int32 pending_embeddings = 14;
    */

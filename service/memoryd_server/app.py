@@ -15,7 +15,7 @@ from memoryd_server.backend.entry_directory import EntryDirectory
 from memoryd_server.backend.fallback import FallbackBackend, make_qmd
 from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.shared_threads import SharedThreads
-from memoryd_server.embed import ProviderPool
+from memoryd_server.embed import EmbeddingConfig, ProviderPool, Selection
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.connection import bound_page_caches
 from memoryd_server.index.progress import SyncMode, SyncOutcome
@@ -96,7 +96,7 @@ class Daemon:
             now=utc_now,
             meter=meter,
         )
-        self._entries = EntryDirectory(self._providers.select, self._threads.embed, self._log_entries)
+        self._entries = EntryDirectory(self._select, self._threads.embed, self._log_entries)
         entries = EntryService(self.agents, self._entries, service)
         # A command that runs without a daemon opens no entries that it does not need.
         readiness = Readiness(self.agents, EntryHealth(self.agents, self._entries) if background else None)
@@ -125,8 +125,15 @@ class Daemon:
         """Where figures are fetched; empty where nobody wants any."""
         return "" if self._metrics is None else self._metrics.url
 
+    def _select(self, config: EmbeddingConfig) -> Selection:
+        blockers = self._settings.remote_embeddings_blocked_by
+        if blockers and not config.blocked_by:
+            # A call that began before a reload has the configuration from before it.
+            config = replace(config, blocked_by=tuple(blocker.shown_to("") for blocker in blockers))
+        return self._providers.select(config)
+
     def _make_memory(self, config: AgentConfig) -> AgentMemory:
-        selection = self._providers.select(config.embedding)
+        selection = self._select(config.embedding)
         return AgentMemory(config, selection, self._threads, Clock(), self._end_run)
 
     def _make_backend(self, memory: AgentMemory) -> FallbackBackend | None:
@@ -238,17 +245,22 @@ class Daemon:
             return (_words(error),)
 
     async def _bring_into_force(self, settings: ResolvedSettings) -> tuple[str, ...]:
+        configs = [agent_config(agent, settings) for agent in settings.agents.values()]
         limits = settings.service.limits
         self._settings = settings
+        if settings.remote_embeddings_blocked_by:
+            # Syncs and searches under way send nothing more; the memories are opened again without the provider.
+            await asyncio.to_thread(self._providers.close_remote)
         self._grace_seconds = limits.shutdown_grace_seconds
         self._gate.admission.limits = call_limits(limits)
         self._service.ceiling_seconds = limits.default_deadline_seconds
         if self._log_level is not None:
             self._log_level.set(settings.service.log.level)
-        configs = [agent_config(agent, settings) for agent in settings.agents.values()]
         bound_page_caches(len(configs))
         # Providers that nobody uses any more stay until the end: they are idle, and a change back finds them.
-        return await self.agents.change(configs, grace_seconds=self._grace_seconds)
+        problems = await self.agents.change(configs, grace_seconds=self._grace_seconds)
+        await self._entries.change(self.agents.configs())
+        return problems
 
     async def _end_commands(self) -> None:
         if self._qmd_host is not None:

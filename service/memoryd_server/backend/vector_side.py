@@ -221,7 +221,7 @@ class VectorSide:
         """In which ways the vector leg is less than what was configured."""
         found: list[Degradation] = []
         if self.embedder is None:
-            if self.selection.requested not in ("auto", "none"):
+            if self.selection.blocked or self.selection.requested not in ("auto", "none"):
                 found.append(self._skipped(self.selection.reason))
             return found
         status = self.embedder.provider.status()

@@ -1,13 +1,15 @@
 """Misspelt keys in places where unknown keys are allowed and ignored, such as `agents.defaults.memorysearch`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from .checking import Checker
 from .words import Path, nearest
 
+# Two letters that changed places in a word of six are closer than this: `memroy`.
+CLOSE = 0.8
 # OpenClaw's `reserveTokens` is further from `reserveTokensFloor` than this.
-CLOSE = 0.85
+_CLOSE_IN_COMPACTION = 0.85
 
 
 class _Place(NamedTuple):
@@ -16,6 +18,7 @@ class _Place(NamedTuple):
     path: Path
     known: tuple[str, ...]
     harmless: tuple[str, ...] = ()
+    close: float = CLOSE
 
 
 _COMPACTION = ("reserveTokensFloor", "postIndexSync", "memoryFlush")
@@ -27,7 +30,7 @@ _PLACES = (
         ("workspace", "memorySearch", "userTimezone", "compaction"),
         harmless=("userTimezone", "compaction"),
     ),
-    _Place(("agents", "defaults", "compaction"), _COMPACTION, harmless=_COMPACTION),
+    _Place(("agents", "defaults", "compaction"), _COMPACTION, _COMPACTION, _CLOSE_IN_COMPACTION),
     _Place(("models",), ("providers",)),
     _Place(("plugins",), ("enabled", "slots", "entries", "deny")),
     _Place(("plugins", "slots"), ("memory",)),
@@ -44,7 +47,7 @@ def check_spelling(checker: Checker, agent_paths: Iterable[Path]) -> None:
     A key that may have restricted what is sent to a provider disables remote embeddings.
     """
     for place in (*_PLACES, *(_Place(path, _IN_AGENT) for path in agent_paths)):
-        for key, meant in misspelt(checker.keys(place.path), place.known):
+        for key, meant in misspelt(checker.keys(place.path), place.known, place.close):
             found = ignored(meant)
             if meant in place.harmless:
                 checker.warn((*place.path, key), found)
@@ -52,11 +55,11 @@ def check_spelling(checker: Checker, agent_paths: Iterable[Path]) -> None:
                 checker.block_remote((*place.path, key), found)
 
 
-def misspelt(keys: Iterable[str], known: Iterable[str]) -> Iterable[tuple[str, str]]:
+def misspelt(keys: Iterable[str], known: Iterable[str], close: float = CLOSE) -> Iterator[tuple[str, str]]:
     """Yield each key that is close to a known one without being one, and the known one."""
     known = tuple(known)
     for key in keys:
-        meant = None if key in known else nearest(key, known, CLOSE)
+        meant = None if key in known else nearest(key, known, close)
         if meant:
             yield key, meant
 

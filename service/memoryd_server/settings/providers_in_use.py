@@ -22,6 +22,7 @@ _ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "mistral": ("MISTRAL_BASE_URL",),
 }
 _ENTRIES_PROVIDER = "openai"
+_KEYLESS = ("ollama",)
 
 
 class _Use(NamedTuple):
@@ -30,6 +31,12 @@ class _Use(NamedTuple):
     agent_id: str
     provider: str
     access: ProviderAccess
+
+    @property
+    def may_send(self) -> bool:
+        """Whether something could be sent: there is a key or an address, or neither is needed."""
+        access = self.access
+        return bool(access.keys or access.base_url or access.headers) or self.provider in _KEYLESS
 
 
 def check_providers(
@@ -50,7 +57,7 @@ def check_providers(
             _check_address(checker, use.provider, environ)
     for unread in sorted(shared - blocked, key=lambda each: each.key):
         checker.report.warn(unread.origin, unread.key, f"{_SECRET} and ignores it")
-    for name in sorted({name for use in uses for name in names_of(use.provider)}):
+    for name in sorted({name for use in uses if use.may_send for name in names_of(use.provider)}):
         _check_block(checker, name)
         check_plugin(checker, name)
 

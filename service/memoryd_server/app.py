@@ -16,7 +16,7 @@ from memoryd_server.backend.fallback import FallbackBackend, make_qmd
 from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.shared_threads import SharedThreads
 from memoryd_server.embed import EmbeddingConfig, ProviderPool, Selection
-from memoryd_server.errors import MemorydError
+from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.index.connection import bound_page_caches
 from memoryd_server.index.progress import SyncMode, SyncOutcome
 from memoryd_server.index.sync import Clock
@@ -33,7 +33,7 @@ from memoryd_server.rpc.listeners import parse
 from memoryd_server.rpc.server import RpcServer
 from memoryd_server.rpc.service import MemoryService, utc_now
 from memoryd_server.rpc.status_conversion import ServiceInfo, SettingsReport
-from memoryd_server.settings import ResolvedSettings, brought_into_force, changed_keys
+from memoryd_server.settings import RefusedSettings, ResolvedSettings, brought_into_force, changed_keys
 from memoryd_server.sources.shared_native import SharedNative
 from memoryd_server.sources.watch import open_inotify
 from memoryd_server.wiring import agent_config, call_limits, check_listeners, keyring_and_certificates
@@ -210,6 +210,8 @@ class Daemon:
     async def reload(self, load: Callable[[], ResolvedSettings]) -> SettingsReport:
         """Brings into force what `load` reads, as far as it can be at work; what cannot be used changes nothing.
 
+        A setting in it that is not understood disables remote embeddings also where the rest cannot be used.
+
         Returns how that went, which `Status` tells from then on.
         """
         async with self._reloading:
@@ -221,6 +223,8 @@ class Daemon:
             except Exception as error:  # noqa: BLE001 -- whatever it is, the settings in force stay
                 self._settings_report = replace(self._settings_report, loads=loads, error=_words(error), changed=())
                 self._log.error("refuse-settings", error=_words(error), exc_info=_bug(error))
+                if isinstance(error, RefusedSettings) and error.blockers:
+                    await self._block_remote(error)
                 return self._settings_report
             changed = changed_keys(self._settings, settings)
             problems = await self._tried(settings)
@@ -234,8 +238,22 @@ class Daemon:
     def _read(self, load: Callable[[], ResolvedSettings]) -> tuple[ResolvedSettings, ResolvedSettings]:
         """The settings as they are on disk, and as far as they can be in force now; blocks."""
         loaded = load()
-        check_listeners(loaded)
-        return loaded, brought_into_force(self._settings, loaded)
+        try:
+            check_listeners(loaded)
+            return loaded, brought_into_force(self._settings, loaded)
+        except SettingsError as error:
+            raise RefusedSettings(error.message, loaded.remote_embeddings_blocked_by, loaded.warnings) from error
+
+    async def _block_remote(self, refused: RefusedSettings) -> None:
+        """Keep the settings in force, but for the remote embeddings that the refused ones may restrict."""
+        warnings = tuple(dict.fromkeys((*self._settings.warnings, *refused.warnings)))
+        kept = replace(self._settings, remote_embeddings_blocked_by=refused.blockers, warnings=warnings)
+        changed = changed_keys(self._settings, kept)
+        problems = await self._tried(kept)
+        error = "; ".join((self._settings_report.error, *problems))
+        self._settings_report = replace(self._settings_report, error=error, changed=changed)
+        for warning in refused.warnings:
+            self._log.warning("warn-settings", warning=warning)
 
     async def _tried(self, settings: ResolvedSettings) -> tuple[str, ...]:
         try:

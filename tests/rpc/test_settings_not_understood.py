@@ -274,6 +274,32 @@ async def test_an_agent_that_cannot_be_opened_with_the_new_settings_keeps_no_pro
     assert openai.texts == ["the kettle is in the shed"]
 
 
+@pytest.mark.parametrize(
+    ("refused", "words"),
+    [
+        ({"agents": {"defaults": {"memorySearch": {"qurey": {}}}}}, "qurey"),
+        ({"memoryd": {"listen": ["0.0.0.0:7000"]}}, "TLS"),
+    ],
+)
+async def test_a_reload_that_is_refused_stops_remote_calls_too(home, serve, openai, refused, words):
+    with_openclaw(home, openai, {})
+    running = await serve()
+    await running.synced()
+    openai.requests.clear()
+    file = with_openclaw(home, openai, {**NONE, **{key: value for key, value in refused.items() if key != "memoryd"}})
+    listen = refused.get("memoryd", {}).get("listen")
+    flags = {"listen": listen} if listen else {}
+    report = await running.daemon.reload(lambda: home.settings(quiet(), **flags))
+    assert words in report.error
+    await check_nothing_is_sent(running, openai, f"{file}: memory.search")
+    assert words in (await running.status()).service.settings_error
+    with_openclaw(home, openai, {})
+    assert (await reload(running)).error == ""
+    home.write(later="the kettle is in the shed")
+    await running.synced()
+    assert openai.texts == ["the kettle is in the shed"]
+
+
 # Entries
 
 

@@ -64,7 +64,9 @@ def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, Ag
             entry_access=entry_access(entries, around.environ),
         )
     _refuse_shared_indexes(checker, agents)
-    check_providers(checker, agents, providers, around.environ)
+    if not checker.report.problems:
+        # With a problem, the agents have the default providers.
+        check_providers(checker, agents, providers, around.environ)
     return agents, default
 
 

@@ -22,6 +22,18 @@ class Blocker:
         return self.where if self.agent_id in ("", agent_id) else "a setting of another agent"
 
 
+class RefusedSettings(SettingsError):
+    """Settings that cannot be used. A daemon that keeps the earlier ones has to respect the `blockers` all the same.
+
+    `warnings` are about the blockers.
+    """
+
+    def __init__(self, message: str, blockers: tuple[Blocker, ...] = (), warnings: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.blockers = blockers
+        self.warnings = warnings
+
+
 @dataclass(frozen=True, slots=True)
 class UnreadKey:
     """A provider's key that is a reference to a secret kept elsewhere: its file, and its place in the file."""
@@ -54,9 +66,11 @@ class Report:
             self.blockers.append(blocker)
 
     def raise_if_refused(self) -> None:
-        """Raise a SettingsError that lists every problem, if there is one."""
+        """Raise a RefusedSettings that lists every problem, if there is one."""
         if self.problems:
-            raise SettingsError("\n".join(["the settings cannot be used:", *(f"  {p}" for p in self.problems)]))
+            message = "\n".join(["the settings cannot be used:", *(f"  {p}" for p in self.problems)])
+            told = tuple(w for w in self.warnings if w.startswith(tuple(blocker.where for blocker in self.blockers)))
+            raise RefusedSettings(message, tuple(self.blockers), told)
 
 
 def _add(findings: list[str], origin: str | Path, key: str, message: str) -> None:

@@ -15,8 +15,8 @@ from memoryd_server.backend.entry_directory import EntryDirectory
 from memoryd_server.backend.fallback import FallbackBackend, make_qmd
 from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.shared_threads import SharedThreads
-from memoryd_server.embed import ProviderPool
-from memoryd_server.errors import MemorydError
+from memoryd_server.embed import EmbeddingConfig, ProviderPool, Selection
+from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.index.connection import bound_page_caches
 from memoryd_server.index.progress import SyncMode, SyncOutcome
 from memoryd_server.index.sync import Clock
@@ -33,7 +33,7 @@ from memoryd_server.rpc.listeners import parse
 from memoryd_server.rpc.server import RpcServer
 from memoryd_server.rpc.service import MemoryService, utc_now
 from memoryd_server.rpc.status_conversion import ServiceInfo, SettingsReport
-from memoryd_server.settings import ResolvedSettings, brought_into_force, changed_keys
+from memoryd_server.settings import RefusedSettings, ResolvedSettings, brought_into_force, changed_keys
 from memoryd_server.sources.shared_native import SharedNative
 from memoryd_server.sources.watch import open_inotify
 from memoryd_server.wiring import agent_config, call_limits, check_listeners, keyring_and_certificates
@@ -96,7 +96,7 @@ class Daemon:
             now=utc_now,
             meter=meter,
         )
-        self._entries = EntryDirectory(self._providers.select, self._threads.embed, self._log_entries)
+        self._entries = EntryDirectory(self._select, self._threads.embed, self._log_entries)
         entries = EntryService(self.agents, self._entries, service)
         # A command that runs without a daemon opens no entries that it does not need.
         readiness = Readiness(self.agents, EntryHealth(self.agents, self._entries) if background else None, log=log)
@@ -125,8 +125,15 @@ class Daemon:
         """Where figures are fetched; empty where nobody wants any."""
         return "" if self._metrics is None else self._metrics.url
 
+    def _select(self, config: EmbeddingConfig) -> Selection:
+        blockers = self._settings.remote_embeddings_blocked_by
+        if blockers and not config.blocked_by:
+            # A call that began before a reload has the configuration from before it.
+            config = replace(config, blocked_by=tuple(blocker.shown_to("") for blocker in blockers))
+        return self._providers.select(config)
+
     def _make_memory(self, config: AgentConfig) -> AgentMemory:
-        selection = self._providers.select(config.embedding)
+        selection = self._select(config.embedding)
         return AgentMemory(config, selection, self._threads, Clock(), self._end_run)
 
     def _make_backend(self, memory: AgentMemory) -> FallbackBackend | None:
@@ -208,6 +215,8 @@ class Daemon:
     async def reload(self, load: Callable[[], ResolvedSettings]) -> SettingsReport:
         """Brings into force what `load` reads, as far as it can be at work; what cannot be used changes nothing.
 
+        A setting in it that is not understood disables remote embeddings also where the rest cannot be used.
+
         Returns how that went, which `Status` tells from then on.
         """
         async with self._reloading:
@@ -219,6 +228,8 @@ class Daemon:
             except Exception as error:  # noqa: BLE001 -- whatever it is, the settings in force stay
                 self._settings_report = replace(self._settings_report, loads=loads, error=_words(error), changed=())
                 self._log.error("refuse-settings", error=_words(error), exc_info=_bug(error))
+                if isinstance(error, RefusedSettings) and error.blockers:
+                    await self._block_remote(error)
                 return self._settings_report
             changed = changed_keys(self._settings, settings)
             problems = await self._tried(settings)
@@ -232,8 +243,22 @@ class Daemon:
     def _read(self, load: Callable[[], ResolvedSettings]) -> tuple[ResolvedSettings, ResolvedSettings]:
         """The settings as they are on disk, and as far as they can be in force now; blocks."""
         loaded = load()
-        check_listeners(loaded)
-        return loaded, brought_into_force(self._settings, loaded)
+        try:
+            check_listeners(loaded)
+            return loaded, brought_into_force(self._settings, loaded)
+        except SettingsError as error:
+            raise RefusedSettings(error.message, loaded.remote_embeddings_blocked_by, loaded.warnings) from error
+
+    async def _block_remote(self, refused: RefusedSettings) -> None:
+        """Keep the settings in force, but for the remote embeddings that the refused ones may restrict."""
+        warnings = tuple(dict.fromkeys((*self._settings.warnings, *refused.warnings)))
+        kept = replace(self._settings, remote_embeddings_blocked_by=refused.blockers, warnings=warnings)
+        changed = changed_keys(self._settings, kept)
+        problems = await self._tried(kept)
+        error = "; ".join((self._settings_report.error, *problems))
+        self._settings_report = replace(self._settings_report, error=error, changed=changed)
+        for warning in refused.warnings:
+            self._log.warning("warn-settings", warning=warning)
 
     async def _tried(self, settings: ResolvedSettings) -> tuple[str, ...]:
         try:
@@ -243,17 +268,22 @@ class Daemon:
             return (_words(error),)
 
     async def _bring_into_force(self, settings: ResolvedSettings) -> tuple[str, ...]:
+        configs = [agent_config(agent, settings) for agent in settings.agents.values()]
         limits = settings.service.limits
         self._settings = settings
+        if settings.remote_embeddings_blocked_by:
+            # Syncs and searches under way send nothing more; the memories are opened again without the provider.
+            await asyncio.to_thread(self._providers.close_remote)
         self._grace_seconds = limits.shutdown_grace_seconds
         self._gate.admission.limits = call_limits(limits)
         self._service.ceiling_seconds = limits.default_deadline_seconds
         if self._log_level is not None:
             self._log_level.set(settings.service.log.level)
-        configs = [agent_config(agent, settings) for agent in settings.agents.values()]
         bound_page_caches(len(configs))
         # Providers that nobody uses any more stay until the end: they are idle, and a change back finds them.
-        return await self.agents.change(configs, grace_seconds=self._grace_seconds)
+        problems = await self.agents.change(configs, grace_seconds=self._grace_seconds)
+        await self._entries.change(self.agents.configs())
+        return problems
 
     async def _end_commands(self) -> None:
         if self._qmd_host is not None:

@@ -171,7 +171,7 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
     if search.fallback not in {"none", "auto", search.provider}:
         # Model and dimensions are the configured provider's.
         fallback = EmbeddingConfig(search.fallback, (_remote(search.fallback, agent.fallback_access, pace),), local)
-    return EmbeddingConfig(search.provider, remotes, local, fallback)
+    return EmbeddingConfig(search.provider, remotes, local, fallback, settings.blocked_by(agent.agent_id))
 
 
 def _batch_policy(agent: AgentSettings, service: ServiceSettings) -> BatchPolicy:

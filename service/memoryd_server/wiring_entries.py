@@ -39,4 +39,4 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
         problem=access.problem,
         pace=Pace(requests_per_minute=settings.service.embedding.requests_per_minute),
     )
-    return EmbeddingConfig(_PROVIDER, (remote,))
+    return EmbeddingConfig(_PROVIDER, (remote,), blocked_by=settings.blocked_by(agent.agent_id))

@@ -96,6 +96,7 @@ class AgentMemory:
             files_per_transaction=config.sync.files_per_transaction,
             clock=clock,
             embedder=self.vectors.lineup,
+            keep_vectors=selection.blocked,
         )
         self._search = SearchEngine(
             self._store,

@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from memoryd_server.backend.agent_memory import AgentMemory
 from memoryd_server.backend.config import AgentConfig
@@ -177,6 +178,8 @@ class AgentDirectory:
         error = await self._try_to_open(config)
         if error is None:
             return ""
+        # What is sent to providers follows the new settings, also where the rest cannot.
+        old = None if old is None else replace(old, embedding=config.embedding, entries=config.entries)
         if old is not None and old.enabled and old != config and await self._try_to_open(old) is None:
             self._configs[agent_id] = old
             return f"agent {agent_id} keeps its old settings: {error.message}"

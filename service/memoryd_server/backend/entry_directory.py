@@ -5,7 +5,7 @@ import importlib.util
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -155,13 +155,28 @@ class EntryDirectory:
         except MemorydError as error:
             self._report("fail-confirming-entries", agent=config.agent_id, error=error.message)
 
+    async def change(self, configs: Mapping[str, AgentConfig]) -> None:
+        """Close the entries that have another configuration in `configs`, or none; their next use opens them again."""
+        wanted = {agent_id: config.entries for agent_id, config in configs.items() if config.enabled}
+        outdated = [agent_id for agent_id, memory in self._open.items() if wanted.get(agent_id) != memory.config]
+        await asyncio.gather(*map(self._closed, outdated))
+
+    async def _closed(self, agent_id: str) -> None:
+        async with self._opening[agent_id]:
+            memory = self._open.pop(agent_id, None)
+            if memory is not None:
+                await self._uses[agent_id].end(GRACE_SECONDS)
+                await memory.close()
+
     async def stop(self) -> None:
         """Closes every dataset, and opens no other."""
         self._stopped = True
         await self._errands.end(GRACE_SECONDS)
         for agent_id in list(self._open):
             async with self._opening[agent_id]:
-                await self._open.pop(agent_id).close()
+                memory = self._open.pop(agent_id, None)
+                if memory is not None:
+                    await memory.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

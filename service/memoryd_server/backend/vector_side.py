@@ -251,7 +251,7 @@ class VectorSide:
         """In which ways the vector leg is less than what was configured."""
         found: list[Degradation] = []
         if self.embedder is None:
-            if self.selection.requested not in _ASKS_FOR_NONE:
+            if self.selection.blocked or self.selection.requested not in _ASKS_FOR_NONE:
                 found.append(self._skipped(self.selection.reason))
             return found
         status = self.embedder.provider.status()

@@ -47,13 +47,15 @@ class EmbeddingConfig:
     """Which provider an agent asks for, and how each can be had.
 
     `provider` is "auto", "none" or a provider's name. `remotes` has the providers that may be asked for, each once.
-    `fallback` is what may stand in for it, None where nothing may.
+    `fallback` is what may stand in for it, None where nothing may. `blocked_by` names settings that are not understood
+    and may restrict what is sent: with any, no provider that is reached over HTTP is used.
     """
 
     provider: str = "auto"
     remotes: tuple[RemoteConfig, ...] = ()
     local: LocalConfig = LocalConfig()
     fallback: "EmbeddingConfig | None" = None
+    blocked_by: tuple[str, ...] = ()
 
     def remote(self, provider: str) -> RemoteConfig:
         """How a provider is reached; one without an address and a key where nothing is known of it."""

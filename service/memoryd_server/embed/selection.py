@@ -1,8 +1,8 @@
 """Which provider the settings ask for. One that was asked for is never replaced by another."""
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memoryd_server.embed.config import EmbeddingConfig, LocalConfig, RemoteConfig
@@ -30,6 +30,8 @@ _REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
     "mistral": mistral,
     "ollama": ollama,
 }
+_LOCAL = "local"
+_MOST_BLOCKERS = 3
 _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 
 
@@ -37,13 +39,15 @@ _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 class Selection:
     """The provider, or why there is none. `requested` is what the settings ask for.
 
-    `fallback` makes the one that the settings name to stand in for it, and is None where they name none.
+    `fallback` makes the one that the settings name to stand in for it, and is None where they name none. `blocked` is
+    whether a setting that is not understood is why there is none.
     """
 
     provider: EmbeddingProvider | None
     requested: str
     reason: str = ""
     fallback: "Callable[[], Selection] | None" = None
+    blocked: bool = False
 
 
 def select(config: EmbeddingConfig) -> Selection:
@@ -60,11 +64,17 @@ class ProviderPool:
 
     def select(self, config: EmbeddingConfig) -> Selection:
         """The provider for this configuration. The pool closes it."""
+        if config.blocked_by and _needs_http(config):
+            return Selection(None, config.provider, _blocked(config.blocked_by), blocked=True)
         provider, reason = self._found(config)
         second = config.fallback
         chosen = provider.spec.provider if provider is not None else config.provider
         if second is None or second.provider in {chosen, "none"}:
             return Selection(provider, config.provider, reason)
+        if config.provider not in (*_REMOTE, _LOCAL, "auto", "none"):
+            # What this provider would be sent is not known, so nothing is sent to another one instead.
+            return Selection(None, config.provider, f"{reason}; its fallback {second.provider} is not used either")
+        second = replace(second, blocked_by=config.blocked_by)
         return Selection(provider, config.provider, reason, lambda: self.select(second))
 
     def _found(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str]:
@@ -82,8 +92,7 @@ class ProviderPool:
         Raises:
             EmbeddingUnavailable, ValueError: it cannot be used.
         """
-        path = config.local.model_path
-        if path and not _is_address(path) and Path(path).is_file():
+        if _has_model(config.local):
             return self._local(config.local), ""
         server = config.remote("openai-compatible")
         if server.base_url or server.problem:
@@ -94,11 +103,11 @@ class ProviderPool:
             if remote.problem or _has_key(remote):
                 return self._remote(remote), ""
             missing.append(f"{name} ({remote.no_key})" if remote.no_key else name)
-        without = "local.modelPath names no file" if path else "local.modelPath is not set"
+        without = "local.modelPath names no file" if config.local.model_path else "local.modelPath is not set"
         return None, f"{NOT_CONFIGURED}: {without}, and there is no key for {', '.join(missing)}"
 
     def _named(self, config: EmbeddingConfig) -> EmbeddingProvider:
-        if config.provider == "local":
+        if config.provider == _LOCAL:
             return self._local(config.local)
         if config.provider not in _REMOTE:
             raise EmbeddingUnavailable(f"the provider {config.provider} is not part of this version")
@@ -106,7 +115,7 @@ class ProviderPool:
 
     def _local(self, local: LocalConfig) -> EmbeddingProvider:
         model = local.model_path or DEFAULT_MODEL
-        key = ("local", model, local.cache_dir)
+        key = (_LOCAL, model, local.cache_dir)
         return self._shared(
             key, lambda: LocalProvider(_file(model, local), idle_seconds=local.idle_seconds, threads=local.threads)
         )
@@ -129,6 +138,14 @@ class ProviderPool:
         with self._lock:
             return list(self._providers.values())
 
+    def close_remote(self) -> None:
+        """Close and forget every provider that is reached over HTTP. Calls under way fail; the next ones as well."""
+        with self._lock:
+            closing = [key for key in self._providers if isinstance(key, RemoteConfig)]
+            providers = [self._providers.pop(key) for key in closing]
+        for provider in providers:
+            provider.close()
+
     def close(self) -> None:
         """Closes every provider."""
         with self._lock:
@@ -139,6 +156,26 @@ class ProviderPool:
 
 def _has_key(remote: RemoteConfig) -> bool:
     return bool(remote.keys) or any(name.lower() in _KEY_HEADERS for name, _ in remote.headers)
+
+
+def _has_model(local: LocalConfig) -> bool:
+    """Return whether the settings name a model that is a file on this machine."""
+    path = local.model_path
+    return bool(path) and not _is_address(path) and Path(path).is_file()
+
+
+def _needs_http(config: EmbeddingConfig) -> bool:
+    """Return whether texts may leave the process for this configuration's provider."""
+    return not (config.provider in {_LOCAL, "none"} or (config.provider == "auto" and _has_model(config.local)))
+
+
+def _blocked(settings: Sequence[str]) -> str:
+    shown = ", ".join(settings[:_MOST_BLOCKERS])
+    more = len(settings) - _MOST_BLOCKERS
+    return (
+        f"remote embeddings are disabled, because memoryd does not understand {shown}"
+        f"{f' and {more} more settings' if more > 0 else ''}"
+    )
 
 
 def _is_address(path: str) -> bool:

@@ -54,6 +54,8 @@ class DiskState:
 class SyncEngine:
     """Syncs one index with its sources; with `roots` alone, these are their Markdown.
 
+    Without an `embedder`, a rebuild keeps the vectors of unchanged texts only where `keep_vectors` says so.
+
     `run` belongs to the agent's writer thread; `compare` and `estimate` may run on any thread beside it.
     """
 
@@ -66,8 +68,10 @@ class SyncEngine:
         files_per_transaction: int,
         clock: Clock,
         embedder: Embedder | Lineup | None = None,
+        keep_vectors: bool = False,
     ) -> None:
         self._lineup = Lineup(embedder) if isinstance(embedder, Embedder) else embedder
+        self._keep_vectors = keep_vectors
         self._store = store
         self._survey = Survey.of(roots)
         self._preparer = preparer
@@ -218,6 +222,8 @@ class SyncEngine:
             outcome = self._embed(writer, Beside(observer), outcome, should_stop, confirmed=confirmed, beside=True)
             if self._lineup is not None:
                 self._lineup.carry(writer.vectors)
+            elif self._keep_vectors:
+                writer.vectors.copy_from(self._store.writer.vectors, should_stop)
             observer.progress(
                 SyncProgress(
                     SyncPhase.SWAPPING, outcome.indexed_files, outcome.indexed_files, outcome.chunks, outcome.chunks

@@ -1,6 +1,6 @@
 """Vectors beside the chunks that they belong to."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,9 +9,12 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from memoryd_server.errors import SyncCancelled
 from memoryd_server.index import one_step, schema
 from memoryd_server.index.connection import scalar, transaction
 from memoryd_server.index.floats import FLOAT_BYTES, Ids, Vectors
+
+_COPIED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,35 @@ class VectorRows:
         if self._changes is not None:
             self._changes.apply(vectors, ())
         return revision
+
+    def copy_from(self, other: "VectorRows", should_stop: Callable[[], bool]) -> None:
+        """Store the vectors that another index file has for the texts of this one, and what they were built with.
+
+        Raises:
+            SyncCancelled: `should_stop` said so.
+        """
+        if not other.identity():
+            return
+        self.begin(other.identity())
+        self.note_stand_in(other.stand_in())
+        wanted: dict[bytes, list[int]] = {}
+        for chunk_id, text in self._connection.execute("SELECT id, content_hash FROM chunks"):
+            wanted.setdefault(text, []).append(chunk_id)
+        after = 0
+        while rows := other.embedded(after, _COPIED_AT_ONCE):
+            if should_stop():
+                raise SyncCancelled("the sync run was cancelled; the index is as it was")
+            after = rows[-1][0]
+            self.put({chunk_id: vector for _, text, vector in rows for chunk_id in wanted.get(text, ())})
+
+    def embedded(self, after: int, limit: int) -> list[tuple[int, bytes, bytes]]:
+        """Return the next vectors by chunk id: the id, the content hash of the chunk, and the vector's bytes."""
+        rows = self._connection.execute(
+            "SELECT chunk_id, content_hash, embedding FROM vectors CROSS JOIN chunks ON id = chunk_id"
+            " WHERE chunk_id > ? ORDER BY chunk_id LIMIT ?",
+            (after, limit),
+        )
+        return list(rows)
 
     def count_chunks(self) -> int:
         """Chunks, with a vector or without."""

@@ -10,6 +10,7 @@ from .memory_block import MemoryBlock, QmdSettings
 from .memory_search import MemorySearchSettings, default_model
 from .provider_access import ProviderAccess
 from .reloading import brought_into_force, changed_keys
+from .report import RefusedSettings
 from .resolved import AgentSettings, ResolvedSettings
 from .service import LimitsSettings, LogSettings, ServiceSettings, TlsSettings, WatcherSettings
 
@@ -23,6 +24,7 @@ __all__ = [
     "MemorySearchSettings",
     "ProviderAccess",
     "QmdSettings",
+    "RefusedSettings",
     "ResolvedSettings",
     "ServiceSettings",
     "TlsSettings",

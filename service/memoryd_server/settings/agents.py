@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from .agent_list import DEFAULTS, LIST, agent_paths
-from .auth_profiles import profile_keys, profiles_file
+from .auth_profiles import Profiles, profiles_file, read_profiles
 from .checking import Checker
 from .compaction import CompactionSettings
 from .entries import entries_are_on, entry_access, lancedb_settings
 from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
-from .model_providers import ModelProviderSettings, model_providers
+from .model_providers import ModelProviders, model_providers
 from .provider_access import AccessSources
+from .providers_in_use import check_providers
 from .resolved import AgentSettings
 from .timezone import complaint_about_timezone
 from .tree import merged
@@ -38,13 +39,13 @@ def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, Ag
     compaction = _compaction(checker)
     timezone = _timezone(checker)
     base = _memory_search(checker, DEFAULTS)
-    blocks = model_providers(checker)
+    providers = model_providers(checker)
     entries = lancedb_settings(checker, around.state_dir, around.environ)
     agents = {}
     for agent_id, path in paths.items():
         search = _with_index(_resolved_search(base, _memory_search(checker, path), checker), agent_id, around.state_dir)
         reason = _disabled_reason(checker, path, search)
-        sources = _access_sources(checker, around, agent_id, search, blocks)
+        sources = _access_sources(checker, around, agent_id, search, providers)
         agents[agent_id] = AgentSettings(
             agent_id=agent_id,
             workspace=_workspace(checker, path, around, default=agent_id == default),
@@ -63,6 +64,9 @@ def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, Ag
             entry_access=entry_access(entries, around.environ),
         )
     _refuse_shared_indexes(checker, agents)
+    if not checker.report.problems:
+        # With a problem, the agents have the default providers.
+        check_providers(checker, agents, providers, around.environ)
     return agents, default
 
 
@@ -120,11 +124,11 @@ def _access_sources(
     around: Surroundings,
     agent_id: str,
     search: MemorySearchSettings,
-    blocks: Mapping[str, ModelProviderSettings],
+    providers: ModelProviders,
 ) -> AccessSources:
     remote = {search.provider, search.fallback} - {"local", "none"}
-    profiles = profile_keys(profiles_file(around.state_dir, agent_id), checker.report) if remote else {}
-    return AccessSources(blocks, profiles, around.environ)
+    profiles = read_profiles(profiles_file(around.state_dir, agent_id), checker.report) if remote else Profiles()
+    return AccessSources(providers, profiles, around.environ)
 
 
 def _workspace(checker: Checker, path: KeyPath, around: Surroundings, *, default: bool) -> Path:

@@ -28,6 +28,8 @@ _EXPECTED: Mapping[str, str] = {
     "path": "a string",
 }
 
+_AGENT_LIST = ("agents", "list")
+
 
 @dataclass(frozen=True, slots=True)
 class Checker:
@@ -43,6 +45,16 @@ class Checker:
     def warn(self, path: Path, message: str) -> None:
         """Adds a warning about the key at `path`."""
         self.report.warn(self.tree.origin(path), dotted(path), message)
+
+    def block_remote(self, path: Path, message: str) -> None:
+        """Warn about the key at `path`, and disable remote embeddings: it may restrict what is sent."""
+        agent_id = path[2][1:-1] if path[:2] == _AGENT_LIST and path[2:] else ""
+        self.report.block_remote(self.tree.origin(path), dotted(path), message, agent_id)
+
+    def keys(self, path: Path) -> tuple[str, ...]:
+        """Return the keys of the object at `path`; none where there is no object."""
+        value = self.tree.at(*path) if path else self.tree.values
+        return tuple(value) if isinstance(value, dict) else ()
 
     def table(self, path: Path) -> dict[str, Any]:
         """The object at `path`; empty when there is none, or when something else stands there, which is a problem."""

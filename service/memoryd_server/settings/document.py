@@ -19,7 +19,7 @@ from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
 from .model_providers import ModelProviderSettings
 from .service import ServiceSettings
-from .unimplemented import AGENTS, COMPACTION, MEMORY, MEMORY_SEARCH
+from .unimplemented import AGENTS, BLOCKING, COMPACTION, MEMORY, MEMORY_SEARCH
 from .words import Path as KeyPath
 from .words import dotted
 
@@ -122,7 +122,8 @@ def _variables() -> Iterator[str]:
 def _unimplemented() -> Iterator[str]:
     yield from ("## Keys of the reference that are ignored with a warning", "")
     for around, ignored in _UNIMPLEMENTED:
-        yield from (f"- `{dotted((*around, *key))}`" for key in ignored)
+        for path in ((*around, *key) for key in ignored):
+            yield f"- `{dotted(path)}`{'; disables remote embeddings' if path in BLOCKING else ''}"
     yield ""
 
 

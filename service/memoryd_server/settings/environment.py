@@ -68,8 +68,14 @@ def environment_layers(environ: Mapping[str, str], report: Report) -> Iterator[t
         if name in known:
             path = known[name]
             yield service_layer(path, _value(environ[name].strip(), is_array=arrays[path])), f"env {name}"
-        elif name not in {CONFIG, STATE_DIR, WORKSPACE, ADDRESS, *CLIENT_TLS}:
-            report.warn(f"env {name}", "", f"memoryd has no such variable{did_you_mean(name, known)}")
+    for name in unknown_variables(environ):
+        report.warn(f"env {name}", "", f"memoryd has no such variable{did_you_mean(name, known)}")
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that begin as memoryd's do, are not blank, and are none of them."""
+    known = {*variables(), CONFIG, STATE_DIR, WORKSPACE, ADDRESS, *CLIENT_TLS}
+    return sorted(n for n in environ if n.startswith(PREFIX) and environ[n].strip() and n not in known)
 
 
 def service_layer(path: KeyPath, value: object) -> dict[str, Any]:

@@ -24,15 +24,20 @@ def find_state_dir(explicit: str, home: Path) -> Path:
     if explicit:
         return absolute(explicit, None, home)
     current, legacy = home / ".openclaw", home / ".moltbot"
-    return legacy if not _exists(current) and _exists(legacy) else current
+    return legacy if not exists(current) and exists(legacy) else current
 
 
 def read_layer(path: Path, report: Report, *, required: bool) -> Mapping[str, Any]:
-    """The object that a JSON5 file holds. Empty when the file is missing and not required, or has a problem."""
+    """The object that a JSON5 file holds. Empty when the file is missing and not required, or has a problem.
+
+    A link whose target is missing is a problem: the settings that it stands for are somewhere else.
+    """
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        if required:
+        if path.is_symlink():
+            report.problem(path, "", "the file is a link, and its target does not exist")
+        elif required:
             report.problem(path, "", "the file does not exist")
         return {}
     except (OSError, ValueError) as error:
@@ -81,7 +86,8 @@ def _why(error: OSError | ValueError) -> str:
     return f"not a usable file name: {error}"
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
+    """Return whether there is a file or folder at `path`; False where that cannot be found out."""
     try:
         return path.exists()
     except (OSError, ValueError):

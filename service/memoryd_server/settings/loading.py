@@ -10,7 +10,9 @@ from .agents import Surroundings, resolve_agents
 from .checking import Checker
 from .child_environment import child_environment
 from .files import OWN_FILE, REFERENCE_FILE, find_state_dir, read_layer
-from .misspelt import warn_of_misspelt
+from .misplaced import check_places
+from .misspelt import check_spelling
+from .other_sources import check_files, check_variables, check_workspace
 from .overrides import Overrides
 from .paths import absolute, anchored
 from .report import Report
@@ -50,7 +52,6 @@ def _layers(overrides: Overrides, state_dir: Path, home: Path, report: Report) -
     own = absolute(named, None, home) if named else state_dir / OWN_FILE
     for path, required in ((reference, False), (own, bool(named))):
         layer = with_agents_by_id(read_layer(path, report, required=required), str(path), report)
-        warn_of_misspelt(layer, path, report, top=path == own)
         yield anchored(layer, path.parent, home), str(path)
     for layer, origin in overrides.layers():
         yield anchored(layer, None, home), origin
@@ -59,21 +60,26 @@ def _layers(overrides: Overrides, state_dir: Path, home: Path, report: Report) -
 def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path) -> ResolvedSettings:
     for path in (("agents",), DEFAULTS, *(entries := agent_paths(checker.tree).values())):
         checker.table(path)
-    drop_unimplemented(checker.tree, entries, checker.report)
+    check_files(overrides, state_dir, home, checker.report)
+    check_variables(overrides.environ, checker.report)
+    check_spelling(checker, entries)
+    check_places(checker, entries)
+    drop_unimplemented(checker, entries)
     workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
     service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
     agents, default = resolve_agents(checker, Surroundings(state_dir, workspace, overrides.environ))
     checker.report.raise_if_refused()
+    check_workspace(agents[default], overrides, state_dir, home, checker.report)
     service = service.model_copy(update={"listen": service.listen or (_socket(overrides.environ, state_dir),)})
-    origins = _origins(checker.tree, overrides, state_dir, service, agents)
     return ResolvedSettings(
         state_dir,
         service,
         agents,
         default,
         tuple(checker.report.warnings),
-        origins,
+        _origins(checker.tree, overrides, state_dir, service, agents),
         child_environment(overrides.environ),
+        tuple(checker.report.blockers),
     )
 
 

@@ -1,40 +1,69 @@
-"""Keys that look like ours where unknown keys are allowed: `memorysearch` is ignored there, and nobody would know."""
+"""Misspelt keys in places where unknown keys are allowed and ignored, such as `agents.defaults.memorysearch`."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from .report import Report
-from .words import dotted, nearest
+from .checking import Checker
+from .words import Path, nearest
 
-_TOP = ("memoryd", "memory", "agents", "plugins", "models")
-_IN_AGENTS = ("defaults", "list")
-_IN_DEFAULTS = ("workspace", "memorySearch", "userTimezone", "compaction")
+# Two letters that changed places in a word of six are closer than this: `memroy`.
+CLOSE = 0.8
+# OpenClaw's `reserveTokens` is further from `reserveTokensFloor` than this.
+_CLOSE_IN_COMPACTION = 0.85
+
+
+class _Place(NamedTuple):
+    """An object and its known keys; ignoring a misspelt one of `harmless` cannot change what is sent to a provider."""
+
+    path: Path
+    known: tuple[str, ...]
+    harmless: tuple[str, ...] = ()
+    close: float = CLOSE
+
+
+_COMPACTION = ("reserveTokensFloor", "postIndexSync", "memoryFlush")
+_PLACES = (
+    _Place((), ("memoryd", "memory", "agents", "plugins", "models")),
+    _Place(("agents",), ("defaults", "list", "entries")),
+    _Place(
+        ("agents", "defaults"),
+        ("workspace", "memorySearch", "userTimezone", "compaction"),
+        harmless=("userTimezone", "compaction"),
+    ),
+    _Place(("agents", "defaults", "compaction"), _COMPACTION, _COMPACTION, _CLOSE_IN_COMPACTION),
+    _Place(("models",), ("providers",)),
+    _Place(("plugins",), ("enabled", "slots", "entries", "deny")),
+    _Place(("plugins", "slots"), ("memory",)),
+    _Place(("plugins", "entries"), ("memory-core", "memory-lancedb")),
+    _Place(("plugins", "entries", "memory-core"), ("enabled",)),
+    _Place(("plugins", "entries", "memory-lancedb"), ("enabled", "config")),
+)
 _IN_AGENT = ("workspace", "memorySearch", "default")
-_IN_COMPACTION = ("reserveTokensFloor", "postIndexSync", "memoryFlush")
-
-# The reference's own `reserveTokens` is further from `reserveTokensFloor` than this.
-_CLOSE = 0.85
 
 
-def warn_of_misspelt(layer: Mapping[str, Any], origin: Path, report: Report, *, top: bool) -> None:
-    """Warns of keys that are nearly ours. `top` is whether the file's first level is looked at too."""
-    agents = _table(layer, "agents")
-    places: list[tuple[tuple[str, ...], Mapping[str, Any], tuple[str, ...]]] = [
-        ((), layer if top else {}, _TOP),
-        (("agents",), agents, _IN_AGENTS),
-        (("agents", "defaults"), _table(agents, "defaults"), _IN_DEFAULTS),
-        (("agents", "defaults", "compaction"), _table(_table(agents, "defaults"), "compaction"), _IN_COMPACTION),
-    ]
-    listed = _table(agents, "list")
-    places += [(("agents", "list", key), _table(listed, key), _IN_AGENT) for key in listed]
-    for path, table, known in places:
-        for key in table:
-            meant = None if key in known else nearest(key, known, _CLOSE)
-            if meant:
-                report.warn(origin, dotted((*path, key)), f'the key is ignored (did you mean "{meant}"?)')
+def check_spelling(checker: Checker, agent_paths: Iterable[Path]) -> None:
+    """Warn of keys that are nearly known ones; `agent_paths` are the places of the agents.
+
+    A key that may have restricted what is sent to a provider disables remote embeddings.
+    """
+    for place in (*_PLACES, *(_Place(path, _IN_AGENT) for path in agent_paths)):
+        for key, meant in misspelt(checker.keys(place.path), place.known, place.close):
+            found = ignored(meant)
+            if meant in place.harmless:
+                checker.warn((*place.path, key), found)
+            else:
+                checker.block_remote((*place.path, key), found)
 
 
-def _table(around: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = around.get(key)
-    return found if isinstance(found, Mapping) else {}
+def misspelt(keys: Iterable[str], known: Iterable[str], close: float = CLOSE) -> Iterator[tuple[str, str]]:
+    """Yield each key that is close to a known one without being one, and the known one."""
+    known = tuple(known)
+    for key in keys:
+        meant = None if key in known else nearest(key, known, close)
+        if meant:
+            yield key, meant
+
+
+def ignored(meant: str) -> str:
+    """Return what to say of a misspelt key."""
+    return f'the key is ignored (did you mean "{meant}"?)'

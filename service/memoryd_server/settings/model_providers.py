@@ -1,11 +1,14 @@
 """`models.providers`: where the gateway reaches its providers, and with what. Embeddings use the same accounts."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
 from .block import Block, keys
 from .checking import Checker
+from .report import UnreadKey
+from .words import dotted
 
 PROVIDERS = ("models", "providers")
 # What the reference calls a provider of ours; ours comes first.
@@ -27,21 +30,29 @@ class ModelProviderSettings(Block):
     """Headers sent with each request; those of `remote` replace them one by one. Secrets; default unset."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModelProviders:
+    """The blocks by id; `unread` has the `apiKey` of each that refers to a secret that memoryd does not read."""
+
+    blocks: Mapping[str, ModelProviderSettings] = field(default_factory=dict)
+    unread: Mapping[str, UnreadKey] = field(default_factory=dict)
+
+
 def names_of(provider: str) -> tuple[str, ...]:
     """The names that a provider of ours has in the gateway's settings, the first one counts most."""
     return (provider, *_OTHER_NAMES.get(provider, ()))
 
 
-def model_providers(checker: Checker) -> dict[str, ModelProviderSettings]:
+def model_providers(checker: Checker) -> ModelProviders:
     """Every block whose id is a string, by that id. Keys that are not about where and with what are not looked at."""
     checker.table(PROVIDERS[:1])
-    found = {}
+    found, unread = {}, {}
     for name in checker.table(PROVIDERS):
         path = (*PROVIDERS, name)
         raw = checker.table(path)
         known = {key: raw[key] for _, key, _ in keys(ModelProviderSettings) if key in raw}
         if isinstance(known.get("apiKey"), dict):
-            checker.warn((*path, "apiKey"), "a reference to a secret kept elsewhere; memoryd ignores it")
             del known["apiKey"]
+            unread[name] = UnreadKey(checker.tree.origin((*path, "apiKey")), dotted((*path, "apiKey")))
         found[name] = checker.block(ModelProviderSettings, known, path)
-    return found
+    return ModelProviders(found, unread)

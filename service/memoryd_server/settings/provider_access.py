@@ -3,14 +3,17 @@
 From `remote`, the gateway's settings, its profiles, or the environment, in this order.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
+from .auth_profiles import Profiles
 from .environment import PROVIDER_KEYS
 from .memory_search import MemorySearchSettings, RemoteSettings
-from .model_providers import ModelProviderSettings, names_of
+from .model_providers import ModelProviders, ModelProviderSettings, names_of
+from .report import UnreadKey
 from .substitution import UnsetVariable, filled
 
 AUTOMATIC = ("openai-compatible", "openai", "gemini", "voyage", "mistral")
@@ -20,6 +23,7 @@ _NO_REMOTE = RemoteSettings()
 _NO_BLOCK = ModelProviderSettings()
 _LOCAL = "local"
 _MANY_KEYS = "gemini"
+_DOLLAR_NAME = re.compile(r"\$[A-Z_][A-Z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,8 @@ class ProviderAccess:
     """Where a provider is and what is shown to it; `base_url` is empty where the provider's own address is meant.
 
     `no_key` says why there is no key, where somebody meant to give one; `problem` why nothing may be sent at all.
-    `key_from` is the place that the keys come from.
+    `key_from` is the place that the keys come from. `passed_over` is the key of a place that comes before it and that
+    memoryd does not read.
     """
 
     # An address may hold a password.
@@ -37,6 +42,7 @@ class ProviderAccess:
     no_key: str = ""
     problem: str = ""
     key_from: str = ""
+    passed_over: UnreadKey | None = None
 
     def parts(self) -> dict[str, object]:
         """What is known of it, secrets as such; empty where nothing is."""
@@ -47,11 +53,20 @@ class ProviderAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys that one place has, and one that it has and that memoryd does not read."""
+
+    keys: tuple[str, ...] = ()
+    place: str = ""
+    unread: UnreadKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AccessSources:
     """Where keys come from besides `remote`. `profiles` are the agent's own, by the gateway's name of the provider."""
 
-    blocks: Mapping[str, ModelProviderSettings]
-    profiles: Mapping[str, tuple[str, ...]]
+    providers: ModelProviders
+    profiles: Profiles
     environ: Mapping[str, str]
 
     def wanted(self, search: MemorySearchSettings) -> dict[str, ProviderAccess]:
@@ -69,8 +84,9 @@ class AccessSources:
     def access(self, provider: str, remote: RemoteSettings | None) -> ProviderAccess:
         """The access to one provider; what `remote` says counts over the rest, header by header."""
         remote = remote or _NO_REMOTE
-        name = next((name for name in names_of(provider) if name in self.blocks), provider)
-        block, path = self.blocks.get(name, _NO_BLOCK), f"models.providers.{name}"
+        blocks = self.providers.blocks
+        name = next((name for name in names_of(provider) if name in blocks), provider)
+        block, path = blocks.get(name, _NO_BLOCK), f"models.providers.{name}"
         try:
             base_url = self._filled(remote.base_url, "remote.baseUrl")
             base_url = base_url or self._filled(block.base_url, f"{path}.baseUrl")
@@ -78,10 +94,11 @@ class AccessSources:
         except UnsetVariable as unset:
             return ProviderAccess(problem=str(unset))
         try:
-            keys, place = self._keys(provider, remote, block, path)
+            found = self._found(provider, remote, block, path)
         except UnsetVariable as unset:
             return ProviderAccess(base_url, headers=headers, no_key=str(unset))
-        return ProviderAccess(base_url, tuple(SecretStr(key) for key in keys), headers, key_from=place)
+        keys = tuple(SecretStr(key) for key in found.keys)
+        return ProviderAccess(base_url, keys, headers, key_from=found.place, passed_over=found.unread)
 
     def _headers(self, headers: Mapping[str, SecretStr] | None, path: str) -> dict[str, SecretStr]:
         """By their names in lower case."""
@@ -90,36 +107,43 @@ class AccessSources:
             for name, value in (headers or {}).items()
         }
 
-    def _keys(
-        self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str
-    ) -> tuple[tuple[str, ...], str]:
-        """Those of the first place that has any, and that place; one, but where keys may take turns."""
-        for found, place in self._places(provider, remote, block, path):
-            if found:
-                return found if provider == _MANY_KEYS else found[:1], place
-        return (), ""
+    def _found(self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str) -> "_Keys":
+        """Those of the first place that has any; one, but where keys may take turns."""
+        passed_over: UnreadKey | None = None
+        for each in self._places(provider, remote, block, path):
+            if each.keys:
+                keys = each.keys if provider == _MANY_KEYS else each.keys[:1]
+                return _Keys(keys, each.place, passed_over or each.unread)
+            passed_over = passed_over or each.unread
+        return _Keys(unread=passed_over)
 
     def _places(
         self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str
-    ) -> Iterator[tuple[tuple[str, ...], str]]:
-        yield self._one(provider, remote.api_key, "remote.apiKey"), "remote.apiKey"
-        yield self._one(provider, block.api_key, f"{path}.apiKey"), f"{path}.apiKey"
+    ) -> Iterator["_Keys"]:
+        yield _Keys(self._one(provider, remote.api_key, "remote.apiKey"), "remote.apiKey")
+        yield _Keys(self._one(provider, block.api_key, f"{path}.apiKey"), f"{path}.apiKey")
         for name in names_of(provider):
+            yield _Keys(unread=self.providers.unread.get(name))
             where = f"the profile of {name} in auth-profiles.json"
-            keys = tuple(key for raw in self.profiles.get(name, ()) if (key := self._key(provider, raw, where)))
-            yield keys, "auth-profiles.json"
+            profiles = self.profiles.keys.get(name, ())
+            yield _Keys(
+                tuple(key for raw in profiles if (key := self._key(provider, raw, where))), "auth-profiles.json"
+            )
+            yield _Keys(unread=self.profiles.unread.get(name))
         for variable in PROVIDER_KEYS.get(provider, ()):
             value = self.environ.get(variable, "").strip()
-            yield (value,) if value else (), f"env {variable}"
+            yield _Keys((value,) if value else (), f"env {variable}", self.profiles.broken if value else None)
 
     def _one(self, provider: str, value: SecretStr | None, where: str) -> tuple[str, ...]:
         key = self._key(provider, value.get_secret_value(), where) if value else ""
         return (key,) if key else ()
 
     def _key(self, provider: str, text: str, where: str) -> str:
-        # The reference takes the bare name of a provider's variable for its value.
-        bare = text.strip() in PROVIDER_KEYS.get(provider, ())
-        return filled(f"${{{text.strip()}}}" if bare else text, where, self.environ)
+        # OpenClaw takes the bare name of a provider's variable for its value, and `$NAME` for `${NAME}`.
+        name = text.strip()
+        is_name = name in PROVIDER_KEYS.get(provider, ())
+        name = name if is_name else name[1:] if _DOLLAR_NAME.fullmatch(name) else ""
+        return filled(f"${{{name}}}" if name else text, where, self.environ)
 
     def _filled(self, text: str | SecretStr | None, where: str) -> str:
         plain = text.get_secret_value() if isinstance(text, SecretStr) else text

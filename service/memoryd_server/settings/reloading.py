@@ -46,4 +46,5 @@ def changed_keys(old: ResolvedSettings, new: ResolvedSettings) -> tuple[str, ...
 
 
 def _values(settings: ResolvedSettings) -> Mapping[str, object]:
-    return {dotted(path): value for path, value in effective(settings.state_dir, settings.service, settings.agents)}
+    values = effective(settings.state_dir, settings.service, settings.agents, settings.remote_embeddings_blocked_by)
+    return {dotted(path): value for path, value in values}

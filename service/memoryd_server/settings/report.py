@@ -1,4 +1,4 @@
-"""What is found while settings are read: all of it is told at once, each finding with its file and key."""
+"""Problems, warnings and blockers that are found while settings are read, each with its file and key."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,30 +6,80 @@ from pathlib import Path
 from memoryd_server.errors import SettingsError
 
 
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A setting that memoryd does not understand and that may restrict what is sent to embedding providers.
+
+    While there is one, no agent uses a provider that is reached over HTTP. `where` names the file and the key.
+    `agent_id` is the agent that the setting belongs to, empty for a setting that agents share.
+    """
+
+    where: str
+    agent_id: str = ""
+
+    def shown_to(self, agent_id: str) -> str:
+        """Return `where` as the callers of an agent may read it: keys of another agent hold its id."""
+        return self.where if self.agent_id in ("", agent_id) else "a setting of another agent"
+
+
+class RefusedSettings(SettingsError):
+    """Settings that cannot be used. A daemon that keeps the earlier ones has to respect the `blockers` all the same.
+
+    `warnings` are about the blockers.
+    """
+
+    def __init__(self, message: str, blockers: tuple[Blocker, ...] = (), warnings: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.blockers = blockers
+        self.warnings = warnings
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadKey:
+    """A provider's key that is a reference to a secret kept elsewhere: its file, and its place in the file."""
+
+    origin: str
+    key: str
+
+
 @dataclass(slots=True)
 class Report:
-    """Collects problems, which refuse the settings, and warnings, which do not."""
+    """Collects problems, which refuse the settings; warnings, which do not; and blockers, which are warnings too."""
 
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    blockers: list[Blocker] = field(default_factory=list)
 
     def problem(self, origin: str | Path, key: str, message: str) -> None:
-        """Adds a reason to refuse; `key` is empty when the file as a whole is meant."""
+        """Add a reason to refuse; `key` is empty when the file as a whole is meant."""
         _add(self.problems, origin, key, message)
 
     def warn(self, origin: str | Path, key: str, message: str) -> None:
-        """Adds something to tell that stops nothing."""
+        """Add a warning."""
         _add(self.warnings, origin, key, message)
 
+    def block_remote(self, origin: str | Path, key: str, message: str, agent_id: str = "") -> None:
+        """Add a blocker, with a warning that says what it causes."""
+        self.warn(origin, key, f"{message}; while it is set, remote embeddings are disabled for every agent")
+        blocker = Blocker(_printable(origin, key), agent_id)
+        if blocker not in self.blockers:
+            self.blockers.append(blocker)
+
     def raise_if_refused(self) -> None:
-        """Raises a SettingsError that lists every problem, if there is one."""
+        """Raise a RefusedSettings that lists every problem, if there is one."""
         if self.problems:
-            raise SettingsError("\n".join(["the settings cannot be used:", *(f"  {p}" for p in self.problems)]))
+            message = "\n".join(["the settings cannot be used:", *(f"  {p}" for p in self.problems)])
+            told = tuple(w for w in self.warnings if w.startswith(tuple(blocker.where for blocker in self.blockers)))
+            raise RefusedSettings(message, tuple(self.blockers), told)
 
 
 def _add(findings: list[str], origin: str | Path, key: str, message: str) -> None:
-    # What a file says goes to terminals and logs: no control character of its keys gets there.
-    text = ": ".join(part for part in (str(origin), key, message) if part)
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    shown = _printable(origin, key, message)
     if shown not in findings:
         findings.append(shown)
+
+
+def _printable(*parts: str | Path) -> str:
+    # What a file says goes to terminals and logs: no control character of its keys gets there.
+    text = ": ".join(str(part) for part in parts if str(part))
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

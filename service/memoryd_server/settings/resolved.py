@@ -1,6 +1,6 @@
 """The settings as the rest of memoryd sees them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from .entries import LanceDbSettings
 from .memory_block import MemoryBlock
 from .memory_search import MemorySearchSettings
 from .provider_access import ProviderAccess
+from .report import Blocker
 from .service import ServiceSettings
 from .tree import DEFAULT
 from .words import dotted
@@ -60,6 +61,8 @@ class ResolvedSettings:
 
     `origins` has every key of `describe`: "default", a file's path, "env NAME" or "flag --name", and of a provider's
     access the place of its key. `child_environment` are the variables that commands get which memoryd runs.
+    `remote_embeddings_blocked_by` has the settings that are not understood: with any, no agent uses a provider that is
+    reached over HTTP.
     """
 
     state_dir: Path
@@ -69,6 +72,7 @@ class ResolvedSettings:
     warnings: tuple[str, ...]
     origins: Mapping[str, str]
     child_environment: Mapping[str, str] = field(default_factory=dict)
+    remote_embeddings_blocked_by: tuple[Blocker, ...] = ()
 
     def agent(self, agent_id: str) -> AgentSettings:
         """The agent of that id, in any case. An empty id means `main` where it is configured, else the default agent.
@@ -84,23 +88,35 @@ class ResolvedSettings:
             )
         return self.agents[wanted]
 
+    def blocked_by(self, agent_id: str) -> tuple[str, ...]:
+        """Return what disables remote embeddings, as the callers of an agent may read it."""
+        return tuple(dict.fromkeys(blocker.shown_to(agent_id) for blocker in self.remote_embeddings_blocked_by))
+
     def describe(self) -> list[dict[str, object]]:
         """`key`, `value` and `origin` of every effective value, ready for JSON, secrets as `***`."""
         return [
             {"key": key, "value": masked(value), "origin": self.origins.get(key, DEFAULT)}
             for key, value in (
-                (dotted(path), value) for path, value in effective(self.state_dir, self.service, self.agents)
+                (dotted(path), value)
+                for path, value in effective(
+                    self.state_dir, self.service, self.agents, self.remote_embeddings_blocked_by
+                )
             )
         ]
 
 
 def effective(
-    state_dir: Path, service: ServiceSettings, agents: Mapping[str, AgentSettings]
+    state_dir: Path,
+    service: ServiceSettings,
+    agents: Mapping[str, AgentSettings],
+    blocked_by: Sequence[Blocker] = (),
 ) -> list[tuple[tuple[str, ...], object]]:
     """The path and value of every effective setting, in the order to show them."""
     shared = next(iter(agents.values()))
+    blocked = [(("remoteEmbeddingsBlockedBy",), [blocker.where for blocker in blocked_by])] if blocked_by else []
     return [
         (("stateDir",), state_dir),
+        *blocked,
         *flattened(service, ("memoryd",)),
         *flattened(shared.memory, ("memory",)),
         *flattened(shared.entries, ENTRIES),

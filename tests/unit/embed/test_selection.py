@@ -193,3 +193,56 @@ def test_a_configuration_shows_no_secrets():
     config = asking_for("openai", keys=("sk-secret",), headers=(("x", "hidden"),), base_url="http://joe:pw@x")
     shown = repr(EmbeddingConfig("voyage", fallback=config)) + str(config)
     assert not [secret for secret in ("sk-secret", "hidden", "joe") if secret in shown]
+
+
+BLOCKED = ("openclaw.json: memory.search",)
+
+
+@pytest.mark.parametrize("provider", ["auto", *KEYED, "openai-compatible", "ollama", "bedrock", "unknown"])
+def test_a_setting_that_is_not_understood_blocks_every_provider_over_http(pool, provider):
+    remotes = tuple(remote(name, keys=("k",), base_url=BASE) for name in (*KEYED, "openai-compatible", "ollama"))
+    config = EmbeddingConfig(provider, remotes, fallback=asking_for("gemini", keys=("k",)), blocked_by=BLOCKED)
+    selection = pool.select(config)
+    assert (selection.provider, selection.fallback, selection.blocked) == (None, None, True)
+    assert selection.requested == provider
+    assert selection.reason.endswith("memoryd does not understand openclaw.json: memory.search")
+    assert pool.made() == []
+
+
+def test_a_setting_that_is_not_understood_leaves_local_models_and_none(pool, model):
+    local = LocalConfig(model)
+    for provider in ("local", "auto"):
+        config = EmbeddingConfig(provider, (remote("openai", keys=("k",)),), local, blocked_by=BLOCKED)
+        check(pool.select(config), LocalProvider, "local", "m.gguf")
+    none = pool.select(EmbeddingConfig("none", blocked_by=BLOCKED))
+    assert (none.reason, none.blocked) == ("embeddings are switched off", False)
+
+
+def test_the_fallback_of_a_local_model_is_blocked_too(pool, model):
+    second = asking_for("gemini", keys=("k",))
+    config = EmbeddingConfig("local", (), LocalConfig(model), second, BLOCKED)
+    assert pool.select(config).fallback().blocked
+
+
+def test_of_many_settings_the_first_ones_are_named(pool):
+    blocked_by = tuple(f"file: key{number}" for number in range(5))
+    reason = pool.select(EmbeddingConfig("openai", blocked_by=blocked_by)).reason
+    assert reason.endswith("file: key0, file: key1, file: key2 and 2 more settings")
+
+
+def test_a_provider_that_this_version_does_not_have_hands_nothing_to_its_fallback(pool):
+    for provider in ("bedrock", "NONE"):
+        selection = pool.select(EmbeddingConfig(provider, fallback=asking_for("gemini", keys=("k",))))
+        assert (selection.provider, selection.fallback) == (None, None)
+        assert "its fallback gemini is not used either" in selection.reason
+
+
+def test_remote_providers_are_closed_and_made_again_when_they_are_asked_for(pool, model):
+    first = pool.select(asking_for("openai", keys=("k",))).provider
+    local = pool.select(EmbeddingConfig("local", (), LocalConfig(model))).provider
+    pool.close_remote()
+    assert first.status().reason == "it is closed"
+    assert pool.made() == [local]
+    again = pool.select(asking_for("openai", keys=("k",))).provider
+    assert again is not first
+    assert again.status().reason == ""

@@ -1,0 +1,76 @@
+"""The command, with the settings of a current OpenClaw: nothing is sent, and the setting is named everywhere."""
+
+import json
+
+import pytest
+
+from fake_providers import fake_provider
+from serving import memoryd, serving
+
+NAME = "memory.search"
+KEY = "key-of-this-test-0123456789"
+
+
+@pytest.fixture
+def openai():
+    with fake_provider("openai", [KEY]) as server:
+        yield server
+
+
+@pytest.fixture
+def places(tmp_path):
+    home, workspace, state = tmp_path / "h", tmp_path / "w", tmp_path / "s"
+    for folder in (home, workspace / "memory", state):
+        folder.mkdir(parents=True)
+    state.chmod(0o700)
+    (workspace / "memory" / "a.md").write_text("the red ferry sails at dawn")
+    return home, workspace, state
+
+
+def configure(state, openai, **more):
+    models = {"providers": {"openai": {"baseUrl": openai.url, "apiKey": KEY}}}
+    file = state / "openclaw.json"
+    file.write_text(json.dumps({"models": models, **more}))
+    return f"{file}: {NAME}"
+
+
+NONE = {"memory": {"search": {"provider": "none"}}}
+
+
+def test_doctor_status_log_and_reload_name_the_setting_and_nothing_is_sent(places, openai):
+    home, workspace, state = places
+    where = configure(state, openai, **NONE)
+    with serving(workspace, state, home=home) as served:
+        assert served.memoryd("index", "--force").returncode == 0
+        assert "memory/a.md" in served.memoryd("search", "ferry").stdout
+        told = served.memoryd("doctor").stdout
+        assert f"WARN settings: {where}: " in told
+        assert (
+            f"VECTOR_LEG_SKIPPED: remote embeddings are disabled, because memoryd does not understand {where}" in told
+        )
+        assert f"Degraded   remote embeddings are disabled, because memoryd does not understand {where}" in (
+            served.memoryd("status", "--deep").stdout
+        )
+        assert where in (home / "daemon.log").read_text()
+        assert openai.requests == []
+        configure(state, openai)
+        assert "in force: remoteEmbeddingsBlockedBy" in served.memoryd("reload").stdout
+        assert served.memoryd("index").returncode == 0
+        assert openai.texts == ["the red ferry sails at dawn"]
+        configure(state, openai, **NONE)
+        assert "in force: remoteEmbeddingsBlockedBy" in served.memoryd("reload").stdout
+        openai.requests.clear()
+        (workspace / "memory" / "b.md").write_text("the kettle is in the shed")
+        served.memoryd("index", "--force")
+        assert openai.requests == []
+
+
+@pytest.mark.parametrize("verb", [("doctor",), ("index", "--force"), ("search", "ferry"), ("status", "--deep")])
+def test_commands_without_a_daemon_send_nothing_either(places, openai, verb):
+    home, workspace, state = places
+    where = configure(state, openai, **NONE)
+    done = memoryd(*verb, "--workspace", workspace, "--state-dir", state, home=home)
+    assert done.returncode == 0, done.stderr
+    if verb[0] in {"doctor", "status"}:
+        assert where in done.stdout
+    assert openai.requests == []

@@ -125,6 +125,11 @@ BEFORE = {
     "no-results-in-words": lambda _: (out("No results found.\n"), end()),
     "not-json": lambda _: (out("Segmentation is fun\n"), end()),
     "ci": lambda _: end(1, "Error: LLM operations are disabled in CI (set CI=true)\n"),
+    # What is costly to read with a pattern that begins again at each place.
+    "costly-words": lambda _: (out("] no results found " * 20_000 + ":\n"), end()),
+    "costly-collections": lambda _: end(1, "collection " * 5_900),
+    "costly-digits": lambda _: end(1, "1" * 65_000),
+    "costly-lines": lambda _: (out("\n" * 65_000), end()),
     "unknown-collection": lambda _: end(1, "Collection not found: memory-root\n"),
     "embedding-elsewhere": lambda _: (out("Another embed process is already running. Skipping.\n"), end()),
 }
@@ -139,5 +144,9 @@ AFTER = {
     "no-line": lambda text: out(
         json.dumps([{k: v for k, v in row.items() if k != "line"} for row in json.loads(text)])
     ),
+    "costly-snippet": lambda text: out(
+        json.dumps([{**row, "snippet": "\ufffd" * 30_000 + "x"} for row in json.loads(text)])
+    ),
+    "many-rows": lambda text: out(json.dumps([row for row in json.loads(text) for _ in range(4_000)])),
     "object": lambda text: out(json.dumps({"results": json.loads(text)})),
 }

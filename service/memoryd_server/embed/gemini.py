@@ -72,7 +72,7 @@ def gemini(config: RemoteConfig) -> RemoteProvider:
             these dimensions.
     """
     # A base URL that was made for the OpenAI interface serves too.
-    base_url = re.sub(r"/openai(?:/.*)?$", "", (config.base_url or BASE_URL).rstrip("/")).rstrip("/")
+    base_url = re.split(r"/openai(?:/|$)", (config.base_url or BASE_URL).rstrip("/"), maxsplit=1)[0].rstrip("/")
     keys = [_header(key) for joined in config.keys for key in _separate(joined)]
     http = HttpCalls("gemini", base_url, dict(config.headers), keys, pace=config.pace)
     model = re.sub(r"^(?:models|gemini|google)/", "", config.model)

@@ -156,14 +156,18 @@ class HttpCalls:
             for part in response.iter_bytes():
                 if patience.should_stop():
                     raise Stopped
-                rest += part
-                *whole, last = rest.split(b"\n")
-                rest = bytearray(last)
+                # Only the new part is searched for line breaks, so that a long line is not read again with each part.
+                end, *begun = part.split(b"\n")
+                rest += end
+                whole = []
+                for line in begun:
+                    whole.append(bytes(rest))
+                    rest = bytearray(line)
                 if len(rest) > MOST_REPLY_BYTES:
                     raise EmbeddingUnavailable(
                         f"{self._name} answers with a line of more than {MOST_REPLY_BYTES} bytes"
                     )
-                yield from map(bytes, whole)
+                yield from whole
         yield bytes(rest)
 
     def _with_some_key(self, request: HttpRequest, patience: Patience) -> Any:

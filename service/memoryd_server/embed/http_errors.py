@@ -29,7 +29,7 @@ _TOO_LARGE = re.compile(
 _COUNT = re.compile(r"(?i)batch|item|array|list|input(?:s| count)|number of|texts")
 _TOKENS = re.compile(r"(?i)token|context|length")
 # OpenAI's own words; "length" is that of the list here.
-_ARRAY = re.compile(r"(?i)array.* length \d")
+_ARRAY = re.compile(r"(?im)^(?>.*?array).* length \d")
 
 
 @dataclass(frozen=True, slots=True)

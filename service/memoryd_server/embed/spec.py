@@ -35,33 +35,34 @@ class EmbeddingSpec:
 class _Family:
     """Models that want the same prefixes; `pattern` is searched in the model's name in lower case."""
 
-    pattern: str
+    pattern: re.Pattern[str]
     max_input_tokens: int
     query_prefix: str = ""
     document_prefix: str = ""
 
 
-# The first that matches counts.
+# The first that matches counts. A pattern of two parts tries only the first place of the first part, so that its time
+# is linear.
 _FAMILIES = (
-    _Family(r"embedding-?gemma", 2048, "task: search result | query: ", "title: none | text: "),
-    _Family(r"nomic-embed-text.*moe", 512, "search_query: ", "search_document: "),
-    _Family(r"nomic-embed-text", 2048, "search_query: ", "search_document: "),
-    _Family(r"\be5-mistral", 4096, f"Instruct: {_SEARCH_TASK}\nQuery: "),
-    _Family(r"\be5-.*instruct", 512, f"Instruct: {_SEARCH_TASK}\nQuery: "),
-    _Family(r"\be5-", 512, "query: ", "passage: "),
-    _Family(r"\bbge-(?:m3|multilingual)", 8192),
-    _Family(r"\bbge-.*zh", 512, "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 -- the model's own words
-    _Family(r"\bbge-(?:small|base|large)", 512, _SENTENCE),
-    _Family(r"qwen3-embedding", 8192, f"Instruct: {_SEARCH_TASK}\nQuery:"),
-    _Family(r"mxbai-embed", 512, _SENTENCE),
-    _Family(r"arctic-embed.*v?2\.0|arctic-embed2", 8192, "query: "),
-    _Family(r"arctic-embed", 512, _SENTENCE),
-    _Family(r"minilm", 512),
+    _Family(re.compile(r"embedding-?gemma"), 2048, "task: search result | query: ", "title: none | text: "),
+    _Family(re.compile(r"^(?>.*?nomic-embed-text).*moe"), 512, "search_query: ", "search_document: "),
+    _Family(re.compile(r"nomic-embed-text"), 2048, "search_query: ", "search_document: "),
+    _Family(re.compile(r"\be5-mistral"), 4096, f"Instruct: {_SEARCH_TASK}\nQuery: "),
+    _Family(re.compile(r"^(?>.*?\be5-).*instruct"), 512, f"Instruct: {_SEARCH_TASK}\nQuery: "),
+    _Family(re.compile(r"\be5-"), 512, "query: ", "passage: "),
+    _Family(re.compile(r"\bbge-(?:m3|multilingual)"), 8192),
+    _Family(re.compile(r"^(?>.*?\bbge-).*zh"), 512, "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 -- the model's own words
+    _Family(re.compile(r"\bbge-(?:small|base|large)"), 512, _SENTENCE),
+    _Family(re.compile(r"qwen3-embedding"), 8192, f"Instruct: {_SEARCH_TASK}\nQuery:"),
+    _Family(re.compile(r"mxbai-embed"), 512, _SENTENCE),
+    _Family(re.compile(r"^(?>.*?arctic-embed).*2\.0|arctic-embed2"), 8192, "query: "),
+    _Family(re.compile(r"arctic-embed"), 512, _SENTENCE),
+    _Family(re.compile(r"minilm"), 512),
     # Told by words what its older siblings are told by a field.
-    _Family(r"gemini-embedding-2", 8192, "task: search result | query: ", "title: none | text: "),
-    _Family(r"text-embedding-ada-002", 8191),
-    _Family(r"voyage-3-lite", 16000),
-    _Family(r"voyage-", 32000),
+    _Family(re.compile(r"gemini-embedding-2"), 8192, "task: search result | query: ", "title: none | text: "),
+    _Family(re.compile(r"text-embedding-ada-002"), 8191),
+    _Family(re.compile(r"voyage-3-lite"), 16000),
+    _Family(re.compile(r"voyage-"), 32000),
 )
 _MOST_TOKENS_OF = (("gemini", 2048), ("local", LOCAL_WINDOW))
 _MOST_TOKENS = 8192
@@ -83,4 +84,4 @@ def spec_for(provider: str, model: str, endpoint: str = "", dimensions: int | No
 
 def _family(model: str) -> _Family | None:
     name = model.lower().replace("_", "-")
-    return next((family for family in _FAMILIES if re.search(family.pattern, name)), None)
+    return next((family for family in _FAMILIES if family.pattern.search(name)), None)

@@ -98,6 +98,9 @@ _INJECTION = re.compile(
     r"|\[/?(?:inst|sys|system)\]",
     re.IGNORECASE | re.DOTALL,
 )
+# Python reads no number of thousands of digits; these are more than any character's number has.
+_MOST_DIGITS = 8
+_ENTITY = re.compile(r"&#([0-9]+)")
 _TAG = re.compile(r"<\s*(?:[/!?]\s*)?[^\W\d_]|<!--|<\|")
 _RECALLED = re.compile(r"<\s*(?:/\s*)?relevant-memories", re.IGNORECASE)
 
@@ -150,10 +153,16 @@ def _excluded(text: str, plain: str) -> Exclusion | None:
 
 def _undisguised(text: str) -> str:
     """The text as it is meant: wide and other forms of letters as plain ones, entities resolved, hidden marks gone."""
-    resolved = html.unescape(html.unescape(text))
+    resolved = _resolved(_resolved(text))
     folded = normalized("NFKC", resolved).replace("\u2019", "'")
     shown = "".join(character for character in folded if unicodedata.category(character) != "Cf")
     return re.sub(r"[^\S\n]+", " ", shown)
+
+
+def _resolved(text: str) -> str:
+    """Return the text with its entities resolved once; one with an endless number is no character's."""
+    shortened = _ENTITY.sub(lambda entity: f"&#{entity[1].lstrip('0')[:_MOST_DIGITS] or '0'}", text)
+    return html.unescape(shortened)
 
 
 def _is_emoji(character: str) -> bool:

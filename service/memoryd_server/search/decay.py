@@ -10,24 +10,30 @@ from datetime import UTC, date, datetime, time
 
 from memoryd_server.search.fusion import Candidate
 
-_DATED = re.compile(r"(?:^|/)memory/(?:.*/)?([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])[^/]*$", re.DOTALL)
+_DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])")
 _LONG_TERM = ("MEMORY.md", "memory.md")
 _SECONDS_A_DAY = 86_400
 
 
 def day_of(path: str) -> date | None:
     """The day that a file under `memory/` is named after: `YYYY-MM-DD`, whatever follows; None if there is none."""
-    named = _DATED.search(path)
+    named = _dated(path)
     try:
         return date(*map(int, named.groups())) if named else None
     except ValueError:
         return None
 
 
+def _dated(path: str) -> re.Match[str] | None:
+    """Return the year, month and day that the name of a file below a `memory` folder begins with, as written."""
+    folders, slash, name = path.rpartition("/")
+    return _DAY.match(name) if slash and "/memory/" in f"/{folders}/" else None
+
+
 def is_evergreen(path: str) -> bool:
     """Whether a file is the long-term memory or one under `memory/` that is not named like a day."""
     path = path.removeprefix("./")
-    return path in _LONG_TERM or (path.startswith("memory/") and not _DATED.search(path))
+    return path in _LONG_TERM or (path.startswith("memory/") and not _dated(path))
 
 
 def age_days(path: str, modified: datetime, now: datetime) -> float | None:
@@ -36,7 +42,7 @@ def age_days(path: str, modified: datetime, now: datetime) -> float | None:
     None for a file that does not age: an evergreen one, and one under `memory/` whose name is no day of any calendar.
     """
     day = day_of(path)
-    if day is None and (is_evergreen(path) or _DATED.search(path)):
+    if day is None and (is_evergreen(path) or _dated(path)):
         return None
     since = modified if day is None else datetime.combine(day, time(), UTC)
     return (now - since).total_seconds() / _SECONDS_A_DAY

@@ -13,7 +13,7 @@ MASK = "***"
 
 # `https://user:secret@host` and `?key=secret`: credentials that stand in an address.
 _USERINFO = re.compile(r"//[^/?#]*@")
-_QUERY = re.compile(r"(?<=[?&])([^=&#\s]+)=[^&#\s]*")
+_QUERY = re.compile(r"(?<=[?&])([^=&#\s]++)(=[^&#\s]*)?")
 
 
 def flattened(block: Block, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
@@ -42,7 +42,8 @@ def masked(value: object) -> object:
 def _without_credentials(text: str) -> str:
     if "://" not in text:
         return text
-    return _QUERY.sub(rf"\1={MASK}", _USERINFO.sub(f"//{MASK}@", text))
+    shown = _USERINFO.sub(f"//{MASK}@", text)
+    return _QUERY.sub(lambda named: named[0] if named[2] is None else f"{named[1]}={MASK}", shown)
 
 
 def _is_whole(key: str) -> bool:

@@ -1,6 +1,9 @@
 """What gateways write into a conversation that nobody said: wrappers around a message, and messages that are none.
 
 The forms are those that the reference's gateway writes. Pure.
+
+Anyone who can send the agent a message chooses this text, so its parsing takes time in proportion to its length. A
+pattern that can fail at the end of a long run is anchored, or is matched once at a position that is found without it.
 """
 
 import re
@@ -12,9 +15,8 @@ ASSISTANT = "assistant"
 
 # What agents answer to a heartbeat, or when there is nothing to say.
 _SILENT = ("HEARTBEAT_OK", "NO_REPLY")
-_SILENT_ENDS = re.compile(
-    rf"^[\s*_`\"']*(?:{'|'.join(_SILENT)})\b[\s*_`\"'.!]*|\s*\b(?:{'|'.join(_SILENT)})[\s*_`\"'.!]*$"
-)
+_SILENT_AT_START = re.compile(rf"[\s*_`\"']*(?:{'|'.join(_SILENT)})\b[\s*_`\"'.!]*")
+_SILENT_AT_END = re.compile(rf"\b(?:{'|'.join(_SILENT)})[\s*_`\"'.!]*")
 
 _BEGIN_INTERNAL = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
 _END_INTERNAL = "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
@@ -27,7 +29,10 @@ _METADATA = re.compile(
 _GENERATED_LINE = re.compile(r"^System(?: \(untrusted\))?: \[[^\]\n]*\][^\n]*(?:\n|$)", re.MULTILINE)
 _CURRENT_TIME = re.compile(r"^Current time: [^\n]*(?:\n|$)", re.MULTILINE)
 _TIME_PREFIX = re.compile(r"^\s*\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\]\n]{0,40}\]\s*")
-_REPLY_TAG = re.compile(r"\[\[\s*(?:reply_to_current|reply_to:[^\]\n]*|audio_as_voice)\s*\]\]\s*")
+# A reply tag, `[[reply_to_current]]`, `[[reply_to:ID]]` or `[[audio_as_voice]]`, is read in three steps.
+_TAG_OPENS = re.compile(r"\[\[\s*(?:(?P<with_id>reply_to:)|reply_to_current|audio_as_voice)")
+_ID_ENDS = re.compile(r"[\]\n]")
+_TAG_CLOSES = re.compile(r"\s*\]\]\s*")
 
 _PROMPTS = (
     "[cron:",
@@ -37,7 +42,8 @@ _PROMPTS = (
     "Read HEARTBEAT.md",
     "Pre-compaction memory flush",
 )
-_HEARTBEAT = re.compile(r"HEARTBEAT\.md\b[\s\S]*\bHEARTBEAT_OK\b")
+_HEARTBEAT_FILE = re.compile(r"HEARTBEAT\.md\b")
+_HEARTBEAT_REPLY = re.compile(r"\bHEARTBEAT_OK\b")
 _NOT_SAID = frozenset({"inter_session", "internal_system"})
 
 
@@ -56,16 +62,57 @@ def said(role: str, text: str) -> str:
 def _said_by_user(text: str) -> str:
     text = _GENERATED_LINE.sub("", _without_metadata(_without_internal(text)))
     text = _TIME_PREFIX.sub("", text).lstrip()
-    if text.startswith(_PROMPTS) or ("HEARTBEAT_OK" in text and _HEARTBEAT.search(text)):
+    if text.startswith(_PROMPTS) or ("HEARTBEAT_OK" in text and _is_heartbeat(text)):
         return ""
     return _CURRENT_TIME.sub("", text) if text.startswith("Current time: ") else text
 
 
 def _said_by_assistant(text: str) -> str:
-    text = _REPLY_TAG.sub("", text) if "[[" in text else text
-    if any(token in text for token in _SILENT):
-        text = _SILENT_ENDS.sub("", text)
-    return text
+    text = _without_reply_tags(text) if "[[" in text else text
+    return _without_silent_ends(text) if any(token in text for token in _SILENT) else text
+
+
+def _is_heartbeat(text: str) -> bool:
+    """Return whether a text names HEARTBEAT.md and, later, the reply to it."""
+    file = _HEARTBEAT_FILE.search(text)
+    return file is not None and _HEARTBEAT_REPLY.search(text, file.end()) is not None
+
+
+def _without_silent_ends(text: str) -> str:
+    """Return the text without a silent reply at its start and one at its end."""
+    first = _SILENT_AT_START.match(text)
+    start = first.end() if first else 0
+    # Only the last token can be followed by nothing but punctuation.
+    last = max(text.rfind(token, start) for token in _SILENT)
+    if last >= start and _SILENT_AT_END.fullmatch(text, last):
+        return text[start:last].rstrip()
+    return text[start:]
+
+
+def _without_reply_tags(text: str) -> str:
+    """Return the text without reply tags and the white space after each.
+
+    An ID ends at the first bracket or line break. Tags whose IDs end at the same place are closed by the same
+    brackets, so each place is looked for and looked at once.
+    """
+    pieces: list[str] = []
+    done = 0
+    id_end = -1
+    closed: re.Match[str] | None = None
+    for tag in _TAG_OPENS.finditer(text):
+        if tag.start() < done:
+            continue
+        close = closed
+        if not tag["with_id"]:
+            close = _TAG_CLOSES.match(text, tag.end())
+        elif id_end < tag.end():
+            found = _ID_ENDS.search(text, tag.end())
+            id_end = found.start() if found else len(text)
+            close = closed = _TAG_CLOSES.match(text, id_end)
+        if close:
+            pieces.append(text[done : tag.start()])
+            done = close.end()
+    return "".join((*pieces, text[done:])) if pieces else text
 
 
 def _without_metadata(text: str) -> str:

@@ -155,10 +155,10 @@ FORMS: Final[tuple[SecretForm, ...]] = (
         ),
         _is_flag_value,
     ),
-    # curl -u name:...
+    # curl -u name:... ; a run of "=" is part of the separator, or of the name where there is no other name.
     SecretForm(
         ("-u", "--user"),
-        re.compile(r"(?<!\S)(?:-u|--user)[\s=]+[\"']?[^\s:\"']+:(?P<secret>[^\s\"']+)"),
+        re.compile(r"(?<!\S)(?:-u|--user)[\s=]++(?:[\"']?[^\s:\"']+|(?<=[\s=]=)):(?P<secret>[^\s\"']+)"),
         _is_value,
     ),
     SecretForm(

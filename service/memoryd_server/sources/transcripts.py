@@ -21,7 +21,7 @@ from memoryd_server.sources.transcript_reader import START, TranscriptReader
 SESSIONS_FOLDER = "sessions"
 """The first part of a transcript's display path."""
 
-_NAME = re.compile(r"(?P<session>[^/]+?)\.jsonl(?P<rotated>\.(?:reset|deleted)\.[^/]+)?")
+_SUFFIX = re.compile(r"\.jsonl(?:\.(?:reset|deleted)\..|\Z)", re.DOTALL)
 _NO_TRANSCRIPTS = (".bak", ".md", ".tmp", ".lock")
 
 _FIRST_TAIL_BYTES = 1 << 20
@@ -75,7 +75,7 @@ class TranscriptFile:
 
 def is_transcript(file_name: str) -> bool:
     """Whether a file of this name, without folders, is a transcript."""
-    return bool(_NAME.fullmatch(file_name)) and not file_name.endswith(_NO_TRANSCRIPTS) and file_name.isprintable()
+    return _suffix(file_name) is not None and not file_name.endswith(_NO_TRANSCRIPTS) and file_name.isprintable()
 
 
 def is_rotated(file_name: str) -> bool:
@@ -85,8 +85,13 @@ def is_rotated(file_name: str) -> bool:
 
 def session_id(file_name: str) -> str:
     """The session of a transcript's name, rotated or not; the name itself where it is none of a transcript."""
-    named = _NAME.fullmatch(file_name)
-    return named["session"] if named else file_name
+    suffix = _suffix(file_name)
+    return file_name if suffix is None else file_name[: suffix.start()]
+
+
+def _suffix(file_name: str) -> re.Match[str] | None:
+    """Return where a transcript's name goes on after the session's id; None for any other name."""
+    return None if "/" in file_name else _SUFFIX.search(file_name, 1)
 
 
 def list_transcripts(folder: Path) -> list[TranscriptFile]:

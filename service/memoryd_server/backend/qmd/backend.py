@@ -156,7 +156,13 @@ class QmdBackend:
         ranked = await asyncio.get_running_loop().run_in_executor(
             self._threads,
             lambda: hits.rank(
-                self._shelf, found.rows, query, self._ranking(), most=wanted, most_chars=limits.max_snippet_chars
+                self._shelf,
+                # For each row a file is read, so that no more rows count than were asked for.
+                found.rows[: wanted + _SPARE_ROWS],
+                query,
+                self._ranking(),
+                most=wanted,
+                most_chars=limits.max_snippet_chars,
             ),
         )
         covered = self.covered

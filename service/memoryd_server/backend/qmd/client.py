@@ -22,11 +22,14 @@ MOST_BYTES = 2**20
 LEAST_VERSION = (2, 0, 0)
 INSTALL = "install it with `npm install -g @tobilu/qmd` on Node 22 or newer, or name it in memory.qmd.command"
 
-_VERSION = re.compile(r"\bqmd v?(\d+)\.(\d+)\.(\d+)\b", re.IGNORECASE)
-_UNKNOWN_COLLECTION = re.compile(r"collection\b.*\b(?:not found|does not exist|missing)", re.IGNORECASE)
+_VERSION = re.compile(r"\bqmd v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})\b", re.IGNORECASE)
+# Only a line's first "collection" is tried: whatever follows a later one follows it as well.
+_UNKNOWN_COLLECTION = re.compile(
+    r"^(?>.*?collection\b).*\b(?:not found|does not exist|missing)", re.IGNORECASE | re.MULTILINE
+)
 _BUSY = re.compile(r"SQLITE_BUSY|database is (?:locked|busy)|already running", re.IGNORECASE)
 _CONSTRAINT = re.compile(r"SQLITE_CONSTRAINT|constraint failed", re.IGNORECASE)
-_PENDING = re.compile(r"(\d+) documents? (?:\((\d+)%\) )?need embeddings")
+_PENDING = re.compile(r"(?<!\d)(\d{1,9}) documents? (?:\((\d{1,9})%\) )?need embeddings")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TELLING = re.compile(r"error|not found|disabled|failed|cannot|denied|missing|unknown|unsupported", re.IGNORECASE)
 # A shell tells of a signal by a code of this and its number; these two by a command that it cannot run.

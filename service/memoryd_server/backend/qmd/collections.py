@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from memoryd_server.backend.qmd.globs import matches
 from memoryd_server.model import Source
 from memoryd_server.sources import Roots
 
@@ -15,8 +16,6 @@ _MEMORY_PATTERN = "{MEMORY.md,memory.md,memory/**/*.md}"
 DEFAULT_PATTERN = "**/*.md"
 _SUFFIX = ".md"
 _OUTSIDE_NAMES = re.compile(r"[^a-z0-9]+")
-_MORE_THAN_GLOB = re.compile(r"[!@+?*]\(")
-_PIECE = re.compile(r"\*\*/|\*\*|\\.|\[[^\]]+\]|.", re.DOTALL)
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _GLOB = re.compile(r"([*?\[\]{}()!\\,])")
 
@@ -102,33 +101,3 @@ def _folder_and_pattern(absolute: str, pattern: str) -> tuple[str, str]:
     if not absolute.endswith(_SUFFIX):
         return absolute, pattern
     return posixpath.dirname(absolute), _GLOB.sub(r"\\\1", posixpath.basename(absolute))
-
-
-def matches(pattern: str, path: str) -> bool:
-    """Whether a glob matches a whole path: `*`, `?`, `**`, `[...]`, `{a,b}`, and a comma between globs.
-
-    Of a glob that says more than these only Markdown files are taken.
-    """
-    if _MORE_THAN_GLOB.search(pattern):
-        return path.endswith(_SUFFIX)
-    return re.fullmatch(_as_regex(pattern), path, re.DOTALL) is not None
-
-
-def _as_regex(pattern: str) -> str:
-    depth, parts = 0, []
-    for piece in _PIECE.findall(pattern):
-        closes = piece == "}" and depth > 0
-        depth += (piece == "{") - closes
-        parts.append(re.escape(piece) if piece == "}" and not closes else _regex_of(piece))
-    return "".join([*parts, *[")"] * depth])
-
-
-def _regex_of(piece: str) -> str:
-    if piece.startswith("[") and len(piece) > 1:
-        inside = piece[1:-1].replace("\\", "\\\\")
-        return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
-    if piece.startswith("\\"):
-        return re.escape(piece[1:])
-    # A comma between whole globs means the same as one in braces.
-    special = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")", ",": "|"}
-    return special.get(piece, re.escape(piece))

@@ -27,8 +27,8 @@ SCHEME = "qmd://"
 PREFIX = "qmd/"
 _INDEX_SUFFIX = re.compile(r"\?index=[^/?]*$")
 _CUT_OFF = "..."
-# What is left of a character that a cut went through.
-_HALF = re.compile("[\ud800-\udfff\ufffd]+$")
+# What a cut through a character leaves of it, and a line break, at the end of a text that is read backwards.
+_CUT_END_REVERSED = re.compile("[\ud800-\udfff\ufffd]+\n?|\n[\ud800-\udfff\ufffd]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +141,21 @@ def _place(row: Row, lines: Sequence[str]) -> tuple[int | None, bool]:
 
     A snippet may be cut short, and qmd reads bytes that are no UTF-8 as we do.
     """
-    wanted = _HALF.sub("", row.snippet.removesuffix(_CUT_OFF)).removesuffix("\n").split("\n")
+    wanted = _without_cut_end(row.snippet.removesuffix(_CUT_OFF))
     start = row.start_line or max(1, row.line)
-    if not any(line.strip() for line in wanted):
+    if not wanted.strip():
         return (start, False) if start <= len(lines) and any(line.strip() for line in lines) else (None, True)
-    if _stands_at(wanted, lines, start):
+    if "\n".join(lines[start - 1 : start + wanted.count("\n")]).startswith(wanted):
         return start, False
-    elsewhere = next((at for at in range(1, len(lines) + 1) if _stands_at(wanted, lines, at)), None)
-    return elsewhere, True
+    text = "\n".join(("", *lines))
+    at = text.find(f"\n{wanted}")
+    return (None if at < 0 else text.count("\n", 0, at + 1)), True
 
 
-def _stands_at(wanted: Sequence[str], lines: Sequence[str], start: int) -> bool:
-    there = lines[start - 1 : start - 1 + len(wanted)]
-    whole, last = wanted[:-1], wanted[-1]
-    return len(there) == len(wanted) and list(there[:-1]) == list(whole) and there[-1].startswith(last)
+def _without_cut_end(snippet: str) -> str:
+    """Return the snippet without a line break and what is left of a character at its end."""
+    end = _CUT_END_REVERSED.match(snippet[::-1])
+    return snippet[: len(snippet) - end.end()] if end else snippet
 
 
 def rank(

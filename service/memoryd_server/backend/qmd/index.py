@@ -17,12 +17,12 @@ from memoryd_server.backend.qmd.failure import QmdFailure, Reason
 from memoryd_server.backend.qmd.locks import held
 from memoryd_server.backend.qmd.process import Ending, Finished, Run
 
-_INDEXED = re.compile(r"Indexed: (\d+) new, (\d+) updated, (\d+) unchanged, (\d+) removed")
+_INDEXED = re.compile(r"Indexed: (\d{1,9}) new, (\d{1,9}) updated, (\d{1,9}) unchanged, (\d{1,9}) removed")
 _DAMAGED = re.compile(r"SQLITE_NOTADB|SQLITE_CORRUPT|file is not a database|database disk image is malformed")
 _SKIPPED = re.compile(r"Another embed process is already running", re.IGNORECASE)
-_TOTAL = re.compile(r"^\s*Total:\s+(\d+)", re.MULTILINE)
-_VECTORS = re.compile(r"^\s*Vectors:\s+(\d+)", re.MULTILINE)
-_PENDING = re.compile(r"^\s*Pending:\s+(\d+)", re.MULTILINE)
+_TOTAL = re.compile(r"^[^\S\n]*Total:\s+(\d{1,9})(?!\d)", re.MULTILINE)
+_VECTORS = re.compile(r"^[^\S\n]*Vectors:\s+(\d{1,9})(?!\d)", re.MULTILINE)
+_PENDING = re.compile(r"^[^\S\n]*Pending:\s+(\d{1,9})(?!\d)", re.MULTILINE)
 _RETRY_SECONDS = 0.5
 
 # Runs what it is given to its end, on the calling thread; ends early when nobody wants it any more.

@@ -15,7 +15,8 @@ from memoryd_server.backend.qmd.failure import QmdFailure, Reason
 
 # Brackets that are looked at, besides those that begin a line: noise must not cost more than the answer.
 _MOST_BRACKETS = 64
-_NOTHING = re.compile(r"(?:^|[:\]])\s*no results found\b[^:]*$", re.IGNORECASE)
+# Searched in the part of a line after its last colon: a logger's name may precede the words.
+_NOTHING = re.compile(r"(?:^|\])\s*no results found\b", re.IGNORECASE)
 _HEADER = re.compile(r"@@ -(\d{1,9}),(\d{1,9}) @@[^\n]*\n?")
 _LINE_START = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
@@ -46,7 +47,7 @@ def parse_rows(stdout: str, stderr: str) -> list[dict[str, Any]]:
     if objects is not None:
         return objects
     said = stdout if stdout.strip() else stderr
-    if any(_NOTHING.search(line.strip()) for line in said.splitlines()):
+    if any(_NOTHING.search(line.strip().rpartition(":")[2]) for line in said.splitlines()):
         return []
     shown = stdout.strip()[:120] or "nothing"
     raise QmdFailure(Reason.NOT_JSON, f"qmd printed no array of results, but {shown!r}")

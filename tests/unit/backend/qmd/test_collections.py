@@ -2,7 +2,8 @@
 
 import pytest
 
-from memoryd_server.backend.qmd.collections import Collection, ConfiguredPath, collections_of, matches
+from memoryd_server.backend.qmd.collections import Collection, ConfiguredPath, collections_of
+from memoryd_server.backend.qmd.globs import matches
 from memoryd_server.model import Source
 from memoryd_server.sources import Roots
 

@@ -1,0 +1,74 @@
+"""Output of qmd that is made to be costly is read in the time that its size explains."""
+
+import os
+import time
+
+import pytest
+
+from fake_qmd.installs import make_fake
+from rpc.qmd_calls import ask, qmd_settings, ready
+from rpc.wire import Home
+
+pytestmark = pytest.mark.attacks
+
+# Reading 64 KiB takes milliseconds; a pattern that begins again at each place takes seconds.
+MOST_SECONDS = 0.8
+# Plain output for the same call, and the costly one.
+SEARCHES = {
+    "costly-words": "not-json",
+    "costly-collections": "fail",
+    "costly-digits": "fail",
+    "costly-snippet": "log-before",
+}
+
+
+@pytest.fixture
+def fake(tmp_path):
+    return make_fake(tmp_path / "bin")
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = Home(tmp_path)
+    home.environ = {"PATH": os.defpath, "HOME": str(tmp_path)}
+    home.write(a="# Harbour\n\na crane\n")
+    return home
+
+
+async def cost(call):
+    """Processor time of this process, which the daemon shares; that of the command is not in it."""
+    began = time.process_time()
+    await call
+    return time.process_time() - began
+
+
+async def cost_of_search(serve, fake, fault):
+    # A daemon leaves a command alone that has failed.
+    running = await serve(qmd_settings(fake.path, limits={"timeoutMs": 15_000}))
+    await ready(running)
+    fake.faults(search=fault)
+    spent = await cost(ask(running, "crane"))
+    fake.faults()
+    await running.stop()
+    return spent
+
+
+@pytest.mark.parametrize("fault", SEARCHES)
+async def test_costly_answer_of_qmd_is_read_in_linear_time(serve, fake, fault):
+    plain = await cost_of_search(serve, fake, SEARCHES[fault])
+    assert await cost_of_search(serve, fake, fault) < plain + MOST_SECONDS
+
+
+async def test_costly_status_of_qmd_is_read_in_linear_time(serve, fake):
+    running = await serve(qmd_settings(fake.path, searchMode="vsearch", limits={"timeoutMs": 15_000}))
+    plain = await cost(ready(running))
+    fake.faults(status="costly-lines")
+    assert await cost(ready(running)) < plain + MOST_SECONDS
+
+
+async def test_more_rows_than_asked_for_are_not_read(serve, fake):
+    running = await serve(qmd_settings(fake.path, limits={"timeoutMs": 15_000}))
+    await ready(running)
+    plain = await cost(ask(running, "crane"))
+    fake.faults(search="many-rows")
+    assert await cost(ask(running, "crane")) < plain + MOST_SECONDS

@@ -1,0 +1,296 @@
+"""Parsing in linear time reads what the regular expressions before it read: those are kept here to compare with."""
+
+import json
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from growth import Attack, outgrows
+from memoryd_server.backend.qmd import client, hits, index, output
+from memoryd_server.backend.qmd.globs import matches
+from memoryd_server.backend.qmd.output import Row
+from memoryd_server.backend.qmd.process import Ending, Finished
+from memoryd_server.embed import http_errors, spec
+from memoryd_server.search import decay
+from memoryd_server.settings import describing
+from memoryd_server.sources import noise, secret_forms, transcripts
+from memoryd_server.sources.flattening import message_of
+from memoryd_server.sources.ignoring import parse_rules
+
+SILENT_ENDS = re.compile(
+    r"^[\s*_`\"']*(?:HEARTBEAT_OK|NO_REPLY)\b[\s*_`\"'.!]*|\s*\b(?:HEARTBEAT_OK|NO_REPLY)[\s*_`\"'.!]*$"
+)
+REPLY_TAG = re.compile(r"\[\[\s*(?:reply_to_current|reply_to:[^\]\n]*|audio_as_voice)\s*\]\]\s*")
+HEARTBEAT = re.compile(r"HEARTBEAT\.md\b[\s\S]*\bHEARTBEAT_OK\b")
+USER_OPTION = re.compile(r"(?<!\S)(?:-u|--user)[\s=]+[\"']?[^\s:\"']+:(?P<secret>[^\s\"']+)")
+NOTHING = re.compile(r"(?:^|[:\]])\s*no results found\b[^:]*$", re.IGNORECASE)
+UNKNOWN_COLLECTION = re.compile(r"collection\b.*\b(?:not found|does not exist|missing)", re.IGNORECASE)
+PENDING = re.compile(r"(\d+) documents? (?:\((\d+)%\) )?need embeddings")
+TOTAL = re.compile(r"^\s*Total:\s+(\d+)", re.MULTILINE)
+HALF = re.compile("[\ud800-\udfff\ufffd]+$")
+DATED = re.compile(r"(?:^|/)memory/(?:.*/)?([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])[^/]*$", re.DOTALL)
+NAME = re.compile(r"(?P<session>[^/]+?)\.jsonl(?P<rotated>\.(?:reset|deleted)\.[^/]+)?")
+QUERY = re.compile(r"(?<=[?&])([^=&#\s]+)=[^&#\s]*")
+ARRAY = re.compile(r"(?i)array.* length \d")
+FAMILIES = (
+    r"embedding-?gemma",
+    r"nomic-embed-text.*moe",
+    r"nomic-embed-text",
+    r"\be5-mistral",
+    r"\be5-.*instruct",
+    r"\be5-",
+    r"\bbge-(?:m3|multilingual)",
+    r"\bbge-.*zh",
+    r"\bbge-(?:small|base|large)",
+    r"qwen3-embedding",
+    r"mxbai-embed",
+    r"arctic-embed.*v?2\.0|arctic-embed2",
+    r"arctic-embed",
+    r"minilm",
+    r"gemini-embedding-2",
+    r"text-embedding-ada-002",
+    r"voyage-3-lite",
+    r"voyage-",
+)
+GLOB_PIECE = re.compile(r"\*\*/|\*\*|\\.|\[[^\]]+\]|.", re.DOTALL)
+
+
+def texts(*tokens):
+    """Texts made of these tokens and of characters of their own."""
+    return st.lists(st.sampled_from((*tokens, "x", " ", "\n", "\t", "_", "é", ":")), max_size=14).map("".join)
+
+
+@given(texts("HEARTBEAT_OK", "NO_REPLY", "HEARTBEAT", "*", "`", "!", ".", '"', "  "))
+@example("NO_REPLY *_NO_REPLY")
+@example("HEARTBEAT_OK HEARTBEAT_OK HEARTBEAT_OK")
+@example("NO_REPLY_")
+@example("text\x1c NO_REPLY\n")
+def test_silent_replies_are_removed_as_before(text):
+    assert noise._without_silent_ends(text) == SILENT_ENDS.sub("", text)
+
+
+@given(texts("[[", "[", "]]", "]", "reply_to:", "reply_to_current", "audio_as_voice", "  "))
+@example("[[reply_to:x [[\nreply_to_current]] said")
+@example("[[reply_to:a\n  ]] said")
+@example("[[[audio_as_voice]]]")
+@example("[[reply_to:[[reply_to:a]b[[reply_to:c]] d")
+def test_reply_tags_are_removed_as_before(text):
+    assert noise._without_reply_tags(text) == REPLY_TAG.sub("", text)
+
+
+@given(texts("HEARTBEAT.md", "HEARTBEAT_OK", ".", "HEARTBEAT"))
+def test_heartbeats_are_recognised_as_before(text):
+    assert noise._is_heartbeat(text) == bool(HEARTBEAT.search(text))
+
+
+@given(texts("-u", "--user", "=", '"', "'", "name", "secret", "-"))
+@example("-u ==:secret")
+@example("-u =:secret")
+@example('-u "=a:secret')
+def test_secrets_of_user_options_are_found_as_before(text):
+    form = next(form for form in secret_forms.FORMS if "--user" in form.hints)
+    assert [found.span("secret") for found in form.pattern.finditer(text)] == [
+        found.span("secret") for found in USER_OPTION.finditer(text)
+    ]
+
+
+@given(texts("no results found", "No Results Found", "]", "[", "no results"))
+def test_words_for_no_results_are_read_as_before(text):
+    said = any(NOTHING.search(line.strip()) for line in text.splitlines())
+    try:
+        assert (output.parse_rows("", text) == []) is said
+    except output.QmdFailure:
+        assert not said
+
+
+@given(texts("collection", "Collection", "not found", "does not exist", "missing", "-"))
+def test_unknown_collections_are_recognised_as_before(text):
+    assert bool(client._UNKNOWN_COLLECTION.search(text)) == bool(UNKNOWN_COLLECTION.search(text))
+
+
+@given(texts("12", "3", " documents ", " document ", "(40%) ", "need embeddings"))
+def test_pending_documents_are_counted_as_before(text):
+    before = PENDING.search(text)
+    assert client._pending(text) == ((int(before[1]), int(before[2] or 0)) if before else (0, 0))
+
+
+@given(texts("Total:", "12", "  ", "\r", "\x0b", "Total"))
+def test_totals_are_read_as_before(text):
+    before = TOTAL.search(text)
+    assert index._number(index._TOTAL, finished(stdout=text)) == (int(before[1]) if before else 0)
+
+
+def test_numbers_that_python_refuses_to_read_are_no_error():
+    digits = "9" * 5_000
+    assert client._pending(f"{digits} documents need embeddings") == (0, 0)
+    assert index._number(index._TOTAL, finished(stdout=f"Total: {digits}")) == 0
+
+
+@given(texts("\ufffd", "\ud83d", "\n", "..."))
+def test_what_a_cut_leaves_of_a_snippet_is_removed_as_before(text):
+    assert hits._without_cut_end(text) == HALF.sub("", text).removesuffix("\n")
+
+
+def place_before(row, lines):
+    """Where a row was found by comparing line by line."""
+    wanted = HALF.sub("", row.snippet.removesuffix("...")).removesuffix("\n").split("\n")
+
+    def stands_at(start):
+        there = lines[start - 1 : start - 1 + len(wanted)]
+        return len(there) == len(wanted) and there[:-1] == wanted[:-1] and there[-1].startswith(wanted[-1])
+
+    start = row.start_line or max(1, row.line)
+    if not any(line.strip() for line in wanted):
+        return (start, False) if start <= len(lines) and any(line.strip() for line in lines) else (None, True)
+    if stands_at(start):
+        return start, False
+    return next((at for at in range(1, len(lines) + 1) if stands_at(at)), None), True
+
+
+@given(texts("a", "b", "\n", "\n"), texts("a", "b", "\n", "..."), st.integers(0, 6), st.integers(-1, 6))
+def test_rows_are_found_in_their_files_as_before(text, snippet, start, line):
+    row = Row("qmd://memory-root/a.md", 0.5, snippet, start, 1, line)
+    lines = text.split("\n")
+    assert hits._place(row, lines) == place_before(row, lines)
+
+
+@given(texts("memory/", "/", "2026-02-10", "2026-13-40", "1", ".md", "memory", "a"))
+@example("memory/2026-02-10\n")
+@example("/memory//2026-02-10")
+def test_dated_paths_are_read_as_before(path):
+    before = DATED.search(path)
+    found = decay._dated(path)
+    assert (found and found.groups()) == (before and before.groups())
+
+
+@given(texts(".jsonl", ".reset.", ".deleted.", "/", "a", ".").filter(bool))
+def test_names_of_transcripts_are_read_as_before(name):
+    before = NAME.fullmatch(name)
+    assert transcripts.session_id(name) == (before["session"] if before else name)
+    assert (transcripts._suffix(name) is None) == (before is None)
+
+
+@given(texts("?", "&", "=", "#", "key", "?a=b"))
+def test_credentials_of_addresses_are_masked_as_before(text):
+    shown = describing._without_credentials(f"http://a/{text}")
+    masked = QUERY.sub(r"\1=***", describing._USERINFO.sub("//***@", f"http://a/{text}"))
+    assert shown == masked
+
+
+@given(texts("array", "Array", " length ", "1"))
+def test_array_lengths_are_recognised_as_before(text):
+    assert bool(http_errors._ARRAY.search(text)) == bool(ARRAY.search(text))
+
+
+@given(st.lists(st.sampled_from(("nomic-embed-text", "moe", "e5-", "instruct", "bge-", "zh", "-", "a", "arctic-embed",
+    "2.0", "v2.0", "2", "\n", "mistral", "small", "m3")), max_size=6).map("".join))  # fmt: skip
+def test_model_families_are_found_as_before(name):
+    before = next((at for at, pattern in enumerate(FAMILIES) if re.search(pattern, name)), None)
+    found = spec._family(name)
+    assert (None if found is None else spec._FAMILIES.index(found)) == before
+
+
+def regex_of_glob(pattern):
+    """The regular expression that a glob was matched by."""
+
+    def regex_of(piece):
+        if piece.startswith("[") and len(piece) > 1:
+            inside = piece[1:-1].replace("\\", "\\\\")
+            return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+        if piece.startswith("\\"):
+            return re.escape(piece[1:])
+        special = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")", ",": "|"}
+        return special.get(piece, re.escape(piece))
+
+    depth, parts = 0, []
+    for piece in GLOB_PIECE.findall(pattern):
+        closes = piece == "}" and depth > 0
+        depth += (piece == "{") - closes
+        parts.append(re.escape(piece) if piece == "}" and not closes else regex_of(piece))
+    return "".join([*parts, *[")"] * depth])
+
+
+GLOB_TOKENS = ("*", "**", "**/", "?", "[ab]", "[!a]", "{", "}", ",", "\\*", "a", "b", "/", ".md", "[", "]", "\n")
+
+
+@given(
+    st.lists(st.sampled_from(GLOB_TOKENS), max_size=9).map("".join),
+    st.lists(st.sampled_from(("a", "b", "/", ".md", "*", "\n")), max_size=6).map("".join),
+)
+@example("{MEMORY.md,memory.md,memory/**/*.md}", "memory/a/b.md")
+@example("**/*.md,{a,b}/*", "b/a")
+@example("{{a,b}", "b")
+def test_globs_match_as_before(pattern, path):
+    try:
+        expected = re.fullmatch(regex_of_glob(pattern), path, re.DOTALL) is not None
+    except (re.error, FutureWarning):
+        return
+    if not re.search(r"[!@+?*]\(", pattern):
+        assert matches(pattern, path) is expected
+
+
+def finished(stdout="", stderr="", code=0):
+    return Finished(Ending.EXITED, code, stdout, stderr, 0.1)
+
+
+def record(role, text):
+    return json.dumps({"type": "message", "message": {"role": role, "content": text}})
+
+
+def failure_of(stderr):
+    with pytest.raises(client.QmdFailure):
+        client.check(finished(stderr=stderr, code=1))
+
+
+def rows_of(stdout):
+    with pytest.raises(client.QmdFailure):
+        output.parse_rows(stdout, "")
+
+
+def place_of(snippet):
+    lines = snippet.split("\n")
+    hits._place(Row("qmd://a/a.md", 0.5, f"{snippet}b\nc", 3, 1, 1), [*lines, "a", "b"])
+
+
+WORK = {
+    "user message": lambda text: message_of(1, record("user", text)),
+    "assistant message": lambda text: message_of(1, record("assistant", text)),
+    "silent reply": lambda text: message_of(1, record("assistant", f"said {text} NO_REPLY x")),
+    "qmd error": failure_of,
+    "qmd answer": rows_of,
+    "place of a snippet": place_of,
+    "dated path": decay.day_of,
+    "transcript's name": transcripts.session_id,
+    "glob": lambda text: matches("**/*a*a*a*a*{b,**/c}*[ab]?x", text),
+    "glob without a slash": lambda text: matches("**/**/**/*b*b*b*b.md", text.replace("/", "")),
+    "deep ignore rules": lambda text: parse_rules("**/a/**/b/**/c\n*a*a*a*a*b\n").leaves_out_file(text.split("/")),
+}
+PUMPS = {
+    "heartbeats": "HEARTBEAT.md ",
+    "reply tags": "[[reply_to:",
+    "reply tags with blanks": "[[ reply_to: ",
+    "broken reply tags": "[[reply_to:\n",
+    "blanks": " ",
+    "lines": "\n",
+    "letters": "a",
+    "letters and lines": "a\n",
+    "silent replies": "NO_REPLY ",
+    "options": "-u ==",
+    "words for nothing": "] no results found",
+    "collections": "collection ",
+    "digits": "1",
+    "folders": "memory/",
+    "short folders": "a/",
+    "dates": "/2026-01-02",
+    "transcripts": ".jsonl.reset.",
+}
+
+
+@pytest.mark.attacks
+@pytest.mark.parametrize("pump", PUMPS)
+@pytest.mark.parametrize("work", WORK)
+def test_the_whole_work_takes_time_in_proportion_to_its_text(work, pump):
+    for suffix in ("", "xHEARTBEAT_OK", " NO_REPLY", ":", "\nx/"):
+        assert not outgrows(WORK[work], Attack("", PUMPS[pump], suffix))

@@ -16,6 +16,10 @@ from memoryd_server.index.floats import Vectors
 _CLEAR_SHARE = 0.18
 """How far above the mean the best chunk must be, as a share of the distance that is left to 1; see `derived_scale`."""
 
+# What float32 products of unit vectors are wrong by at most, and more; else the only chunk of an index could fall below
+# a mean that is its own cosine.
+_ROUNDING = 2e-5
+
 
 @dataclass(frozen=True, slots=True)
 class CosineScale:
@@ -69,5 +73,5 @@ def derived_scale(question: NDArray[np.float32], centre: Vectors) -> CosineScale
     one chunk, or of one subject, does not lose its answers; unrelated questions are cut less often there.
     """
     mean = float(question @ centre)
-    apart = max(0.0, 1.0 - mean) * max(0.0, 1.0 - float(centre @ centre))
-    return CosineScale(mean, mean + _CLEAR_SHARE * math.sqrt(apart))
+    apart = max(0.0, 1.0 - mean) * max(0.0, 1.0 - float(centre @ centre) - _ROUNDING)
+    return CosineScale(mean, mean + _CLEAR_SHARE * math.sqrt(apart) - _ROUNDING)

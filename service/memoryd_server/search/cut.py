@@ -5,7 +5,7 @@ judges each retriever on its own scale, because a fused score mixes two: a chunk
 question's has no keyword score, and its cosine alone, times the vector weight, does not reach a bound made for both.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from memoryd_server.search.cosine_scale import CosineScale
 from memoryd_server.search.fusion import Candidate
@@ -25,31 +25,38 @@ def cut(
     Hits at or above `min_score` come first. Unless `strict`, keyword-backed hits below it fill what room is left and
     never displace a qualifying one.
     """
-    return _divided(candidates, lambda c: c.score >= min_score, max_results, strict=strict)
+    qualifying = [c for c in candidates if c.score >= min_score]
+    below = [c for c in candidates if c.score < min_score]
+    backed = [] if strict else [c for c in below if c.keyword_rank is not None]
+    return (qualifying + backed)[:max_results], len(below) - len(backed)
 
 
 def default_cut(candidates: Sequence[Candidate], scale: CosineScale, max_results: int) -> tuple[list[Candidate], int]:
-    """Return the candidates to show when no least score is named, and how many were removed.
+    """Return the candidates, the `max_results` to show first, when no least score is named; and how many were removed.
 
-    A candidate passes by its cosine, on the model's `scale`, or by its fused score if it has a keyword score.
-    Keyword-backed hits that do not pass fill what room is left, as in `cut`.
+    A candidate stays if its cosine passes on the model's `scale`, if it has a keyword score and its fused score reaches
+    the default, or if the keyword leg backs it. Scores below the default come last. A third of the results is kept free
+    for the nearest of those that pass by cosine: common words of the question could otherwise fill all places.
     """
-    least = scale.least_beside(max((c.vector_score for c in candidates if c.vector_score is not None), default=-1.0))
+    least = scale.least_beside(max(map(_cosine, candidates), default=-1.0))
+    near = [c for c in candidates if _cosine(c) >= least]
+    passing = {c.chunk_id for c in near}
+    kept = [c for c in candidates if c.chunk_id in passing or c.keyword_rank is not None or _is_worded(c)]
+    removed = len(candidates) - len(kept)
+    # Variety may have put a lower score first.
+    kept.sort(key=lambda c: c.score < DEFAULT_MIN_SCORE)
+    if len(kept) <= max_results:
+        return kept, removed
+    reserved = {c.chunk_id for c in sorted(near, key=_cosine, reverse=True)[: max_results // 3]}
+    others = [c.chunk_id for c in kept if c.chunk_id not in reserved]
+    first = reserved.union(others[: max_results - len(reserved)])
+    return [c for c in kept if c.chunk_id in first] + [c for c in kept if c.chunk_id not in first], removed
 
-    def passes(candidate: Candidate) -> bool:
-        if candidate.vector_score is not None and candidate.vector_score >= least:
-            return True
-        return bool(candidate.text_score) and candidate.score >= DEFAULT_MIN_SCORE
 
-    return _divided(candidates, passes, max_results, strict=False)
+def _cosine(candidate: Candidate) -> float:
+    return -1.0 if candidate.vector_score is None else candidate.vector_score
 
 
-def _divided(
-    candidates: Sequence[Candidate], passes: Callable[[Candidate], bool], max_results: int, *, strict: bool
-) -> tuple[list[Candidate], int]:
-    qualifying: list[Candidate] = []
-    below: list[Candidate] = []
-    for candidate in candidates:
-        (qualifying if passes(candidate) else below).append(candidate)
-    backed = [] if strict else [c for c in below if c.keyword_rank is not None]
-    return (qualifying + backed)[:max_results], len(below) - len(backed)
+def _is_worded(candidate: Candidate) -> bool:
+    """Return whether a candidate passes by its fused score, to which a keyword score contributes."""
+    return bool(candidate.text_score) and candidate.score >= DEFAULT_MIN_SCORE

@@ -243,7 +243,7 @@ def _cut(candidates: list[Candidate], query: SearchQuery, scale: CosineScale | N
     most = len(candidates)
     if query.min_score is not None:
         return cut(candidates, query.min_score, most, strict=query.min_score_is_strict)
-    return default_cut(candidates, scale or UNCALIBRATED, most)
+    return default_cut(candidates, scale or UNCALIBRATED, query.max_results)
 
 
 def _with_scale(reports: tuple[LegReport, LegReport], scale: CosineScale | None) -> tuple[LegReport, LegReport]:

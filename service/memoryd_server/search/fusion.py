@@ -54,10 +54,10 @@ def fuse(
     """Candidates of both legs, best first; both legs come best first. None is a leg that did not run.
 
     A leg that found nothing counts as not run: it cannot tell one chunk from another, and a 0 for every chunk would
-    only lower the other leg's scores. `true_cosine` tells what the vector leg thinks of chunks that only the other found,
-    `true_bm25` the opposite; what is not known counts 0. BM25 is SQLite's: negative, smaller is better. Weights are
-    taken relative to the sum of those of the legs that count; where that is 0 they count alike. Equal scores keep the
-    keyword leg's order, then the vector leg's.
+    only lower the other leg's scores. `true_cosine` tells what the vector leg thinks of chunks that only the other
+    found, `true_bm25` the opposite; what is not known counts 0. BM25 is SQLite's: negative, smaller is better. Weights
+    are taken relative to the sum of those of the legs that count; where that is 0 they count alike. Equal scores
+    keep the keyword leg's order, then the vector leg's.
     """
     words = {hit.chunk_id: (rank, hit.bm25) for rank, hit in enumerate(keyword or (), 1)}
     meanings = {hit.chunk_id: (rank, hit.cosine) for rank, hit in enumerate(vector or (), 1)}

@@ -53,7 +53,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         chunk_tokens=search.chunking.tokens,
         chunk_overlap=search.chunking.overlap,
         max_results=search.query.max_results,
-        min_score=search.query.min_score,
+        min_score=search.query.min_score if "min_score" in search.query.model_fields_set else None,
         citations=CitationMode(agent.memory.citations),
         time_zone=zone,
         flush=_flush_policy(agent, zone),

@@ -41,8 +41,9 @@ class AgentConfig:
     """One agent.
 
     `idle_seconds` is the time without a search after which it gives memory back. `impairments` are what the settings
-    ask for and this version does not do. `qmd` is there where it is to answer. `sessions_folder` is where the gateway
-    writes the agent's transcripts, whether or not they are indexed; `sources` tells that.
+    ask for and this version does not do. `min_score` is None where the settings name none. `qmd` is there where it is
+    to answer. `sessions_folder` is where the gateway writes the agent's transcripts, whether or not they are indexed;
+    `sources` tells that.
     """
 
     agent_id: str
@@ -59,7 +60,7 @@ class AgentConfig:
     chunk_tokens: int
     chunk_overlap: int
     max_results: int
-    min_score: float
+    min_score: float | None
     citations: CitationMode
     time_zone: str
     flush: FlushPolicy

@@ -152,6 +152,7 @@ class Embedder:
             done = phase.run()
         finally:
             self._usage.save()
+        writer.vectors.measure_centre()
         self._agreed = False
         self.fault = done.fault
         if not beside:

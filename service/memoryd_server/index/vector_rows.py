@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.index import one_step, schema
+from memoryd_server.index import centre, one_step, schema
 from memoryd_server.index.connection import scalar, transaction
 from memoryd_server.index.floats import FLOAT_BYTES, Ids, Vectors
 
@@ -63,6 +63,7 @@ class VectorRows:
         """Forgets every vector and notes what the next ones are built with."""
         with _not_overwriting(self._connection), transaction(self._connection):
             self._connection.execute("DELETE FROM vectors")
+            centre.forget(self._connection)
             self._connection.execute("DELETE FROM unembedded")
             self._connection.execute("INSERT INTO unembedded SELECT id FROM chunks")
             schema.set_meta(self._connection, "vector_identity", identity)
@@ -126,6 +127,14 @@ class VectorRows:
             (after, limit),
         )
         return list(rows)
+
+    def centre(self, dimensions: int) -> Vectors | None:
+        """Return the mean of the stored vectors as last measured; None if there is none of these dimensions."""
+        return centre.read(self._connection, dimensions)
+
+    def measure_centre(self) -> None:
+        """Measure that mean if the index has changed since. Belongs to the writer thread."""
+        centre.measure(self._connection, int(schema.get_meta(self._connection, "revision") or 0), self.dimensions())
 
     def count_chunks(self) -> int:
         """Chunks, with a vector or without."""

@@ -1,7 +1,7 @@
 """A question into hits: runs the legs under the deadline, fuses and reorders, cuts, and shows the part that answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.rows import ChunkHead, ChunkRow
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.vector_identity import VectorIdentity
@@ -17,13 +18,15 @@ from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.budget import within_budget
 from memoryd_server.search.citation import citation, cited
 from memoryd_server.search.config import RankingConfig
+from memoryd_server.search.cosine_scale import CosineScale, derived_scale, known_scale
 from memoryd_server.search.coverage import abstains, known_names
+from memoryd_server.search.cut import UNCALIBRATED, cut, default_cut
 from memoryd_server.search.explain import explained
-from memoryd_server.search.fusion import Candidate, cut
+from memoryd_server.search.fusion import Candidate
 from memoryd_server.search.legs import Groups, LegAnswers, Legs, Question, Words
 from memoryd_server.search.merging import merged
 from memoryd_server.search.needed import FileCheck, RowsAsNeeded
-from memoryd_server.search.query import Hit, SearchAnswer, SearchMode, SearchQuery
+from memoryd_server.search.query import Hit, LegReport, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.search.reorder import Reordered, reorder
 from memoryd_server.search.sharing import shared
 from memoryd_server.search.showing import Shower, Shown
@@ -127,8 +130,8 @@ class SearchEngine:
                 texts_of=lambda ids: {row.id: row.text for row in reader.chunks(ids).values()},
                 words_of=self._words_of,
             )
-            most = len(ordered.candidates)
-            ranked, dropped = cut(ordered.candidates, query.min_score, most, strict=query.min_score_is_strict)
+            scale = self._scale(reader, question, legs, made_by)
+            ranked, dropped = _cut(ordered.candidates, query, scale)
             rows = RowsAsNeeded(reader, [candidate.chunk_id for candidate in ranked], self._check)
             present = (
                 self._shared(ranked, heads(), rows, query.max_results)
@@ -150,11 +153,23 @@ class SearchEngine:
             dropped_by_min_score=dropped,
             stale=present.stale,
             degradations=self._degradations(query, legs, no_vector),
-            legs=legs.reports,
+            legs=_with_scale(legs.reports, scale),
         )
         if answer.hits:
             return answer
-        return explained(answer, counts, legs.found, query, gone=present.gone, abstained=abstained)
+        return explained(answer, counts, legs.found, query, gone=present.gone, abstained=abstained, scale=scale)
+
+    def _scale(
+        self, reader: IndexReader, question: Question, legs: LegAnswers, made_by: VectorIdentity | None
+    ) -> CosineScale | None:
+        """Return the scale of the question's cosines; None where no least cosine applies."""
+        if question.query.min_score is not None or question.vector is None or not legs.vector_hits:
+            return None
+        known = None if made_by is None else known_scale(made_by.model)
+        if known is not None:
+            return known
+        centre = reader.vectors.centre(len(question.vector))
+        return UNCALIBRATED if centre is None else derived_scale(question.vector, centre)
 
     def _present(self, ranked: Sequence[Candidate], rows: RowsAsNeeded, most: int) -> _Present:
         """The best `most` whose files are still there; a file that is gone takes nobody's place.
@@ -222,6 +237,19 @@ class SearchEngine:
         if query.mode is SearchMode.HYBRID and legs.served is SearchMode.KEYWORD and no_vector:
             found.append(Degradation(DegradationKind.VECTOR_LEG_SKIPPED, "HYBRID", "KEYWORD", no_vector))
         return tuple(found)
+
+
+def _cut(candidates: list[Candidate], query: SearchQuery, scale: CosineScale | None) -> tuple[list[Candidate], int]:
+    most = len(candidates)
+    if query.min_score is not None:
+        return cut(candidates, query.min_score, most, strict=query.min_score_is_strict)
+    return default_cut(candidates, scale or UNCALIBRATED, query.max_results)
+
+
+def _with_scale(reports: tuple[LegReport, LegReport], scale: CosineScale | None) -> tuple[LegReport, LegReport]:
+    """Return the reports of the legs; that of the vector leg names the least cosine where one applied."""
+    words, meanings = reports
+    return reports if scale is None else (words, replace(meanings, note=f"least cosine {scale.least:.3f}"))
 
 
 def _hit(candidate: Candidate, row: ChunkRow, shown: Shown, query: SearchQuery, ordered: Reordered) -> Hit:

@@ -4,19 +4,34 @@ from dataclasses import replace
 
 from memoryd_server.index.keyword import KeywordAnswer
 from memoryd_server.index.rows import IndexCounts
+from memoryd_server.search.cosine_scale import CosineScale
 from memoryd_server.search.query import EmptyReason, SearchAnswer, SearchQuery
 
 
 def explained(
-    answer: SearchAnswer, counts: IndexCounts, found: KeywordAnswer, query: SearchQuery, *, gone: int, abstained: bool
+    answer: SearchAnswer,
+    counts: IndexCounts,
+    found: KeywordAnswer,
+    query: SearchQuery,
+    *,
+    gone: int,
+    abstained: bool,
+    scale: CosineScale | None = None,
 ) -> SearchAnswer:
-    """The empty answer with its reason."""
-    reason, words = _reason(answer, counts, found, query, gone=gone, abstained=abstained)
+    """Return the empty answer with its reason. `scale` is what the default cut went by, None where it did not apply."""
+    reason, words = _reason(answer, counts, found, query, gone=gone, abstained=abstained, scale=scale)
     return replace(answer, empty_reason=reason, empty_explanation=words)
 
 
 def _reason(
-    answer: SearchAnswer, counts: IndexCounts, found: KeywordAnswer, query: SearchQuery, *, gone: int, abstained: bool
+    answer: SearchAnswer,
+    counts: IndexCounts,
+    found: KeywordAnswer,
+    query: SearchQuery,
+    *,
+    gone: int,
+    abstained: bool,
+    scale: CosineScale | None,
 ) -> tuple[EmptyReason, str]:
     if counts.chunks == 0:
         return EmptyReason.EMPTY_INDEX, "nothing is indexed for this agent yet; call Sync, or look at Status"
@@ -26,8 +41,14 @@ def _reason(
     if gone:
         return EmptyReason.FILES_GONE, f"{gone} hits were in files that have since been removed or replaced"
     if answer.dropped_by_min_score:
-        dropped = f"{answer.dropped_by_min_score} hits score below min_score {query.min_score:g}"
-        return EmptyReason.FILTERED_BY_SCORE, f"{dropped}; lower it to see them"
+        return EmptyReason.FILTERED_BY_SCORE, _dropped(answer.dropped_by_min_score, query.min_score, scale)
     if not found.terms:
         return EmptyReason.NO_MATCH, f"no word of the query stands in the {counts.files} indexed files"
     return EmptyReason.NO_MATCH, f"none of {', '.join(found.terms)} stands in the sources that were searched"
+
+
+def _dropped(hits: int, min_score: float | None, scale: CosineScale | None) -> str:
+    if min_score is not None:
+        return f"{hits} hits score below min_score {min_score:g}; lower it to see them"
+    least = "the default least score" if scale is None else f"{scale.least:.2f}, the least cosine by default"
+    return f"none of {hits} hits reaches {least}; set min_score, for example to 0, to see them"

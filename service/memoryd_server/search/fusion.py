@@ -1,8 +1,9 @@
-"""Legs merged into one ranking, and the cut. Pure.
+"""Legs merged into one ranking. Pure.
 
-The score is the weighted mean of the legs that ran (retrieval study, step 2): cosine similarity from the vector leg,
-and BM25 as a share of the best from the keyword leg, so that its order is kept and its scale is 0..1. A leg that ran
-and did not return a chunk still has an opinion of it: its true cosine or BM25, where the caller knows it.
+The score is the weighted mean of the legs that found something (retrieval study, step 2): cosine similarity from the
+vector leg, and BM25 as a share of the best from the keyword leg, so that its order is kept and its scale is 0..1. A leg
+that found something and did not return a chunk still has an opinion of it: its true cosine or BM25, where the caller
+knows it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,22 +53,22 @@ def fuse(
 ) -> list[Candidate]:
     """Candidates of both legs, best first; both legs come best first. None is a leg that did not run.
 
-    A vector leg that found nothing had no vectors to compare and counts as not run; a keyword leg that found nothing
-    says 0 of every chunk. `true_cosine` tells what the vector leg thinks of chunks that only the other found,
-    `true_bm25` the opposite; what is not known counts 0. BM25 is SQLite's: negative, smaller is better. Weights are
-    taken relative to the sum of those of the legs that ran; where that is 0 they count alike. Equal scores keep the
-    keyword leg's order, then the vector leg's.
+    A leg that found nothing counts as not run: it cannot tell one chunk from another, and a 0 for every chunk would
+    only lower the other leg's scores. `true_cosine` tells what the vector leg thinks of chunks that only the other
+    found, `true_bm25` the opposite; what is not known counts 0. BM25 is SQLite's: negative, smaller is better. Weights
+    are taken relative to the sum of those of the legs that count; where that is 0 they count alike. Equal scores
+    keep the keyword leg's order, then the vector leg's.
     """
     words = {hit.chunk_id: (rank, hit.bm25) for rank, hit in enumerate(keyword or (), 1)}
     meanings = {hit.chunk_id: (rank, hit.cosine) for rank, hit in enumerate(vector or (), 1)}
     best = min((bm25 for _, bm25 in words.values()), default=0.0)
-    share = _vector_share(vector_weight, text_weight, words_ran=keyword is not None, meanings_ran=bool(vector))
+    share = _vector_share(vector_weight, text_weight, words_ran=bool(words), meanings_ran=bool(meanings))
     found = []
     for chunk_id in words | meanings:
         keyword_rank, bm25 = words.get(chunk_id, (None, true_bm25.get(chunk_id)))
         vector_rank, cosine = meanings.get(chunk_id, (None, true_cosine.get(chunk_id)))
         # Where no word was found, a true BM25 is no share of anything.
-        text = None if bm25 is None else text_score(bm25, best) if words else 0.0
+        text = text_score(bm25, best) if words and bm25 is not None else None
         score = unit(share * unit(cosine or 0.0) + (1 - share) * (text or 0.0))
         found.append(Candidate(chunk_id, score, text, cosine, keyword_rank, vector_rank))
     return sorted(found, key=lambda candidate: -candidate.score)
@@ -89,17 +90,3 @@ def text_score(bm25: float, best: float) -> float:
 def unit(score: float) -> float:
     """The score within 0..1; what is no number counts 0."""
     return min(1.0, score) if score > 0 else 0.0
-
-
-def cut(
-    candidates: Sequence[Candidate], min_score: float, max_results: int, *, strict: bool
-) -> tuple[list[Candidate], int]:
-    """The candidates to show, and how many `min_score` removed.
-
-    Hits at or above `min_score` come first. Unless `strict`, keyword-backed hits below it fill what room is left and
-    never displace a qualifying one.
-    """
-    qualifying = [c for c in candidates if c.score >= min_score]
-    below = [c for c in candidates if c.score < min_score]
-    backed = [] if strict else [c for c in below if c.keyword_rank is not None]
-    return (qualifying + backed)[:max_results], len(below) - len(backed)

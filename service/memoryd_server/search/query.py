@@ -42,12 +42,13 @@ class EmptyReason(StrEnum):
 class SearchQuery:
     """A validated question.
 
-    `min_score` is strict when the caller set it. `deadline` is in `time.monotonic()`, `now` is aware.
+    `min_score` is strict when the caller set it, and None when neither the caller nor the settings name one. `deadline`
+    is in `time.monotonic()`, `now` is aware.
     """
 
     text: str
     max_results: int
-    min_score: float
+    min_score: float | None
     min_score_is_strict: bool
     sources: tuple[Source, ...]
     mode: SearchMode

@@ -61,6 +61,8 @@ class QuerySettings(Block):
     max_results: Annotated[int, Whole(1, 50)] = 6
     """Results, when the request names no number. Results, 1..50; default 6."""
     min_score: Annotated[float, Real(0, 1)] = 0.35
-    """The least score of a result, when the request names none. Score, 0..1; default 0.35."""
+    """The least score of a result, when the request names none. If this is not set either, the default applies to
+    results that share words with the question, and results found by meaning alone pass by their cosine on the model's
+    own scale. Score, 0..1; default 0.35."""
     hybrid: HybridSettings = HybridSettings()
     """Fusion."""

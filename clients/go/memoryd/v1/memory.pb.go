@@ -318,7 +318,7 @@ const (
 	EmptyReason_EMPTY_REASON_EMPTY_INDEX EmptyReason = 1
 	// The index holds text, and none of it matches the query.
 	EmptyReason_EMPTY_REASON_NO_MATCH EmptyReason = 2
-	// There were candidates, all of them below `min_score`.
+	// There were candidates, all of them below `min_score` or the default least score.
 	EmptyReason_EMPTY_REASON_FILTERED_BY_SCORE EmptyReason = 3
 	// The session may not search this memory (`memory.qmd.scope`).
 	EmptyReason_EMPTY_REASON_SCOPE_DENIED EmptyReason = 4
@@ -796,9 +796,9 @@ func (x *SearchResult) GetScoreDetail() *ScoreDetail {
 
 // The parts of a score. A part is absent when its leg did not see the hit.
 //
-// The score is the mean of `vector` (at least 0) and `text` by the settings' weights, over the legs that ran; times
-// `decay`; and raised where the query names the date of the file. Results come by score, but with MMR on, which puts
-// hits that repeat better ones further down and leaves their scores as they are.
+// The score is the mean of `vector` (at least 0) and `text` by the settings' weights, over the legs that found
+// something; times `decay`; and raised where the query names the date of the file. Results come by score, but with MMR
+// on, which puts hits that repeat better ones further down and leaves their scores as they are.
 type ScoreDetail struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Cosine similarity of query and chunk, -1..1.
@@ -902,7 +902,7 @@ type LegReport struct {
 	Elapsed *durationpb.Duration `protobuf:"bytes,4,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	// The terms that were searched (keyword leg), in the analyzer's spelling.
 	Terms []string `protobuf:"bytes,5,rep,name=terms,proto3" json:"terms,omitempty"`
-	// Why it did not run, or what it left out; empty otherwise.
+	// Why it did not run, or what it left out, for example `least cosine 0.220`; empty otherwise.
 	Note          string `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1057,7 +1057,7 @@ type SearchInfo struct {
 	KeywordCandidates int32 `protobuf:"varint,8,opt,name=keyword_candidates,json=keywordCandidates,proto3" json:"keyword_candidates,omitempty"`
 	// Candidates of the vector leg, before fusion.
 	VectorCandidates int32 `protobuf:"varint,9,opt,name=vector_candidates,json=vectorCandidates,proto3" json:"vector_candidates,omitempty"`
-	// Hits that `min_score` removed.
+	// Hits that `min_score` or the default least score removed.
 	DroppedByMinScore int32 `protobuf:"varint,10,opt,name=dropped_by_min_score,json=droppedByMinScore,proto3" json:"dropped_by_min_score,omitempty"`
 	// Time from the handler's start to the reply.
 	Elapsed *durationpb.Duration `protobuf:"bytes,11,opt,name=elapsed,proto3" json:"elapsed,omitempty"`

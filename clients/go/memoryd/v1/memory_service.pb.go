@@ -357,8 +357,9 @@ type MemorySearchRequest struct {
 	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
 	// Most results to return. Default from the settings (6). Above 50 counts as 50; below 1 is an error.
 	MaxResults *int32 `protobuf:"varint,3,opt,name=max_results,json=maxResults,proto3,oneof" json:"max_results,omitempty"`
-	// Lowest score, 0..1. Unset: the setting (.35), which cuts hits found by meaning alone, while hits that the keyword
-	// leg backs fill what room is left. Set: no hit below it is returned.
+	// Lowest score, 0..1. Set: no hit below it is returned. Unset: the setting, which cuts hits found by meaning alone,
+	// while hits that the keyword leg backs fill what room is left. If the setting is unset too, hits found by meaning
+	// alone are cut by their cosine on the embedding model's own scale; `info.legs` names the least cosine.
 	MinScore *float64 `protobuf:"fixed64,4,opt,name=min_score,json=minScore,proto3,oneof" json:"min_score,omitempty"`
 	// Kinds of text to search; empty means all that are configured.
 	Sources []Source `protobuf:"varint,5,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`

@@ -75,7 +75,7 @@ def _emptiness(ranked: Ranked, query: SearchQuery, verb: Verb, documents: int) -
     if ranked.gone:
         return EmptyReason.FILES_GONE, f"{ranked.gone} hits were in files that have since been removed or rewritten"
     if ranked.dropped:
-        dropped = f"{ranked.dropped} hits score below min_score {query.min_score:g}"
+        dropped = f"{ranked.dropped} hits score below min_score {query.min_score or 0:g}"
         return EmptyReason.FILTERED_BY_SCORE, f"{dropped}; lower it to see them"
     if not documents:
         return EmptyReason.EMPTY_INDEX, "qmd has indexed no file for this agent; look at Status"

@@ -166,7 +166,7 @@ def rank(
     `query.min_score` cuts only where the caller asked for it: scores of qmd are on a scale of their own, where a good
     hit in a small memory has 0.
     """
-    least = query.min_score if query.min_score_is_strict else 0.0
+    least = query.min_score if query.min_score is not None and query.min_score_is_strict else 0.0
     now = query.now or datetime.now(UTC)
     best: dict[str, Hit] = {}
     gone, moved = 0, False

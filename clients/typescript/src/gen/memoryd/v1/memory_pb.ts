@@ -180,9 +180,9 @@ export const SearchResultSchema: GenMessage<SearchResult> = /*@__PURE__*/
 /**
  * The parts of a score. A part is absent when its leg did not see the hit.
  *
- * The score is the mean of `vector` (at least 0) and `text` by the settings' weights, over the legs that ran; times
- * `decay`; and raised where the query names the date of the file. Results come by score, but with MMR on, which puts
- * hits that repeat better ones further down and leaves their scores as they are.
+ * The score is the mean of `vector` (at least 0) and `text` by the settings' weights, over the legs that found
+ * something; times `decay`; and raised where the query names the date of the file. Results come by score, but with MMR
+ * on, which puts hits that repeat better ones further down and leaves their scores as they are.
  *
  * @generated from message memoryd.v1.ScoreDetail
  */
@@ -279,7 +279,7 @@ export type LegReport = Message<"memoryd.v1.LegReport"> & {
   terms: string[];
 
   /**
-   * Why it did not run, or what it left out; empty otherwise.
+   * Why it did not run, or what it left out, for example `least cosine 0.220`; empty otherwise.
    *
    * @generated from field: string note = 6;
    */
@@ -392,7 +392,7 @@ export type SearchInfo = Message<"memoryd.v1.SearchInfo"> & {
   vectorCandidates: number;
 
   /**
-   * Hits that `min_score` removed.
+   * Hits that `min_score` or the default least score removed.
    *
    * @generated from field: int32 dropped_by_min_score = 10;
    */
@@ -1457,7 +1457,7 @@ export enum EmptyReason {
   NO_MATCH = 2,
 
   /**
-   * There were candidates, all of them below `min_score`.
+   * There were candidates, all of them below `min_score` or the default least score.
    *
    * @generated from enum value: EMPTY_REASON_FILTERED_BY_SCORE = 3;
    */

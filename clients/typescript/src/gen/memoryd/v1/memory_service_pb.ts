@@ -46,8 +46,9 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   maxResults?: number;
 
   /**
-   * Lowest score, 0..1. Unset: the setting (.35), which cuts hits found by meaning alone, while hits that the keyword
-   * leg backs fill what room is left. Set: no hit below it is returned.
+   * Lowest score, 0..1. Set: no hit below it is returned. Unset: the setting, which cuts hits found by meaning alone,
+   * while hits that the keyword leg backs fill what room is left. If the setting is unset too, hits found by meaning
+   * alone are cut by their cosine on the embedding model's own scale; `info.legs` names the least cosine.
    *
    * @generated from field: optional double min_score = 4;
    */

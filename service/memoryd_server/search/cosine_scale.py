@@ -1,0 +1,77 @@
+"""What a cosine means for one embedding model. Pure.
+
+Models differ: unrelated texts have a cosine of about 0 with one and of .7 with another. The scale of a known model is
+in a table. The scale of any other is derived for each question from its mean cosine with the index's chunks.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memoryd_server.index.floats import Vectors
+
+_CLEAR_SHARE = 0.18
+"""How far above the mean the best chunk must be, as a share of the distance that is left to 1; see `derived_scale`."""
+
+# What float32 products of unit vectors are wrong by at most, and more; else the only chunk of an index could fall below
+# a mean that is its own cosine.
+_ROUNDING = 2e-5
+
+
+@dataclass(frozen=True, slots=True)
+class CosineScale:
+    """Two cosines of a question with chunks.
+
+    `unrelated` is typical of chunks that have nothing to do with the question. The best chunk reaches `least` if the
+    memory answers the question.
+    """
+
+    unrelated: float
+    least: float
+
+    def least_beside(self, best: float) -> float:
+        """Return the cosine from which chunks pass if the best chunk has the cosine `best`; infinity for none.
+
+        Once the best shows that the memory answers, chunks pass from half way between `unrelated` and `least`: a chunk
+        on several subjects has a lower cosine with a question about one of them.
+        """
+        return (self.unrelated + self.least) / 2 if best >= self.least else math.inf
+
+
+# A pattern is searched in the model's name in lower case, with "-" for "_". Models without a measurement or a published
+# figure are not listed. The figures are rounded: they mark a range, not a point.
+_KNOWN = (
+    # Measured: docs/search-quality.md, "The least score".
+    (r"all-minilm-l6-v2", CosineScale(0.06, 0.22)),
+    # Questions off the topic of a text .08, on it .44: https://afurmanov.com/chunk-size-embedding-similarity
+    (r"text-embedding-3-large", CosineScale(0.08, 0.25)),
+    # Questions that a text does not answer .20 to .25: https://community.openai.com/t/1377685. The best chunk for an
+    # answerable question has .43 on average: https://github.com/Bike4Mind/bike4mind/issues/471
+    (r"text-embedding-3-small", CosineScale(0.10, 0.25)),
+    # Unrelated .71 to .72, related .80: https://github.com/run-llama/llama_index/issues/12487. The best chunk for an
+    # answerable question has .77 on average: https://github.com/Bike4Mind/bike4mind/issues/471
+    (r"text-embedding-ada-002", CosineScale(0.72, 0.74)),
+)
+
+
+def known_scale(model: str) -> CosineScale | None:
+    """Return the scale of a model by its name; None for one that is not in the table."""
+    name = model.lower().replace("_", "-")
+    return next((scale for pattern, scale in _KNOWN if re.search(pattern, name)), None)
+
+
+def derived_scale(question: NDArray[np.float32], centre: Vectors) -> CosineScale:
+    """Return the scale of an unknown model for one question; `question` is a unit vector.
+
+    `centre` is the mean of the chunks' unit vectors. Its product with the question is the question's mean cosine with
+    the chunks, and its squared length the chunks' mean cosine with one another. Both rise with the cosines that a model
+    gives to unrelated texts, and the rule moves with them: a model whose cosines are all compressed towards 1 gets the
+    same answers. Where chunks are alike, the best cannot be far above the mean, and less is asked of it. So an index of
+    one chunk, or of one subject, does not lose its answers; unrelated questions are cut less often there.
+    """
+    mean = float(question @ centre)
+    apart = max(0.0, 1.0 - mean) * max(0.0, 1.0 - float(centre @ centre) - _ROUNDING)
+    return CosineScale(mean, mean + _CLEAR_SHARE * math.sqrt(apart) - _ROUNDING)

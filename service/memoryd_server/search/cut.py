@@ -1,0 +1,62 @@
+"""The cut: which candidates are good enough to be results. Pure.
+
+A least score that the request or the settings name is a bound on the fused score. Without one the default applies. It
+judges each retriever on its own scale, because a fused score mixes two: a chunk that answers in other words than the
+question's has no keyword score, and its cosine alone, times the vector weight, does not reach a bound made for both.
+"""
+
+from collections.abc import Sequence
+
+from memoryd_server.search.cosine_scale import CosineScale
+from memoryd_server.search.fusion import Candidate
+
+DEFAULT_MIN_SCORE = 0.35
+"""The fused score from which a candidate with a keyword score passes the default cut."""
+
+UNCALIBRATED = CosineScale(DEFAULT_MIN_SCORE, DEFAULT_MIN_SCORE)
+"""The scale of an unknown model before its vectors have been measured."""
+
+
+def cut(
+    candidates: Sequence[Candidate], min_score: float, max_results: int, *, strict: bool
+) -> tuple[list[Candidate], int]:
+    """Return the candidates to show, and how many `min_score` removed.
+
+    Hits at or above `min_score` come first. Unless `strict`, keyword-backed hits below it fill what room is left and
+    never displace a qualifying one.
+    """
+    qualifying = [c for c in candidates if c.score >= min_score]
+    below = [c for c in candidates if c.score < min_score]
+    backed = [] if strict else [c for c in below if c.keyword_rank is not None]
+    return (qualifying + backed)[:max_results], len(below) - len(backed)
+
+
+def default_cut(candidates: Sequence[Candidate], scale: CosineScale, max_results: int) -> tuple[list[Candidate], int]:
+    """Return the candidates, the `max_results` to show first, when no least score is named; and how many were removed.
+
+    A candidate stays if its cosine passes on the model's `scale`, if it has a keyword score and its fused score reaches
+    the default, or if the keyword leg backs it. Scores below the default come last. A third of the results is kept free
+    for the nearest of those that pass by cosine: common words of the question could otherwise fill all places.
+    """
+    least = scale.least_beside(max(map(_cosine, candidates), default=-1.0))
+    near = [c for c in candidates if _cosine(c) >= least]
+    passing = {c.chunk_id for c in near}
+    kept = [c for c in candidates if c.chunk_id in passing or c.keyword_rank is not None or _is_worded(c)]
+    removed = len(candidates) - len(kept)
+    # Variety may have put a lower score first.
+    kept.sort(key=lambda c: c.score < DEFAULT_MIN_SCORE)
+    if len(kept) <= max_results:
+        return kept, removed
+    reserved = {c.chunk_id for c in sorted(near, key=_cosine, reverse=True)[: max_results // 3]}
+    others = [c.chunk_id for c in kept if c.chunk_id not in reserved]
+    first = reserved.union(others[: max_results - len(reserved)])
+    return [c for c in kept if c.chunk_id in first] + [c for c in kept if c.chunk_id not in first], removed
+
+
+def _cosine(candidate: Candidate) -> float:
+    return -1.0 if candidate.vector_score is None else candidate.vector_score
+
+
+def _is_worded(candidate: Candidate) -> bool:
+    """Return whether a candidate passes by its fused score, to which a keyword score contributes."""
+    return bool(candidate.text_score) and candidate.score >= DEFAULT_MIN_SCORE

@@ -122,6 +122,11 @@ class VectorSide:
         """How the provider's batch jobs fare."""
         return BatchState() if self.embedder is None else self.embedder.batches
 
+    @property
+    def is_configured(self) -> bool:
+        """Whether the settings ask for vectors, also where no provider can be used."""
+        return self.embedder is not None or self.selection.is_configured
+
     def _asker(self, provider: EmbeddingProvider) -> QueryEmbedder:
         asker = self._askers.get(provider)
         if asker is None:
@@ -221,7 +226,7 @@ class VectorSide:
         """In which ways the vector leg is less than what was configured."""
         found: list[Degradation] = []
         if self.embedder is None:
-            if self.selection.requested not in ("auto", "none"):
+            if self.selection.is_configured:
                 found.append(self._skipped(self.selection.reason))
             return found
         status = self.embedder.provider.status()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from memoryd_server.embed.http_calls import HttpRequest
 from memoryd_server.embed.http_errors import problem
 from memoryd_server.embed.pacing import Patience
+from memoryd_server.foreign_text import parse_json
 
 MOST_TEXTS = 50_000
 """Texts of one job."""
@@ -87,7 +88,7 @@ def objects(lines: Lines) -> Iterator[Mapping[str, Any]]:
     """The JSON objects of an output; lines that hold none are passed over."""
     for line in lines:
         try:
-            tree = json.loads(line) if line.strip() else None
+            tree = parse_json(line) if line.strip() else None
         except ValueError:
             continue
         if isinstance(tree, dict):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
 
 RETRIES = 3
 RATE_LIMIT_RETRIES = 5
@@ -90,7 +90,8 @@ class Pacer:
         """What `call` returns, tried again while it raises `Transient` and the patience lasts.
 
         Raises:
-            EmbeddingUnavailable: it did not succeed.
+            EmbeddingOutage: it did not succeed.
+            EmbeddingUnavailable: the provider is closed.
             Stopped: the caller wants no more.
         """
         failures = 0
@@ -134,13 +135,13 @@ class Pacer:
                 self._not_before = max(self._not_before, time.monotonic() + rest)
             self.retries += failures < tries
         if failures >= tries:
-            raise EmbeddingUnavailable(f"{failure}; tried {failures} times", retry_after_seconds=asked) from failure
+            raise EmbeddingOutage(f"{failure}; tried {failures} times", retry_after_seconds=asked) from failure
         self._wait(pause, patience, str(failure))
 
     def _wait(self, seconds: float, patience: Patience, why: str) -> None:
         self._check_open()
         if seconds > min(patience.left(), LONGEST_COOLDOWN_SECONDS):
-            raise EmbeddingUnavailable(
+            raise EmbeddingOutage(
                 why if why.startswith(self._name) else f"{self._name}: {why}", retry_after_seconds=seconds
             )
         until = time.monotonic() + seconds

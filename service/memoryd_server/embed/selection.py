@@ -37,13 +37,20 @@ _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 class Selection:
     """The provider, or why there is none. `requested` is what the settings ask for.
 
-    `fallback` makes the one that the settings name to stand in for it, and is None where they name none.
+    `fallback` makes the one that the settings name to stand in for it, and is None where they name none. `unusable`
+    is whether "auto" has found a provider that cannot be used.
     """
 
     provider: EmbeddingProvider | None
     requested: str
     reason: str = ""
     fallback: "Callable[[], Selection] | None" = None
+    unusable: bool = False
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the settings ask for vectors, also where no provider can be used."""
+        return self.provider is not None or self.unusable or self.requested not in {"auto", "none"}
 
 
 def select(config: EmbeddingConfig) -> Selection:
@@ -60,21 +67,23 @@ class ProviderPool:
 
     def select(self, config: EmbeddingConfig) -> Selection:
         """The provider for this configuration. The pool closes it."""
-        provider, reason = self._found(config)
+        provider, reason, unusable = self._found(config)
         second = config.fallback
         chosen = provider.spec.provider if provider is not None else config.provider
         if second is None or second.provider in {chosen, "none"}:
-            return Selection(provider, config.provider, reason)
-        return Selection(provider, config.provider, reason, lambda: self.select(second))
+            return Selection(provider, config.provider, reason, unusable=unusable)
+        return Selection(provider, config.provider, reason, lambda: self.select(second), unusable)
 
-    def _found(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str]:
+    def _found(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
+        """The provider, why there is none, and whether that is because it cannot be used."""
         if config.provider == "none":
-            return None, "embeddings are switched off"
+            return None, "embeddings are switched off", False
         try:
             with self._lock:
-                return self._automatic(config) if config.provider == "auto" else (self._named(config), "")
+                found = self._automatic(config) if config.provider == "auto" else (self._named(config), "")
+                return *found, False
         except (EmbeddingUnavailable, ValueError) as error:
-            return None, str(error)
+            return None, str(error), True
 
     def _automatic(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str]:
         """The first that is configured. One that is, and cannot be used, is not passed over for the next.

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server.backend import AgentMemory, FileRange, IndexState, ListedFile
 from memoryd_server.flush import FlushDecision
-from memoryd_server.model import Degradation
+from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.rpc import enums
 from memoryd_server.rpc.times import duration, timestamp
 from memoryd_server.search.citation import citation
@@ -17,7 +17,7 @@ def search_response(
 ) -> memory_service_pb2.MemorySearchResponse:
     """An answer with how it came about. The details of scores and legs are there when `explain` asks for them."""
     board, builtin = memory.board.current, answer.backend == BUILTIN
-    degradations = memory.degradations() if builtin else memory.config.impairments
+    degradations = _of_search(memory.degradations()) if builtin else memory.config.impairments
     info = memory_pb2.SearchInfo(
         backend=enums.backend(answer.backend),
         served_mode=enums.search_mode(answer.served_mode),
@@ -36,6 +36,11 @@ def search_response(
         legs=[_leg(leg) for leg in answer.legs] if explain else [],
     )
     return memory_service_pb2.MemorySearchResponse(results=[_result(hit, explain) for hit in answer.hits], info=info)
+
+
+def _of_search(standing: tuple[Degradation, ...]) -> tuple[Degradation, ...]:
+    """The degradations of a memory that concern each answer: whether it did without vectors is its own to report."""
+    return tuple(d for d in standing if d.kind is not DegradationKind.VECTOR_LEG_SKIPPED)
 
 
 def _beyond(standing: tuple[Degradation, ...], answers: tuple[Degradation, ...]) -> list[Degradation]:

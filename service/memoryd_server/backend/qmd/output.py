@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memoryd_server.backend.qmd.failure import QmdFailure, Reason
+from memoryd_server.foreign_text import valid_tree
 
 # Brackets that are looked at, besides those that begin a line: noise must not cost more than the answer.
 _MOST_BRACKETS = 64
@@ -63,7 +64,7 @@ def find_objects(stdout: str) -> list[dict[str, Any]] | None:
             continue
         if isinstance(value, list) and all(isinstance(item, dict) for item in value):
             if value:
-                return value
+                return [valid_tree(item) for item in value]
             empty = True
     return [] if empty else None
 

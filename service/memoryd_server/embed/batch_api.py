@@ -16,6 +16,8 @@ MOST_TEXTS = 50_000
 MOST_JOB_BYTES = 40 * 2**20
 """Bytes of UTF-8 that the texts of one job have at most; providers take more, but it is all in memory once."""
 
+_MOST_ID_CHARS = 1_000
+
 Lines = Iterator[bytes]
 
 
@@ -105,6 +107,12 @@ def text_in(tree: Any, *path: str) -> str:
     for key in path:
         tree = tree.get(key) if isinstance(tree, dict) else None
     return tree if isinstance(tree, str) else ""
+
+
+def id_in(tree: Any, field: str) -> str:
+    """The id at a field of an answer; empty where there is none, or one that no provider gives."""
+    found = text_in(tree, field)
+    return found if len(found) <= _MOST_ID_CHARS else ""
 
 
 def get(path: str, query: str = "") -> HttpRequest:

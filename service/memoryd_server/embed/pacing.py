@@ -23,6 +23,8 @@ LONGEST_BELIEVED_SECONDS = 3_600.0
 """After so long it is asked again, whatever it said."""
 
 _LOOK_UP_SECONDS = 0.1
+# What a server asks for is passed on to callers, up to this.
+_MOST_ASKED_SECONDS = 86_400.0
 
 T = TypeVar("T")
 
@@ -162,16 +164,17 @@ class Pacer:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a `Retry-After` header asks for: a number of them, or a date."""
+    """Seconds that a `Retry-After` header asks for: a number of them, or a date. At most a day."""
     if not value:
         return None
     try:
         seconds = float(value)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
+        return min(max(0.0, seconds), _MOST_ASKED_SECONDS) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:
         date = parsedate_to_datetime(value)
-    except ValueError:
+        seconds = (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    return min(max(0.0, seconds), _MOST_ASKED_SECONDS)

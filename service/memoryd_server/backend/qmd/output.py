@@ -96,9 +96,10 @@ def as_row(fields: dict[str, Any]) -> Row | None:
 
 def _share(value: object) -> float:
     """A score as the wire takes it; anything but a number is 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == math.inf:
         return 0.0
-    return min(1.0, max(0.0, float(value)))
+    # Bounded first: an integer may be too large for a float.
+    return float(min(1, max(0, value)))
 
 
 def _line(fields: dict[str, Any]) -> int:

@@ -18,7 +18,7 @@ def search_response(
 ) -> memory_service_pb2.MemorySearchResponse:
     """An answer with how it came about. The details of scores and legs are there when `explain` asks for them."""
     board, builtin = memory.board.current, answer.backend == BUILTIN
-    degradations = _of_search(memory.degradations()) if builtin else memory.config.impairments
+    degradations = _of_search(memory.degradations(), answer) if builtin else memory.config.impairments
     info = build_message(
         memory_pb2.SearchInfo,
         backend=enums.backend(answer.backend),
@@ -40,9 +40,11 @@ def search_response(
     return memory_service_pb2.MemorySearchResponse(results=[_result(hit, explain) for hit in answer.hits], info=info)
 
 
-def _of_search(standing: tuple[Degradation, ...]) -> tuple[Degradation, ...]:
-    """The degradations of a memory that concern each answer: whether it did without vectors is its own to report."""
-    return tuple(d for d in standing if d.kind is not DegradationKind.VECTOR_LEG_SKIPPED)
+def _of_search(standing: tuple[Degradation, ...], answer: SearchAnswer) -> tuple[Degradation, ...]:
+    """The degradations of a memory as they concern one answer: whether it did without vectors, it reports itself."""
+    skipped = DegradationKind.VECTOR_LEG_SKIPPED
+    own = [d for d in answer.degradations if d.kind is skipped]
+    return tuple(found for d in standing for found in (own if d.kind is skipped else [d]))
 
 
 def _beyond(standing: tuple[Degradation, ...], answers: tuple[Degradation, ...]) -> list[Degradation]:

@@ -11,7 +11,7 @@ _P = ParamSpec("_P")
 _M = TypeVar("_M", bound=Message)
 
 
-def build_message(kind: Callable[_P, _M], *args: _P.args, **fields: _P.kwargs) -> _M:
+def build_message(kind: Callable[_P, _M], /, *args: _P.args, **fields: _P.kwargs) -> _M:
     """Return a message of this type with these fields.
 
     Foreign text is made valid where it enters. This is the last defence: protobuf refuses a string with a lone
@@ -21,7 +21,7 @@ def build_message(kind: Callable[_P, _M], *args: _P.args, **fields: _P.kwargs) -
     try:
         return kind(*args, **fields)
     except UnicodeEncodeError:
-        return kind(*args, **{name: _encodable(value) for name, value in fields.items()})  # type: ignore[arg-type]
+        return kind(*args, **{name: _encodable(value) for name, value in fields.items()})
 
 
 def _encodable(value: Any) -> Any:

@@ -96,7 +96,9 @@ def as_row(fields: dict[str, Any]) -> Row | None:
 
 def _share(value: object) -> float:
     """A score as the wire takes it; anything but a number is 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    if isinstance(value, float) and not math.isfinite(value):
         return 0.0
     # Bounded first: an integer may be too large for a float.
     return float(min(1, max(0, value)))

@@ -33,7 +33,7 @@ BREAKS = {
 
 
 def what(answer):
-    return [(kind, d.wanted, d.used) for kind, d in zip(kinds(answer.info.degradations), answer.info.degradations)]
+    return [(*kinds([d]), d.wanted, d.used) for d in answer.info.degradations]
 
 
 def check_named(answer):
@@ -42,8 +42,9 @@ def check_named(answer):
     assert all(d.reason for d in answer.info.degradations)
 
 
-async def ask(running, query, mode, timeout=2.5):
-    return await running.stub.MemorySearch(pb.MemorySearchRequest(query=query, mode=mode), timeout=timeout)
+async def ask(running, query, mode):
+    """Asks with a deadline that a late provider does not keep."""
+    return await running.stub.MemorySearch(pb.MemorySearchRequest(query=query, mode=mode), timeout=2.5)
 
 
 @pytest.mark.parametrize("break_it", BREAKS.values(), ids=BREAKS)

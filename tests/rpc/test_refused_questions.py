@@ -4,8 +4,8 @@ import grpc
 import pytest
 
 from fake_providers import Fault, fake_provider
-from memoryd.v1 import memory_pb2
 from memoryd.v1 import entry_service_pb2 as entries_pb
+from memoryd.v1 import memory_pb2
 from rpc.wire import TIMEOUT, kinds, paths, refusal
 
 UNSET, HYBRID, KEYWORD, VECTOR = (

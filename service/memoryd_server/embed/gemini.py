@@ -53,7 +53,7 @@ class GeminiWire:
 
     def vectors(self, reply: Any) -> list[Any]:
         """See `Wire`."""
-        single = isinstance(reply, dict) and "embedding" in reply
+        single = isinstance(reply, dict) and "embedding" in reply and "embeddings" not in reply
         found = [reply["embedding"]] if single else list_in(reply, "embeddings")
         if not all(item is None or isinstance(item, dict) for item in found):
             raise BadReply("without a list of embeddings")

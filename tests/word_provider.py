@@ -6,7 +6,7 @@ import numpy as np
 
 from fake_providers import vector
 from memoryd_server.embed import EmbeddingFailure, EmbeddingSpec, ProviderState, ProviderStatus
-from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
 
 
 def word_vector(text, dimensions=16):
@@ -46,7 +46,7 @@ class WordProvider:
             self.questions.append(text)
         self.before_query(text)
         if self.down:
-            raise EmbeddingUnavailable(self.down)
+            raise EmbeddingOutage(self.down)
         return self.vector(text)
 
     def embed_documents(self, texts, should_stop):

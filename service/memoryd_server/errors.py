@@ -13,7 +13,8 @@
     ├── EntryNotFound             no such entry
     ├── MemoryDisabled            the agent's memory is switched off
     ├── EmbeddingNotConfigured    vector search asked for, no provider
-    ├── EmbeddingUnavailable      the provider of embeddings does not answer
+    ├── EmbeddingUnavailable      the provider of embeddings made no usable vector
+    │   └── EmbeddingOutage       and will make none for a while, whatever the text
     ├── EmbeddingQuotaExceeded    its quota is used up
     ├── BackendUnavailable        the configured backend failed, and no other may answer
     ├── WorkspaceReadOnly         the workspace cannot be written
@@ -40,6 +41,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from memoryd_server.foreign_text import valid_text
+
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
@@ -52,7 +55,7 @@ class FieldViolation:
 class MemorydError(Exception):
     """A refusal or failure with words for a person and `metadata` for a program.
 
-    `retry_after_seconds` is set where trying again helps.
+    `retry_after_seconds` is set where trying again helps. Both the words and `metadata` may contain foreign text.
     """
 
     reason: ClassVar[str] = "INTERNAL"
@@ -64,9 +67,9 @@ class MemorydError(Exception):
         metadata: Mapping[str, str] | None = None,
         retry_after_seconds: float | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.metadata = dict(metadata or {})
+        self.message = valid_text(message)
+        super().__init__(self.message)
+        self.metadata = {key: valid_text(value) for key, value in (metadata or {}).items()}
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -151,9 +154,19 @@ class EmbeddingNotConfigured(MemorydError):
 
 
 class EmbeddingUnavailable(MemorydError):
-    """The provider of embeddings does not answer, or refuses us. `retry_after_seconds` where it said how long."""
+    """The provider of embeddings does not answer, or refuses us or the text, or its answer holds no usable vector.
+
+    `retry_after_seconds` where it said how long.
+    """
 
     reason = "EMBEDDING_UNAVAILABLE"
+
+
+class EmbeddingOutage(EmbeddingUnavailable):
+    """The provider limits the rate, fails, is out of reach or does not answer in time, whatever the text.
+
+    Callers leave the provider alone for a while after this error, and after no other `EmbeddingUnavailable`.
+    """
 
 
 class EmbeddingQuotaExceeded(MemorydError):

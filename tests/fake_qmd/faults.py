@@ -106,7 +106,24 @@ def noise(_):
     end()
 
 
+def foreign_words(_):
+    """Bytes that are no UTF-8, and an escape that no UTF-8 can hold."""
+    os.write(2, b'Error: \xff\xed\xa0\x80 cannot read "\\ud800.md"\n')
+    end(1)
+
+
+def with_foreign_text(text):
+    """The rows with lone surrogates wherever a row has text, and one of a file whose name has one."""
+    rows = json.loads(text)
+    strange = [{**row, "title": "\ud800", "docid": "#\udfff", "context": "a\ud83d"} for row in rows]
+    lost = [
+        {**row, "file": row["file"].replace(".md", "\ud800.md"), "snippet": "\udfff", "score": 10**400} for row in rows
+    ]
+    out(json.dumps(lost + strange))
+
+
 BEFORE = {
+    "foreign-words": foreign_words,
     "hang": hang,
     "segfault": segfault,
     "fail": lambda _: end(1, "Error: something broke\n    at qmd.js:1:1\n"),
@@ -148,5 +165,6 @@ AFTER = {
         json.dumps([{**row, "snippet": "\ufffd" * 30_000 + "x"} for row in json.loads(text)])
     ),
     "many-rows": lambda text: out(json.dumps([row for row in json.loads(text) for _ in range(4_000)])),
+    "foreign-rows": with_foreign_text,
     "object": lambda text: out(json.dumps({"results": json.loads(text)})),
 }

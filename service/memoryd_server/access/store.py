@@ -15,6 +15,7 @@ from typing import Any
 from memoryd_server.access.plain import new_token
 from memoryd_server.access.private import read_private, write_private
 from memoryd_server.errors import SettingsError
+from memoryd_server.foreign_text import parse_json
 
 _VERSION = 1
 _KEYS = frozenset({"id", "name", "sha256", "agents", "created", "expires"})
@@ -53,7 +54,7 @@ class TokenStore:
         except FileNotFoundError:
             return ()
         try:
-            return tuple(_records(json.loads(content)))
+            return tuple(_records(parse_json(content)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SettingsError(
                 f"the token store {self.path} is damaged ({error}); mend it, or remove it and make the tokens anew"

@@ -8,6 +8,7 @@ import math
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -48,7 +49,7 @@ from memoryd_server.index.survey import Survey
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.search.engine import SearchEngine
-from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
+from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.sources import WatchedRoot
 from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.transcript_growth import Growth
@@ -253,11 +254,16 @@ class AgentMemory:
     async def search(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
         """Answers a question; never waits for a sync unless `min_revision` says so.
 
+        A question without a mode is a hybrid one where a provider is configured, so that an answer by keywords alone
+        names the degradation.
+
         Raises:
             RevisionNotReached: the deadline came before that revision.
         """
         await self.reach(session_key, min_revision, query.deadline)
         self._searched_at = self._clock.monotonic()
+        if query.mode is SearchMode.UNSPECIFIED and self.vectors.is_configured:
+            query = replace(query, mode=SearchMode.HYBRID)
         asked, words = await self._asking.prepared(query)
         answer = await self._reading(lambda: self._asking.answer(query, asked, words), query.deadline)
         if answer.stale:

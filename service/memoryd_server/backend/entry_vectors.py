@@ -12,7 +12,7 @@ from memoryd_server.backend.query_embedding import QueryEmbedder
 from memoryd_server.embed import EmbeddingFailure, EmbeddingProvider, Selection
 from memoryd_server.embed.vectors import BadVector, Vector, unit
 from memoryd_server.entries.model import Embedded
-from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable
 
 LEFT_FOR_THE_STORE_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 8.0
@@ -97,10 +97,13 @@ class EntryVectors:
         loop = asyncio.get_running_loop()
         try:
             answers = await loop.run_in_executor(self._threads, self.provider.embed_documents, list(texts), should_stop)
-        except (EmbeddingUnavailable, EmbeddingQuotaExceeded) as error:
+        except (EmbeddingOutage, EmbeddingQuotaExceeded) as error:
             self._pause(error.message)
             return [MadeVector(None, error.message)] * len(texts)
-        self.reason = ""
+        except EmbeddingUnavailable as error:
+            self.reason = error.message
+            return [MadeVector(None, error.message)] * len(texts)
+        self.reason, self._paused_until = "", 0.0
         return [self._made(answer) for answer in answers]
 
     def _pause(self, reason: str) -> None:

@@ -1,4 +1,8 @@
-"""The vector of a question, within its own short budget. A provider that is down delays no search twice."""
+"""The vector of a question, within its own short budget.
+
+A provider that is down, or whose quota is used up, is not asked for a while, so that searches do not wait for it again
+and again. Any other error, such as the refusal of one text or of the key, does not affect the next question.
+"""
 
 import asyncio
 import time
@@ -9,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.embed import EmbeddingProvider
-from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable, MemorydError
+from memoryd_server.embed import PLAIN_TEXT, EmbeddingProvider
+from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable, MemorydError
 
 LONGEST_WAIT_SECONDS = 8.0
 LEFT_FOR_THE_SEARCH_SECONDS = 0.5
@@ -67,15 +71,32 @@ class QueryEmbedder:
         latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, began + LONGEST_WAIT_SECONDS)
         try:
             vector = await self._ask(text, latest)
-        except (EmbeddingUnavailable, EmbeddingQuotaExceeded) as error:
+            if dimensions not in (0, vector.size):
+                await self._check_length(vector, dimensions, latest)
+        except (EmbeddingOutage, EmbeddingQuotaExceeded) as error:
             if time.monotonic() < latest or latest - began >= ENOUGH_SECONDS:
                 self._failed(error, began)
+            return EmbeddedQuestion(None, error)
+        except EmbeddingUnavailable as error:
             return EmbeddedQuestion(None, error)
         self._pause_seconds = self._paused_until = 0.0
         self._known[text] = vector
         if len(self._known) > REMEMBERED_QUESTIONS:
             self._known.popitem(last=False)
         return EmbeddedQuestion(vector, fresh=True)
+
+    async def _check_length(self, vector: Vector, dimensions: int, latest: float) -> None:
+        """Return where the provider now makes vectors of another length of every text.
+
+        Raises:
+            EmbeddingUnavailable: only this vector has another length, or it cannot be found out.
+            EmbeddingQuotaExceeded: the quota is used up.
+        """
+        other = await self._ask(PLAIN_TEXT, latest)
+        if other.size != vector.size:
+            raise EmbeddingUnavailable(
+                f"{self.provider.spec.provider}: the vector has {vector.size} dimensions instead of {dimensions}"
+            )
 
     async def _ask(self, text: str, latest: float) -> Vector:
         loop = asyncio.get_running_loop()
@@ -85,7 +106,7 @@ class QueryEmbedder:
                 return await call
         except TimeoutError:
             waited = LONGEST_WAIT_SECONDS
-            raise EmbeddingUnavailable(
+            raise EmbeddingOutage(
                 f"{self.provider.spec.provider} did not embed the question in time (at most {waited:g} s)"
             ) from None
 

@@ -29,7 +29,6 @@ from memoryd_server.search.query import SearchMode, SearchQuery
 _LOCAL = "local"
 _NONE = "none"
 # With these settings an agent without a provider misses nothing.
-_ASKS_FOR_NONE = ("auto", _NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +125,11 @@ class VectorSide:
         """How the provider's batch jobs fare."""
         return BatchState() if self.embedder is None else self.embedder.batches
 
+    @property
+    def is_configured(self) -> bool:
+        """Whether the settings ask for vectors, also where no provider can be used."""
+        return self.embedder is not None or self.selection.is_configured
+
     def _asker(self, provider: EmbeddingProvider) -> QueryEmbedder:
         asker = self._askers.get(provider)
         if asker is None:
@@ -153,7 +157,7 @@ class VectorSide:
         if not self.wanted:
             return 0
         if self.embedder is None:
-            return 0 if self.selection.requested in _ASKS_FOR_NONE else chunks
+            return chunks if self.selection.is_configured else 0
         return chunks if self.mismatches() else self.state.pending
 
     def report(self, chunks: int, rebuild: Sequence[Degradation]) -> VectorReport:
@@ -251,7 +255,7 @@ class VectorSide:
         """In which ways the vector leg is less than what was configured."""
         found: list[Degradation] = []
         if self.embedder is None:
-            if self.selection.blocked or self.selection.requested not in _ASKS_FOR_NONE:
+            if self.selection.is_configured:
                 found.append(self._skipped(self.selection.reason))
             return found
         status = self.embedder.provider.status()

@@ -11,6 +11,8 @@ from typing import Final
 
 import yaml
 
+from memoryd_server.foreign_text import valid_text
+
 MAX_FRONT_MATTER_BYTES: Final = 64 * 1024
 _MAX_DEPTH = 16
 _BOM = "\ufeff"
@@ -84,7 +86,8 @@ def _node(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> _Node:
     if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) or depth > _MAX_DEPTH:
         raise _RefusedError
     if isinstance(event, yaml.ScalarEvent):
-        return str(event.value)
+        # An escape can spell a lone surrogate, which the loader in Python lets through.
+        return valid_text(str(event.value))
     if isinstance(event, yaml.SequenceStartEvent):
         return [_node(item, events, depth + 1) for item in _until(yaml.SequenceEndEvent, events)]
     return _mapping(events, depth)

@@ -9,11 +9,14 @@ from typing import Any, Protocol
 from memoryd_server.embed.http_calls import HttpRequest
 from memoryd_server.embed.http_errors import problem
 from memoryd_server.embed.pacing import Patience
+from memoryd_server.foreign_text import parse_json
 
 MOST_TEXTS = 50_000
 """Texts of one job."""
 MOST_JOB_BYTES = 40 * 2**20
 """Bytes of UTF-8 that the texts of one job have at most; providers take more, but it is all in memory once."""
+
+_MOST_ID_CHARS = 1_000
 
 Lines = Iterator[bytes]
 
@@ -87,7 +90,7 @@ def objects(lines: Lines) -> Iterator[Mapping[str, Any]]:
     """The JSON objects of an output; lines that hold none are passed over."""
     for line in lines:
         try:
-            tree = json.loads(line) if line.strip() else None
+            tree = parse_json(line) if line.strip() else None
         except ValueError:
             continue
         if isinstance(tree, dict):
@@ -104,6 +107,12 @@ def text_in(tree: Any, *path: str) -> str:
     for key in path:
         tree = tree.get(key) if isinstance(tree, dict) else None
     return tree if isinstance(tree, str) else ""
+
+
+def id_in(tree: Any, field: str) -> str:
+    """The id at a field of an answer; empty where there is none, or one that no provider gives."""
+    found = text_in(tree, field)
+    return found if len(found) <= _MOST_ID_CHARS else ""
 
 
 def get(path: str, query: str = "") -> HttpRequest:

@@ -53,11 +53,11 @@ class GeminiWire:
 
     def vectors(self, reply: Any) -> list[Any]:
         """See `Wire`."""
-        single = reply.get("embedding") if isinstance(reply, dict) else None
-        found = list_in(reply, "embeddings") if single is None else [single]
-        if not all(isinstance(item, dict) for item in found):
+        single = isinstance(reply, dict) and "embedding" in reply and "embeddings" not in reply
+        found = [reply["embedding"]] if single else list_in(reply, "embeddings")
+        if not all(item is None or isinstance(item, dict) for item in found):
             raise BadReply("without a list of embeddings")
-        return [item.get("values") for item in found]
+        return [None if item is None else item.get("values") for item in found]
 
     def tokens(self, reply: Any) -> int | None:
         """See `Wire`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from memoryd_server.embed.batch_api import JobState, get, jsonl, multipart, objects, said, text_in
+from memoryd_server.embed.batch_api import JobState, get, id_in, jsonl, multipart, objects, said, text_in
 from memoryd_server.embed.http_calls import HttpCalls, HttpRequest
 from memoryd_server.embed.pacing import Patience
 from memoryd_server.embed.remote import Role, Wire, count_in
@@ -63,7 +63,7 @@ class GeminiBatches:
         return dict(one)
 
     def _name(self, reply: Any, what: str) -> str:
-        found = text_in(reply, "name")
+        found = id_in(reply, "name")
         if not found:
             raise EmbeddingUnavailable(f"{self.http.name} answers without the name of the {what}")
         return found

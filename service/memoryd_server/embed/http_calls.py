@@ -17,7 +17,8 @@ import httpx
 from memoryd_server.embed.http_errors import Discretion, public_url, raise_for
 from memoryd_server.embed.keys import QUOTA_REST_SECONDS, REST_SECONDS, Header, KeyRing
 from memoryd_server.embed.pacing import Pace, Pacer, Patience, RateLimited, Stopped, Transient
-from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.foreign_text import parse_json
 
 INDEXING_SECONDS = 120.0
 """A call of indexing takes no longer, where the server is a remote one."""
@@ -202,7 +203,7 @@ class HttpCalls:
             status, headers, reply = self._exchange(request, key, patience)
         self._judge(status, headers, reply)
         try:
-            return json.loads(reply)
+            return parse_json(reply)
         except ValueError as error:
             raise Transient(f"{self._name} answers with something that is no whole JSON") from error
 
@@ -219,13 +220,13 @@ class HttpCalls:
         try:
             yield
         except httpx.ReadTimeout as error:
-            raise EmbeddingUnavailable(f"{self._name} did not answer in time") from error
+            raise EmbeddingOutage(f"{self._name} did not answer in time") from error
         except httpx.LocalProtocolError:
             # Its message repeats the header.
             raise EmbeddingUnavailable(f"{self._name}: the key or a header has characters that HTTP forbids") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             if _UNTRUSTED in str(error):
-                raise EmbeddingUnavailable(f"{self._name}: {self._said(error)}") from error
+                raise EmbeddingOutage(f"{self._name}: {self._said(error)}") from error
             raise Transient(f"{self._name}: {self._said(error)}") from error
         except (httpx.HTTPError, RuntimeError) as error:
             # RuntimeError: the client was closed meanwhile.
@@ -241,16 +242,16 @@ class HttpCalls:
     def _exchange(self, request: HttpRequest, key: Header, patience: Patience) -> tuple[int, Mapping[str, str], bytes]:
         left = min(patience.left(), self._indexing_seconds)
         if left <= 0:
-            raise EmbeddingUnavailable(f"{self._name}: no time was left to ask it")
+            raise EmbeddingOutage(f"{self._name}: no time was left to ask it")
         until = time.monotonic() + left
         reply = bytearray()
         with self._stream(request, key, left) as response:
             for part in response.iter_bytes():
                 reply += part
                 if time.monotonic() > until:
-                    raise EmbeddingUnavailable(f"{self._name} did not answer in time")
+                    raise EmbeddingOutage(f"{self._name} did not answer in time")
                 if len(reply) > MOST_REPLY_BYTES:
-                    raise EmbeddingUnavailable(f"{self._name} answers with more than {MOST_REPLY_BYTES} bytes")
+                    raise EmbeddingOutage(f"{self._name} answers with more than {MOST_REPLY_BYTES} bytes")
             return response.status_code, response.headers, bytes(reply)
 
     def _stream(self, request: HttpRequest, key: Header, seconds: float) -> AbstractContextManager[httpx.Response]:

@@ -1,6 +1,5 @@
 """What a provider's HTTP answer means. Nothing secret and no whole body gets into a message."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from memoryd_server.embed.pacing import RateLimited, Transient, retry_after
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.foreign_text import parse_json, valid_text
 
 _MOST_MESSAGE_CHARS = 300
 _SHORTEST_SECRET = 4
@@ -26,6 +26,8 @@ _QUOTA = re.compile(
 _TOO_LARGE = re.compile(
     r"too (?:large|long|many)|context (?:length|size|window)|maximum (?:context|length)|batch size", re.IGNORECASE
 )
+# Ollama's answer, with a 500, where the model made a vector that is not finite.
+_NOT_FINITE = "unsupported value: NaN"
 _COUNT = re.compile(r"(?i)batch|item|array|list|input(?:s| count)|number of|texts")
 _TOKENS = re.compile(r"(?i)token|context|length")
 # OpenAI's own words; "length" is that of the list here.
@@ -70,7 +72,7 @@ class Discretion:
         """`text` on one line, of bounded length, with "***" for each secret."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        text = " ".join(text.split())
+        text = " ".join(valid_text(text).split())
         return text if len(text) <= _MOST_MESSAGE_CHARS else text[:_MOST_MESSAGE_CHARS] + "…"
 
 
@@ -83,11 +85,10 @@ def public_url(url: str) -> str:
 def problem(body: bytes) -> Problem:
     """What an error's body says, in any of the usual forms; nothing where it says nothing."""
     try:
-        tree = json.loads(body)
-    except ValueError:
+        return _found(parse_json(body))
+    except (ValueError, RecursionError):
         text = body[: 4 * _MOST_MESSAGE_CHARS].decode("utf-8", "replace").strip()
         return Problem("" if text.startswith("<") else text)
-    return _found(tree)
 
 
 def _found(tree: Any) -> Problem:
@@ -172,4 +173,5 @@ def _is_about_the_count(said: str) -> bool:
 
 def _is_refusal(status: int, said: Problem) -> bool:
     refusals = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
-    return status in refusals or (status == HTTPStatus.INTERNAL_SERVER_ERROR and bool(_TOO_LARGE.search(said.message)))
+    about_the_text = _NOT_FINITE in said.message or bool(_TOO_LARGE.search(said.message))
+    return status in refusals or (status == HTTPStatus.INTERNAL_SERVER_ERROR and about_the_text)

@@ -32,7 +32,7 @@ from memoryd_server.embed.worker_process import (
     WorkerProcess,
     command,
 )
-from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
 
 PACKAGE = "llama_cpp"
 FIRST_REST_SECONDS = 1.0
@@ -125,7 +125,7 @@ class LocalProvider:
             answer = self._checked(job.answer.result(max(0.0, deadline - time.monotonic())))
         except TimeoutError:
             job.answer.cancel()
-            raise EmbeddingUnavailable("the local model did not answer in time") from None
+            raise EmbeddingOutage("the local model did not answer in time") from None
         except TextRefused as error:
             raise EmbeddingUnavailable(f"the local model refuses the text: {error}") from None
         if isinstance(answer, EmbeddingFailure):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from memoryd_server.embed.batch_api import JobState, get, jsonl, multipart, objects, said, text_in
+from memoryd_server.embed.batch_api import JobState, get, id_in, jsonl, multipart, objects, said, text_in
 from memoryd_server.embed.http_calls import HttpCalls, HttpRequest
 from memoryd_server.embed.pacing import Patience
 from memoryd_server.embed.remote import Role, Wire, count_in
@@ -68,7 +68,7 @@ class OpenAIBatches:
         return dict(self.wire.request([(self.prefix + text).encode("utf-8", "replace").decode()], Role.DOCUMENT).body)
 
     def _id(self, reply: Any, what: str) -> str:
-        found = text_in(reply, "id")
+        found = id_in(reply, "id")
         if not found:
             raise EmbeddingUnavailable(f"{self.http.name} answers without the id of the {what}")
         return found

@@ -34,7 +34,7 @@ class OpenAIWire:
 
     def vectors(self, reply: Any) -> list[Any]:
         """See `Wire`. By the `index` of each; by their place where a server gives none."""
-        data = list_in(reply, "data")
+        data = [{"embedding": None} if item is None else item for item in list_in(reply, "data")]
         if not all(isinstance(item, dict) for item in data):
             raise BadReply("without a list of embeddings")
         found = {_index(item, place): item.get("embedding") for place, item in enumerate(data)}

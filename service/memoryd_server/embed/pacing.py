@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
 
 RETRIES = 3
 RATE_LIMIT_RETRIES = 5
@@ -23,6 +23,8 @@ LONGEST_BELIEVED_SECONDS = 3_600.0
 """After so long it is asked again, whatever it said."""
 
 _LOOK_UP_SECONDS = 0.1
+# What a server asks for is passed on to callers, up to this.
+_MOST_ASKED_SECONDS = 86_400.0
 
 T = TypeVar("T")
 
@@ -90,7 +92,8 @@ class Pacer:
         """What `call` returns, tried again while it raises `Transient` and the patience lasts.
 
         Raises:
-            EmbeddingUnavailable: it did not succeed.
+            EmbeddingOutage: it did not succeed.
+            EmbeddingUnavailable: the provider is closed.
             Stopped: the caller wants no more.
         """
         failures = 0
@@ -134,13 +137,13 @@ class Pacer:
                 self._not_before = max(self._not_before, time.monotonic() + rest)
             self.retries += failures < tries
         if failures >= tries:
-            raise EmbeddingUnavailable(f"{failure}; tried {failures} times", retry_after_seconds=asked) from failure
+            raise EmbeddingOutage(f"{failure}; tried {failures} times", retry_after_seconds=asked) from failure
         self._wait(pause, patience, str(failure))
 
     def _wait(self, seconds: float, patience: Patience, why: str) -> None:
         self._check_open()
         if seconds > min(patience.left(), LONGEST_COOLDOWN_SECONDS):
-            raise EmbeddingUnavailable(
+            raise EmbeddingOutage(
                 why if why.startswith(self._name) else f"{self._name}: {why}", retry_after_seconds=seconds
             )
         until = time.monotonic() + seconds
@@ -161,16 +164,17 @@ class Pacer:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a `Retry-After` header asks for: a number of them, or a date."""
+    """Seconds that a `Retry-After` header asks for: a number of them, or a date. At most a day."""
     if not value:
         return None
     try:
         seconds = float(value)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
+        return min(max(0.0, seconds), _MOST_ASKED_SECONDS) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:
         date = parsedate_to_datetime(value)
-    except ValueError:
+        seconds = (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    return min(max(0.0, seconds), _MOST_ASKED_SECONDS)

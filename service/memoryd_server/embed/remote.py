@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from memoryd_server.embed.batch_api import BatchApi
 from memoryd_server.embed.batching import Answer, Limits, embed_in_batches
 from memoryd_server.embed.http_calls import HttpCalls
+from memoryd_server.embed.http_errors import RequestRefused
 from memoryd_server.embed.lanes import Lanes
 from memoryd_server.embed.pacing import Patience
 from memoryd_server.embed.provider import EmbeddingFailure, EmbeddingProvider, ProviderState, ProviderStatus
@@ -22,6 +23,7 @@ from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 
 _BYTES_A_TOKEN = 4
 _FOREVER = float("inf")
+_MOST_TOKENS = 2**31
 
 
 class Role(Enum):
@@ -153,9 +155,11 @@ class RemoteProvider:
         try:
             vectors = self._wire.vectors(reply)
         except BadReply as fault:
-            raise EmbeddingUnavailable(f"{self._http.name} answers {fault}") from None
+            raise RequestRefused(f"{self._http.name} answers {fault}", too_many=False) from None
         if len(vectors) != count:
-            raise EmbeddingUnavailable(f"{self._http.name} answers with {len(vectors)} embeddings for {count} texts")
+            words = f"{self._http.name} answers with {len(vectors)} embeddings for {count} texts"
+            # One of the texts may be the reason, so they are sent again in parts, as after a refusal.
+            raise RequestRefused(words, too_many=False)
         return vectors
 
     def _checked(self, values: Any) -> Answer:
@@ -183,10 +187,10 @@ def list_in(reply: Any, key: str) -> list[Any]:
 
 
 def count_in(reply: Any, *path: str) -> int | None:
-    """The number at a path of an answer; None where there is none."""
+    """The count at a path of an answer; None where there is none, or one that no answer can have."""
     for key in path:
         reply = reply.get(key) if isinstance(reply, dict) else None
-    return reply if isinstance(reply, int) else None
+    return reply if isinstance(reply, int) and 0 <= reply <= _MOST_TOKENS else None
 
 
 def _length(vector: Any) -> int:

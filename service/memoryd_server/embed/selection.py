@@ -39,15 +39,22 @@ _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 class Selection:
     """The provider, or why there is none. `requested` is what the settings ask for.
 
-    `fallback` makes the one that the settings name to stand in for it, and is None where they name none. `blocked` is
-    whether a setting that is not understood is why there is none.
+    `fallback` makes the one that the settings name to stand in for it, and is None where they name none. `unusable`
+    is whether "auto" has found a provider that cannot be used, `blocked` whether a setting that is not understood is
+    why there is none.
     """
 
     provider: EmbeddingProvider | None
     requested: str
     reason: str = ""
     fallback: "Callable[[], Selection] | None" = None
+    unusable: bool = False
     blocked: bool = False
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the settings ask for vectors, also if no provider can be used."""
+        return self.provider is not None or self.unusable or self.blocked or self.requested not in {"auto", "none"}
 
 
 def select(config: EmbeddingConfig) -> Selection:
@@ -66,25 +73,27 @@ class ProviderPool:
         """The provider for this configuration. The pool closes it."""
         if config.blocked_by and _needs_http(config):
             return Selection(None, config.provider, _blocked(config.blocked_by), blocked=True)
-        provider, reason = self._found(config)
+        provider, reason, unusable = self._found(config)
         second = config.fallback
         chosen = provider.spec.provider if provider is not None else config.provider
         if second is None or second.provider in {chosen, "none"}:
-            return Selection(provider, config.provider, reason)
+            return Selection(provider, config.provider, reason, unusable=unusable)
         if config.provider not in (*_REMOTE, _LOCAL, "auto", "none"):
             # What this provider would be sent is not known, so nothing is sent to another one instead.
             return Selection(None, config.provider, f"{reason}; its fallback {second.provider} is not used either")
         second = replace(second, blocked_by=config.blocked_by)
-        return Selection(provider, config.provider, reason, lambda: self.select(second))
+        return Selection(provider, config.provider, reason, lambda: self.select(second), unusable)
 
-    def _found(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str]:
+    def _found(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
+        """The provider, why there is none, and whether that is because it cannot be used."""
         if config.provider == "none":
-            return None, "embeddings are switched off"
+            return None, "embeddings are switched off", False
         try:
             with self._lock:
-                return self._automatic(config) if config.provider == "auto" else (self._named(config), "")
+                found = self._automatic(config) if config.provider == "auto" else (self._named(config), "")
+                return *found, False
         except (EmbeddingUnavailable, ValueError) as error:
-            return None, str(error)
+            return None, str(error), True
 
     def _automatic(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str]:
         """The first that is configured. One that is, and cannot be used, is not passed over for the next.

@@ -36,7 +36,7 @@ def unit(values: Sequence[float] | ArrayLike, dimensions: int | None = None) -> 
 def _numbers(values: Sequence[float] | ArrayLike) -> NDArray[np.float64]:
     try:
         array = np.asarray(values)
-    except ValueError:
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise BadVector("the vector is not a list of numbers") from None
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise BadVector("the vector is not a list of numbers")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from memoryd_server.embed import worker
+from memoryd_server.foreign_text import valid_text
 
 LOADING_SECONDS = 120.0
 ANSWER_SECONDS = 600.0
@@ -84,7 +85,7 @@ class WorkerProcess:
         """
         header, _ = self._read(LOADING_SECONDS)
         if "error" in header:
-            raise ModelRefused(header["error"])
+            raise ModelRefused(valid_text(header["error"]))
 
     def embed(self, text: str) -> Embedded:
         """The vector of a text.
@@ -100,7 +101,7 @@ class WorkerProcess:
             raise self._ended() from None
         header, vector = self._read(ANSWER_SECONDS)
         if "error" in header:
-            raise TextRefused(header["error"])
+            raise TextRefused(valid_text(header["error"]))
         return Embedded(vector, header["tokens"])
 
     def _read(self, seconds: float) -> tuple[dict[str, Any], bytes]:

@@ -12,6 +12,8 @@ VECTOR = "vector"
 SHOWN = ("id", "text", "importance", "category", "createdAt", "key")
 """The columns that an entry is made of."""
 
+_CATEGORIES = frozenset(Category)
+
 WORDS_INDEX: Mapping[str, Any] = {
     "base_tokenizer": "whitespace",
     "lower_case": False,
@@ -71,12 +73,12 @@ def embedding(embedded: Embedded) -> dict[str, Any]:
 
 
 def entry(found: Mapping[str, Any]) -> Entry:
-    """The entry of a row with the columns `SHOWN`."""
+    """The entry of a row with the columns `SHOWN`. A category that another program wrote is OTHER."""
     return Entry(
         found["id"],
-        found["text"],
-        found["importance"],
-        Category(found["category"]),
+        found["text"] or "",
+        found["importance"] or 0.0,
+        Category(found["category"]) if found["category"] in _CATEGORIES else Category.OTHER,
         found["createdAt"],
         found["key"] or "",
     )

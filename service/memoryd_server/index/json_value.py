@@ -4,6 +4,8 @@ import json
 from dataclasses import fields
 from typing import Any, Self
 
+from memoryd_server.foreign_text import parse_json
+
 
 class JsonValue:
     """Gives a dataclass of plain fields its line, and makes it again from one."""
@@ -14,7 +16,7 @@ class JsonValue:
     def from_json(cls, text: str) -> Self | None:
         """What `to_json` wrote; None for anything else."""
         try:
-            return cls(**json.loads(text))
+            return cls(**parse_json(text))
         except (TypeError, ValueError):
             return None
 

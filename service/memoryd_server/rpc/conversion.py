@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server.backend import AgentMemory, FileRange, IndexState, ListedFile
 from memoryd_server.flush import FlushDecision
-from memoryd_server.model import Degradation
+from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.rpc import enums
+from memoryd_server.rpc.messages import build_message
 from memoryd_server.rpc.times import duration, timestamp
 from memoryd_server.search.citation import citation
 from memoryd_server.search.query import BUILTIN, Hit, LegReport, SearchAnswer
@@ -17,8 +18,9 @@ def search_response(
 ) -> memory_service_pb2.MemorySearchResponse:
     """An answer with how it came about. The details of scores and legs are there when `explain` asks for them."""
     board, builtin = memory.board.current, answer.backend == BUILTIN
-    degradations = memory.degradations() if builtin else memory.config.impairments
-    info = memory_pb2.SearchInfo(
+    degradations = _of_search(memory.degradations(), answer) if builtin else memory.config.impairments
+    info = build_message(
+        memory_pb2.SearchInfo,
         backend=enums.backend(answer.backend),
         served_mode=enums.search_mode(answer.served_mode),
         degradations=[degradation(d) for d in (*_beyond(degradations, answer.degradations), *degradations)],
@@ -38,6 +40,13 @@ def search_response(
     return memory_service_pb2.MemorySearchResponse(results=[_result(hit, explain) for hit in answer.hits], info=info)
 
 
+def _of_search(standing: tuple[Degradation, ...], answer: SearchAnswer) -> tuple[Degradation, ...]:
+    """The degradations of a memory as they concern one answer: whether it did without vectors, it reports itself."""
+    skipped = DegradationKind.VECTOR_LEG_SKIPPED
+    own = [d for d in answer.degradations if d.kind is skipped]
+    return tuple(found for d in standing for found in (own if d.kind is skipped else [d]))
+
+
 def _beyond(standing: tuple[Degradation, ...], answers: tuple[Degradation, ...]) -> list[Degradation]:
     """The degradations of an answer that the standing ones do not tell already."""
     told = {d.kind for d in standing}
@@ -53,15 +62,16 @@ def _state_of(answer: SearchAnswer) -> IndexState:
 
 def _embedding(memory: AgentMemory, answer: SearchAnswer) -> memory_pb2.EmbeddingInfo | None:
     if answer.backend != BUILTIN:
-        return memory_pb2.EmbeddingInfo(provider=answer.backend)
+        return build_message(memory_pb2.EmbeddingInfo, provider=answer.backend)
     if memory.vectors.embedder is None:
         return None
     spec = memory.vectors.embedder.provider.spec
-    return memory_pb2.EmbeddingInfo(provider=spec.provider, model=spec.model)
+    return build_message(memory_pb2.EmbeddingInfo, provider=spec.provider, model=spec.model)
 
 
 def _result(hit: Hit, explain: bool) -> memory_pb2.SearchResult:
-    return memory_pb2.SearchResult(
+    return build_message(
+        memory_pb2.SearchResult,
         path=hit.path,
         start_line=hit.start_line,
         end_line=hit.end_line,
@@ -88,7 +98,8 @@ def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:
 
 
 def _leg(leg: LegReport) -> memory_pb2.LegReport:
-    return memory_pb2.LegReport(
+    return build_message(
+        memory_pb2.LegReport,
         leg=enums.search_mode(leg.leg),
         ran=leg.ran,
         candidates=leg.candidates,
@@ -100,8 +111,12 @@ def _leg(leg: LegReport) -> memory_pb2.LegReport:
 
 def degradation(value: Degradation) -> memory_pb2.Degradation:
     """A degradation."""
-    return memory_pb2.Degradation(
-        kind=enums.degradation_kind(value.kind), wanted=value.wanted, used=value.used, reason=value.reason
+    return build_message(
+        memory_pb2.Degradation,
+        kind=enums.degradation_kind(value.kind),
+        wanted=value.wanted,
+        used=value.used,
+        reason=value.reason,
     )
 
 
@@ -112,7 +127,8 @@ def kinds_of(degradations: Iterable[memory_pb2.Degradation]) -> list[str]:
 
 def get_response(value: FileRange) -> memory_service_pb2.MemoryGetResponse:
     """Lines of a file."""
-    return memory_service_pb2.MemoryGetResponse(
+    return build_message(
+        memory_service_pb2.MemoryGetResponse,
         path=value.path,
         text=value.text,
         start_line=value.start_line,
@@ -125,7 +141,8 @@ def get_response(value: FileRange) -> memory_service_pb2.MemoryGetResponse:
 
 def file(value: ListedFile) -> memory_service_pb2.File:
     """A listed file."""
-    return memory_service_pb2.File(
+    return build_message(
+        memory_service_pb2.File,
         path=value.path,
         source=enums.source(value.source),
         size_bytes=value.size_bytes,

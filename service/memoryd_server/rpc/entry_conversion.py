@@ -10,6 +10,7 @@ from memoryd_server.entries.model import Category, Entry, Listing, Position, Rem
 from memoryd_server.model import Degradation
 from memoryd_server.rpc.conversion import degradation
 from memoryd_server.rpc.entry_calls import token_after
+from memoryd_server.rpc.messages import build_message
 from memoryd_server.rpc.times import timestamp
 
 MOST_PAGE_BYTES = 1024 * 1024
@@ -21,7 +22,8 @@ def _category(value: Category) -> str:
 
 def entry(value: Entry) -> pb.Entry:
     """An entry."""
-    return pb.Entry(
+    return build_message(
+        pb.Entry,
         entry_id=value.entry_id,
         text=value.text,
         importance=value.importance,

@@ -196,6 +196,6 @@ def _told_to(grant: Grant, error: MemorydError) -> MemorydError:
 def _request_id(context: Context) -> str:
     """The caller's request id when it is fit for a log line, else a new one."""
     given = dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY)
-    if isinstance(given, str) and given.isprintable() and 0 < len(given) <= _MOST_REQUEST_ID_CHARS:
+    if isinstance(given, str) and given.isascii() and given.isprintable() and 0 < len(given) <= _MOST_REQUEST_ID_CHARS:
         return given
     return uuid.uuid4().hex

@@ -9,6 +9,7 @@ from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server.access import DEFAULT_AGENT, Grant
 from memoryd_server.backend import AgentConfig, AgentDirectory, ListedFile
 from memoryd_server.rpc import conversion, enums
+from memoryd_server.rpc.messages import build_message
 from memoryd_server.rpc.opaque import make_page_token, read_page_token
 from memoryd_server.rpc.validation import Page
 
@@ -31,7 +32,8 @@ def agents_page(agents: AgentDirectory, grant: Grant, page: Page) -> memory_serv
 def _agent(agents: AgentDirectory, grant: Grant, config: AgentConfig) -> memory_service_pb2.Agent:
     memory = agents.opened().get(config.agent_id)
     unavailable = memory_pb2.INDEX_STATE_UNAVAILABLE if config.enabled else memory_pb2.INDEX_STATE_UNSPECIFIED
-    return memory_service_pb2.Agent(
+    return build_message(
+        memory_service_pb2.Agent,
         agent_id=config.agent_id,
         workspace=config.roots.workspace,
         default=config.agent_id == DEFAULT_AGENT if grant.limited else config.default,

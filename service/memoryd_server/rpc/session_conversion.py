@@ -6,6 +6,7 @@ from memoryd.v1 import memory_service_pb2
 from memoryd_server.backend.forget_job import Receipt
 from memoryd_server.backend.session_context import ContextFile
 from memoryd_server.recall import ToolSchema, recall_prompt, tool_schemas
+from memoryd_server.rpc.messages import build_message
 from memoryd_server.rpc.session_calls import ContextCall
 
 
@@ -35,7 +36,8 @@ def forget_response(value: Receipt) -> memory_service_pb2.MemoryForgetResponse:
 
 
 def _file(value: ContextFile) -> memory_service_pb2.SessionContextFile:
-    return memory_service_pb2.SessionContextFile(
+    return build_message(
+        memory_service_pb2.SessionContextFile,
         path=value.path,
         text=value.text,
         truncated=value.truncated,

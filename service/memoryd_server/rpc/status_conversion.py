@@ -11,6 +11,7 @@ from memoryd_server.backend.vector_side import ProbeOutcome
 from memoryd_server.index.schema import SCHEMA_VERSION, TOKENIZER
 from memoryd_server.rpc import enums
 from memoryd_server.rpc.conversion import degradation
+from memoryd_server.rpc.messages import build_message
 from memoryd_server.rpc.sync_conversion import active_sync, file_failed, watcher
 from memoryd_server.rpc.times import duration, timestamp
 from memoryd_server.rpc.vector_conversion import embedding_status, identity, identity_mismatches, vector_status
@@ -51,7 +52,8 @@ def status_response(
     """How `memory`, and the backend in front of it, are doing, by a report of this moment. Holds no secret."""
     config = memory.config
     degradations = (*backend.degradations, *memory.degradations_with(report.watched_roots), *memory.remarks())
-    return memory_service_pb2.StatusResponse(
+    return build_message(
+        memory_service_pb2.StatusResponse,
         service=_service(service),
         agent_id=config.agent_id,
         workspace=config.roots.workspace,
@@ -61,8 +63,11 @@ def status_response(
         index=_index(memory, report),
         embedding=embedding_status(memory.vectors, probe),
         vector=vector_status(memory),
-        fulltext=memory_pb2.FulltextStatus(
-            available=not report.keyword_error, tokenizer=TOKENIZER, error=report.keyword_error
+        fulltext=build_message(
+            memory_pb2.FulltextStatus,
+            available=not report.keyword_error,
+            tokenizer=TOKENIZER,
+            error=report.keyword_error,
         ),
         cache=memory_pb2.CacheStatus(
             enabled=config.cache_enabled, entries=report.cached_embeddings, max_entries=config.cache_max_entries
@@ -78,7 +83,8 @@ def status_response(
 
 def _service(service: ServiceInfo) -> memory_pb2.ServiceStatus:
     settings = service.settings()
-    return memory_pb2.ServiceStatus(
+    return build_message(
+        memory_pb2.ServiceStatus,
         version=__version__,
         start_time=timestamp(service.start_time_ns),
         settings_awaiting_restart=settings.awaiting_restart,
@@ -91,7 +97,8 @@ def _service(service: ServiceInfo) -> memory_pb2.ServiceStatus:
 
 def _batch(memory: AgentMemory) -> memory_pb2.BatchStatus:
     state = memory.vectors.batches
-    return memory_pb2.BatchStatus(
+    return build_message(
+        memory_pb2.BatchStatus,
         enabled=memory.config.batch.enabled,
         failures=state.failures,
         last_error=state.last_error,
@@ -103,7 +110,9 @@ def _batch(memory: AgentMemory) -> memory_pb2.BatchStatus:
 def _qmd(state: QmdState | None) -> memory_pb2.QmdStatus:
     if state is None:
         return memory_pb2.QmdStatus()
-    return memory_pb2.QmdStatus(configured=True, available=state.available, version=state.version, reason=state.reason)
+    return build_message(
+        memory_pb2.QmdStatus, configured=True, available=state.available, version=state.version, reason=state.reason
+    )
 
 
 def shared_apart(answer: memory_service_pb2.StatusResponse) -> memory_service_pb2.StatusResponse:
@@ -119,7 +128,8 @@ def shared_apart(answer: memory_service_pb2.StatusResponse) -> memory_service_pb
 def _index(memory: AgentMemory, report: IndexReport) -> memory_pb2.IndexStatus:
     state = memory.board.current
     age = report.oldest_unindexed_age_seconds
-    return memory_pb2.IndexStatus(
+    return build_message(
+        memory_pb2.IndexStatus,
         state=enums.index_state(state.seen(dirty=report.dirty, files=report.counts.files).state),
         revision=report.counts.revision,
         schema_version=SCHEMA_VERSION,

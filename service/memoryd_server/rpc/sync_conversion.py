@@ -9,6 +9,7 @@ from memoryd_server.backend.sync_run import Completed, Heartbeat, Progressed, St
 from memoryd_server.model import FileFailure
 from memoryd_server.rpc import enums
 from memoryd_server.rpc.conversion import degradation
+from memoryd_server.rpc.messages import build_message
 from memoryd_server.rpc.opaque import make_cursor
 from memoryd_server.rpc.times import duration, timestamp
 from memoryd_server.sources import WatchedRoot
@@ -50,7 +51,8 @@ def _started(run: SyncRun, body: Started, *, attached: bool) -> sync_event_pb2.S
 def progress(body: Progressed) -> sync_event_pb2.SyncProgress:
     """A snapshot of a run."""
     value = body.progress
-    return sync_event_pb2.SyncProgress(
+    return build_message(
+        sync_event_pb2.SyncProgress,
         phase=enums.sync_phase(value.phase),
         completed_files=value.completed_files,
         total_files=value.total_files,
@@ -67,7 +69,9 @@ def progress(body: Progressed) -> sync_event_pb2.SyncProgress:
 
 def file_failed(failure: FileFailure) -> sync_event_pb2.SyncFileFailed:
     """A file that could not be indexed."""
-    return sync_event_pb2.SyncFileFailed(path=failure.path, source=enums.source(failure.source), error=failure.error)
+    return build_message(
+        sync_event_pb2.SyncFileFailed, path=failure.path, source=enums.source(failure.source), error=failure.error
+    )
 
 
 def _completed(body: Completed) -> sync_event_pb2.SyncCompleted:
@@ -110,7 +114,9 @@ def active_sync(run: SyncRun | None) -> memory_service_pb2.ActiveSync | None:
 
 def watcher(root: WatchedRoot) -> memory_pb2.WatcherStatus:
     """How a root is watched."""
-    return memory_pb2.WatcherStatus(root=root.root, mode=enums.watcher_mode(root.mode), reason=root.reason)
+    return build_message(
+        memory_pb2.WatcherStatus, root=root.root, mode=enums.watcher_mode(root.mode), reason=root.reason
+    )
 
 
 def watch_response(

@@ -6,34 +6,41 @@ from memoryd_server.backend.vector_side import ProbeOutcome, VectorSide
 from memoryd_server.index.embedding_cache import Maker
 from memoryd_server.index.usage import Usage
 from memoryd_server.index.vector_identity import VectorIdentity
+from memoryd_server.rpc.messages import build_message
 from memoryd_server.rpc.times import duration
 
 
 def embedding_status(side: VectorSide, probe: ProbeOutcome | None) -> memory_pb2.EmbeddingStatus:
     """Who makes vectors, and how that goes. Holds no key."""
-    selection, status = side.selection, side.provider_status()
-    message = memory_pb2.EmbeddingStatus(requested_provider=selection.requested, reason=selection.reason)
-    if side.embedder is not None and status is not None:
-        spec = side.embedder.provider.spec
-        message.provider, message.model = spec.provider, spec.model
-        message.dimensions = spec.dimensions or 0
-        message.reason = status.reason
-        totals = side.usage.totals()
-        own = totals.get((spec.provider, spec.model), Usage())
-        message.calls, message.tokens = own.calls, own.tokens
-        message.usage.extend(_usage(maker, used) for maker, used in sorted(totals.items()))
-    stands_in = side.stands_in
-    if stands_in is not None:
-        message.fallback_from, message.reason = stands_in.wanted, stands_in.reason
-    if probe is not None:
-        message.probe.ok = not probe.error
-        message.probe.elapsed.CopyFrom(duration(probe.elapsed_seconds))
-        message.probe.error = probe.error
-    return message
+    selection, status, stands_in = side.selection, side.provider_status(), side.stands_in
+    spec = None if side.embedder is None else side.embedder.provider.spec
+    totals = {} if spec is None else side.usage.totals()
+    own = Usage() if spec is None else totals.get((spec.provider, spec.model), Usage())
+    reason = selection.reason if status is None else status.reason
+    return build_message(
+        memory_pb2.EmbeddingStatus,
+        requested_provider=selection.requested,
+        provider="" if spec is None else spec.provider,
+        model="" if spec is None else spec.model,
+        dimensions=0 if spec is None else spec.dimensions or 0,
+        reason=reason if stands_in is None else stands_in.reason,
+        fallback_from="" if stands_in is None else stands_in.wanted,
+        calls=own.calls,
+        tokens=own.tokens,
+        usage=[_usage(maker, used) for maker, used in sorted(totals.items())],
+        probe=None if probe is None else _probe(probe),
+    )
+
+
+def _probe(probe: ProbeOutcome) -> memory_pb2.ProbeResult:
+    return build_message(
+        memory_pb2.ProbeResult, ok=not probe.error, elapsed=duration(probe.elapsed_seconds), error=probe.error
+    )
 
 
 def _usage(maker: Maker, used: Usage) -> memory_pb2.ProviderUsage:
-    return memory_pb2.ProviderUsage(
+    return build_message(
+        memory_pb2.ProviderUsage,
         provider=maker[0],
         model=maker[1],
         calls=used.calls,
@@ -48,7 +55,8 @@ def vector_status(memory: AgentMemory) -> memory_pb2.VectorStatus:
     side = memory.vectors
     engine = side.leg.engine
     stored = side.state.stored
-    return memory_pb2.VectorStatus(
+    return build_message(
+        memory_pb2.VectorStatus,
         enabled=memory.config.vector_enabled,
         engine=engine.engine if side.embedder is not None else "none",
         version=engine.version or "",
@@ -65,7 +73,8 @@ def identity(memory: AgentMemory) -> memory_pb2.Identity | None:
     build = memory.built_with
     if stored is None:
         return None
-    return memory_pb2.Identity(
+    return build_message(
+        memory_pb2.Identity,
         provider=stored.provider,
         model=stored.model,
         endpoint=stored.endpoint,
@@ -80,6 +89,6 @@ def identity(memory: AgentMemory) -> memory_pb2.Identity | None:
 def identity_mismatches(memory: AgentMemory) -> list[memory_pb2.IdentityMismatch]:
     """How that differs from the settings."""
     return [
-        memory_pb2.IdentityMismatch(field=field, index_value=old, wanted_value=new)
+        build_message(memory_pb2.IdentityMismatch, field=field, index_value=old, wanted_value=new)
         for field, old, new in memory.mismatches()
     ]

@@ -8,6 +8,8 @@ from typing import Any
 
 import json5
 
+from memoryd_server.foreign_text import valid_tree
+
 from .paths import absolute
 from .report import Report
 from .words import kind_of
@@ -59,8 +61,15 @@ def _parsed(text: str, path: Path, report: Report) -> Mapping[str, Any]:
         elif _deeper_than(value, _DEEPEST):
             report.problem(path, "", "nested too deeply")
         else:
-            return value
+            return _encodable(value, path, report)
     return {}
+
+
+def _encodable(value: dict[str, Any], path: Path, report: Report) -> Mapping[str, Any]:
+    valid: dict[str, Any] = valid_tree(value)
+    if valid != value:
+        report.warn(path, "", "lone surrogates such as \\ud800 are not text; each of them is read as U+FFFD")
+    return valid
 
 
 def _load(text: str) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import FileFailure, Source, SourceFile
 from memoryd_server.sources.contained import file_stat, open_directory
 from memoryd_server.sources.ignoring import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
@@ -47,7 +48,7 @@ def discover(roots: Roots) -> Discovery:
     if isinstance(workspace, os.stat_result) and stat.S_ISDIR(workspace.st_mode):
         _scan_workspace(roots, scan, workspace)
     else:
-        scan.issues.append(f"workspace {roots.base()} does not exist or is not a folder")
+        scan.issues.append(f"workspace {shown_path(roots.base())} does not exist or is not a folder")
         if isinstance(workspace, OSError):
             scan.hide(roots.base(), f"cannot be found: {workspace.strerror}", (*LONG_TERM_NAMES, below(MEMORY_FOLDER)))
     for extra in roots.extras():
@@ -73,7 +74,7 @@ class _Scan:
             self.files.setdefault((file.stat.device, file.stat.inode), file)
 
     def fail(self, path: str, error: str) -> None:
-        self.failures.append(FileFailure(_printable(path), Source.MEMORY, error))
+        self.failures.append(FileFailure(shown_path(path), Source.MEMORY, error))
 
     def fail_unseen(self, path: str, error: str) -> None:
         """Notes a file or folder as failed; what is below it is hidden, not gone."""
@@ -81,7 +82,7 @@ class _Scan:
         self.hide(path, error, (path, below(path)))
 
     def hide(self, place: str, reason: str, prefixes: tuple[str, ...]) -> None:
-        self.unseen.append(Unseen(_printable(place), reason, prefixes))
+        self.unseen.append(Unseen(shown_path(place), reason, prefixes))
 
     def hide_if_empty(self, root: Unseen) -> None:
         """Notes an empty root: it may be where a drive is mounted at other times."""
@@ -140,7 +141,7 @@ def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
     elif not scan.files:
         # A memory/ that is there has been judged by itself: it may be a drive of its own.
         own = LONG_TERM_NAMES if memory else (*LONG_TERM_NAMES, below(MEMORY_FOLDER))
-        scan.unseen.append(Unseen(roots.base(), _EMPTIED, own, before.st_dev))
+        scan.unseen.append(Unseen(shown_path(roots.base()), _EMPTIED, own, before.st_dev))
 
 
 def _scan_memory(folder: _Place, scan: _Scan) -> bool:
@@ -161,18 +162,18 @@ def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
     place = _Place(roots.display(extra), *roots.anchor(extra))
     status = _status(place, scan)
     if status is None:
-        scan.issues.append(f"extra path {extra} is missing, unreadable or reached through a link")
+        scan.issues.append(f"extra path {shown_path(extra)} is missing, unreadable or reached through a link")
         _hide_missing(place, extra, scan)
     elif stat.S_ISDIR(status.st_mode):
         folder = _ruled(place, (below(place.path),), scan)
         if folder is not None:
             _scan_folder(folder, status, scan)
     elif not stat.S_ISREG(status.st_mode):
-        scan.issues.append(f"extra path {extra} is {_kind(status)}: skipped")
+        scan.issues.append(f"extra path {shown_path(extra)} is {_kind(status)}: skipped")
     elif extra.endswith(SUFFIX):
         _take(place, status, scan)
     else:
-        scan.issues.append(f"extra path {extra} is a file that does not end in {SUFFIX}: skipped")
+        scan.issues.append(f"extra path {shown_path(extra)} is a file that does not end in {SUFFIX}: skipped")
 
 
 def _ruled(top: _Place, prefixes: tuple[str, ...], scan: _Scan) -> _Place | None:
@@ -206,7 +207,7 @@ def _scan_folder(folder: _Place, before: os.stat_result, scan: _Scan) -> None:
     if after is None or not os.path.samestat(before, after):
         scan.hide(folder.path, _WENT_AWAY, (below(folder.path),))
     else:
-        scan.hide_if_empty(Unseen(_printable(folder.path), _EMPTIED, (below(folder.path),), before.st_dev))
+        scan.hide_if_empty(Unseen(shown_path(folder.path), _EMPTIED, (below(folder.path),), before.st_dev))
 
 
 def _look_up(path: str, *, follow: bool = True) -> os.stat_result | OSError:
@@ -293,8 +294,3 @@ def _source_file(entry: os.DirEntry[str], place: _Place, scan: _Scan) -> Iterato
 def _kind(status: os.stat_result) -> str:
     kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file"}
     return kinds.get(stat.S_IFMT(status.st_mode), "a device, a pipe or a socket")
-
-
-def _printable(path: str) -> str:
-    """Returns `path` as valid text, the bytes that are no UTF-8 written as \\xNN."""  # noqa: D301 -- the backslash is doubled
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

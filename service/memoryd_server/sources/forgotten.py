@@ -14,6 +14,7 @@ from pathlib import Path
 
 from memoryd_server.durable import sync_folder
 from memoryd_server.errors import DiskFull, IndexReadOnly
+from memoryd_server.foreign_text import parse_json
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -43,7 +44,7 @@ class Forgotten:
             return
         for line in lines:
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
                 if "session" in entry:
                     sessions.add(str(entry["session"]))
                 else:

@@ -5,6 +5,8 @@ import zlib
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from memoryd_server.foreign_text import valid_tree
+
 _OPENING = b'{"key":"'
 
 
@@ -47,8 +49,8 @@ def decode(line: bytes) -> Entry | None:
         # Ledgers of the first builds have no checksums.
         if fields.pop("check", None) not in {None, _checksum(fields)}:
             return None
-        return Entry(**{**fields, "state": State(fields["state"])})
-    except (ValueError, TypeError, KeyError, AttributeError):
+        return Entry(**{**valid_tree(fields), "state": State(fields["state"])})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from memoryd_server.backend import query_embedding
 from memoryd_server.backend.query_embedding import QueryEmbedder
-from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable
 from word_provider import WordProvider, word_vector
 
 
@@ -67,6 +67,33 @@ async def test_a_failure_is_not_asked_for_again_until_the_pause_is_over(question
     for text in ("a", "b", "c"):
         assert (await questions.embed(text, soon())).error is first.error
     assert provider.questions == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("error", "pauses"),
+    [(EmbeddingOutage("down"), True), (EmbeddingQuotaExceeded("no credit"), True), (EmbeddingUnavailable("no"), False)],
+)
+async def test_only_an_outage_or_a_used_up_quota_pauses_the_provider(questions, provider, error, pauses):
+    def fail(text):
+        if text == "bad":
+            raise error
+
+    provider.before_query = fail
+    assert (await questions.embed("bad", soon())).error is error
+    assert bool(paused_for(questions)) is pauses
+    assert ((await questions.embed("good", soon())).vector is None) is pauses
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+async def test_a_vector_of_another_length_counts_where_every_text_gets_one(questions, provider, of_all):
+    provider.dimensions = 17 if of_all else 16
+    asked = await questions.embed("q" if of_all else "misshapen", soon(), 16)
+    if of_all:
+        assert asked.vector.size == 17
+    else:
+        assert "17 dimensions instead of 16" in asked.error.message
+        assert paused_for(questions) == 0
+    assert provider.questions[1:] == ["ping"]
 
 
 async def test_what_is_remembered_is_there_while_the_provider_rests(questions, provider):

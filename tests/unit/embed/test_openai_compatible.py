@@ -294,18 +294,27 @@ def test_a_question_that_is_refused_costs_no_second_request(server, make):
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    "change",
     [
-        (lambda reply: {**reply, "data": reply["data"][:-1]}, "1 embeddings for 2 texts"),
-        (lambda reply: {**reply, "data": [reply["data"][0]] * 2}, "indices do not fit"),
-        (lambda _reply: {"error": "none"}, "without a list of embeddings"),
-        (lambda _reply: [], "without a list of embeddings"),
-        (lambda _reply: {"data": [1, 2]}, "without a list of embeddings"),
+        lambda reply: {**reply, "data": reply["data"][:-1]},
+        lambda reply: {**reply, "data": [reply["data"][0]] * 2},
+        lambda _reply: {"error": "none"},
+        lambda _reply: [],
+        lambda _reply: {"data": [1, 2, 3]},
     ],
 )
-def test_an_answer_that_does_not_fit_is_refused_as_a_whole(server, make, change, why):
-    server.faults.append(Fault(change=change))
-    with pytest.raises(EmbeddingUnavailable, match=why):
+def test_an_answer_that_does_not_fit_is_refused_as_a_whole(server, make, change):
+    """The texts are sent again one by one; those at fault are refused."""
+    server.refuse = lambda texts: Fault(change=change) if "bad" in texts else None
+    good, bad = make().embed_documents(["a", "bad"], never)
+    assert len(good) == 16
+    assert not bad.transient
+
+
+@pytest.mark.parametrize("change", [lambda _reply: {"data": []}, lambda _reply: []])
+def test_a_server_whose_answers_never_fit_is_unavailable(server, make, change):
+    server.refuse = lambda _texts: Fault(change=change)
+    with pytest.raises(EmbeddingUnavailable, match="answers with"):
         make().embed_documents(["a", "b"], never)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memoryd_server.backend.qmd.failure import QmdFailure, Reason
+from memoryd_server.foreign_text import valid_tree
 
 # Brackets that are looked at, besides those that begin a line: noise must not cost more than the answer.
 _MOST_BRACKETS = 64
@@ -64,7 +65,7 @@ def find_objects(stdout: str) -> list[dict[str, Any]] | None:
             continue
         if isinstance(value, list) and all(isinstance(item, dict) for item in value):
             if value:
-                return value
+                return [valid_tree(item) for item in value]
             empty = True
     return [] if empty else None
 
@@ -96,9 +97,12 @@ def as_row(fields: dict[str, Any]) -> Row | None:
 
 def _share(value: object) -> float:
     """A score as the wire takes it; anything but a number is 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
-    return min(1.0, max(0.0, float(value)))
+    if isinstance(value, float) and not math.isfinite(value):
+        return 0.0
+    # Bounded first: an integer may be too large for a float.
+    return float(min(1, max(0, value)))
 
 
 def _line(fields: dict[str, Any]) -> int:

@@ -1,0 +1,99 @@
+"""Whatever text a value holds, its message can be sent, and only text that cannot be sent changes."""
+
+import dataclasses
+import enum
+import types
+import typing
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memoryd.v1 import memory_pb2
+from memoryd_server.backend import FileRange, ListedFile
+from memoryd_server.backend.session_context import ContextFile
+from memoryd_server.backend.sync_run import Progressed
+from memoryd_server.entries.model import Entry, Scored
+from memoryd_server.model import Degradation, FileFailure
+from memoryd_server.rpc import conversion, entry_conversion, session_conversion, sync_conversion, vector_conversion
+from memoryd_server.rpc.messages import build_message
+from memoryd_server.search.query import Hit, LegReport
+from memoryd_server.sources import WatchedRoot
+
+ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
+COUNTS = st.integers(0, 2**31 - 1)
+
+
+PLAIN = {str: ANY_TEXT, int: COUNTS, float: st.floats(0, 1), bool: st.booleans()}
+
+
+def values_of(kind):
+    """Values of a field's type, with any text."""
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return st.one_of(*map(values_of, inside))
+    if origin is tuple:
+        return st.lists(values_of(inside[0]), max_size=3).map(tuple)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return st.sampled_from(kind)
+    return any_of(kind) if dataclasses.is_dataclass(kind) else PLAIN.get(kind, st.none())
+
+
+def any_of(kind):
+    hints = typing.get_type_hints(kind)
+    return st.builds(kind, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(kind)})
+
+
+REPLIES = {
+    "degradation": (Degradation, conversion.degradation),
+    "hit": (Hit, lambda hit: conversion._result(hit, explain=True)),
+    "leg": (LegReport, conversion._leg),
+    "lines": (FileRange, conversion.get_response),
+    "file": (ListedFile, conversion.file),
+    "failure": (FileFailure, sync_conversion.file_failed),
+    "progress": (Progressed, sync_conversion.progress),
+    "watcher": (WatchedRoot, sync_conversion.watcher),
+    "context": (ContextFile, session_conversion._file),
+    "entry": (Entry, entry_conversion.entry),
+    "scored": (Scored, lambda scored: entry_conversion._scored([scored])[0]),
+}
+
+
+@pytest.mark.parametrize(("kind", "convert"), REPLIES.values(), ids=REPLIES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_value_with_any_text_becomes_a_message(kind, convert, data):
+    message = convert(data.draw(any_of(kind)))
+    assert type(message).FromString(message.SerializeToString()) == message
+
+
+@given(st.lists(ANY_TEXT), st.dictionaries(st.sampled_from(["version", "settings_error"]), ANY_TEXT))
+def test_lists_of_any_text_become_a_message(texts, others):
+    message = build_message(
+        memory_pb2.ServiceStatus, settings_warnings=tuple(texts), start_time=Timestamp(seconds=1), **others
+    )
+    assert len(message.settings_warnings) == len(texts)
+    assert message.start_time.seconds == 1
+
+
+@given(st.text(), st.text())
+def test_valid_text_is_sent_as_it_is(wanted, reason):
+    made = build_message(memory_pb2.Degradation, wanted=wanted, reason=reason)
+    assert (made.wanted, made.reason) == (wanted, reason)
+
+
+def test_a_file_name_that_is_not_utf_8_can_be_read():
+    assert build_message(memory_pb2.WatcherStatus, root="caf\udce9").root == "caf\\xe9"
+
+
+def test_other_mistakes_are_not_hidden():
+    with pytest.raises(TypeError):
+        build_message(memory_pb2.Degradation, wanted=7)
+    with pytest.raises(ValueError, match="nothing"):
+        build_message(memory_pb2.Degradation, nothing="")
+
+
+def test_usage_of_a_model_with_any_name_becomes_a_message():
+    usage = vector_conversion.Usage(1, 2, 3, 4)
+    assert vector_conversion._usage(("a\ud800", "b"), usage).provider == "a\ufffd"

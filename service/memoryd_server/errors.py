@@ -17,6 +17,7 @@
     ├── EmbeddingQuotaExceeded    its quota is used up
     ├── BackendUnavailable        the configured backend failed, and no other may answer
     ├── WorkspaceReadOnly         the workspace cannot be written
+    ├── FileBusy                  another program holds a lock on a file, or replaces it again and again
     ├── SyncConflict              a FULL sync during a run
     ├── SyncCancelled             the run was cancelled or cut short before its end
     ├── IndexBusy                 the index is held by another process
@@ -172,6 +173,15 @@ class WorkspaceReadOnly(MemorydError):
     """The workspace cannot be written."""
 
     reason = "WORKSPACE_READ_ONLY"
+
+
+class FileBusy(MemorydError):
+    """Another program holds a lock on the file, or replaces it again and again. Trying again later helps."""
+
+    reason = "INDEX_BUSY"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path!r} {why}", metadata={"path": path}, retry_after_seconds=1.0)
 
 
 class SyncConflict(MemorydError):

@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from memoryd_server.errors import DeadlineTooShort, FileBusy, ShuttingDown
+from memoryd_server.errors import DeadlineTooShort, FileBusy, FileReplaced, ShuttingDown
 from memoryd_server.writing.append import Appended, Appender, AppendJob
 
 FIRST_PAUSE_SECONDS = 0.002
 MOST_PAUSE_SECONDS = 0.1
+
+ATTEMPT_SECONDS = 0.05
+"""No attempt begins so shortly before the deadline: it could be cut off between its write and its answer."""
 
 
 class _Line:
@@ -38,12 +41,15 @@ class AppendQueue:
 
         Raises:
             FileBusy: another program still held a lock; the file does not hold the text.
+            FileReplaced: another program replaces the file again and again. More attempts would rarely help.
             DeadlineTooShort: the disk did not take the text in time.
             ShuttingDown: the memory is being closed; nothing was written.
             MemorydError: as `Appender.append`.
         """
         try:
             return await self._attempt(job, deadline)
+        except FileReplaced:
+            raise
         except FileBusy as error:
             busy = error
         with self._line(job.path) as line:
@@ -53,27 +59,27 @@ class AppendQueue:
             except TimeoutError:
                 raise busy from None
             try:
-                return await self._when_free(job, lock_deadline, deadline)
+                return await self._when_free(job, busy, lock_deadline, deadline)
             finally:
                 line.turn.release()
 
-    async def _when_free(self, job: AppendJob, lock_deadline: float, deadline: float) -> Appended:
-        pause = FIRST_PAUSE_SECONDS
-        while True:
+    async def _when_free(self, job: AppendJob, busy: FileBusy, lock_deadline: float, deadline: float) -> Appended:
+        pause = 0.0
+        while lock_deadline - self._monotonic() > pause + ATTEMPT_SECONDS:
+            await self._pause(pause)
             try:
                 return await self._attempt(job, deadline)
-            except FileBusy:
-                if (left := lock_deadline - self._monotonic()) <= 0:
-                    raise
-            await self._pause(min(pause, left))
-            pause = min(2 * pause, MOST_PAUSE_SECONDS)
+            except FileReplaced:
+                raise
+            except FileBusy as error:
+                busy = error
+            pause = min(max(2 * pause, FIRST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
+        raise busy
 
     async def _pause(self, seconds: float) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopped.wait()
-        except TimeoutError:
-            return
 
     async def _attempt(self, job: AppendJob, deadline: float) -> Appended:
         if self._stopped.is_set():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from memoryd_server.errors import FieldViolation, FileBusy, InvalidRequest, MemorydError
+from memoryd_server.errors import FieldViolation, FileBusy, FileReplaced, InvalidRequest, MemorydError
 from memoryd_server.sources.roots import Location, Roots, resolve_for_append
 from memoryd_server.writing.block import Block, content_of, copies_of, lead_of, request_digest
 from memoryd_server.writing.draft import Draft
@@ -22,7 +22,7 @@ from memoryd_server.writing.faults import file_errors
 from memoryd_server.writing.files import MOST_REPLACEMENTS
 from memoryd_server.writing.ledger import Ledger
 from memoryd_server.writing.recovery import Recovery
-from memoryd_server.writing.target import Target, opened, replaced
+from memoryd_server.writing.target import Target, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,8 @@ class Appender:
             WorkspaceReadOnly: the file system or its permissions refuse the write.
             DiskFull: no space is left; nothing of the text stays in the file.
             IndexUnavailable: the ledger cannot be used; nothing was written.
-            FileBusy: another program locks or replaces the file or the ledger; the file does not hold the text.
+            FileBusy: another program locks the file or the ledger; the file does not hold the text.
+            FileReplaced: another program replaced the file after each of several writes; it does not hold the text.
         """
         location = resolve_for_append(self._roots, job.path)
         with self._mutex, self._ledger.locked():
@@ -138,7 +139,7 @@ class Appender:
         if job.key:
             with suppress(MemorydError):
                 self._ledger.settle(entry, State.VOID)
-        raise replaced(location.path)
+        raise FileReplaced(location.path)
 
     def _planned(self, job: AppendJob, target: Target) -> tuple[Entry, Block]:
         start = target.size()

@@ -3,12 +3,11 @@
 import os
 import stat
 
-from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.errors import FileNotFound, FileReplaced, PathNotAllowed
 from memoryd_server.sources.contained import open_directory, stat_file
 from memoryd_server.sources.roots import Location
 from memoryd_server.writing.faults import file_errors
 from memoryd_server.writing.files import MOST_REPLACEMENTS
-from memoryd_server.writing.target import replaced
 
 
 def delete(location: Location) -> bool:
@@ -19,7 +18,7 @@ def delete(location: Location) -> bool:
     Raises:
         PathNotAllowed: a component is a link, or the file is not a regular one.
         WorkspaceReadOnly: the file system or its permissions refuse it.
-        FileBusy: another program replaces it again and again.
+        FileReplaced: another program replaces it again and again.
     """
     deleted = False
     for _ in range(MOST_REPLACEMENTS):
@@ -28,7 +27,7 @@ def delete(location: Location) -> bool:
         deleted = True
         if stat_file(location) is None:
             return True
-    raise replaced(location.path)
+    raise FileReplaced(location.path)
 
 
 def _delete_once(location: Location) -> bool:

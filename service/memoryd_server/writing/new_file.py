@@ -4,7 +4,7 @@ import errno
 import os
 from contextlib import suppress
 
-from memoryd_server.errors import FileBusy, FileNotFound
+from memoryd_server.errors import FileNotFound, FileReplaced
 from memoryd_server.sources.contained import open_directory
 from memoryd_server.sources.roots import Location
 from memoryd_server.writing.files import MOST_REPLACEMENTS, sync_folders, write_all
@@ -26,7 +26,7 @@ def write_new(location: Location, data: bytes, draft: str) -> bool:
     Raises:
         PathNotAllowed: a component is a link or no folder.
         FileNotFound: the root itself is missing.
-        FileBusy: the folders above it are replaced again and again.
+        FileReplaced: the folders above it are replaced again and again.
         OSError: what the file system says; nothing is left of the file then.
     """
     for _ in range(MOST_REPLACEMENTS):
@@ -43,7 +43,7 @@ def write_new(location: Location, data: bytes, draft: str) -> bool:
                 return True
         finally:
             os.close(folder)
-    raise FileBusy(location.path, "is moved away by another program again and again; try again later")
+    raise FileReplaced(location.path)
 
 
 def _names(location: Location, folder: int) -> bool:

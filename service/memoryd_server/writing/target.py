@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 
-from memoryd_server.errors import FileBusy
+from memoryd_server.errors import FileBusy, FileReplaced
 from memoryd_server.locks import try_lock
 from memoryd_server.sources.contained import is_named_by, open_for_append
 from memoryd_server.sources.roots import Location
@@ -96,7 +96,8 @@ def opened(location: Location) -> Iterator[Target]:
     yielded: one that was replaced before its lock was taken is opened again.
 
     Raises:
-        FileBusy: another program holds a lock on it, or replaces it again and again.
+        FileBusy: another program holds a lock on it.
+        FileReplaced: another program replaces it again and again.
     """
     for _ in range(MOST_REPLACEMENTS):
         fd = open_for_append(location)
@@ -109,9 +110,4 @@ def opened(location: Location) -> Iterator[Target]:
                 return
         finally:
             os.close(fd)
-    raise replaced(location.path)
-
-
-def replaced(path: str) -> FileBusy:
-    """Return the error for a file that another program replaces faster than it can be written."""
-    return FileBusy(path, "is replaced by another program again and again; try again when that program is done")
+    raise FileReplaced(location.path)

@@ -43,7 +43,7 @@ class AppendJob:
 
     `asked_path` is the path as the caller gave it, "" for today's log: what a repeated call is compared by, so that a
     retry after midnight is still the same request. `copies_before` is set once a write was lost, because the file was
-    replaced: how often the lost file held the text before that write.
+    replaced: how often the file held the text before the first such write.
     """
 
     def __init__(
@@ -65,7 +65,6 @@ class Appender:
 
     def __init__(self, roots: Roots, ledger_path: str) -> None:
         self._roots = roots
-        self._ledger_path = ledger_path
         self._ledger = Ledger(ledger_path)
         self._draft = Draft(f"{ledger_path}.block")
         self._recovery = Recovery(roots, self._ledger, self._draft)
@@ -126,20 +125,29 @@ class Appender:
 
     def _begin(self, job: AppendJob, location: Location) -> Appended:
         """Write the text as a new block; again into the next file when the one it was written to is replaced."""
-        for _ in range(MOST_REPLACEMENTS):
+        for left in reversed(range(MOST_REPLACEMENTS + 1)):
             with _open(location) as target:
                 self._recovery.settle_others(target, job.key)
                 entry, block = self._planned(job, target)
                 if lines := self._copied(job, target):
-                    return self._finish(replace(entry, start_line=lines[0], end_line=lines[1]))
+                    if target.is_current():
+                        return self._finish(replace(entry, start_line=lines[0], end_line=lines[1]))
+                    continue
+                if not left:
+                    self._void(job, target)
+                    break
                 with self._recorded(entry, block):
                     done = self._write(job, entry, block, target)
                 if done is not None:
                     return done
-        if job.key:
+        raise FileReplaced(location.path)
+
+    def _void(self, job: AppendJob, target: Target) -> None:
+        """Void the entry of a lost write, unless the file was replaced yet again: then the retry has to look for it."""
+        entry = self._ledger.get(job.key) if job.key else None
+        if entry is not None and target.is_current():
             with suppress(MemorydError):
                 self._ledger.settle(entry, State.VOID)
-        raise FileReplaced(location.path)
 
     def _planned(self, job: AppendJob, target: Target) -> tuple[Entry, Block]:
         start = target.size()
@@ -167,13 +175,13 @@ class Appender:
                 target.sync(names=entry.offset == 0)
                 if target.is_current():
                     return self._finish(entry, already=earlier_call)
-            elif target.size() == entry.offset + len(written) and block.data.startswith(written):
+            elif earlier_call and target.size() == entry.offset + len(written) and block.data.startswith(written):
                 self._recovery.fragments.pop(entry.key, None)
                 with self._draft.kept(block.data):
                     return self._write(job, entry, block, target, written=len(written))
             if earlier_call:
                 job.copies_before = self._ledger.finished(target.path, job.request_sha256)
-            if lines := self._copied(job, target):
+            if (lines := self._copied(job, target)) and target.is_current():
                 entry = replace(entry, start_line=lines[0], end_line=lines[1])
                 return self._finish(entry, already=earlier_call)
         return None
@@ -189,7 +197,7 @@ class Appender:
         if len(found) <= job.copies_before:
             return None
         target.sync(names=True)
-        return found[-1] if target.is_current() else None
+        return found[-1]
 
     def _write(self, job: AppendJob, entry: Entry, block: Block, target: Target, written: int = 0) -> Appended | None:
         """Write the block, or the rest of it; None where the file was replaced meanwhile, so that it is lost."""
@@ -200,12 +208,13 @@ class Appender:
                 first, last = block.lines_after(target.newlines(start))
                 entry = replace(entry, offset=start, start_line=first, end_line=last)
             return self._finish(entry)
-        # Where the block is gone, the file was overwritten in place, and what it held before cannot be read any more.
-        job.copies_before = (
-            len(copies_of(block.content, target.read(0, start)))
-            if there
-            else self._ledger.finished(target.path, job.request_sha256)
-        )
+        if job.copies_before is None:
+            # Where the block is gone, the file was overwritten in place, and what it held before cannot be read.
+            job.copies_before = (
+                len(copies_of(block.content, target.read(0, start)))
+                if there
+                else self._ledger.finished(target.path, job.request_sha256)
+            )
         return None
 
     def _finish(self, entry: Entry, *, already: bool = False) -> Appended:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 
-from memoryd_server.errors import FileBusy, FileReplaced
+from memoryd_server.errors import FileBusy
 from memoryd_server.locks import try_lock
 from memoryd_server.sources.contained import is_named_by, open_for_append
 from memoryd_server.sources.roots import Location
 from memoryd_server.writing.block import TAIL_BYTES
-from memoryd_server.writing.files import MOST_REPLACEMENTS, read_range, sync_folders, write_all
+from memoryd_server.writing.files import read_range, sync_folders, write_all
 
 _STEP_BYTES = 1 << 20
 
@@ -92,22 +92,16 @@ class Target:
 def opened(location: Location) -> Iterator[Target]:
     """Open a memory file for appending, create it when it is absent, and hold its lock until the block ends.
 
-    The ledger's lock does not cover a file that two agents share; the file's own does. The path names the file that is
-    yielded: one that was replaced before its lock was taken is opened again.
+    The ledger's lock does not cover a file that two agents share; the file's own does. The path may name another file
+    already: `Target.is_current` says so after a write, when it counts.
 
     Raises:
         FileBusy: another program holds a lock on it.
-        FileReplaced: another program replaces it again and again.
     """
-    for _ in range(MOST_REPLACEMENTS):
-        fd = open_for_append(location)
-        try:
-            if not try_lock(fd):
-                raise FileBusy(location.path, "is locked by another program; try again when that program is done")
-            target = Target(fd, location)
-            if target.is_current():
-                yield target
-                return
-        finally:
-            os.close(fd)
-    raise FileReplaced(location.path)
+    fd = open_for_append(location)
+    try:
+        if not try_lock(fd):
+            raise FileBusy(location.path, "is locked by another program; try again when that program is done")
+        yield Target(fd, location)
+    finally:
+        os.close(fd)

@@ -4,10 +4,12 @@ import asyncio
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from types import FrameType
 
 from memoryd_server.access import AccessFiles
 from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, EmbedThreads, SyncRun, Threads
@@ -45,6 +47,11 @@ QUICK_THREADS = 3
 SLOW_THREADS = 4
 
 WANTED_DESCRIPTORS = 65_536
+
+BEYOND_GRACE_SECONDS = 1.5
+"""After the grace, a stop has this long to close everything. Then the process ends whatever still hangs."""
+
+_LAST_WORDS_SECONDS = 0.2
 
 
 class Daemon:
@@ -119,6 +126,11 @@ class Daemon:
         return MetricsListener(
             Metrics(lambda: figures(self.agents, self._providers, self._gate.admission)), address.host, address.port
         )
+
+    @property
+    def grace_seconds(self) -> float:
+        """How long running calls have to finish when the daemon stops."""
+        return self._grace_seconds
 
     @property
     def metrics_url(self) -> str:
@@ -292,17 +304,18 @@ class Daemon:
     async def stop(self) -> None:
         """Health NOT_SERVING, syncs to a file boundary, running calls within the grace, then everything closed."""
         self._log.info("stop-daemon", grace_s=self._grace_seconds)
+        ends_at = time.monotonic() + self._grace_seconds
         self._stopping = True
         self.agents.open_no_more()
         await self._server.close_gate()
         async with self._reloading:
-            await self._stop()
+            await self._stop(ends_at)
 
-    async def _stop(self) -> None:
+    async def _stop(self, ends_at: float) -> None:
         # A search that waits for a provider answers by keywords now, within the grace.
         self._threads.embed.shutdown()
         await self.agents.interrupt_syncs()
-        await self._server.stop(self._grace_seconds)
+        await self._server.stop(max(0.0, ends_at - time.monotonic()))
         await self._entries.stop()
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.stop)
@@ -328,8 +341,9 @@ async def run(
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, reload.set)
     daemon = Daemon(settings, log, log_level=log_level)
+    ending = _Ending(lambda: loop.call_soon_threadsafe(stop.set), lambda: daemon.grace_seconds, log)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop_or_die, stop, number)
+        signal.signal(number, ending.on_signal)
     on_ready(await daemon.start())
     reloads = loop.create_task(_reload_whenever(reload, daemon, load, on_reload))
     await stop.wait()
@@ -364,13 +378,42 @@ async def _reload_whenever(
         on_reload(await daemon.reload(load))
 
 
-def _stop_or_die(stop: asyncio.Event, number: signal.Signals) -> None:
-    if stop.is_set():
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
-        # Only the first process of a container is still here.
-        os._exit(128 + number)
-    stop.set()
+class _Ending:
+    """Ends the process on a signal: the first one asks for a stop, with a time limit; the second one ends it now.
+
+    The handler is Python's and not the event loop's, and the limit has a thread of its own, so that both work while the
+    loop, or a thread that the interpreter joins at its exit, hangs in a call to the system.
+    """
+
+    def __init__(self, stop: Callable[[], object], grace_seconds: Callable[[], float], log: Log) -> None:
+        self._stop = stop
+        self._grace_seconds = grace_seconds
+        self._log = log
+        self._asked = False
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Handle SIGTERM or SIGINT, on the main thread."""
+        if self._asked:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+            # Only the first process of a container is still here.
+            os._exit(128 + number)
+        self._asked = True
+        limit = threading.Timer(self._grace_seconds() + BEYOND_GRACE_SECONDS, self._give_up)
+        limit.daemon = True
+        limit.start()
+        self._stop()
+
+    def _give_up(self) -> None:
+        # Whoever reads the log may hang as well.
+        last_words = threading.Thread(target=self._tell, daemon=True)
+        last_words.start()
+        last_words.join(_LAST_WORDS_SECONDS)
+        os._exit(1)
+
+    def _tell(self) -> None:
+        names = sorted(thread.name for thread in threading.enumerate() if not thread.daemon)
+        self._log.error("abandon-stop", waiting_for=names)
 
 
 def _words(error: Exception) -> str:

@@ -18,6 +18,8 @@
     ├── EmbeddingQuotaExceeded    its quota is used up
     ├── BackendUnavailable        the configured backend failed, and no other may answer
     ├── WorkspaceReadOnly         the workspace cannot be written
+    ├── FileBusy                  another program holds a lock on a file
+    │   └── FileReplaced          another program replaces it again and again
     ├── SyncConflict              a FULL sync during a run
     ├── SyncCancelled             the run was cancelled or cut short before its end
     ├── IndexBusy                 the index is held by another process
@@ -185,6 +187,22 @@ class WorkspaceReadOnly(MemorydError):
     """The workspace cannot be written."""
 
     reason = "WORKSPACE_READ_ONLY"
+
+
+class FileBusy(MemorydError):
+    """Another program holds a lock on the file. Trying again helps as soon as that program is done."""
+
+    reason = "INDEX_BUSY"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path!r} {why}", metadata={"path": path}, retry_after_seconds=1.0)
+
+
+class FileReplaced(FileBusy):
+    """Another program replaced the file each time that it was written, so it does not hold what was written."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "is replaced by another program again and again; try again when that program is done")
 
 
 class SyncConflict(MemorydError):

@@ -1,6 +1,5 @@
 """The tokens that `memoryd token` makes: hashes, so that whoever reads the file cannot call."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,10 +13,12 @@ from typing import Any
 
 from memoryd_server.access.plain import new_token
 from memoryd_server.access.private import read_private, write_private
-from memoryd_server.errors import SettingsError
+from memoryd_server.errors import FileBusy, SettingsError
 from memoryd_server.foreign_text import parse_json
+from memoryd_server.locks import open_locked
 
 _VERSION = 1
+_LOCK_SECONDS = 10.0
 _KEYS = frozenset({"id", "name", "sha256", "agents", "created", "expires"})
 
 
@@ -38,10 +39,14 @@ class TokenRecord:
 
 
 class TokenStore:
-    """The file of token records, which commands change while a daemon reads it."""
+    """The file of token records, which commands change while a daemon reads it.
 
-    def __init__(self, path: Path) -> None:
+    `lock_seconds` is how long a change waits for another process that holds the lock.
+    """
+
+    def __init__(self, path: Path, lock_seconds: float = _LOCK_SECONDS) -> None:
         self.path = path
+        self._lock_seconds = lock_seconds
 
     def read(self) -> tuple[TokenRecord, ...]:
         """Every record, also of tokens that have expired; none where there is no file.
@@ -67,6 +72,7 @@ class TokenStore:
 
         Raises:
             SettingsError: the store cannot be read or written.
+            FileBusy: another process holds its lock.
         """
         token = new_token()
         with self._locked():
@@ -87,6 +93,7 @@ class TokenStore:
 
         Raises:
             SettingsError: the store cannot be read or written.
+            FileBusy: another process holds its lock.
         """
         with self._locked():
             records = self.read()
@@ -105,11 +112,13 @@ class TokenStore:
         """Keeps two commands from overwriting each other's change."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = open_locked(self.path.with_name(f"{self.path.name}.lock"), self._lock_seconds)
+        except TimeoutError as error:
+            words = f"is locked by another process, and still was after {self._lock_seconds:g} s; nothing was changed"
+            raise FileBusy(f"{self.path}.lock", words) from error
         except OSError as error:
             raise SettingsError(f"cannot write {self.path}: {error.strerror}") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)

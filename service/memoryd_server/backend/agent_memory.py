@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from memoryd_server.backend.append_queue import AppendQueue
 from memoryd_server.backend.asking import Asking
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import AgentConfig
@@ -53,7 +54,7 @@ from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchMode, Searc
 from memoryd_server.sources import WatchedRoot
 from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.transcript_growth import Growth
-from memoryd_server.writing.append import Appended, Appender
+from memoryd_server.writing.append import Appender
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -109,7 +110,9 @@ class AgentMemory:
         )
         self._asking = Asking(self._store, self._search, self.vectors, self._quick)
         self._appender = Appender(config.roots, str(config.ledger_path))
-        self.sessions = SessionSide(lambda: self.config, self._quick, self._slow)
+        self.appends = AppendQueue(self._appender, SerialThread(f"append-{config.agent_id}"), clock.monotonic)
+        self._archive_thread = SerialThread(f"archive-{config.agent_id}")
+        self.sessions = SessionSide(lambda: self.config, self._quick, self._archive_thread)
         self._cache: EmbeddingCache | None = None
         forget_job = ForgetJob(self._store, self.forgotten, lambda: self.config, lambda: self._cache, clock.now_ns)
         self._forgetting = Forgetting(forget_job, self.board, self._writer_thread, clock.monotonic)
@@ -239,6 +242,8 @@ class AgentMemory:
 
     async def stop(self) -> None:
         """Stops watching, ends the run under way at a file boundary, and closes the index."""
+        self.appends.stop()
+        self._archive_thread.shutdown(wait=False)
         if self._upkeep is not None:
             await self._upkeep.stop()
         await self.coordinator.stop()
@@ -304,15 +309,6 @@ class AgentMemory:
         return await self._on(
             self._quick,
             lambda: read_range(self.config.corpus, path, start_line, line_count, self.config.sync.max_file_bytes),
-        )
-
-    async def append(self, text: str, *, path: str, asked_path: str, idempotency_key: str, heading: str) -> Appended:
-        """Appends to the memory file `path`, once per key; `asked_path` is empty where the caller named none."""
-        return await self._on(
-            self._slow,
-            lambda: self._appender.append(
-                text, path=path, idempotency_key=idempotency_key, heading=heading, asked_path=asked_path
-            ),
         )
 
     async def forget(self, request: ForgetRequest, deadline: float) -> Receipt:

@@ -243,7 +243,9 @@ class AgentDirectory:
             done.set()
 
     async def interrupt_syncs(self) -> None:
-        """Ends every sync run at its next file boundary, and starts no other."""
+        """Ends every sync run at its next file boundary, and starts no other; likewise appends that wait for a lock."""
+        for memory in self._open():
+            memory.appends.stop()
         # First these: what follows a run waits for them.
         await asyncio.gather(*(backend.stop() for backend in self._backends.values()))
         await asyncio.gather(*(memory.coordinator.stop() for memory in self._open()))

@@ -13,13 +13,14 @@ from memoryd_server.writing.archive import Archived, Archiver, ArchiveRequest
 class SessionSide:
     """One agent's. `config` tells its configuration of the moment.
 
-    Files are touched on threads only: `quick` are for what a session's start waits for, `slow` for large transcripts.
+    Files are touched on threads only: `quick` are for what a session's start waits for, `archive_thread` is the agent's
+    own, because a disk that hangs while it is written can hold it for ever.
     """
 
-    def __init__(self, config: Callable[[], AgentConfig], quick: Executor, slow: Executor) -> None:
+    def __init__(self, config: Callable[[], AgentConfig], quick: Executor, archive_thread: Executor) -> None:
         self._config = config
         self._quick = quick
-        self._slow = slow
+        self._archive_thread = archive_thread
         self._archiver = Archiver(config().agent_id)
 
     async def context(self, *, main_session: bool, today: date, max_total_chars: int | None) -> tuple[ContextFile, ...]:
@@ -47,5 +48,5 @@ class SessionSide:
         """
         config = self._config()
         return await asyncio.get_running_loop().run_in_executor(
-            self._slow, lambda: self._archiver.archive(config.roots, config.sessions_folder, request)
+            self._archive_thread, lambda: self._archiver.archive(config.roots, config.sessions_folder, request)
         )

@@ -100,12 +100,16 @@ class _Share(Executor):
             self._waiting.clear()
 
 
+LINGER_SECONDS = 0.2
+"""How long a thread that has nothing to do waits for more: to start one costs more than many a call."""
+
+
 class SerialThread(Executor):
-    """One call at a time, in order, on a thread that is there only while there is something to do."""
+    """One call at a time, in order, on a thread that ends soon after there is nothing more to do."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._waiting: deque[_Job] = deque()
         self._at_work = False
         self._closed = False
@@ -117,11 +121,13 @@ class SerialThread(Executor):
             RuntimeError: it was shut down, or the system has no thread left.
         """
         future: Future[_T] = Future()
-        with self._lock:
+        with self._changed:
             if self._closed:
                 raise RuntimeError(f"{self._name} was shut down")
             self._waiting.append((future, partial(fn, *args, **kwargs)))
-            if not self._at_work:
+            if self._at_work:
+                self._changed.notify()
+            else:
                 self._start()
         return future
 
@@ -141,7 +147,9 @@ class SerialThread(Executor):
             del job
 
     def _next(self) -> _Job | None:
-        with self._lock:
+        with self._changed:
+            if not (self._waiting or self._closed):
+                self._changed.wait(LINGER_SECONDS)
             if self._waiting:
                 return self._waiting.popleft()
             self._at_work = False
@@ -149,8 +157,9 @@ class SerialThread(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 -- never waits
         """Takes no more calls. Those that were taken are carried out unless they are cancelled; waits for none."""
-        with self._lock:
+        with self._changed:
             self._closed = True
+            self._changed.notify()
             if cancel_futures:
                 for future, _ in self._waiting:
                     future.cancel()

@@ -1,6 +1,5 @@
 """What a daemon notes of itself in its state directory, for the commands that look for it."""
 
-import fcntl
 import json
 import os
 import time
@@ -9,6 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from memoryd_server.locks import try_lock
 
 _ATTEMPTS = 20
 _PAUSE_SECONDS = 0.05
@@ -64,11 +65,9 @@ def _mark(state_dir: Path) -> Path:
 
 
 def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    with suppress(OSError):
+        return try_lock(descriptor)
+    return False
 
 
 def note_endpoint(state_dir: Path, addresses: Sequence[str], reload: LastReload) -> None:

@@ -18,6 +18,10 @@ from memoryd_server.rpc.lists import agents_page, files_page
 from memoryd_server.rpc.session_conversion import context_response, forget_response
 from memoryd_server.rpc.status_conversion import ServiceInfo, shared_apart, status_response
 from memoryd_server.rpc.timed import Timed
+from memoryd_server.writing import AppendJob
+
+LOCK_SECONDS = 10.0
+"""How long an append waits for a file that another program locks, where the caller sets no deadline."""
 
 
 class MemoryService(Timed, MemoryServiceServicer):
@@ -111,13 +115,15 @@ class MemoryService(Timed, MemoryServiceServicer):
         async with self._agents.use(request.agent_id) as memory:
             deadline = self.deadline(context)
             call = validation.append_call(request, memory.config, self._now())
-            appended = await memory.append(
+            job = AppendJob(
                 call.text,
                 path=call.path,
                 asked_path=call.asked_path,
                 idempotency_key=call.idempotency_key,
                 heading=call.heading,
             )
+            lock_deadline = self.deadline(context, LOCK_SECONDS)
+            appended = await memory.appends.append(job, lock_deadline=lock_deadline, deadline=deadline)
             return pb.MemoryAppendResponse(
                 path=appended.path,
                 start_line=appended.start_line,

@@ -1,6 +1,7 @@
 """How long a call may take: until shortly before its caller stops waiting, and never longer than the ceiling."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable
 from typing import TypeVar
@@ -38,8 +39,11 @@ class Timed:
                 retry_after_seconds=1.0,
             ) from error
 
-    def deadline(self, context: Context) -> float:
-        """Until when to work, in `time.monotonic()` seconds: short of the caller's deadline and of our ceiling."""
+    def deadline(self, context: Context, unasked_seconds: float = math.inf) -> float:
+        """Until when to work, in `time.monotonic()` seconds: short of the caller's deadline and of our ceiling.
+
+        `unasked_seconds` limits a call without a deadline further.
+        """
         remaining = context.time_remaining()
-        allowed = self.ceiling_seconds if remaining is None else min(remaining, self.ceiling_seconds)
+        allowed = min(unasked_seconds if remaining is None else remaining, self.ceiling_seconds)
         return time.monotonic() + allowed - min(REPLY_MARGIN_SECONDS, allowed * REPLY_MARGIN_SHARE)

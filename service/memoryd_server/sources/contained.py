@@ -84,6 +84,18 @@ def stat_file(file: Location | SourceFile) -> FileStat | None:
     return None
 
 
+def is_named_by(file: Location, descriptor: int) -> bool:
+    """Return whether the path of `file` names the open file, walking from the root again.
+
+    False when the file, or a folder above it, was removed, renamed or replaced since it was opened.
+
+    Raises:
+        PathNotAllowed: a component is a link now, or the file is not a regular one.
+    """
+    found, status = stat_file(file), os.fstat(descriptor)
+    return found is not None and (found.device, found.inode) == (status.st_dev, status.st_ino)
+
+
 def stat_files(files: Sequence[Location]) -> list[FileStat | None]:
     """Returns what the file system says of each file, None for one that is missing or not to be read.
 

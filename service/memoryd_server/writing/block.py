@@ -6,6 +6,9 @@ from hashlib import sha256
 TAIL_BYTES = 4
 """How much of a file's end decides what must stand between it and an appended block."""
 
+_MOST_LEAD = 2
+_MOST_HASHED_BYTES = 1 << 26
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -47,6 +50,52 @@ def lead_of(tail: bytes, heading: str) -> bytes:
     unix = tail.replace(b"\r\n", b"\n")
     blank = unix.endswith(b"\n\n") or unix == b"\n"
     return ending + b"\n" if heading and not blank else ending
+
+
+def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
+    """Return the first and last line of each place where `data` holds the lines of `content`, in order.
+
+    Blanks at the ends of lines and newlines at the end of `content` do not count: editors change them when they save.
+    Linear in the size of `data`.
+    """
+    wanted = _plain(content.rstrip(b"\n"))
+    found: list[tuple[int, int]] = []
+    if wanted.isspace():
+        return found
+    text, at, counted, line = _plain(data), 0, 0, 1
+    while (at := text.find(wanted, at)) >= 0:
+        line += text.count(b"\n", counted, at)
+        found.append((line, line + wanted.count(b"\n") - 2))
+        counted = at
+        # The newline at the end may be the one before the next copy.
+        at += len(wanted) - 1
+    return found
+
+
+def _plain(data: bytes) -> bytes:
+    """Return the lines of `data` without blanks at their ends, each between two newlines."""
+    return b"\n" + b"".join(line.rstrip() + b"\n" for line in data.split(b"\n"))
+
+
+def blocks_with(digest: str, length: int, data: bytes) -> list[tuple[int, int]]:
+    """Return the first and last line of each place where the content of a block is, of which only the hash is known.
+
+    `length` and `digest` are those of the block with its lead. Gives up after hashing 64 MiB, because a file can be
+    made so that every line could begin a block.
+    """
+    # By the end of the block: one that begins with newlines matches from each of them.
+    found: dict[int, tuple[int, int]] = {}
+    hashed, line, at = 0, 1, 0
+    while at < len(data):
+        for lead in range(min(_MOST_LEAD, length - 1) + 1):
+            end = at + length - lead
+            if data[end - 1 : end] == b"\n" and hashed < _MOST_HASHED_BYTES:
+                hashed += length
+                if sha256(b"\n" * lead + data[at:end]).hexdigest() == digest:
+                    found[end] = (line, line + data.count(b"\n", at, end) - 1)
+        newline = data.find(b"\n", at)
+        at, line = (newline + 1 if newline >= 0 else len(data)), line + 1
+    return list(found.values())
 
 
 def request_digest(text: str, path: str, heading: str) -> str:

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from memoryd_server.errors import DiskFull, IndexUnavailable, PathNotAllowed, WorkspaceReadOnly
+from memoryd_server.errors import DiskFull, FileBusy, IndexUnavailable, PathNotAllowed, WorkspaceReadOnly
 
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -19,9 +19,12 @@ def file_errors(path: str) -> Iterator[None]:
         WorkspaceReadOnly: by permissions or mount.
         DiskFull: for want of space or quota.
         PathNotAllowed: a folder above it became something else meanwhile.
+        FileBusy: another program holds a lease on it.
     """
     try:
         yield
+    except BlockingIOError as error:
+        raise FileBusy(path, "is leased by another program; try again when that program has released it") from error
     except OSError as error:
         if error.errno in _REPLACED:
             raise PathNotAllowed(path, "a folder above it was replaced while it was written") from error

@@ -6,6 +6,9 @@ from pathlib import Path
 _STEP_BYTES = 1 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
+MOST_REPLACEMENTS = 8
+"""How often a file that another program replaces during one operation is opened again."""
+
 
 def write_all(fd: int, data: bytes) -> None:
     """Writes every byte, however many calls that takes."""

@@ -5,7 +5,6 @@ lines with one key the last one counts. An entry is on disk before a byte of its
 texts, never a text.
 """
 
-import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,9 +12,11 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from memoryd_server.errors import FileBusy
+from memoryd_server.locks import is_at, try_lock
 from memoryd_server.writing.entries import Entry, State, decode, encode, is_torn
 from memoryd_server.writing.faults import ledger_errors
-from memoryd_server.writing.files import read_range, sync_folders, write_all, write_whole
+from memoryd_server.writing.files import MOST_REPLACEMENTS, read_range, sync_folders, write_all, write_whole
 
 COMPACT_ABOVE_BYTES = 1 << 20
 """Size below which the ledger is never rewritten for its length."""
@@ -49,6 +50,7 @@ class Ledger:
         Raises:
             DiskFull: there is no space for it.
             IndexUnavailable: it cannot be used for any other reason.
+            FileBusy: another program holds a lock on it, or replaces it again and again. Never waits for that.
         """
         with ledger_errors(str(self._path)):
             self._fd = self._open()
@@ -75,12 +77,23 @@ class Ledger:
         """Returns the unfinished appends to a file."""
         return [e for e in self.unfinished() if e.path == path]
 
+    def finished(self, path: str, request_sha256: str) -> int:
+        """Return how many equal requests to append to a file are known to be done."""
+        wanted = (State.DONE, path, request_sha256)
+        return sum((e.state, e.path, e.request_sha256) == wanted for e in self._entries.values())
+
     def put(self, entry: Entry, *, durable: bool = False) -> None:
-        """Writes an entry; when `durable`, returns only once it survives a power cut."""
+        """Write an entry; when `durable`, return only once it survives a power cut.
+
+        Raises:
+            FileBusy: the ledger was removed or replaced since its lock was taken, so a `durable` entry would be lost.
+        """
         with ledger_errors(str(self._path)):
             self._append(encode(entry))
             if durable:
                 os.fsync(self._fd)
+                if not is_at(self._fd, self._path):
+                    raise _replaced(self._path)
         self._position = os.fstat(self._fd).st_size
         self._remember(entry)
 
@@ -101,26 +114,23 @@ class Ledger:
 
     def _open(self) -> int:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        while True:
+        for _ in range(MOST_REPLACEMENTS):
             created = not self._path.exists()
             fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
+                if not try_lock(fd):
+                    words = "is the append ledger and locked by another program; try again when that program is done"
+                    raise FileBusy(str(self._path), words)  # noqa: TRY301 -- the descriptor is closed below
                 if created:
                     sync_folders(str(self._path.parent))
-                if self._is_current(fd) and self._read(fd):
+                if is_at(fd, self._path) and self._read(fd):
                     return fd
             except BaseException:
                 os.close(fd)
                 raise
-            # The ledger was rewritten, by another process while we waited or by us: what is locked is the old file.
+            # The ledger was rewritten, by another process or by us: what is locked is the old file.
             os.close(fd)
-
-    def _is_current(self, fd: int) -> bool:
-        try:
-            return os.path.samestat(os.fstat(fd), self._path.stat())
-        except FileNotFoundError:
-            return False
+        raise _replaced(self._path)
 
     def _read(self, fd: int) -> bool:
         """Brings the entries in line with the file; false when the file had to be replaced by a repaired one."""
@@ -198,3 +208,7 @@ class Ledger:
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
+
+
+def _replaced(path: Path) -> FileBusy:
+    return FileBusy(str(path), "was removed or replaced by another program during an append; try again")

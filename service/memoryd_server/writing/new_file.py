@@ -4,9 +4,10 @@ import errno
 import os
 from contextlib import suppress
 
+from memoryd_server.errors import FileNotFound, FileReplaced
 from memoryd_server.sources.contained import open_directory
 from memoryd_server.sources.roots import Location
-from memoryd_server.writing.files import sync_folders, write_all
+from memoryd_server.writing.files import MOST_REPLACEMENTS, sync_folders, write_all
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # What file systems answer that know no second name of a file.
@@ -16,26 +17,46 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 def write_new(location: Location, data: bytes, draft: str) -> bool:
     """Writes a file that lasts, making the folders above it; false where something of that name is there.
 
+    The path names the file when this returns True: where a folder above it was moved away meanwhile, the file is
+    written again.
+
     `draft` is the name under which it is written before it is whole; what an earlier write left of it goes. Only one
     may write with it at a time. Blocks.
 
     Raises:
         PathNotAllowed: a component is a link or no folder.
         FileNotFound: the root itself is missing.
+        FileReplaced: the folders above it are replaced again and again.
         OSError: what the file system says; nothing is left of the file then.
     """
-    folder = open_directory(location.root, location.parts[:-1], make=True)
+    for _ in range(MOST_REPLACEMENTS):
+        folder = open_directory(location.root, location.parts[:-1], make=True)
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=folder)
+            done = _linked(folder, location.parts[-1], data, draft)
+            if done is None:
+                done = _written(folder, location.parts[-1], data)
+            if not done:
+                return False
+            if _names(location, folder):
+                return True
+        finally:
+            os.close(folder)
+    raise FileReplaced(location.path)
+
+
+def _names(location: Location, folder: int) -> bool:
+    """Make the names of a new file durable, and return whether its path leads to `folder`."""
     try:
-        with suppress(FileNotFoundError):
-            os.unlink(draft, dir_fd=folder)
-        done = _linked(folder, location.parts[-1], data, draft)
-        if done is None:
-            done = _written(folder, location.parts[-1], data)
-    finally:
-        os.close(folder)
-    if done:
         sync_folders(location.root, location.parts[:-1])
-    return done
+        current = open_directory(location.root, location.parts[:-1])
+    except (FileNotFound, FileNotFoundError):
+        return False
+    try:
+        return os.path.samestat(os.fstat(current), os.fstat(folder))
+    finally:
+        os.close(current)
 
 
 def _linked(folder: int, name: str, data: bytes, draft: str) -> bool | None:

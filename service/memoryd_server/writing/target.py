@@ -1,12 +1,13 @@
 """A memory file opened for appending: what is in it, and the one way to add to it."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 
-from memoryd_server.sources.contained import open_for_append
+from memoryd_server.errors import FileBusy
+from memoryd_server.locks import try_lock
+from memoryd_server.sources.contained import is_named_by, open_for_append
 from memoryd_server.sources.roots import Location
 from memoryd_server.writing.block import TAIL_BYTES
 from memoryd_server.writing.files import read_range, sync_folders, write_all
@@ -63,11 +64,21 @@ class Target:
         self.sync(names=expected == 0)
         return start
 
+    def is_current(self) -> bool:
+        """Return whether the path still names this file; a folder above it that was moved away counts too.
+
+        Raises:
+            PathNotAllowed: the path leads through a link now, or to something other than a regular file.
+        """
+        return is_named_by(self._location, self._fd)
+
     def sync(self, *, names: bool) -> None:
         """Returns once the file survives a power cut, and with `names` the folders that lead to it as well."""
         os.fsync(self._fd)
         if names:
-            sync_folders(self._location.root, self._location.parts[:-1])
+            # A folder that was moved away is found by `is_current`.
+            with suppress(FileNotFoundError):
+                sync_folders(self._location.root, self._location.parts[:-1])
 
     def _take_back(self, data: bytes, expected: int) -> None:
         """Cuts off a block that was written in part, if those bytes are ours beyond doubt and still the last ones."""
@@ -79,13 +90,18 @@ class Target:
 
 @contextmanager
 def opened(location: Location) -> Iterator[Target]:
-    """Opens a memory file for appending, creating it when it is absent, and holds its lock meanwhile.
+    """Open a memory file for appending, create it when it is absent, and hold its lock until the block ends.
 
-    The ledger's lock does not cover a file that two agents share; the file's own does.
+    The ledger's lock does not cover a file that two agents share; the file's own does. The path may name another file
+    already: `Target.is_current` says so after a write, when it counts.
+
+    Raises:
+        FileBusy: another program holds a lock on it.
     """
     fd = open_for_append(location)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        if not try_lock(fd):
+            raise FileBusy(location.path, "is locked by another program; try again when that program is done")
         yield Target(fd, location)
     finally:
         os.close(fd)

@@ -19,6 +19,7 @@ from memoryd_server.settings import load
 from memoryd_server.sources.shared_native import SharedNative
 from memoryd_server.sources.watch import open_inotify
 from memoryd_server.wiring import agent_config
+from memoryd_server.writing import AppendJob
 
 QUIET = {"onSessionStart": False, "onSearch": False, "watch": False}
 NO_PROVIDER = Selection(None, "auto", "no embedding provider is configured")
@@ -168,11 +169,16 @@ async def test_a_search_may_wait_for_a_revision(memory_of):
     assert await waiting == ["memory/a.md"]
 
 
+async def append(memory, job):
+    until = time.monotonic() + 30
+    return await memory.appends.append(job, lock_deadline=until, deadline=until)
+
+
 async def test_what_was_appended_is_found_at_the_revision_that_is_named(memory_of):
     memory = await memory_of()
     for number in range(3):
         text = f"number{number}x"
-        await memory.append(text, path="memory/a.md", asked_path="", idempotency_key="", heading="")
+        await append(memory, AppendJob(text, path="memory/a.md"))
         revision = await memory.coordinator.take_in(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
         assert await ask(memory, text, min_revision=revision) == ["memory/a.md"]
 
@@ -180,13 +186,11 @@ async def test_what_was_appended_is_found_at_the_revision_that_is_named(memory_o
 async def test_fifty_appends_at_once_cost_few_passes_and_are_all_found(memory_of):
     memory = await memory_of()
 
-    async def append(number):
-        await memory.append(
-            f"number{number}x", path="memory/a.md", asked_path="", idempotency_key=f"k{number}", heading=""
-        )
+    async def take_in(number):
+        await append(memory, AppendJob(f"number{number}x", path="memory/a.md", idempotency_key=f"k{number}"))
         return await memory.coordinator.take_in(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
 
-    revisions = await asyncio.gather(*(append(number) for number in range(50)))
+    revisions = await asyncio.gather(*(take_in(number) for number in range(50)))
     assert None not in revisions
     for number in range(50):
         assert await ask(memory, f"number{number}x") == ["memory/a.md"]

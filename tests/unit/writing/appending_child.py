@@ -7,9 +7,9 @@ import os
 import signal
 import sys
 
-from memoryd_server.sources.roots import Roots
+from patient import PatientAppender
+
 from memoryd_server.writing import ledger, target
-from memoryd_server.writing.append import Appender
 
 
 def die(*_arguments, **_named):
@@ -29,7 +29,7 @@ def main():
         target.write_all = write_half
     elif step == "written":
         ledger.Ledger.settle = die
-    appender = Appender(Roots(workspace, ()), ledger_path)
+    appender = PatientAppender(workspace, ledger_path)
     for number in range(int(count)):
         appender.append(text.format(number), path=path, idempotency_key=key.format(number))
 

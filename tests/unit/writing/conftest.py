@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources.roots import Roots
-from memoryd_server.writing.append import Appender
+from unit.writing.patient import PatientAppender
 
 CHILD = Path(__file__).parent / "appending_child.py"
 
@@ -19,7 +18,7 @@ class Desk:
     ledger: Path
 
     def appender(self):
-        return Appender(Roots(str(self.workspace), ()), str(self.ledger))
+        return PatientAppender(self.workspace, self.ledger)
 
     def start(self, path, key, text, *, step="none", count=1):
         command = [sys.executable, CHILD, self.workspace, self.ledger, path, key, text, step, str(count)]

@@ -13,9 +13,9 @@ import signal
 import sys
 from pathlib import Path
 
-from memoryd_server.sources.roots import Roots
+from patient import PatientAppender
+
 from memoryd_server.writing import ledger
-from memoryd_server.writing.append import Appender
 
 # All that could change what is on disk; to die before any other call is to die after one of these.
 CALLS = ("open", "mkdir", "write", "fsync", "ftruncate", "replace", "unlink")
@@ -58,7 +58,7 @@ def attempt(folder, call, part, append):
     child = os.fork()
     if child == 0:
         ledger.COMPACT_ABOVE_BYTES = append.get("compact_above", ledger.COMPACT_ABOVE_BYTES)
-        appender = Appender(Roots(str(folder / "workspace"), ()), str(folder / "state" / "memory" / "main.appends"))
+        appender = PatientAppender(folder / "workspace", folder / "state" / "memory" / "main.appends")
         die_at(call, part, report)
         if append.get("recover"):
             appender.recover()

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources.roots import Roots
-from memoryd_server.writing.append import Appender
 from memoryd_server.writing.entries import Entry, State, encode
 from memoryd_server.writing.ledger import Ledger
+from unit.writing.patient import PatientAppender
 
 pytestmark = pytest.mark.faults
 
@@ -28,7 +27,7 @@ class Place:
         self.folder = Path(folder)
         self.log = self.folder / "workspace" / LOG
         self.ledger = self.folder / "state" / "memory" / "main.appends"
-        self.appender = Appender(Roots(str(self.folder / "workspace"), ()), str(self.ledger))
+        self.appender = PatientAppender(self.folder / "workspace", self.ledger)
 
     def written(self):
         return self.log.read_bytes() if self.log.exists() else b""

@@ -65,7 +65,9 @@ const (
 	ErrorReason_ERROR_REASON_EMBEDDING_QUOTA_EXCEEDED ErrorReason = 15
 	// [UNAVAILABLE] The configured backend failed, and falling back is switched off.
 	ErrorReason_ERROR_REASON_BACKEND_UNAVAILABLE ErrorReason = 16
-	// [UNAVAILABLE] The index is held by another process, or could not be locked in time.
+	// [UNAVAILABLE] The index is held by another process, or could not be locked in time; or another program locks the
+	// memory file of an append, or replaces it again and again. Metadata names that file in `path`; it does not hold the
+	// text.
 	ErrorReason_ERROR_REASON_INDEX_BUSY ErrorReason = 17
 	// [RESOURCE_EXHAUSTED] The disk is full.
 	ErrorReason_ERROR_REASON_DISK_FULL ErrorReason = 18

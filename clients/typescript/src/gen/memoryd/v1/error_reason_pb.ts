@@ -143,7 +143,9 @@ export enum ErrorReason {
   BACKEND_UNAVAILABLE = 16,
 
   /**
-   * [UNAVAILABLE] The index is held by another process, or could not be locked in time.
+   * [UNAVAILABLE] The index is held by another process, or could not be locked in time; or another program locks the
+   * memory file of an append, or replaces it again and again. Metadata names that file in `path`; it does not hold the
+   * text.
    *
    * @generated from enum value: ERROR_REASON_INDEX_BUSY = 17;
    */

@@ -1,0 +1,54 @@
+"""Finding a block of text in a file that an editor has saved."""
+
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memoryd_server.writing.block import Block, blocks_with, copies_of
+
+LINES = st.lists(st.sampled_from([b"", b"a", b"b", b"ab", b"- note"]), max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"", []),
+        (b"one\ntwo\n", [(1, 2)]),
+        (b"zero\none\ntwo", [(2, 3)]),
+        (b"one\r\ntwo\r\n", [(1, 2)]),
+        (b"one  \ntwo\t\n\n\n", [(1, 2)]),
+        (b"one\ntwo\none\ntwo\n", [(1, 2), (3, 4)]),
+        (b"none\ntwo\n", []),
+        (b"one\ntwofold\n", []),
+        (b"one\n\ntwo\n", []),
+    ],
+)
+def test_lines_are_found_as_an_editor_leaves_them(data, found):
+    assert copies_of(b"one\ntwo\n", data) == found
+
+
+def test_a_blank_text_is_found_nowhere():
+    assert copies_of(b"\n\n", b"\n\n\n\n") == []
+
+
+@given(before=LINES, content=LINES, after=LINES)
+def test_an_inserted_text_is_one_copy_more(before, content, after):
+    block = b"".join(line + b"\n" for line in [b"x", *content, b"x"])
+    head, tail = (b"".join(line + b"\n" for line in lines) for lines in (before, after))
+    assert copies_of(block, head + block + tail) == [(len(before) + 1, len(before) + len(content) + 2)]
+    assert copies_of(block, head + tail) == []
+
+
+@given(before=LINES, content=LINES, after=LINES, lead=st.integers(0, 2))
+def test_a_block_known_by_its_hash_is_found_where_it_was_moved_to(before, content, after, lead):
+    block = Block(b"\n" * lead, b"".join(line + b"\n" for line in [b"x", *content, b"x"]))
+    head, tail = (b"".join(line + b"\n" for line in lines) for lines in (before, after))
+    found = (len(before) + 1, len(before) + len(content) + 2)
+    assert blocks_with(block.sha256, len(block.data), head + block.content + tail) == [found]
+    assert blocks_with(block.sha256, len(block.data), head + tail) == []
+
+
+def test_the_search_for_a_hash_has_an_end_in_a_file_made_to_be_costly():
+    assert blocks_with(sha256(b"absent").hexdigest(), 250_000, b"\n" * 2_000_000) == []

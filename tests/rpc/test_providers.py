@@ -94,7 +94,7 @@ DOWN = [
     ("failing", 4, "answers HTTP 500"),
     ("truncated", 4, "no whole JSON"),
     ("reset", 4, " at http://127.0.0.1"),
-    ("short", 1, "embeddings for 2 texts"),
+    ("short", 4, "answers with 0 embeddings for 1 texts"),
 ]
 
 

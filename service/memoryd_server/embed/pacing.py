@@ -23,8 +23,8 @@ LONGEST_BELIEVED_SECONDS = 3_600.0
 """After so long it is asked again, whatever it said."""
 
 _LOOK_UP_SECONDS = 0.1
-# What a server asks for is passed on to callers, up to this.
-_MOST_ASKED_SECONDS = 86_400.0
+# What a server asks for is passed on to callers, as a duration, which has bounds.
+_MOST_ASKED_SECONDS = 100_000_000_000.0
 
 T = TypeVar("T")
 
@@ -164,7 +164,7 @@ class Pacer:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a `Retry-After` header asks for: a number of them, or a date. At most a day."""
+    """Seconds that a `Retry-After` header asks for: a number of them, or a date. At most 3,000 years."""
     if not value:
         return None
     try:

@@ -1,6 +1,7 @@
 """Answers of searches, reads and lists as messages."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server.backend import AgentMemory, FileRange, IndexState, ListedFile
@@ -41,10 +42,14 @@ def search_response(
 
 
 def _of_search(standing: tuple[Degradation, ...], answer: SearchAnswer) -> tuple[Degradation, ...]:
-    """The degradations of a memory as they concern one answer: whether it did without vectors, it reports itself."""
+    """The degradations of a memory as they concern one answer.
+
+    Whether and why it did without vectors, the answer says itself: the provider's last failure may be another one.
+    """
     skipped = DegradationKind.VECTOR_LEG_SKIPPED
-    own = [d for d in answer.degradations if d.kind is skipped]
-    return tuple(found for d in standing for found in (own if d.kind is skipped else [d]))
+    own = next((d for d in answer.degradations if d.kind is skipped), None)
+    found = (d if d.kind is not skipped else own and replace(d, reason=own.reason) for d in standing)
+    return tuple(d for d in found if d is not None)
 
 
 def _beyond(standing: tuple[Degradation, ...], answers: tuple[Degradation, ...]) -> list[Degradation]:

@@ -36,7 +36,7 @@ def test_the_centre_of_a_large_index_is_the_mean_of_evenly_spaced_vectors(desk):
     desk.commit(numbered(vectors))
     first = measured(desk)
     assert np.linalg.norm(first - vectors.mean(axis=0)) < 0.1
-    desk.connection.execute("DELETE FROM meta WHERE key = 'vector_centre'")
+    desk.connection.execute("DELETE FROM meta WHERE key LIKE 'vector_centre%'")
     assert np.array_equal(measured(desk), first)
 
 
@@ -64,7 +64,7 @@ def test_vectors_of_another_identity_have_no_centre_until_it_is_measured(desk):
     assert centre.read(desk.connection, 8) is None
 
 
-@pytest.mark.parametrize("stored", ["", "{}", '{"numbers": 5, "revision": 1}', '{"numbers": "%%%", "revision": 1}', 7])
+@pytest.mark.parametrize("stored", ["", "text", 7])
 def test_a_damaged_centre_counts_as_none(desk, stored):
     schema.set_meta(desk.connection, "vector_centre", stored)
     assert centre.read(desk.connection, 8) is None

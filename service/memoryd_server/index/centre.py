@@ -7,15 +7,16 @@ import apsw
 import numpy as np
 
 from memoryd_server.index import one_step, schema
-from memoryd_server.index.connection import transaction
+from memoryd_server.index.connection import scalar, transaction
 from memoryd_server.index.floats import FLOAT_BYTES, Vectors
 
-SAMPLED = 256
-"""Vectors that are averaged at most; they are evenly spaced by chunk id, so the same index gives the same mean."""
+SAMPLED = 128
+"""Vectors that are averaged at least, where there are as many, and less than twice as many at most."""
 
 # Two rows of the meta table: the numbers, and the index revision that they were measured at.
 _NUMBERS = "vector_centre"
 _REVISION = "vector_centre_revision"
+_EVERY = "SELECT chunk_id AS id FROM vectors WHERE chunk_id % ? = 0 ORDER BY chunk_id LIMIT ?"
 _BLOB = np.dtype("<f4")
 
 
@@ -49,6 +50,10 @@ def forget(connection: apsw.Connection) -> None:
 
 
 def _sample(connection: apsw.Connection) -> list[int]:
-    ids = one_step.ids(connection, "SELECT chunk_id AS id FROM vectors ORDER BY chunk_id")
-    places = np.linspace(0, len(ids) - 1, min(SAMPLED, len(ids))).astype(np.int64)
-    return [int(each) for each in ids[places]]
+    """Return the chunk ids that are divisible by a step: the same index gives the same ones, at the cost of a count."""
+    step = max(1, int(scalar(connection, "SELECT count(*) FROM vectors")) // SAMPLED)
+    ids = one_step.ids(connection, _EVERY, (step, 4 * SAMPLED))
+    if not len(ids):
+        ids = one_step.ids(connection, _EVERY, (1, SAMPLED))
+    found: list[int] = ids.tolist()
+    return found

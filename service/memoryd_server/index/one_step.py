@@ -27,9 +27,9 @@ def scored(connection: apsw.Connection, query: str, bindings: tuple[Any, ...]) -
     return [] if ids is None else list(zip(map(int, ids.split(",")), map(float, scores.split(",")), strict=True))
 
 
-def ids(connection: apsw.Connection, query: str) -> Ids:
+def ids(connection: apsw.Connection, query: str, bindings: tuple[Any, ...]) -> Ids:
     """The rows of a query for `id`, in its order."""
-    (found,) = _row(connection, f"SELECT group_concat(id) FROM ({query})", ())  # noqa: S608 -- ours
+    (found,) = _row(connection, f"SELECT group_concat(id) FROM ({query})", bindings)  # noqa: S608 -- ours
     return np.array([] if found is None else found.split(","), np.int64)
 
 

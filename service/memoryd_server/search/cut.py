@@ -38,25 +38,33 @@ def default_cut(candidates: Sequence[Candidate], scale: CosineScale, max_results
     the default, or if the keyword leg backs it. Scores below the default come last. A third of the results is kept free
     for the nearest of those that pass by cosine: common words of the question could otherwise fill all places.
     """
-    least = scale.least_beside(max(map(_cosine, candidates), default=-1.0))
-    near = [c for c in candidates if _cosine(c) >= least]
-    passing = {c.chunk_id for c in near}
-    kept = [c for c in candidates if c.chunk_id in passing or c.keyword_rank is not None or _is_worded(c)]
+    cosines = [-1.0 if c.vector_score is None else c.vector_score for c in candidates]
+    least = scale.least_beside(max(cosines, default=-1.0))
+    near: list[tuple[float, int]] = []
+    good: list[Candidate] = []
+    low: list[Candidate] = []
+    for candidate, cosine in zip(candidates, cosines, strict=True):
+        passes = candidate.score >= DEFAULT_MIN_SCORE
+        if cosine >= least:
+            near.append((-cosine, candidate.chunk_id))
+        elif candidate.keyword_rank is None and not (passes and candidate.text_score):
+            continue
+        # Variety may have put a lower score first.
+        (good if passes else low).append(candidate)
+    kept = good + low
     removed = len(candidates) - len(kept)
-    # Variety may have put a lower score first.
-    kept.sort(key=lambda c: c.score < DEFAULT_MIN_SCORE)
-    if len(kept) <= max_results:
+    if len(kept) <= max_results or not near:
         return kept, removed
-    reserved = {c.chunk_id for c in sorted(near, key=_cosine, reverse=True)[: max_results // 3]}
-    others = [c.chunk_id for c in kept if c.chunk_id not in reserved]
-    first = reserved.union(others[: max_results - len(reserved)])
-    return [c for c in kept if c.chunk_id in first] + [c for c in kept if c.chunk_id not in first], removed
-
-
-def _cosine(candidate: Candidate) -> float:
-    return -1.0 if candidate.vector_score is None else candidate.vector_score
-
-
-def _is_worded(candidate: Candidate) -> bool:
-    """Return whether a candidate passes by its fused score, to which a keyword score contributes."""
-    return bool(candidate.text_score) and candidate.score >= DEFAULT_MIN_SCORE
+    reserved = {chunk_id for _, chunk_id in sorted(near)[: max_results // 3]}
+    room = max_results - len(reserved)
+    first: list[Candidate] = []
+    rest: list[Candidate] = []
+    for candidate in kept:
+        if candidate.chunk_id in reserved:
+            first.append(candidate)
+        elif room > 0:
+            room -= 1
+            first.append(candidate)
+        else:
+            rest.append(candidate)
+    return first + rest, removed

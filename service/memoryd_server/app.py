@@ -335,7 +335,7 @@ async def run(
     load: Callable[[], ResolvedSettings],
     on_reload: Callable[[SettingsReport], None],
 ) -> None:
-    """Runs the daemon until SIGTERM or SIGINT; a second one ends it at once. SIGHUP has it `load` settings again."""
+    """Runs the daemon until SIGTERM or SIGINT; a second one ends it now. SIGHUP has it `load` settings again."""
     _raise_descriptor_limit()
     stop, reload = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -399,10 +399,12 @@ class _Ending:
             # Only the first process of a container is still here.
             os._exit(128 + number)
         self._asked = True
+        self._stop()
         limit = threading.Timer(self._grace_seconds() + BEYOND_GRACE_SECONDS, self._give_up)
         limit.daemon = True
-        limit.start()
-        self._stop()
+        # Where the system has no thread left, the stop goes on without a limit.
+        with suppress(RuntimeError):
+            limit.start()
 
     def _give_up(self) -> None:
         # Whoever reads the log may hang as well.

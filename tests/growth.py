@@ -33,6 +33,7 @@ SLOW_SECONDS = 0.1
 # How much longer four times the size may take: four times is linear, sixteen quadratic.
 TIMES_LONGER = 4
 MOST_RATIO = 9
+FEWEST_TIMES = 6
 REPEATS = 3
 
 CATEGORIES = {
@@ -158,7 +159,7 @@ def _variants(tree, alphabet: str, groups: dict[int, str]) -> list[list[Piece]]:
     return current
 
 
-def _choices(kind, value, alphabet: str, groups: dict[int, str]) -> list[list[Piece]]:
+def _choices(kind, value, alphabet: str, groups: dict[int, str]) -> list[list[Piece]]:  # noqa: PLR0911 -- one a kind
     if kind is op.LITERAL:
         return [[Piece(chr(value))]]
     if kind in (op.IN, op.NOT_LITERAL, op.ANY):
@@ -239,8 +240,11 @@ def outgrows(work, attack: Attack) -> bool:
     chars = int(CHARS * math.sqrt(min(len(attack.pump), 64)))
     text = attack.text(chars)
     short = seconds(work, text)
-    if short > FLOOR_SECONDS:
-        short = min(short, seconds(work, text, 1 if short > SLOW_SECONDS else REPEATS))
+    if FLOOR_SECONDS < short < SLOW_SECONDS:
+        # Most patterns that pass the floor are linear and slow: a quarter of the text tells that soonest.
+        if short < FEWEST_TIMES * seconds(work, attack.text(chars // TIMES_LONGER), 2):
+            return False
+        short = min(short, seconds(work, text, REPEATS))
     if short < FLOOR_SECONDS or short > SLOW_SECONDS:
         return short > SLOW_SECONDS
     long = attack.text(TIMES_LONGER * chars)

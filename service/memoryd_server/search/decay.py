@@ -26,8 +26,9 @@ def day_of(path: str) -> date | None:
 
 def _dated(path: str) -> re.Match[str] | None:
     """Return the year, month and day that the name of a file below a `memory` folder begins with, as written."""
-    folders, slash, name = path.rpartition("/")
-    return _DAY.match(name) if slash and "/memory/" in f"/{folders}/" else None
+    slash = path.rfind("/")
+    named = _DAY.match(path, slash + 1) if slash >= 0 else None
+    return named if named and (path.startswith("memory/") or path.find("/memory/", 0, slash + 1) >= 0) else None
 
 
 def is_evergreen(path: str) -> bool:

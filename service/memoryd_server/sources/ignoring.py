@@ -5,9 +5,10 @@ the names of folders above the root never count. The matching takes time by the 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
+from itertools import compress
 from typing import Final
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
@@ -37,10 +38,15 @@ class _Rule:
     takes_back: bool
 
     def matches(self, names: Sequence[str]) -> bool:
+        """Return whether the rule speaks of what `names` leads to."""
+        return (False, *self.matches_on_the_way(names))[-1]
+
+    def matches_on_the_way(self, names: Sequence[str]) -> Iterator[bool]:
+        """Return, for each of `names`, whether the rule speaks of what the names up to it lead to."""
         places = self._onward({0})
         for name in names:
             places = self._onward({place for at in places for place in self._after(at, name)})
-        return len(self.segments) in places
+            yield len(self.segments) in places
 
     def _onward(self, places: set[int]) -> set[int]:
         """Adds to `places` those that are reached without a name, as folders may be none."""
@@ -75,9 +81,14 @@ class IgnoreRules:
 
     def leaves_out_folders(self, names: Sequence[str]) -> bool:
         """Tells whether the folder `names` below the root, or one that it is in, is left out."""
-        return bool(self.rules) and any(
-            self.leaves_out(names[:depth], folder=True) for depth in range(1, len(names) + 1)
-        )
+        # The last rule that speaks of a folder decides. A long path is read once for each rule.
+        backwards = self.rules[::-1]
+        on_the_way = zip(*(rule.matches_on_the_way(names) for rule in backwards), strict=True)
+        for spoken in on_the_way:
+            last = next(compress(backwards, spoken), None)
+            if last is not None and not last.takes_back:
+                return True
+        return False
 
     def leaves_out_file(self, names: Sequence[str]) -> bool:
         """Tells whether the file `names` below the root, or a folder that it is in, is left out."""

@@ -160,7 +160,7 @@ def _undisguised(text: str) -> str:
 
 
 def _resolved(text: str) -> str:
-    """Return the text with its entities resolved once; one with an endless number is no character's."""
+    """Return the text with its entities resolved once. A number too large for a character is shortened first."""
     shortened = _ENTITY.sub(lambda entity: f"&#{entity[1].lstrip('0')[:_MOST_DIGITS] or '0'}", text)
     return html.unescape(shortened)
 

@@ -205,7 +205,8 @@ class HttpCalls:
         try:
             return parse_json(reply)
         except ValueError as error:
-            raise Transient(f"{self._name} answers with something that is no whole JSON") from error
+            words = f"{self._name} answers with something that is no whole JSON"
+            raise Transient(words, is_outage=False) from error
 
     def _judge(self, status: int, headers: Mapping[str, str], reply: bytes) -> None:
         raise_for(status, headers, reply, self._name, self._discretion)

@@ -42,11 +42,15 @@ class Stopped(Exception):
 
 
 class Transient(Exception):
-    """A failure that another try may mend; `retry_after_seconds` is what the server asked for."""
+    """A failure that another try may mend; `retry_after_seconds` is what the server asked for.
 
-    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+    `is_outage` is whether it concerns the provider as a whole, and not perhaps this one text.
+    """
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None, *, is_outage: bool = True) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+        self.is_outage = is_outage
 
 
 class RateLimited(Transient):
@@ -93,7 +97,7 @@ class Pacer:
 
         Raises:
             EmbeddingOutage: it did not succeed.
-            EmbeddingUnavailable: the provider is closed.
+            EmbeddingUnavailable: the provider is closed, or sends no valid reply.
             Stopped: the caller wants no more.
         """
         failures = 0
@@ -137,7 +141,8 @@ class Pacer:
                 self._not_before = max(self._not_before, time.monotonic() + rest)
             self.retries += failures < tries
         if failures >= tries:
-            raise EmbeddingOutage(f"{failure}; tried {failures} times", retry_after_seconds=asked) from failure
+            kind = EmbeddingOutage if failure.is_outage else EmbeddingUnavailable
+            raise kind(f"{failure}; tried {failures} times", retry_after_seconds=asked) from failure
         self._wait(pause, patience, str(failure))
 
     def _wait(self, seconds: float, patience: Patience, why: str) -> None:

@@ -68,8 +68,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             call = self._unary(method, decoder, handler.unary_unary)
             return grpc.unary_unary_rpc_method_handler(call, **codec)
         if handler.unary_unary is not None:
-            reply = self._unary_over_tcp(method, decoder, handler.unary_unary)
-            return grpc.stream_stream_rpc_method_handler(reply, **codec)
+            call = self._unary_over_tcp(method, decoder, handler.unary_unary)
+            return grpc.stream_unary_rpc_method_handler(call, **codec)
         if handler.unary_stream is not None:
             stream = self._stream(method, decoder.only, handler.unary_stream)
             return grpc.stream_stream_rpc_method_handler(stream, **codec)
@@ -89,12 +89,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     def _unary_over_tcp(self, method: str, decoder: Decoder, inner: _Unary) -> _Unary:
-        async def call(_: Any, context: Context) -> None:
+        async def call(_: Any, context: Context) -> Any:
             async with self._served(method, context) as grant:
                 with self._place(method, grant):
                     request = await decoder.only(context)
                     confine(request, grant)
-                    await context.write(await inner(request, context))
+                    return await inner(request, context)
 
         return call
 

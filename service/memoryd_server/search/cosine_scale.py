@@ -5,7 +5,6 @@ in a table. The scale of any other is derived for each question from its mean co
 """
 
 import math
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,26 +40,26 @@ class CosineScale:
         return (self.unrelated + self.least) / 2 if best >= self.least else math.inf
 
 
-# A pattern is searched in the model's name in lower case, with "-" for "_". Models without a measurement or a published
-# figure are not listed. The figures are rounded: they mark a range, not a point.
+# The text is looked for in the model's name in lower case, with "-" for "_". Models without a measurement or a
+# published figure are not listed. The figures are rounded: they mark a range, not a point.
 _KNOWN = (
     # Measured: docs/search-quality.md, "The least score".
-    (r"all-minilm-l6-v2", CosineScale(0.06, 0.22)),
+    ("all-minilm-l6-v2", CosineScale(0.06, 0.22)),
     # Questions off the topic of a text .08, on it .44: https://afurmanov.com/chunk-size-embedding-similarity
-    (r"text-embedding-3-large", CosineScale(0.08, 0.25)),
+    ("text-embedding-3-large", CosineScale(0.08, 0.25)),
     # Questions that a text does not answer .20 to .25: https://community.openai.com/t/1377685. The best chunk for an
     # answerable question has .43 on average: https://github.com/Bike4Mind/bike4mind/issues/471
-    (r"text-embedding-3-small", CosineScale(0.10, 0.25)),
+    ("text-embedding-3-small", CosineScale(0.10, 0.25)),
     # Unrelated .71 to .72, related .80: https://github.com/run-llama/llama_index/issues/12487. The best chunk for an
     # answerable question has .77 on average: https://github.com/Bike4Mind/bike4mind/issues/471
-    (r"text-embedding-ada-002", CosineScale(0.72, 0.74)),
+    ("text-embedding-ada-002", CosineScale(0.72, 0.74)),
 )
 
 
 def known_scale(model: str) -> CosineScale | None:
     """Return the scale of a model by its name; None for one that is not in the table."""
     name = model.lower().replace("_", "-")
-    return next((scale for pattern, scale in _KNOWN if re.search(pattern, name)), None)
+    return next((scale for part, scale in _KNOWN if part in name), None)
 
 
 def derived_scale(question: NDArray[np.float32], centre: Vectors) -> CosineScale:

@@ -13,6 +13,9 @@ from memoryd_server.search.fusion import Candidate
 DEFAULT_MIN_SCORE = 0.35
 """The fused score from which a candidate with a keyword score passes the default cut."""
 
+LEAST_COSINE = 0.1
+"""No candidate passes by a lower cosine: it means unrelated texts with every model, however small the index is."""
+
 UNCALIBRATED = CosineScale(DEFAULT_MIN_SCORE, DEFAULT_MIN_SCORE)
 """The scale of an unknown model before its vectors have been measured."""
 
@@ -39,7 +42,7 @@ def default_cut(candidates: Sequence[Candidate], scale: CosineScale, max_results
     for the nearest of those that pass by cosine: common words of the question could otherwise fill all places.
     """
     cosines = [-1.0 if c.vector_score is None else c.vector_score for c in candidates]
-    least = scale.least_beside(max(cosines, default=-1.0))
+    least = max(LEAST_COSINE, scale.least_beside(max(cosines, default=-1.0)))
     near: list[tuple[float, int]] = []
     good: list[Candidate] = []
     low: list[Candidate] = []

@@ -107,6 +107,11 @@ def shifted(rows, base):
     return np.concatenate((np.full((len(rows), 1), math.sqrt(base)), math.sqrt(1 - base) * rows), axis=1)
 
 
+def test_the_only_chunk_of_an_index_is_no_result_if_it_is_unrelated_to_the_question():
+    only = [Candidate(1, 0.05, None, 0.05, None, 1)]
+    assert default_cut(only, CosineScale(0.05, 0.05), 6) == ([], 1)
+
+
 VECTORS = st.integers(0, 2**32 - 1).map(lambda seed: unit(np.random.default_rng(seed).standard_normal((12, 8))))
 
 

@@ -65,6 +65,37 @@ def test_doctor_status_log_and_reload_name_the_setting_and_nothing_is_sent(place
         assert openai.requests == []
 
 
+def test_refused_reload_of_a_truncated_file_sends_nothing_until_the_file_is_right_again(places, openai):
+    home, workspace, state = places
+    file = state / "openclaw.json"
+    configure(state, openai)
+    right = file.read_text()
+    with serving(workspace, state, home=home) as served:
+        assert served.memoryd("index").returncode == 0
+        openai.requests.clear()
+        file.write_text('{"memory": {"search": {"provider": "none"')
+        assert served.memoryd("reload").returncode == 1
+        (workspace / "memory" / "b.md").write_text("the kettle is in the shed")
+        # With the address, a command needs no settings of its own.
+        assert memoryd("index", "--address", served.address, home=home).returncode == 0
+        assert str(file) in memoryd("status", "--deep", "--address", served.address, home=home).stdout
+        assert openai.requests == []
+        file.write_text(right)
+        assert served.memoryd("reload").returncode == 0
+        assert served.memoryd("index").returncode == 0
+        assert openai.texts == ["the kettle is in the shed"]
+
+
+@pytest.mark.parametrize(("provider", "status"), [("auto", 0), ("openai", 1)])
+def test_index_fails_only_where_the_blocked_provider_is_named(places, openai, provider, status):
+    home, workspace, state = places
+    where = configure(state, openai, agents={"defaults": {"memorySearch": {"provider": provider}}}, **NONE)
+    done = memoryd("index", "--workspace", workspace, "--state-dir", state, home=home)
+    assert done.returncode == status
+    assert f"memoryd does not understand {where}" in done.stderr
+    assert openai.requests == []
+
+
 @pytest.mark.parametrize("verb", [("doctor",), ("index", "--force"), ("search", "ferry"), ("status", "--deep")])
 def test_commands_without_a_daemon_send_nothing_either(places, openai, verb):
     home, workspace, state = places

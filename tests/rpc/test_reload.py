@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -104,22 +105,24 @@ async def test_limits_and_the_log_level_hold_at_once(home):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "words", "changed"),
     [
-        ("{ not JSON5", "not JSON5"),
-        ('{"memoryd": {"listem": []}}', "listem"),
-        ('{"memoryd": {"listen": ["0.0.0.0:7000"]}}', "TLS"),
+        # What it says about providers is unknown.
+        ("{ not JSON5", "not JSON5", ("remoteEmbeddingsBlockedBy",)),
+        ('{"memoryd": {"listem": []}}', "listem", ()),
+        ('{"memoryd": {"listen": ["0.0.0.0:7000"]}}', "TLS", ()),
     ],
 )
-async def test_a_file_that_cannot_be_used_changes_nothing_and_is_told(running, home, text, words):
+async def test_a_file_that_cannot_be_used_changes_no_setting_and_is_told(running, home, text, words, changed):
     before = running.daemon._settings
     (home.state_dir / "memoryd.json5").write_text(text)
     load_time = (await service(running)).settings_load_time
     flags = {"state_dir": str(home.state_dir)}
     report = await running.daemon.reload(lambda: load(environ={}, home=home.root, flags=flags))
     assert words in report.error
-    assert report.changed == ()
-    assert running.daemon._settings is before
+    assert report.changed == changed
+    kept = running.daemon._settings
+    assert replace(kept, remote_embeddings_blocked_by=(), warnings=before.warnings) == before
     told = await service(running)
     assert (told.settings_loads, words in told.settings_error, told.settings_load_time) == (2, True, load_time)
     assert [words in line["error"] for line in running.logged("refuse-settings")] == [True]

@@ -152,12 +152,13 @@ class VectorSide:
     def pending(self, chunks: int) -> int:
         """Return how many of the index's `chunks` want a vector and have none that can be used.
 
-        These are all when the provider that the settings name cannot be used, or has not made the vectors.
+        These are all when the provider that the settings name cannot be used, or has not made the vectors; none when
+        "auto" is blocked by a setting that is not understood.
         """
         if not self.wanted:
             return 0
         if self.embedder is None:
-            return chunks if self.selection.is_configured else 0
+            return chunks if self.selection.requires_vectors else 0
         return chunks if self.mismatches() else self.state.pending
 
     def report(self, chunks: int, rebuild: Sequence[Degradation]) -> VectorReport:

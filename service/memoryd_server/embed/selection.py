@@ -56,6 +56,11 @@ class Selection:
         """Whether the settings ask for vectors, also if no provider can be used."""
         return self.provider is not None or self.unusable or self.blocked or self.requested not in {"auto", "none"}
 
+    @property
+    def requires_vectors(self) -> bool:
+        """Whether a chunk without a vector is incomplete. With "auto", keywords suffice while providers are blocked."""
+        return self.is_configured and not (self.blocked and self.requested == "auto")
+
 
 def select(config: EmbeddingConfig) -> Selection:
     """A provider of its own for this configuration. Calls nobody; the caller closes the provider."""

@@ -7,7 +7,7 @@ from typing import Any
 from .report import Report
 from .resolved import MAIN
 from .tree import Tree
-from .words import Path, dotted, kind_of
+from .words import Path, kind_of
 
 DEFAULTS = ("agents", "defaults")
 LIST = ("agents", "list")
@@ -22,13 +22,14 @@ def with_agents_by_id(layer: Mapping[str, Any], origin: str, report: Report) -> 
         return layer
     listed = agents["list"]
     if not isinstance(listed, list):
-        report.problem(origin, dotted(LIST), f"expected an array, found {kind_of(listed)}")
+        report.problem(origin, LIST, f"expected an array, found {kind_of(listed)}")
         listed = []
     by_id: dict[str, Any] = {}
     for number, entry in enumerate(listed):
-        agent_id = _id_of(entry, f"{dotted(LIST)}[{number}]", origin, report)
+        where = (*LIST, f"[{number}]")
+        agent_id = _id_of(entry, where, origin, report)
         if f"[{agent_id}]" in by_id:
-            report.problem(origin, f"{dotted(LIST)}[{number}].id", f'the id "{agent_id}" is taken by another agent')
+            report.problem(origin, (*where, "id"), f'the id "{agent_id}" is taken by another agent')
         elif agent_id:
             by_id[f"[{agent_id}]"] = {key: value for key, value in entry.items() if key != "id"}
     return {**layer, "agents": {**agents, "list": by_id}}
@@ -39,13 +40,13 @@ def agent_paths(tree: Tree) -> dict[str, Path]:
     return {key[1:-1]: (*LIST, key) for key in tree.at(*LIST) or {}} or {MAIN: (*LIST, f"[{MAIN}]")}
 
 
-def _id_of(entry: object, where: str, origin: str, report: Report) -> str:
+def _id_of(entry: object, where: Path, origin: str, report: Report) -> str:
     if not isinstance(entry, Mapping):
         report.problem(origin, where, f"expected an object, found {kind_of(entry)}")
         return ""
     raw = entry.get("id")
     agent_id = raw.strip().lower() if isinstance(raw, str) else ""
     if not _AGENT_ID.fullmatch(agent_id):
-        report.problem(origin, f"{where}.id", "expected 1 to 64 letters, digits, - and _, beginning with no - or _")
+        report.problem(origin, (*where, "id"), "expected 1 to 64 letters, digits, - and _, beginning with no - or _")
         return ""
     return agent_id

@@ -39,15 +39,15 @@ def read_profiles(file: Path, report: Report) -> Profiles:
     layer = read_layer(file, found, required=False)
     profiles = layer.get("profiles")
     if profiles is not None and not isinstance(profiles, dict):
-        found.problem(file, "profiles", f"expected an object, found {kind_of(profiles)}")
+        found.problem(file, ("profiles",), f"expected an object, found {kind_of(profiles)}")
     report.warnings.extend(f"{problem}; its keys are not used" for problem in found.problems)
-    read = Profiles(broken=UnreadKey(str(file), "") if found.problems else None)
+    read = Profiles(broken=UnreadKey(str(file), ()) if found.problems else None)
     for name, profile in profiles.items() if isinstance(profiles, dict) else ():
         provider, key = _api_key(profile)
         if key:
             read.keys[provider] = (*read.keys.get(provider, ()), key)
         elif provider and profile.get("keyRef") is not None:
-            read.unread.setdefault(provider, UnreadKey(str(file), f"profiles.{name}.keyRef"))
+            read.unread.setdefault(provider, UnreadKey(str(file), ("profiles", name, "keyRef")))
     return read
 
 

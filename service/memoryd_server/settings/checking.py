@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from .block import Block, keys, nested, rules_of
 from .report import Report
 from .tree import Tree
-from .words import Path, did_you_mean, dotted, kind_of
+from .words import Path, did_you_mean, kind_of
 
 B = TypeVar("B", bound=Block)
 
@@ -31,6 +31,11 @@ _EXPECTED: Mapping[str, str] = {
 _AGENT_LIST = ("agents", "list")
 
 
+def agent_of(path: Path) -> str:
+    """Return the id of the agent whose key is at `path`; empty for a key that agents share."""
+    return path[2][1:-1] if path[:2] == _AGENT_LIST and path[2:] else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Checker:
     """Checks parts of one tree and tells what it finds to one report."""
@@ -40,16 +45,15 @@ class Checker:
 
     def problem(self, path: Path, message: str) -> None:
         """Adds a problem with the key at `path`."""
-        self.report.problem(self.tree.origin(path), dotted(path), message)
+        self.report.problem(self.tree.origin(path), path, message, agent_of(path))
 
     def warn(self, path: Path, message: str) -> None:
         """Adds a warning about the key at `path`."""
-        self.report.warn(self.tree.origin(path), dotted(path), message)
+        self.report.warn(self.tree.origin(path), path, message)
 
     def block_remote(self, path: Path, message: str) -> None:
         """Warn about the key at `path`, and disable remote embeddings: it may restrict what is sent."""
-        agent_id = path[2][1:-1] if path[:2] == _AGENT_LIST and path[2:] else ""
-        self.report.block_remote(self.tree.origin(path), dotted(path), message, agent_id)
+        self.report.block_remote(self.tree.origin(path), path, message, agent_of(path))
 
     def keys(self, path: Path) -> tuple[str, ...]:
         """Return the keys of the object at `path`; none where there is no object."""

@@ -69,7 +69,7 @@ def environment_layers(environ: Mapping[str, str], report: Report) -> Iterator[t
             path = known[name]
             yield service_layer(path, _value(environ[name].strip(), is_array=arrays[path])), f"env {name}"
     for name in unknown_variables(environ):
-        report.warn(f"env {name}", "", f"memoryd has no such variable{did_you_mean(name, known)}")
+        report.warn(f"env {name}", (), f"memoryd has no such variable{did_you_mean(name, known)}")
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

@@ -38,12 +38,12 @@ def read_layer(path: Path, report: Report, *, required: bool) -> Mapping[str, An
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         if path.is_symlink():
-            report.problem(path, "", "the file is a link, and its target does not exist")
+            report.unreadable(path, "the file is a link, and its target does not exist")
         elif required:
-            report.problem(path, "", "the file does not exist")
+            report.unreadable(path, "the file does not exist")
         return {}
     except (OSError, ValueError) as error:
-        report.problem(path, "", _why(error))
+        report.unreadable(path, _why(error))
         return {}
     return _parsed(text, path, report)
 
@@ -52,14 +52,14 @@ def _parsed(text: str, path: Path, report: Report) -> Mapping[str, Any]:
     try:
         value = _load(text)
     except RecursionError:
-        report.problem(path, "", "nested too deeply")
+        report.unreadable(path, "nested too deeply")
     except ValueError as error:
-        report.problem(*_where(path, error))
+        report.unreadable(*_where(path, error))
     else:
         if not isinstance(value, dict):
-            report.problem(path, "", f"expected an object, found {kind_of(value)}")
+            report.unreadable(path, f"expected an object, found {kind_of(value)}")
         elif _deeper_than(value, _DEEPEST):
-            report.problem(path, "", "nested too deeply")
+            report.unreadable(path, "nested too deeply")
         else:
             return _encodable(value, path, report)
     return {}
@@ -68,7 +68,7 @@ def _parsed(text: str, path: Path, report: Report) -> Mapping[str, Any]:
 def _encodable(value: dict[str, Any], path: Path, report: Report) -> Mapping[str, Any]:
     valid: dict[str, Any] = valid_tree(value)
     if valid != value:
-        report.warn(path, "", "lone surrogates such as \\ud800 are not text; each of them is read as U+FFFD")
+        report.warn(path, (), "lone surrogates such as \\ud800 are not text; each of them is read as U+FFFD")
     return valid
 
 
@@ -80,11 +80,11 @@ def _load(text: str) -> Any:
         return json5.loads(text)
 
 
-def _where(path: Path, error: ValueError) -> tuple[str, str, str]:
+def _where(path: Path, error: ValueError) -> tuple[str, str]:
     found = _POSITION.fullmatch(str(error))
     if found is None:
-        return str(path), "", f"not JSON5: {error}"
-    return f"{path}:{found[1]}:{found[3]}", "", f"not JSON5: {found[2]}"
+        return str(path), f"not JSON5: {error}"
+    return f"{path}:{found[1]}:{found[3]}", f"not JSON5: {found[2]}"
 
 
 def _why(error: OSError | ValueError) -> str:

@@ -66,10 +66,11 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
     check_places(checker, entries)
     drop_unimplemented(checker, entries)
     workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
-    service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
+    # Of settings that are refused for the `memoryd` block alone, every blocker is found.
     agents, default = resolve_agents(checker, Surroundings(state_dir, workspace, overrides.environ))
-    checker.report.raise_if_refused()
     check_workspace(agents[default], overrides, state_dir, home, checker.report)
+    service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
+    checker.report.raise_if_refused()
     service = service.model_copy(update={"listen": service.listen or (_socket(overrides.environ, state_dir),)})
     return ResolvedSettings(
         state_dir,

@@ -32,10 +32,10 @@ _PLACES = (
     ),
     _Place(("agents", "defaults", "compaction"), _COMPACTION, _COMPACTION, _CLOSE_IN_COMPACTION),
     _Place(("models",), ("providers",)),
-    _Place(("plugins",), ("enabled", "slots", "entries", "deny")),
+    _Place(("plugins",), ("enabled", "slots", "entries", "allow", "deny")),
     _Place(("plugins", "slots"), ("memory",)),
     _Place(("plugins", "entries"), ("memory-core", "memory-lancedb")),
-    _Place(("plugins", "entries", "memory-core"), ("enabled",)),
+    _Place(("plugins", "entries", "memory-core"), ("enabled", "config")),
     _Place(("plugins", "entries", "memory-lancedb"), ("enabled", "config")),
 )
 _IN_AGENT = ("workspace", "memorySearch", "default")

@@ -8,7 +8,6 @@ from pydantic import SecretStr
 from .block import Block, keys
 from .checking import Checker
 from .report import UnreadKey
-from .words import dotted
 
 PROVIDERS = ("models", "providers")
 # What the reference calls a provider of ours; ours comes first.
@@ -53,6 +52,6 @@ def model_providers(checker: Checker) -> ModelProviders:
         known = {key: raw[key] for _, key, _ in keys(ModelProviderSettings) if key in raw}
         if isinstance(known.get("apiKey"), dict):
             del known["apiKey"]
-            unread[name] = UnreadKey(checker.tree.origin((*path, "apiKey")), dotted((*path, "apiKey")))
+            unread[name] = UnreadKey(checker.tree.origin((*path, "apiKey")), (*path, "apiKey"))
         found[name] = checker.block(ModelProviderSettings, known, path)
     return ModelProviders(found, unread)

@@ -34,10 +34,10 @@ def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Repor
     read = {file, absolute(overrides.config.text, None, home) if overrides.config.text else file}
     config = _value(overrides.environ, _CONFIG_PATH)
     if config and absolute(config, None, home) not in read:
-        report.block_remote(f"env {_CONFIG_PATH}", "", f"{_UNREAD}; the settings were read from {file}")
+        report.block_remote(f"env {_CONFIG_PATH}", (), f"{_UNREAD}; the settings were read from {file}")
     other_home = _value(overrides.environ, _HOME)
     if other_home and overrides.state_dir.origin == DEFAULT and absolute(other_home, None, home) != home:
-        report.block_remote(f"env {_HOME}", "", f"{_UNREAD}; the settings were read from {file}")
+        report.block_remote(f"env {_HOME}", (), f"{_UNREAD}; the settings were read from {file}")
     if exists(file):
         return
     others = [state_dir / name for name in _OLDER_FILES]
@@ -45,7 +45,7 @@ def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Repor
         others += [home / _OLDER_FOLDER / name for name in (REFERENCE_FILE, *_OLDER_FILES)]
     for other in others:
         if exists(other):
-            report.block_remote(other, "", _UNREAD)
+            report.block_remote(other, (), _UNREAD)
 
 
 def check_workspace(default: AgentSettings, overrides: Overrides, state_dir: Path, home: Path, report: Report) -> None:
@@ -57,10 +57,10 @@ def check_workspace(default: AgentSettings, overrides: Overrides, state_dir: Pat
         return
     folder = _value(overrides.environ, _WORKSPACE)
     if folder and absolute(folder, None, home) != default.workspace:
-        report.block_remote(f"env {_WORKSPACE}", "", f"{_UNREAD}; the workspace is {default.workspace}")
+        report.block_remote(f"env {_WORKSPACE}", (), f"{_UNREAD}; the workspace is {default.workspace}")
     profile = _value(overrides.environ, _PROFILE)
     if profile not in {"", "default"} and not folder and overrides.state_dir.origin == DEFAULT:
-        report.block_remote(f"env {_PROFILE}", "", f"{_UNREAD}; the workspace is {default.workspace}")
+        report.block_remote(f"env {_PROFILE}", (), f"{_UNREAD}; the workspace is {default.workspace}")
 
 
 def check_variables(environ: Mapping[str, str], report: Report) -> None:
@@ -69,7 +69,7 @@ def check_variables(environ: Mapping[str, str], report: Report) -> None:
         words = set(name.lower().split("_"))
         files = (env.CONFIG, env.STATE_DIR, env.WORKSPACE)
         if words & _ABOUT_PROVIDERS or nearest(name, files, CLOSE):
-            report.block_remote(f"env {name}", "", _UNREAD)
+            report.block_remote(f"env {name}", (), _UNREAD)
 
 
 def _value(environ: Mapping[str, str], name: str) -> str:

@@ -33,7 +33,7 @@ class Overrides:
         self._flags = {name: value for name, value in flags.items() if value is not None}
         self._report = report
         for name in self._flags.keys() - {*_SERVICE_FLAGS, *_OTHER_FLAGS}:
-            report.problem(_flag(name), "", f"no such flag{did_you_mean(name, [*_SERVICE_FLAGS, *_OTHER_FLAGS])}")
+            report.problem(_flag(name), (), f"no such flag{did_you_mean(name, [*_SERVICE_FLAGS, *_OTHER_FLAGS])}")
         self.config = self._first("config", env.CONFIG)
         self.state_dir = self._first("state_dir", env.STATE_DIR, env.REFERENCE_STATE_DIR)
         self.workspace = self._first("workspace", env.WORKSPACE)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .block import keys
 from .checking import Checker
-from .misplaced import check_include, check_plugin
+from .misplaced import check_include, check_plugin, check_switches
 from .misspelt import ignored, misspelt
 from .model_providers import PROVIDERS, ModelProviders, ModelProviderSettings, names_of
 from .provider_access import ProviderAccess
@@ -74,7 +74,7 @@ def _check_address(checker: Checker, provider: str, environ: Mapping[str, str]) 
     for variable in _ADDRESSES.get(provider, ()):
         if environ.get(variable, "").strip():
             checker.report.block_remote(
-                f"env {variable}", "", f"memoryd does not read it; models.providers.{provider}.baseUrl sets the address"
+                f"env {variable}", (), f"memoryd does not read it; models.providers.{provider}.baseUrl sets the address"
             )
 
 
@@ -86,5 +86,6 @@ def _check_block(checker: Checker, name: str) -> None:
             checker.block_remote((*PROVIDERS, key), ignored(meant))
     path = (*PROVIDERS, name)
     check_include(checker, path)
+    check_switches(checker, path)
     for key, meant in misspelt(checker.keys(path), [key for _, key, _ in keys(ModelProviderSettings)]):
         checker.block_remote((*path, key), ignored(meant))

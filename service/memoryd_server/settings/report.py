@@ -5,6 +5,12 @@ from pathlib import Path
 
 from memoryd_server.errors import SettingsError
 
+from .words import Path as KeyPath
+from .words import dotted
+
+ABOUT_PROVIDERS = frozenset({"memory", "agents", "models", "plugins"})
+"""The blocks that decide which providers are used, and with what."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
@@ -39,31 +45,42 @@ class UnreadKey:
     """A provider's key that is a reference to a secret kept elsewhere: its file, and its place in the file."""
 
     origin: str
-    key: str
+    key: KeyPath
 
 
 @dataclass(slots=True)
 class Report:
-    """Collects problems, which refuse the settings; warnings, which do not; and blockers, which are warnings too."""
+    """Collects problems, which refuse the settings; warnings, which do not; and blockers, which are warnings too.
+
+    A key is its path in the file; an empty one means the file as a whole, or that there is no file.
+    """
 
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     blockers: list[Blocker] = field(default_factory=list)
 
-    def problem(self, origin: str | Path, key: str, message: str) -> None:
-        """Add a reason to refuse; `key` is empty when the file as a whole is meant."""
+    def problem(self, origin: str | Path, key: KeyPath, message: str, agent_id: str = "") -> None:
+        """Add a reason to refuse. A key in a block that decides about providers is a blocker as well."""
         _add(self.problems, origin, key, message)
+        if ABOUT_PROVIDERS.intersection(key[:1]):
+            self.block_remote(origin, key, message, agent_id)
 
-    def warn(self, origin: str | Path, key: str, message: str) -> None:
+    def unreadable(self, file: str | Path, message: str) -> None:
+        """Add a file that cannot be read as a reason to refuse, and as a blocker: what it restricts is unknown."""
+        _add(self.problems, file, (), message)
+        self.block_remote(file, (), message)
+
+    def warn(self, origin: str | Path, key: KeyPath, message: str) -> None:
         """Add a warning."""
         _add(self.warnings, origin, key, message)
 
-    def block_remote(self, origin: str | Path, key: str, message: str, agent_id: str = "") -> None:
-        """Add a blocker, with a warning that says what it causes."""
-        self.warn(origin, key, f"{message}; while it is set, remote embeddings are disabled for every agent")
-        blocker = Blocker(_printable(origin, key), agent_id)
+    def block_remote(self, origin: str | Path, key: KeyPath, message: str, agent_id: str = "") -> None:
+        """Add a blocker, with a warning that says what it causes. What is a blocker already is not added again."""
+        blocker = Blocker(_printable(origin, dotted(key)), agent_id)
         if blocker not in self.blockers:
             self.blockers.append(blocker)
+            effect = "remote embeddings are disabled for every agent until this is corrected"
+            self.warn(origin, key, f"{message}; {effect}")
 
     def raise_if_refused(self) -> None:
         """Raise a RefusedSettings that lists every problem, if there is one."""
@@ -73,8 +90,8 @@ class Report:
             raise RefusedSettings(message, tuple(self.blockers), told)
 
 
-def _add(findings: list[str], origin: str | Path, key: str, message: str) -> None:
-    shown = _printable(origin, key, message)
+def _add(findings: list[str], origin: str | Path, key: KeyPath, message: str) -> None:
+    shown = _printable(origin, dotted(key), message)
     if shown not in findings:
         findings.append(shown)
 

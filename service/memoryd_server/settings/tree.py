@@ -12,10 +12,14 @@ _WHOLE = frozenset({"scope", "headers"})
 
 
 class Tree:
-    """The settings as written, later layers over earlier ones. Objects are merged key by key, arrays are replaced."""
+    """The settings as written, later layers over earlier ones. Objects are merged key by key, arrays are replaced.
+
+    `replaced` has the path, the origin and the value of what was no object and has an object of a later layer over it.
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
+        self.replaced: list[tuple[Path, str, object]] = []
         self._origins: dict[Path, str] = {}
 
     def overlay(self, layer: Mapping[str, Any], origin: str) -> None:
@@ -49,6 +53,8 @@ class Tree:
             here = (*path, key)
             old = into.get(key)
             keep = isinstance(old, dict) and isinstance(value, Mapping) and key not in _WHOLE
+            if key in into and isinstance(value, Mapping) and not isinstance(old, dict):
+                self.replaced.append((here, self._origins[here], old))
             if not keep and key in into:
                 self._forget(here)
                 del into[key]

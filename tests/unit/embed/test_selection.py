@@ -205,6 +205,7 @@ def test_a_setting_that_is_not_understood_blocks_every_provider_over_http(pool, 
     selection = pool.select(config)
     assert (selection.provider, selection.fallback, selection.blocked) == (None, None, True)
     assert selection.requested == provider
+    assert (selection.is_configured, selection.requires_vectors) == (True, provider != "auto")
     assert selection.reason.endswith("memoryd does not understand openclaw.json: memory.search")
     assert pool.made() == []
 
@@ -216,6 +217,7 @@ def test_a_setting_that_is_not_understood_leaves_local_models_and_none(pool, mod
         check(pool.select(config), LocalProvider, "local", "m.gguf")
     none = pool.select(EmbeddingConfig("none", blocked_by=BLOCKED))
     assert (none.reason, none.blocked) == ("embeddings are switched off", False)
+    assert not none.requires_vectors
 
 
 def test_the_fallback_of_a_local_model_is_blocked_too(pool, model):

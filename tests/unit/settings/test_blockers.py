@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.settings import changed_keys, load
+from memoryd_server.settings import RefusedSettings, changed_keys, load
 from memoryd_server.settings.report import Blocker
 
 SECRET = {"source": "env", "provider": "default", "id": "X"}
@@ -53,6 +53,10 @@ BLOCKING = [
     ({"agents": {"main": {"memorySearch": {}}}}, "agents.main.memorySearch"),
     ({"agents": {"enabled": False}}, "agents.enabled"),
     (defaults(memory={"search": {}}), "agents.defaults.memory"),
+    (defaults(Memory={"search": {}}), "agents.defaults.Memory"),
+    (defaults(PROVIDER="none"), "agents.defaults.PROVIDER"),
+    (defaults(Enabled=False), "agents.defaults.Enabled"),
+    (defaults(disabled=True), "agents.defaults.disabled"),
     (defaults(provider="none"), "agents.defaults.provider"),
     (defaults(enabled="no"), "agents.defaults.enabled"),
     ({"agents": {"list": [{"id": "a", "memory": {}}]}}, "agents.list[a].memory"),
@@ -81,6 +85,12 @@ BLOCKING = [
     (provider("openai", baseURl="http://x"), "models.providers.openai.baseURl"),
     (provider("mistral", base_url="http://x"), "models.providers.mistral.base_url"),
     (plugin("memory_lancedb", {}), "plugins.entries.memory_lancedb"),
+    (provider("openai", Enabled=False), "models.providers.openai.Enabled"),
+    # Switches of providers
+    (provider("openai", enabled=False), "models.providers.openai.enabled"),
+    (provider("google", enabled="false"), "models.providers.google.enabled"),
+    (provider("mistral", disabled=True), "models.providers.mistral.disabled"),
+    ({"models": {"enabled": False}}, "models.enabled"),
     # Secrets kept elsewhere
     (search(remote={"apiKey": SECRET}), "agents.defaults.memorySearch.remote.apiKey"),
     (
@@ -96,7 +106,30 @@ BLOCKING = [
     ({"plugins": {"slots": {"memory": "None"}}}, "plugins.slots.memory"),
     ({"plugins": {"enabled": False}}, "plugins.enabled"),
     ({"plugins": {"deny": ["memory-core"]}}, "plugins.deny"),
+    ({"plugins": {"slots": {"memory": "memory-wiki"}}}, "plugins.slots.memory"),
+    ({"plugins": {"slots": {"memory": "Memory-Core"}}}, "plugins.slots.memory"),
+    ({"plugins": {"slots": {"memory": ""}}}, "plugins.slots.memory"),
     ({"plugins": {"deny": ["voyage"]}}, "plugins.deny"),
+    ({"plugins": {"deny": ["*"]}}, "plugins.deny"),
+    ({"plugins": {"deny": ["memory-*"]}}, "plugins.deny"),
+    ({"plugins": {"deny": [" Memory-Core"]}}, "plugins.deny"),
+    ({"plugins": {"deny": ["OpenAI"]}}, "plugins.deny"),
+    ({"plugins": {"deny": [{"id": "memory-core"}]}}, "plugins.deny"),
+    ({"plugins": {"deny": [ENTRIES], "slots": {"memory": ENTRIES}}}, "plugins.deny"),
+    ({"plugins": {"allow": ["anthropic"]}}, "plugins.allow"),
+    ({"plugins": {"allow": []}}, "plugins.allow"),
+    ({"plugins": {"allow": "memory-core"}}, "plugins.allow"),
+    ({"plugins": {"allow": ["Memory-Core"], "slots": {"memory": "memory-core"}}}, "plugins.allow"),
+    ({"plugins": {"alow": ["memory-core"]}}, "plugins.alow"),
+    ({"plugins": {"disabled": True}}, "plugins.disabled"),
+    (plugin("memory-core", {"disabled": True}), "plugins.entries.memory-core.disabled"),
+    (plugin("memory-core", {"embedding": {"provider": "none"}}), "plugins.entries.memory-core.embedding"),
+    (plugin("memory-core", {"config": "none"}), "plugins.entries.memory-core.config"),
+    *(
+        (plugin("memory-core", {"config": {key: {}}}), f"plugins.entries.memory-core.config.{key}")
+        for key in ("embedding", "provider", "search", "memorySearch", "memory", "Search", "$include")
+    ),
+    (plugin("memory-core", {"config": {"enabled": False}}), "plugins.entries.memory-core.config.enabled"),
     (plugin("memory-core", {"enabled": False}), "plugins.entries.memory-core.enabled"),
     (plugin("google", {"enabled": False}), "plugins.entries.google.enabled"),
     (plugin(ENTRIES, {"enabled": "false"}), f"plugins.entries.{ENTRIES}.enabled"),
@@ -128,6 +161,14 @@ HARMLESS = [
     provider("anthropic", apiKey=SECRET),
     {"models": {"providers": {"openai": {"apiKey": "k"}, "openai2": {"apiKey": "k"}, "openai-codex": {}}}},
     provider("openai", api="openai-responses", auth="api-key", models=[], request={}),
+    provider("openai", enabled=True, disabled=False),
+    provider("anthropic", enabled=False),
+    search(provider=None),
+    {"plugins": {"allow": ["memory-core", "telegram"], "deny": ["telegram", "memory-wiki"]}},
+    {"plugins": {"allow": ["openclaw-memoryd"], "slots": {"memory": "openclaw-memoryd"}}},
+    {"plugins": {"allow": ["memoryd"]}},
+    {"plugins": {"allow": [ENTRIES], "slots": {"memory": ENTRIES}}},
+    plugin("memory-core", {"config": {"dreaming": {"enabled": False, "model": "x"}, "memoryPolicy": {}}}),
     {**search(provider="gemini"), **provider("openai", apiKey=SECRET, baseurl="x")},
     {**search(provider="openai", remote={"apiKey": "k"}), **provider("openai", apiKey=SECRET)},
     {"plugins": {"enabled": True, "slots": {"memory": "none"}, "allow": ["x"], "deny": ["x"]}},
@@ -158,6 +199,77 @@ def nulled(value, key):
     return {
         name: None if name == last else inner if name == "id" else nulled(inner, key) for name, inner in value.items()
     }
+
+
+# Settings that are refused
+
+
+def refused(home, reference=None, own=None):
+    with pytest.raises(RefusedSettings) as caught:
+        home.load(reference, own)
+    return [blocker.where for blocker in caught.value.blockers]
+
+
+REFUSED = [
+    (search(qurey={}), "agents.defaults.memorySearch.qurey"),
+    (defaults(memorySearch=False), "agents.defaults.memorySearch"),
+    (search(provider=["none"]), "agents.defaults.memorySearch.provider"),
+    ({"memory": "none"}, "memory"),
+    ({"memory": {"provider": "none"}}, "memory.provider"),
+    ({"agents": "none"}, "agents"),
+    ({"agents": {"list": {"main": {"memorySearch": {"provider": "none"}}}}}, "agents.list"),
+    ({"agents": {"list": ["main"]}}, "agents.list[0]"),
+    ({"agents": {"list": [{"id": "-", "memorySearch": {"provider": "none"}}]}}, "agents.list[0].id"),
+    ({"models": False}, "models"),
+    ({"models": {"providers": "none"}}, "models.providers"),
+    (provider("openai", baseUrl=5), "models.providers.openai.baseUrl"),
+    ({"models": {"providers": {"openai": False}}}, "models.providers.openai"),
+    (plugin(ENTRIES, {"config": {"embeding": {}}}), f"plugins.entries.{ENTRIES}.config.embeding"),
+]
+
+
+@pytest.mark.parametrize(("reference", "key"), REFUSED, ids=[key for _, key in REFUSED])
+def test_problem_with_a_setting_about_providers_disables_them(home, reference, key):
+    assert refused(home, reference) == [f"{home.reference}: {key}"]
+
+
+@pytest.mark.parametrize("text", ['{"memory": {"search": {"provider": "none"', "", "[]", "[" * 5000, b"\xff"])
+def test_file_that_cannot_be_read_disables_providers(home, text):
+    home.write(home.reference, "")
+    home.reference.write_bytes(text if isinstance(text, bytes) else text.encode())
+    (where,) = refused(home)
+    assert where.startswith(str(home.reference))
+
+
+def test_problem_in_the_memoryd_block_disables_no_providers_and_hides_no_blocker(home):
+    listen = {"memoryd": {"listen": 5}}
+    assert refused(home, {}, listen) == []
+    assert refused(home, provider("openai", apiKey=SECRET), listen) == [
+        f"{home.reference}: models.providers.openai.apiKey"
+    ]
+
+
+def test_problem_with_an_agents_own_key_is_named_to_its_callers_alone(home):
+    listed = [{"id": "main"}, {"id": "bird", "memorySearch": False}]
+    with pytest.raises(RefusedSettings) as caught:
+        home.load({"agents": {"list": listed}})
+    (blocker,) = caught.value.blockers
+    assert blocker == Blocker(f"{home.reference}: agents.list[bird].memorySearch", "bird")
+
+
+@pytest.mark.parametrize(
+    ("reference", "own", "key"),
+    [
+        (defaults(memorySearch=False), search(sync={}), "agents.defaults.memorySearch"),
+        ({"memory": "none"}, {"memory": {"citations": "on"}}, "memory"),
+        ({"models": {"providers": {"openai": False}}}, provider("openai", apiKey="k"), "models.providers.openai"),
+        ({"plugins": False}, {"plugins": {"slots": {}}}, "plugins"),
+    ],
+    ids=["memorySearch", "memory", "provider", "plugins"],
+)
+def test_value_of_a_wrong_type_under_an_object_of_the_later_file_disables_providers(home, reference, own, key):
+    assert blocked_by(home.load(reference, own)) == [f"{home.reference}: {key}"]
+    assert blocked_by(home.load({"channels": 5}, {"channels": {}})) == []
 
 
 anything = st.recursive(

@@ -164,3 +164,24 @@ async def test_a_crash_before_a_save_that_moved_the_text_does_not_write_it_twice
     reply = await running.append(TEXT, path=LOG, idempotency_key="k")
     assert (reply.already_appended, reply.start_line, reply.end_line) == (True, 2, 2)
     assert (home.workspace / LOG).read_text() == after_crash
+
+
+async def test_an_equal_line_of_the_user_is_not_taken_for_a_text_that_a_crash_lost(serve, home):
+    ledger = home.state_dir / "memory" / "main.appends"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_bytes(begun(home, before=f"{TEXT}\n", copies_before=1))
+    home.put(LOG, f"a new first line\n{TEXT}\n")
+    running = await serve()
+    reply = await running.append(TEXT, path=LOG, idempotency_key="k")
+    assert (reply.already_appended, reply.start_line) == (False, 3)
+    assert (home.workspace / LOG).read_text() == f"a new first line\n{TEXT}\n{TEXT}\n"
+
+
+async def test_a_lost_text_of_an_earlier_build_is_written_again(serve, home):
+    ledger = home.state_dir / "memory" / "main.appends"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_bytes(begun(home, before=f"{TEXT}\n", copies_before=None))
+    home.put(LOG, f"a new first line\n{TEXT}\n")
+    running = await serve()
+    assert not (await running.append(TEXT, path=LOG, idempotency_key="k")).already_appended
+    assert (home.workspace / LOG).read_text() == f"a new first line\n{TEXT}\n{TEXT}\n"

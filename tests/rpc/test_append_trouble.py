@@ -18,13 +18,15 @@ def ledger(home):
     return home.state_dir / "memory" / "main.appends"
 
 
-def begun(home, *, before):
-    """The ledger's line of an append of TEXT that a crash cut short; what there is of it stands in the file."""
+def begun(home, *, before, copies_before=0):
+    """Return the ledger's line of an append of TEXT that a crash cut short, and write the file with a part of TEXT."""
     block = Block(b"", content_of(TEXT, ""))
     digest = request_digest(TEXT, LOG, "")
     home.put(LOG, before + block.data[:10].decode())
     newlines = before.count("\n")
-    return encode(Entry("k", LOG, len(before), len(block.data), block.sha256, digest, newlines + 1, newlines + 1))
+    lines = (newlines + 1, newlines + 1)
+    entry = Entry("k", LOG, len(before), len(block.data), block.sha256, digest, *lines, copies_before=copies_before)
+    return encode(entry)
 
 
 async def test_a_damaged_ledger_is_told_of_and_its_readable_keys_count(serve, home, ledger):

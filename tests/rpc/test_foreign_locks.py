@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
+from memoryd_server.backend.append_queue import MOST_WAITING
 from rpc.test_append_races import locked
 from rpc.test_append_trouble import LOG, TEXT, begun
 from rpc.wire import check_refused, eventually, paths
@@ -59,6 +61,49 @@ async def test_locks_on_files_of_two_agents_delay_no_other_call(three, home):
     await asyncio.gather(*waiting)
     for file in files:
         assert file.read_text().count(TEXT) == 8
+
+
+async def test_appends_beyond_a_number_do_not_wait_and_leave_other_calls_their_room(three, home):
+    file = home.root / "ada" / LOG
+    texts = [f"note {number:03}" for number in range(100)]
+    with locked(file):
+        calls = {
+            text: asyncio.ensure_future(append(three, 60, text, agent_id="ada", path=LOG, idempotency_key=text))
+            for text in texts
+        }
+        await eventually(lambda: sum(call.done() for call in calls.values()) >= len(texts) - MOST_WAITING)
+        assert paths(await three.search("heron", agent_id="bob")) == [LOG]
+        await three.status(agent_id="bob")
+        await three.status(agent_id="ada")
+        # The limit is for each agent.
+        assert (await three.append("elsewhere", agent_id="bob", path=LOG)).start_line == 2
+        refused = [text for text in texts if calls[text].done()]
+        assert len(refused) == len(texts) - MOST_WAITING
+        for text in refused:
+            await check_refused(calls[text], "UNAVAILABLE", "INDEX_BUSY", retry=True, mentions="locked by another")
+    waited = [text for text in texts if text not in refused]
+    await asyncio.gather(*(calls[text] for text in waited))
+    assert sorted(file.read_text().splitlines()[1:]) == waited
+    for text in refused:
+        assert not (await three.append(text, agent_id="ada", path=LOG, idempotency_key=text)).already_appended
+    assert sorted(file.read_text().splitlines()[1:]) == texts
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_32_clients_of_agents_that_share_a_file_are_not_refused(serve, home, shared):
+    entries = [{"id": n, "default": n == "ada", "workspace": str(home.root / ("x" if shared else n))} for n in AGENTS]
+    for entry in entries:
+        (Path(entry["workspace"]) / "memory").mkdir(parents=True, exist_ok=True)
+    running = await serve({"agents": {"list": entries}}, workspace=None)
+
+    async def client(number):
+        for turn in range(4):
+            await append(running, 20, f"{number} {turn}", agent_id=AGENTS[(number + turn) % 3], path=LOG)
+
+    await asyncio.gather(*map(client, range(32)))
+    files = {home.root / ("x" if shared else name) / LOG for name in AGENTS}
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    assert sorted(lines) == sorted(f"{number} {turn}" for number in range(32) for turn in range(4))
 
 
 @pytest.mark.parametrize("key", ["", "k"])

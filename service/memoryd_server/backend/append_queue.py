@@ -11,6 +11,9 @@ from memoryd_server.writing.append import Appended, Appender, AppendJob
 FIRST_PAUSE_SECONDS = 0.002
 MOST_PAUSE_SECONDS = 0.1
 
+MOST_WAITING = 64
+"""Appends of one agent that wait for locks. Each is a call under way, and the daemon limits these for all agents."""
+
 ATTEMPT_SECONDS = 0.05
 """No attempt begins so shortly before the deadline: it could be cut off between its write and its answer."""
 
@@ -40,7 +43,8 @@ class AppendQueue:
         """Append the text of `job`; wait for locks until `lock_deadline` and for the disk until `deadline`.
 
         Raises:
-            FileBusy: another program still held a lock; the file does not hold the text.
+            FileBusy: another program still held a lock, or `MOST_WAITING` appends wait already; the file does not hold
+                the text.
             FileReplaced: another program replaces the file again and again. More attempts would rarely help.
             DeadlineTooShort: the disk did not take the text in time.
             ShuttingDown: the memory is being closed; nothing was written.
@@ -52,6 +56,8 @@ class AppendQueue:
             raise
         except FileBusy as error:
             busy = error
+        if sum(line.waiting for line in self._lines.values()) >= MOST_WAITING:
+            raise busy
         with self._line(job.path) as line:
             try:
                 async with asyncio.timeout(max(0.0, lock_deadline - self._monotonic())):

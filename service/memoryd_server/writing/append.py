@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from memoryd_server.errors import FieldViolation, FileBusy, FileReplaced, InvalidRequest, MemorydError
 from memoryd_server.sources.roots import Location, Roots, resolve_for_append
-from memoryd_server.writing.block import Block, content_of, copies_of, lead_of, request_digest
+from memoryd_server.writing.block import Block, content_of, copies_of, lead_of, request_digest, sought_in_copies
 from memoryd_server.writing.draft import Draft
 from memoryd_server.writing.entries import Entry, State
 from memoryd_server.writing.faults import file_errors
@@ -42,8 +42,8 @@ class AppendJob:
     """One call's append, over all its attempts.
 
     `asked_path` is the path as the caller gave it, "" for today's log: what a repeated call is compared by, so that a
-    retry after midnight is still the same request. `copies_before` is set once a write was lost, because the file was
-    replaced: how often the file held the text before the first such write.
+    retry after midnight is still the same request. `copies_before` is set before a write: how many copies of the text
+    the file held, at most, before any write. It stays None for a blank text.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Appender:
             with _open(location) as target:
                 self._recovery.settle_others(target, job.key)
                 entry, block = self._planned(job, target)
-                if lines := self._copied(job, target):
+                if lines := target.added_copy(job.content, job.copies_before):
                     if target.is_current():
                         return self._finish(replace(entry, start_line=lines[0], end_line=lines[1]))
                     continue
@@ -152,8 +152,14 @@ class Appender:
     def _planned(self, job: AppendJob, target: Target) -> tuple[Entry, Block]:
         start = target.size()
         block = Block(lead_of(target.tail(), job.heading), job.content)
-        first, last = block.lines_after(target.newlines(start))
-        return Entry(job.key, target.path, start, len(block.data), block.sha256, job.request_sha256, first, last), block
+        sought = sought_in_copies(job.content)
+        newlines, found = target.newlines_and(sought, start) if sought else (target.newlines(start), False)
+        copies = len(copies_of(job.content, target.read(0, start))) if found else 0
+        # An editor can save again what it read before an earlier write, with all the copies of that time.
+        copies = max(copies, job.copies_before or 0)
+        first, last = block.lines_after(newlines)
+        entry = Entry(job.key, target.path, start, len(block.data), block.sha256, job.request_sha256, first, last)
+        return (replace(entry, copies_before=copies) if sought else entry), block
 
     @contextmanager
     def _recorded(self, entry: Entry, block: Block) -> Iterator[None]:
@@ -170,37 +176,26 @@ class Appender:
         block = Block(b"\n" * (entry.length - len(job.content)), job.content)
         earlier_call = job.copies_before is None
         with _open(location) as target:
-            written = target.read(entry.offset, entry.offset + entry.length)
-            if written == block.data:
-                target.sync(names=entry.offset == 0)
-                if target.is_current():
-                    return self._finish(entry, already=earlier_call)
-            elif earlier_call and target.size() == entry.offset + len(written) and block.data.startswith(written):
+            lines = target.added_copy(job.content, entry.copies_before)
+            whole = target.read(entry.offset, entry.offset + entry.length) == block.data
+            # An edit can also move an equal text to the block's place, so the place alone is not enough.
+            if whole and (lines or entry.copies_before is None):
+                target.sync(names=True)
+                lines = entry.start_line, entry.end_line
+            torn = target.torn(entry.offset, block.data, whole_text=lines is not None) if earlier_call else 0
+            if torn:
                 self._recovery.fragments.pop(entry.key, None)
                 with self._draft.kept(block.data):
-                    return self._write(job, entry, block, target, written=len(written))
-            if earlier_call:
-                job.copies_before = self._ledger.finished(target.path, job.request_sha256)
-            if (lines := self._copied(job, target)) and target.is_current():
+                    return self._write(job, entry, block, target, written=torn)
+            if lines and target.is_current():
                 entry = replace(entry, start_line=lines[0], end_line=lines[1])
                 return self._finish(entry, already=earlier_call)
+            job.copies_before = entry.copies_before
         return None
-
-    def _copied(self, job: AppendJob, target: Target) -> tuple[int, int] | None:
-        """Return the lines of the text in a file that replaced the one it was written to, if it was copied there.
-
-        An equal text from before is no copy: one more is needed than there were.
-        """
-        if job.copies_before is None:
-            return None
-        found = copies_of(job.content, target.read(0, target.size()))
-        if len(found) <= job.copies_before:
-            return None
-        target.sync(names=True)
-        return found[-1]
 
     def _write(self, job: AppendJob, entry: Entry, block: Block, target: Target, written: int = 0) -> Appended | None:
         """Write the block, or the rest of it; None where the file was replaced meanwhile, so that it is lost."""
+        job.copies_before = entry.copies_before
         start = target.write(block.data[written:], entry.offset + written) - written
         there = target.read(start, start + len(block.data)) == block.data
         if there and target.is_current():
@@ -208,13 +203,6 @@ class Appender:
                 first, last = block.lines_after(target.newlines(start))
                 entry = replace(entry, offset=start, start_line=first, end_line=last)
             return self._finish(entry)
-        if job.copies_before is None:
-            # Where the block is gone, the file was overwritten in place, and what it held before cannot be read.
-            job.copies_before = (
-                len(copies_of(block.content, target.read(0, start)))
-                if there
-                else self._ledger.finished(target.path, job.request_sha256)
-            )
         return None
 
     def _finish(self, entry: Entry, *, already: bool = False) -> Appended:

@@ -7,6 +7,7 @@ TAIL_BYTES = 4
 """How much of a file's end decides what must stand between it and an appended block."""
 
 _MOST_LEAD = 2
+_MOST_SOUGHT_BYTES = 256
 _MOST_HASHED_BYTES = 1 << 26
 
 
@@ -55,10 +56,10 @@ def lead_of(tail: bytes, heading: str) -> bytes:
 def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
     """Return the first and last line of each place where `data` holds the lines of `content`, in order.
 
-    Blanks at the ends of lines and newlines at the end of `content` do not count: editors change them when they save.
-    Linear in the size of `data`.
+    Blanks at the ends of lines and newlines around `content` do not count: editors change them when they save. Copies
+    do not overlap. A blank text has no copies. Linear in the size of `data`.
     """
-    wanted = _plain(content.rstrip(b"\n"))
+    wanted = _plain(content.strip(b"\n"))
     found: list[tuple[int, int]] = []
     if wanted.isspace():
         return found
@@ -74,25 +75,35 @@ def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
 
 def _plain(data: bytes) -> bytes:
     """Return the lines of `data` without blanks at their ends, each between two newlines."""
-    return b"\n" + b"".join(line.rstrip() + b"\n" for line in data.split(b"\n"))
+    return b"\n%b\n" % b"\n".join(map(bytes.rstrip, data.split(b"\n")))
+
+
+def sought_in_copies(content: bytes) -> bytes:
+    """Return bytes that each copy of `content` contains, for a fast search; b"" for a blank text.
+
+    They are a newline and the start of the longest line. Before the first line of a file, the newline is missing.
+    """
+    longest = max(map(bytes.rstrip, content.split(b"\n")), key=len)
+    return (b"\n" + longest)[:_MOST_SOUGHT_BYTES] if longest else b""
 
 
 def blocks_with(digest: str, length: int, data: bytes) -> list[tuple[int, int]]:
     """Return the first and last line of each place where the content of a block is, of which only the hash is known.
 
-    `length` and `digest` are those of the block with its lead. Gives up after hashing 64 MiB, because a file can be
-    made so that every line could begin a block.
+    `length` and `digest` are those of the block with its lead. The places do not overlap. Gives up after hashing
+    64 MiB, because a file can be made so that every line could begin a block.
     """
     # By the end of the block: one that begins with newlines matches from each of them.
     found: dict[int, tuple[int, int]] = {}
-    hashed, line, at = 0, 1, 0
+    hashed, line, at, last = 0, 1, 0, 0
     while at < len(data):
         for lead in range(min(_MOST_LEAD, length - 1) + 1):
             end = at + length - lead
-            if data[end - 1 : end] == b"\n" and hashed < _MOST_HASHED_BYTES:
+            if (at >= last or end == last) and data[end - 1 : end] == b"\n" and hashed < _MOST_HASHED_BYTES:
                 hashed += length
                 if sha256(b"\n" * lead + data[at:end]).hexdigest() == digest:
                     found[end] = (line, line + data.count(b"\n", at, end) - 1)
+                    last = end
         newline = data.find(b"\n", at)
         at, line = (newline + 1 if newline >= 0 else len(data)), line + 1
     return list(found.values())

@@ -22,7 +22,9 @@ class State(StrEnum):
 class Entry:
     """One append: where its block of `length` bytes stands, or was to stand, and what it was asked to be.
 
-    `start_line` and `end_line` are the lines of its content. A void entry never reached the file.
+    `start_line` and `end_line` are the lines of its content. A void entry never reached the file. `copies_before` is
+    the number of copies of the content in the file before the write. It is None for a blank text, in settled entries,
+    and in entries of builds that did not count copies.
     """
 
     key: str
@@ -34,11 +36,15 @@ class Entry:
     start_line: int
     end_line: int
     state: State = State.PENDING
+    copies_before: int | None = None
 
 
 def encode(entry: Entry) -> bytes:
     """Returns the line of an entry, with its newline."""
     fields = asdict(entry)
+    if entry.copies_before is None:
+        # Earlier builds read only lines without this field.
+        del fields["copies_before"]
     return _json({**fields, "check": _checksum(fields)}) + b"\n"
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from memoryd_server.errors import DiskFull, FileBusy, IndexUnavailable, PathNotAllowed, WorkspaceReadOnly
 
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REPLACED = frozenset({errno.ELOOP, errno.ENOTDIR})
 
 
@@ -17,7 +17,7 @@ def file_errors(path: str) -> Iterator[None]:
 
     Raises:
         WorkspaceReadOnly: by permissions or mount.
-        DiskFull: for want of space or quota.
+        DiskFull: for want of space or quota, or because the file would be larger than a limit allows.
         PathNotAllowed: a folder above it became something else meanwhile.
         FileBusy: another program holds a lease on it.
     """
@@ -41,7 +41,7 @@ def ledger_errors(path: str) -> Iterator[None]:
     """Names what the state directory's file system refuses; nothing has been written to the memory file then.
 
     Raises:
-        DiskFull: for want of space or quota.
+        DiskFull: for want of space or quota, or because the file would be larger than a limit allows.
         IndexUnavailable: for any other reason.
     """
     try:
@@ -54,4 +54,8 @@ def ledger_errors(path: str) -> Iterator[None]:
 
 
 def _full(path: str, error: OSError) -> DiskFull:
-    return DiskFull(f"{path!r} cannot be written: {error.strerror}; free some space", metadata={"path": path})
+    if error.errno == errno.EFBIG:
+        words = f"{error.strerror}; raise the daemon's limit on the size of a file (RLIMIT_FSIZE), or shorten the file"
+    else:
+        words = f"{error.strerror}; free some space"
+    return DiskFull(f"{path!r} cannot be written: {words}", metadata={"path": path})

@@ -77,11 +77,6 @@ class Ledger:
         """Returns the unfinished appends to a file."""
         return [e for e in self.unfinished() if e.path == path]
 
-    def finished(self, path: str, request_sha256: str) -> int:
-        """Return how many equal requests to append to a file are known to be done."""
-        wanted = (State.DONE, path, request_sha256)
-        return sum((e.state, e.path, e.request_sha256) == wanted for e in self._entries.values())
-
     def put(self, entry: Entry, *, durable: bool = False) -> None:
         """Write an entry; when `durable`, return only once it survives a power cut.
 
@@ -99,7 +94,7 @@ class Ledger:
 
     def settle(self, entry: Entry, state: State) -> Entry:
         """Writes down how an append ended, and returns it so."""
-        settled = replace(entry, state=state)
+        settled = replace(entry, state=state, copies_before=None)
         self.put(settled)
         return settled
 

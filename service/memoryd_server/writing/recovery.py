@@ -2,11 +2,12 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 
 from memoryd_server.errors import FileBusy, MemorydError
 from memoryd_server.sources.contained import stat_file
 from memoryd_server.sources.roots import Roots, resolve_for_append
-from memoryd_server.writing.block import blocks_with, copies_of
+from memoryd_server.writing.block import blocks_with
 from memoryd_server.writing.draft import Draft
 from memoryd_server.writing.entries import Entry, State
 from memoryd_server.writing.ledger import Ledger
@@ -63,20 +64,20 @@ class Recovery:
         """Settles an append by what stands in its place; false when that is a part which only its sender can end.
 
         Where something else is at its place, the file was edited or replaced after the crash, and the block may have
-        moved.
+        moved. An edit can also have moved an equal text to its place, so the copies are counted there, too.
         """
         there, size = target.read(entry.offset, entry.offset + entry.length), target.size()
-        ends_there = bool(there) and size == entry.offset + len(there)
-        block = self._draft.block(entry.block_sha256)
+        whole = sha256(there).hexdigest() == entry.block_sha256
+        block = there if whole else self._draft.block(entry.block_sha256)
         state = State.DONE
-        if target.holds(entry.offset, entry.length, entry.block_sha256):
-            target.sync(names=entry.offset == 0)
-        elif ends_there and block is not None and block.startswith(there):
-            target.write(block[len(there) :], entry.offset + len(there))
-        elif size != entry.offset and (lines := self._moved(target, entry, block)):
+        lines = self._added(target, entry, block)
+        if block is not None and (torn := target.torn(entry.offset, block, whole_text=lines is not None)):
+            target.write(block[torn:], size)
+        elif whole and (lines or entry.copies_before is None):
             target.sync(names=True)
+        elif lines:
             entry = replace(entry, start_line=lines[0], end_line=lines[1])
-        elif ends_there:
+        elif block is None and 0 < size - entry.offset < entry.length:
             self.fragments[entry.key] = (
                 f"{entry.path}, line {target.newlines(size) + 1}: a crash cut short what was being appended. Its "
                 "sender completes it by sending it again with the same key; after other appends the fragment stays"
@@ -89,11 +90,12 @@ class Recovery:
             self._ledger.settle(entry, state)
         return True
 
-    def _moved(self, target: Target, entry: Entry, block: bytes | None) -> tuple[int, int] | None:
-        """Return the lines of a block that is elsewhere in the file; one more is needed than equal requests wrote."""
-        data = target.read(0, target.size())
-        if block is None:
-            found = blocks_with(entry.block_sha256, entry.length, data)
-        else:
-            found = copies_of(block.lstrip(b"\n"), data)
-        return found[-1] if len(found) > self._ledger.finished(entry.path, entry.request_sha256) else None
+    def _added(self, target: Target, entry: Entry, block: bytes | None) -> tuple[int, int] | None:
+        """Return the lines of an append's text, once it is durable, if the file holds it once more than before."""
+        if block is not None or entry.copies_before is None:
+            return target.added_copy(block or b"", entry.copies_before)
+        found = blocks_with(entry.block_sha256, entry.length, target.read(0, target.size()))
+        if len(found) <= entry.copies_before:
+            return None
+        target.sync(names=True)
+        return found[-1]

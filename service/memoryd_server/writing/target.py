@@ -3,13 +3,12 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 
 from memoryd_server.errors import FileBusy
 from memoryd_server.locks import try_lock
 from memoryd_server.sources.contained import is_named_by, open_for_append
 from memoryd_server.sources.roots import Location
-from memoryd_server.writing.block import TAIL_BYTES
+from memoryd_server.writing.block import TAIL_BYTES, copies_of
 from memoryd_server.writing.files import read_range, sync_folders, write_all
 
 _STEP_BYTES = 1 << 20
@@ -42,13 +41,48 @@ class Target:
 
     def newlines(self, end: int) -> int:
         """Counts the newlines before the byte at `end`."""
-        steps = range(0, end, _STEP_BYTES)
-        return sum(self.read(at, min(at + _STEP_BYTES, end)).count(b"\n") for at in steps)
+        return sum(part.count(b"\n") for part in self._steps(end))
 
-    def holds(self, offset: int, length: int, digest: str) -> bool:
-        """Says whether the `length` bytes at `offset` have this SHA-256."""
-        data = self.read(offset, offset + length)
-        return len(data) == length and sha256(data).hexdigest() == digest
+    def newlines_and(self, sought: bytes, end: int) -> tuple[int, bool]:
+        """Count the newlines before the byte at `end`, and return whether `sought` is there, in one pass.
+
+        `sought` begins with a newline, which the first line of the file does not need. It is shorter than a step.
+        """
+        newlines, found, seam = 0, False, b"\n"
+        for part in self._steps(end):
+            newlines += part.count(b"\n")
+            found = found or sought in part or sought in seam + part[: len(sought)]
+            seam = part[-len(sought) :]
+        return newlines, found
+
+    def _steps(self, end: int) -> Iterator[bytes]:
+        return (self.read(at, min(at + _STEP_BYTES, end)) for at in range(0, end, _STEP_BYTES))
+
+    def added_copy(self, content: bytes, copies_before: int | None) -> tuple[int, int] | None:
+        """Return the lines of the last copy of `content`, once it is durable, if there are more copies than before.
+
+        None where the number of copies before is unknown: an equal text could have been in the file.
+        """
+        if copies_before is None:
+            return None
+        found = copies_of(content, self.read(0, self.size()))
+        if len(found) <= copies_before:
+            return None
+        self.sync(names=True)
+        return found[-1]
+
+    def torn(self, offset: int, block: bytes, *, whole_text: bool) -> int:
+        """Return how many bytes of a block, but not all, are at `offset` and end the file; 0 where that is not so.
+
+        The rest of the block can be written then. It also needs a line of its own, which an edit can have taken away.
+        Where the file has the `whole_text`, only blanks can be missing: an edit can leave other parts at `offset`.
+        """
+        size = self.size()
+        if not 0 < size - offset < len(block) or not block.startswith(self.read(offset, size)):
+            return 0
+        own_line = offset == 0 or block.startswith(b"\n") or self.read(offset - 1, offset) == b"\n"
+        usable = own_line and (not whole_text or block[size - offset :].isspace())
+        return size - offset if usable else 0
 
     def write(self, data: bytes, expected: int) -> int:
         """Appends `data`, waits until the disk has it, and returns where it begins.

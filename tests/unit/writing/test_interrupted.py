@@ -1,0 +1,264 @@
+"""The retry of an interrupted append writes its text exactly once, also where the file held equal texts before."""
+
+import errno
+import itertools
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memoryd_server.errors import DiskFull, MemorydError
+from memoryd_server.sources.roots import Roots, resolve_for_append
+from memoryd_server.writing import target
+from memoryd_server.writing.block import copies_of, sought_in_copies
+from memoryd_server.writing.entries import Entry, State, decode, encode
+from memoryd_server.writing.ledger import Ledger
+from memoryd_server.writing.target import opened
+from unit.writing.conftest import Desk
+
+LOG = "memory/log.md"
+TEXT = "- ok"
+BLOCK = b"- ok\n"
+OTHER = b"- no\n"  # As long as the block, so that an edit moves an equal text to the place of the lost block.
+
+pytestmark = pytest.mark.faults
+
+
+class CrashError(Exception):
+    """End an append where a crash would."""
+
+
+def before_the_write(_fd, _data):
+    raise CrashError
+
+
+def in_the_write(fd, data):
+    target.os.write(fd, data[:3])
+    raise CrashError
+
+
+def after_the_write(fd, data):
+    target.os.write(fd, data)
+    raise CrashError
+
+
+def refused(fd, data):
+    target.os.write(fd, data[:3])
+    raise OSError(errno.ENOSPC, "full")
+
+
+INTERRUPTIONS = {f.__name__: f for f in (before_the_write, in_the_write, after_the_write, refused)}
+
+
+def save(file, data):
+    beside = file.with_name("beside.tmp")
+    beside.write_bytes(data)
+    beside.rename(file)
+
+
+# Each edit gets the file, what it held before the append, and what it holds now. It returns how many copies it removes.
+def nothing(_file, _before, _now):
+    return 0
+
+
+def adds_a_line(file, _before, now):
+    save(file, OTHER + now)
+    return 0
+
+
+def adds_a_line_at_the_end(file, _before, now):
+    save(file, now + b"\n" + OTHER)
+    return 0
+
+
+def adds_a_line_to_what_it_read_before(file, before, _now):
+    save(file, OTHER + before)
+    return 0
+
+
+def saves_with_other_newlines(file, _before, now):
+    save(file, b"new\n" + now.replace(b"\n", b"\r\n"))
+    return 0
+
+
+def removes_another_line(file, _before, now):
+    save(file, now.replace(OTHER, b"", 1))
+    return 0
+
+
+def removes_everything(file, before, now):
+    file.write_bytes(b"")
+    return before.count(BLOCK)
+
+
+def removes_the_file(file, before, now):
+    file.unlink()
+    return before.count(BLOCK)
+
+
+EDITS = (
+    nothing,
+    adds_a_line,
+    adds_a_line_at_the_end,
+    adds_a_line_to_what_it_read_before,
+    saves_with_other_newlines,
+    removes_another_line,
+    removes_everything,
+    removes_the_file,
+)
+
+
+def copies(file):
+    return sum(line.rstrip() == TEXT.encode() for line in file.read_bytes().split(b"\n"))
+
+
+def interrupted(desk, monkeypatch, *, interruption, earlier, by, draft):
+    """Append TEXT to a file with `earlier` copies of it, interrupt the write, and return the file's earlier bytes."""
+    file = desk.file(LOG)
+    file.parent.mkdir()
+    file.write_bytes(b"# Log\n" + OTHER + (BLOCK * earlier if by == "user" else b""))
+    for number in range(earlier if by == "ledger" else 0):
+        desk.appender().append(TEXT, path=LOG, idempotency_key=f"earlier{number}")
+    before = file.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(target, "write_all", INTERRUPTIONS[interruption])
+        with pytest.raises((CrashError, DiskFull)):
+            desk.appender().append(TEXT, path=LOG, idempotency_key="k")
+    if draft:
+        desk.ledger.with_name("main.appends.block").write_bytes(BLOCK)
+    return before
+
+
+def states():
+    return itertools.product((0, 1, 2), ("user", "ledger"), (False, True), (False, True))
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("interruption", INTERRUPTIONS)
+def test_the_retry_adds_exactly_one_copy(tmp_path, monkeypatch, interruption, edit):
+    for number, (earlier, by, draft, recover) in enumerate(states()):
+        desk = Desk(tmp_path / str(number), tmp_path / f"state{number}" / "memory" / "main.appends")
+        desk.workspace.mkdir()
+        state = {"interruption": interruption, "earlier": earlier, "by": by, "draft": draft}
+        before = interrupted(desk, monkeypatch, **state)
+        file = desk.file(LOG)
+        missing = edit(file, before, file.read_bytes())
+        appender = desk.appender()
+        if recover:
+            appender.recover()
+        answer = appender.append(TEXT, path=LOG, idempotency_key="k")
+        # Recovery without the draft knows only the hash of the block, and prefers a second copy to a loss.
+        hashed = recover and not draft and edit is saves_with_other_newlines and interruption == "after_the_write"
+        assert copies(file) == earlier - missing + 1 + hashed, (state, recover)
+        assert [line.rstrip() for line in desk.lines(LOG, answer)] == [TEXT.encode()], (state, recover)
+        after = file.read_bytes()
+        assert appender.append(TEXT, path=LOG, idempotency_key="k").already_appended
+        assert file.read_bytes() == after
+
+
+@pytest.mark.parametrize("interruption", INTERRUPTIONS)
+def test_a_retry_after_an_equal_text_was_removed_never_loses_its_own(tmp_path, monkeypatch, interruption):
+    """A removed copy and a lost one look the same, so a text that was written completely is written again."""
+    for number, (earlier, by, draft, recover) in enumerate(states()):
+        if not earlier:
+            continue
+        desk = Desk(tmp_path / str(number), tmp_path / f"state{number}" / "memory" / "main.appends")
+        desk.workspace.mkdir()
+        interrupted(desk, monkeypatch, interruption=interruption, earlier=earlier, by=by, draft=draft)
+        save(desk.file(LOG), desk.file(LOG).read_bytes().replace(BLOCK, b"", 1))
+        appender = desk.appender()
+        if recover:
+            appender.recover()
+        appender.append(TEXT, path=LOG, idempotency_key="k")
+        assert copies(desk.file(LOG)) == earlier + (interruption == "after_the_write")
+
+
+@pytest.mark.parametrize("draft", [True, False])
+def test_overlapping_lines_are_no_further_copy(desk, monkeypatch, draft):
+    block = b"a\na\n"
+    desk.file("MEMORY.md").write_bytes(b"a\na\na\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(target, "write_all", before_the_write)
+        with pytest.raises(CrashError):
+            desk.appender().append("a\na", path="MEMORY.md", idempotency_key="k")
+    if draft:
+        desk.ledger.with_name("main.appends.block").write_bytes(block)
+    save(desk.file("MEMORY.md"), b"edit\na\na\na\n")
+    appender = desk.appender()
+    appender.recover()
+    assert not appender.append("a\na", path="MEMORY.md", idempotency_key="k").already_appended
+    assert desk.file("MEMORY.md").read_bytes() == b"edit\na\na\na\n" + block
+
+
+def pending(desk):
+    ledger = Ledger(str(desk.ledger))
+    with ledger.locked():
+        return ledger.get("k")
+
+
+@pytest.mark.parametrize("recover", [True, False])
+@pytest.mark.parametrize(("edited", "copies_after"), [(b"", 1), (b"new\n", 2)])
+def test_a_pending_entry_of_an_earlier_build_is_done_only_at_its_place(
+    desk, monkeypatch, edited, copies_after, recover
+):
+    before = interrupted(desk, monkeypatch, interruption="after_the_write", earlier=0, by="user", draft=False)
+    line = encode(replace(pending(desk), copies_before=None))
+    assert b"copies_before" not in line
+    fields = json.loads(line)
+    del fields["check"]
+    desk.ledger.write_text(json.dumps(fields, separators=(",", ":")) + "\n")
+    desk.file(LOG).write_bytes(edited + before + BLOCK)
+    appender = desk.appender()
+    if recover:
+        appender.recover()
+    assert appender.append(TEXT, path=LOG, idempotency_key="k").already_appended == (not edited)
+    assert copies(desk.file(LOG)) == copies_after
+    assert not appender.issues()
+
+
+def test_only_pending_lines_of_the_ledger_are_unknown_to_earlier_builds(desk):
+    desk.appender().append(TEXT, path=LOG, idempotency_key="k")
+    begun, done = desk.ledger.read_bytes().splitlines()
+    assert (decode(begun).copies_before, decode(done).copies_before) == (0, None)
+    assert b"copies_before" not in done
+    assert decode(done).state is State.DONE
+
+
+def test_a_file_too_large_for_the_limit_of_the_process_is_named(desk, monkeypatch):
+    def too_large(_fd, _data):
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(target, "write_all", too_large)
+    with pytest.raises(MemorydError, match="RLIMIT_FSIZE") as failed:
+        desk.appender().append(TEXT, path=LOG)
+    assert failed.value.reason == "DISK_FULL"
+
+
+@given(
+    content=st.text("ab \n\r", max_size=8).map(str.encode),
+    data=st.text("ab \n\r", max_size=40).map(str.encode),
+)
+def test_the_fast_search_misses_no_copy(content, data):
+    sought = sought_in_copies(content)
+    if copies_of(content, data):
+        assert sought in b"\n" + data
+    if copies_of(content, b""):
+        raise AssertionError("an empty file holds no copy")
+
+
+@pytest.mark.parametrize("shift", range(-6, 3))
+def test_the_fast_search_finds_text_across_the_steps_of_reading(desk, monkeypatch, shift):
+    monkeypatch.setattr(target, "_STEP_BYTES", 16)
+    data = b"x" * (16 + shift) + b"\n- ok\nrest of the file\n"
+    desk.file("MEMORY.md").write_bytes(data)
+    with opened(resolve_for_append(Roots(str(desk.workspace), ()), "MEMORY.md")) as file:
+        assert file.newlines_and(b"\n- ok", len(data)) == (3, True)
+        assert file.newlines_and(b"\n- no", len(data)) == (3, False)
+        assert file.newlines_and(b"\nxxxx", len(data)) == (3, True)
+
+
+def test_an_entry_keeps_its_count_in_the_ledger():
+    entry = Entry("k", LOG, 0, 5, "b" * 64, "c" * 64, 1, 1, copies_before=2)
+    assert decode(encode(entry)) == entry

@@ -6,6 +6,7 @@ from hashlib import sha256
 TAIL_BYTES = 4
 """How much of a file's end decides what must stand between it and an appended block."""
 
+_NEWLINE = 10
 _MOST_LEAD = 2
 _MOST_SOUGHT_BYTES = 256
 _MOST_HASHED_BYTES = 1 << 26
@@ -60,9 +61,11 @@ def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
     do not overlap. A blank text has no copies. Linear in the size of `data`.
     """
     wanted = _plain(content.strip(b"\n"))
-    found: list[tuple[int, int]] = []
     if wanted.isspace():
-        return found
+        return []
+    if wanted.count(b"\n") == 2:  # noqa: PLR2004 -- the newlines around one line
+        return _lines_equal(wanted[1:-1], data)
+    found: list[tuple[int, int]] = []
     text, at, counted, line = _plain(data), 0, 0, 1
     while (at := text.find(wanted, at)) >= 0:
         line += text.count(b"\n", counted, at)
@@ -70,6 +73,23 @@ def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
         counted = at
         # The newline at the end may be the one before the next copy.
         at += len(wanted) - 1
+    return found
+
+
+def _lines_equal(wanted: bytes, data: bytes) -> list[tuple[int, int]]:
+    """Return the places of a line as `copies_of` does, without a copy of `data`."""
+    found: list[tuple[int, int]] = []
+    at, counted, line = 0, 0, 1
+    while (at := data.find(wanted, at)) >= 0:
+        after = at + len(wanted)
+        end = data.find(b"\n", after)
+        end = len(data) if end < 0 else end
+        if (at == 0 or data[at - 1] == _NEWLINE) and not data[after:end].strip():
+            line += data.count(b"\n", counted, at)
+            counted = at
+            found.append((line, line))
+        # A line has one beginning, so the rest of it cannot be wanted.
+        at = end
     return found
 
 

@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import numpy as np
+
 from memoryd_server.errors import FileBusy
 from memoryd_server.locks import try_lock
 from memoryd_server.sources.contained import is_named_by, open_for_append
@@ -41,7 +43,7 @@ class Target:
 
     def newlines(self, end: int) -> int:
         """Counts the newlines before the byte at `end`."""
-        return sum(part.count(b"\n") for part in self._steps(end))
+        return sum(map(_newlines, self._steps(end)))
 
     def newlines_and(self, sought: bytes, end: int) -> tuple[int, bool]:
         """Count the newlines before the byte at `end`, and return whether `sought` is there, in one pass.
@@ -50,7 +52,7 @@ class Target:
         """
         newlines, found, seam = 0, False, b"\n"
         for part in self._steps(end):
-            newlines += part.count(b"\n")
+            newlines += _newlines(part)
             found = found or sought in part or sought in seam + part[: len(sought)]
             seam = part[-len(sought) :]
         return newlines, found
@@ -120,6 +122,11 @@ class Target:
         if 0 < size - expected < len(data) and data.startswith(self.read(expected, size)):
             with suppress(OSError):
                 os.ftruncate(self._fd, expected)
+
+
+def _newlines(data: bytes) -> int:
+    # Several times as fast as bytes.count, which stops at each newline. This makes up for the search in the same pass.
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
 
 
 @contextmanager

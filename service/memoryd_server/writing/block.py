@@ -6,7 +6,6 @@ from hashlib import sha256
 TAIL_BYTES = 4
 """How much of a file's end decides what must stand between it and an appended block."""
 
-_NEWLINE = 10
 _MOST_LEAD = 2
 _MOST_SOUGHT_BYTES = 256
 _MOST_HASHED_BYTES = 1 << 26
@@ -79,17 +78,16 @@ def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
 def _lines_equal(wanted: bytes, data: bytes) -> list[tuple[int, int]]:
     """Return the places of a line as `copies_of` does, without a copy of `data`."""
     found: list[tuple[int, int]] = []
-    at, counted, line = 0, 0, 1
-    while (at := data.find(wanted, at)) >= 0:
+    sought, counted, line = b"\n" + wanted, 0, 1
+    at = 0 if data.startswith(wanted) else data.find(sought) + 1 or -1
+    while at >= 0:
         after = at + len(wanted)
         end = data.find(b"\n", after)
-        end = len(data) if end < 0 else end
-        if (at == 0 or data[at - 1] == _NEWLINE) and not data[after:end].strip():
+        if end == after or not data[after : end if end >= 0 else None].strip():
             line += data.count(b"\n", counted, at)
             counted = at
             found.append((line, line))
-        # A line has one beginning, so the rest of it cannot be wanted.
-        at = end
+        at = data.find(sought, after) + 1 or -1
     return found
 
 

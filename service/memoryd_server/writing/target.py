@@ -14,6 +14,7 @@ from memoryd_server.writing.block import TAIL_BYTES, copies_of
 from memoryd_server.writing.files import read_range, sync_folders, write_all
 
 _STEP_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 14
 
 
 class Target:
@@ -125,7 +126,9 @@ class Target:
 
 
 def _newlines(data: bytes) -> int:
-    # Several times as fast as bytes.count, which stops at each newline. This makes up for the search in the same pass.
+    # Several times as fast as bytes.count where there is much to count, which makes up for the search in the same pass.
+    if len(data) < _SMALL_BYTES:
+        return data.count(b"\n")
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
 
 

@@ -156,10 +156,11 @@ class Appender:
         newlines, found = target.newlines_and(sought, start) if sought else (target.newlines(start), False)
         copies = len(copies_of(job.content, target.read(0, start))) if found else 0
         # An editor can save again what it read before an earlier write, with all the copies of that time.
-        copies = max(copies, job.copies_before or 0)
+        before = max(copies, job.copies_before or 0) if sought else None
         first, last = block.lines_after(newlines)
-        entry = Entry(job.key, target.path, start, len(block.data), block.sha256, job.request_sha256, first, last)
-        return (replace(entry, copies_before=copies) if sought else entry), block
+        place = (target.path, start, len(block.data))
+        hashes = (block.sha256, job.request_sha256)
+        return Entry(job.key, *place, *hashes, first, last, copies_before=before), block
 
     @contextmanager
     def _recorded(self, entry: Entry, block: Block) -> Iterator[None]:

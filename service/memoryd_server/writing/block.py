@@ -60,9 +60,11 @@ def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
     do not overlap. A blank text has no copies. Linear in the size of `data`.
     """
     wanted = _plain(content.strip(b"\n"))
-    found: list[tuple[int, int]] = []
     if wanted.isspace():
-        return found
+        return []
+    if wanted.count(b"\n") == 2:  # noqa: PLR2004 -- the newlines around one line
+        return _lines_equal(wanted[1:-1], data)
+    found: list[tuple[int, int]] = []
     text, at, counted, line = _plain(data), 0, 0, 1
     while (at := text.find(wanted, at)) >= 0:
         line += text.count(b"\n", counted, at)
@@ -70,6 +72,22 @@ def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
         counted = at
         # The newline at the end may be the one before the next copy.
         at += len(wanted) - 1
+    return found
+
+
+def _lines_equal(wanted: bytes, data: bytes) -> list[tuple[int, int]]:
+    """Return the places of a line as `copies_of` does, without a copy of `data`."""
+    found: list[tuple[int, int]] = []
+    sought, counted, line = b"\n" + wanted, 0, 1
+    at = 0 if data.startswith(wanted) else data.find(sought) + 1 or -1
+    while at >= 0:
+        after = at + len(wanted)
+        end = data.find(b"\n", after)
+        if end == after or not data[after : end if end >= 0 else None].strip():
+            line += data.count(b"\n", counted, at)
+            counted = at
+            found.append((line, line))
+        at = data.find(sought, after) + 1 or -1
     return found
 
 

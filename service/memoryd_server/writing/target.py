@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import numpy as np
+
 from memoryd_server.errors import FileBusy
 from memoryd_server.locks import try_lock
 from memoryd_server.sources.contained import is_named_by, open_for_append
@@ -12,6 +14,7 @@ from memoryd_server.writing.block import TAIL_BYTES, copies_of
 from memoryd_server.writing.files import read_range, sync_folders, write_all
 
 _STEP_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 14
 
 
 class Target:
@@ -41,7 +44,7 @@ class Target:
 
     def newlines(self, end: int) -> int:
         """Counts the newlines before the byte at `end`."""
-        return sum(part.count(b"\n") for part in self._steps(end))
+        return sum(map(_newlines, self._steps(end)))
 
     def newlines_and(self, sought: bytes, end: int) -> tuple[int, bool]:
         """Count the newlines before the byte at `end`, and return whether `sought` is there, in one pass.
@@ -50,7 +53,7 @@ class Target:
         """
         newlines, found, seam = 0, False, b"\n"
         for part in self._steps(end):
-            newlines += part.count(b"\n")
+            newlines += _newlines(part)
             found = found or sought in part or sought in seam + part[: len(sought)]
             seam = part[-len(sought) :]
         return newlines, found
@@ -120,6 +123,13 @@ class Target:
         if 0 < size - expected < len(data) and data.startswith(self.read(expected, size)):
             with suppress(OSError):
                 os.ftruncate(self._fd, expected)
+
+
+def _newlines(data: bytes) -> int:
+    # Several times as fast as bytes.count where there is much to count, which makes up for the search in the same pass.
+    if len(data) < _SMALL_BYTES:
+        return data.count(b"\n")
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
 
 
 @contextmanager

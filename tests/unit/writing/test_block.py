@@ -52,3 +52,9 @@ def test_a_block_known_by_its_hash_is_found_where_it_was_moved_to(before, conten
 
 def test_the_search_for_a_hash_has_an_end_in_a_file_made_to_be_costly():
     assert blocks_with(sha256(b"absent").hexdigest(), 250_000, b"\n" * 2_000_000) == []
+
+
+@given(wanted=st.sampled_from([b"a", b"- a", b" a"]), data=st.text("a- \n\r", max_size=40).map(str.encode))
+def test_a_single_line_is_found_as_each_line_without_blanks_at_its_end(wanted, data):
+    lines = [number for number, line in enumerate(data.split(b"\n"), 1) if line.rstrip() == wanted]
+    assert copies_of(wanted + b"  \n", data) == [(number, number) for number in lines]

@@ -1,5 +1,6 @@
 """A workspace with its index on a real disk, for the tests of what stands on them."""
 
+import contextlib
 import dataclasses
 import time
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.index import keyword
+from memoryd_server.index.connection import open_reader, snapshot
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.schema import BuildIdentity
@@ -117,9 +119,12 @@ class Desk:
             return sorted(chunks), sorted(files, key=str)
 
     def integrity(self):
-        """What SQLite says, and whether each chunk has its file, a keyword row, and a vector or a place in the list."""
-        with self.store.read() as reader:
-            connection = reader._connection
+        """What SQLite says, and whether each chunk has its file, a keyword row, and a vector or a place in the list.
+
+        On a connection of its own: FTS5's part of integrity_check trusts the list of segments that its connection read
+        last, so one that read the index before another connection wrote it reports damage where there is none.
+        """
+        with contextlib.closing(open_reader(self.path)) as connection, snapshot(connection):
             return (
                 connection.execute("PRAGMA integrity_check").fetchall(),
                 connection.execute("SELECT count(*) FROM chunks").fetchall()

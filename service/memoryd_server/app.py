@@ -49,9 +49,9 @@ SLOW_THREADS = 4
 WANTED_DESCRIPTORS = 65_536
 
 BEYOND_GRACE_SECONDS = 1.5
-"""After the grace, a stop has this long to close everything. Then the process ends whatever still hangs."""
+"""How long a stop has after the grace to close everything. Then the process ends, even if something still hangs."""
 
-_LAST_WORDS_SECONDS = 0.2
+_LOG_SECONDS = 0.2
 
 
 class Daemon:
@@ -227,7 +227,7 @@ class Daemon:
     async def reload(self, load: Callable[[], ResolvedSettings]) -> SettingsReport:
         """Brings into force what `load` reads, as far as it can be at work; what cannot be used changes nothing.
 
-        A setting in it that is not understood disables remote embeddings also where the rest cannot be used.
+        A setting in it that is not understood disables remote embeddings even if the settings are refused.
 
         Returns how that went, which `Status` tells from then on.
         """
@@ -259,17 +259,18 @@ class Daemon:
             check_listeners(loaded)
             return loaded, brought_into_force(self._settings, loaded)
         except SettingsError as error:
-            raise RefusedSettings(error.message, loaded.remote_embeddings_blocked_by, loaded.warnings) from error
+            raise RefusedSettings(error.message, loaded.remote_embeddings_blocked_by) from error
 
     async def _block_remote(self, refused: RefusedSettings) -> None:
         """Keep the settings in force, but for the remote embeddings that the refused ones may restrict."""
-        warnings = tuple(dict.fromkeys((*self._settings.warnings, *refused.warnings)))
+        found = [blocker.warning for blocker in refused.blockers]
+        warnings = tuple(dict.fromkeys((*self._settings.warnings, *found)))
         kept = replace(self._settings, remote_embeddings_blocked_by=refused.blockers, warnings=warnings)
         changed = changed_keys(self._settings, kept)
         problems = await self._tried(kept)
         error = "; ".join((self._settings_report.error, *problems))
         self._settings_report = replace(self._settings_report, error=error, changed=changed)
-        for warning in refused.warnings:
+        for warning in found:
             self._log.warning("warn-settings", warning=warning)
 
     async def _tried(self, settings: ResolvedSettings) -> tuple[str, ...]:
@@ -341,9 +342,9 @@ async def run(
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, reload.set)
     daemon = Daemon(settings, log, log_level=log_level)
-    ending = _Ending(lambda: loop.call_soon_threadsafe(stop.set), lambda: daemon.grace_seconds, log)
+    signals = _StopSignals(lambda: loop.call_soon_threadsafe(stop.set), lambda: daemon.grace_seconds, log)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ending.on_signal)
+        signal.signal(number, signals.on_signal)
     on_ready(await daemon.start())
     reloads = loop.create_task(_reload_whenever(reload, daemon, load, on_reload))
     await stop.wait()
@@ -378,8 +379,8 @@ async def _reload_whenever(
         on_reload(await daemon.reload(load))
 
 
-class _Ending:
-    """Ends the process on a signal: the first one asks for a stop, with a time limit; the second one ends it now.
+class _StopSignals:
+    """Handles SIGTERM and SIGINT: the first one starts a stop with a time limit, the second one ends the process now.
 
     The handler is Python's and not the event loop's, and the limit has a thread of its own, so that both work while the
     loop, or a thread that the interpreter joins at its exit, hangs in a call to the system.
@@ -389,31 +390,31 @@ class _Ending:
         self._stop = stop
         self._grace_seconds = grace_seconds
         self._log = log
-        self._asked = False
+        self._is_stopping = False
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Handle SIGTERM or SIGINT, on the main thread."""
-        if self._asked:
+        if self._is_stopping:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-            # Only the first process of a container is still here.
+            # The first process of a container ignores a signal with the default handler.
             os._exit(128 + number)
-        self._asked = True
+        self._is_stopping = True
         self._stop()
         limit = threading.Timer(self._grace_seconds() + BEYOND_GRACE_SECONDS, self._give_up)
         limit.daemon = True
-        # Where the system has no thread left, the stop goes on without a limit.
+        # If the system has no thread left, the stop has no limit.
         with suppress(RuntimeError):
             limit.start()
 
     def _give_up(self) -> None:
-        # Whoever reads the log may hang as well.
-        last_words = threading.Thread(target=self._tell, daemon=True)
-        last_words.start()
-        last_words.join(_LAST_WORDS_SECONDS)
+        # A log whose reader hangs must not keep the process from ending.
+        logging = threading.Thread(target=self._log_threads, daemon=True)
+        logging.start()
+        logging.join(_LOG_SECONDS)
         os._exit(1)
 
-    def _tell(self) -> None:
+    def _log_threads(self) -> None:
         names = sorted(thread.name for thread in threading.enumerate() if not thread.daemon)
         self._log.error("abandon-stop", waiting_for=names)
 

@@ -14,12 +14,12 @@
     ├── MemoryDisabled            the agent's memory is switched off
     ├── EmbeddingNotConfigured    vector search asked for, no provider
     ├── EmbeddingUnavailable      the provider of embeddings made no usable vector
-    │   └── EmbeddingOutage       and will make none for a while, whatever the text
+    │   └── EmbeddingOutage       and cannot embed any other text now either
     ├── EmbeddingQuotaExceeded    its quota is used up
     ├── BackendUnavailable        the configured backend failed, and no other may answer
     ├── WorkspaceReadOnly         the workspace cannot be written
     ├── FileBusy                  another program holds a lock on a file
-    │   └── FileReplaced          another program replaces it again and again
+    ├── FileReplaced              another program replaces a file again and again
     ├── SyncConflict              a FULL sync during a run
     ├── SyncCancelled             the run was cancelled or cut short before its end
     ├── IndexBusy                 the index is held by another process
@@ -156,18 +156,18 @@ class EmbeddingNotConfigured(MemorydError):
 
 
 class EmbeddingUnavailable(MemorydError):
-    """The provider of embeddings does not answer, or refuses us or the text, or its answer holds no usable vector.
+    """The embedding provider does not answer, refuses the key or the text, or returns no usable vector.
 
-    `retry_after_seconds` where it said how long.
+    `retry_after_seconds` is the time that the provider asked for; None if it named none.
     """
 
     reason = "EMBEDDING_UNAVAILABLE"
 
 
 class EmbeddingOutage(EmbeddingUnavailable):
-    """The provider limits the rate, fails, is out of reach or does not answer in time, whatever the text.
+    """The provider limits the rate, fails, cannot be reached or does not answer in time.
 
-    Callers leave the provider alone for a while after this error, and after no other `EmbeddingUnavailable`.
+    The error concerns every text. Callers pause the provider after it, and after no other `EmbeddingUnavailable`.
     """
 
 
@@ -198,11 +198,17 @@ class FileBusy(MemorydError):
         super().__init__(f"{path!r} {why}", metadata={"path": path}, retry_after_seconds=1.0)
 
 
-class FileReplaced(FileBusy):
-    """Another program replaced the file each time that it was written, so it does not hold what was written."""
+class FileReplaced(MemorydError):
+    """Another program replaced the file after each write, so it does not hold what was written."""
+
+    reason = "INDEX_BUSY"
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, "is replaced by another program again and again; try again when that program is done")
+        super().__init__(
+            f"{path!r} is replaced by another program again and again; try again when that program is done",
+            metadata={"path": path},
+            retry_after_seconds=1.0,
+        )
 
 
 class SyncConflict(MemorydError):

@@ -1,25 +1,25 @@
-"""One agent's appends. They wait for the locks of other programs on the event loop, where they hold no thread."""
+"""One agent's appends. An append that waits for another program's lock waits on the event loop and holds no thread."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 
-from memoryd_server.errors import DeadlineTooShort, FileBusy, FileReplaced, ShuttingDown
+from memoryd_server.errors import DeadlineTooShort, FileBusy, ShuttingDown
 from memoryd_server.writing.append import Appended, Appender, AppendJob
 
 FIRST_PAUSE_SECONDS = 0.002
 MOST_PAUSE_SECONDS = 0.1
 
 MOST_WAITING = 64
-"""Appends of one agent that wait for locks. Each is a call under way, and the daemon limits these for all agents."""
+"""Most appends of one agent that wait for locks. Each of them counts towards `memoryd.limits.maxConcurrentCalls`."""
 
 ATTEMPT_SECONDS = 0.05
-"""No attempt begins so shortly before the deadline: it could be cut off between its write and its answer."""
+"""No attempt begins later than this before the deadline: it could be cut off between its write and its answer."""
 
 
-class _Line:
-    """Appends that wait for one file: the first one tries, the others wait for it."""
+class _FileQueue:
+    """The appends that wait for one locked file: the first one tries again, the others wait for it."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
@@ -37,7 +37,7 @@ class AppendQueue:
         self._thread = thread
         self._monotonic = monotonic
         self._stopped = asyncio.Event()
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _FileQueue] = {}
 
     async def append(self, job: AppendJob, *, lock_deadline: float, deadline: float) -> Appended:
         """Append the text of `job`; wait for locks until `lock_deadline` and for the disk until `deadline`.
@@ -52,31 +52,28 @@ class AppendQueue:
         """
         try:
             return await self._attempt(job, deadline)
-        except FileReplaced:
-            raise
         except FileBusy as error:
             busy = error
-        if sum(line.waiting for line in self._lines.values()) >= MOST_WAITING:
+        if sum(queue.waiting for queue in self._queues.values()) >= MOST_WAITING:
             raise busy
-        with self._line(job.path) as line:
+        with self._queue(job.path) as queue:
             try:
                 async with asyncio.timeout(max(0.0, lock_deadline - self._monotonic())):
-                    await line.turn.acquire()
+                    await queue.turn.acquire()
             except TimeoutError:
                 raise busy from None
             try:
-                return await self._when_free(job, busy, lock_deadline, deadline)
+                return await self._attempt_until(lock_deadline, job, busy, deadline)
             finally:
-                line.turn.release()
+                queue.turn.release()
 
-    async def _when_free(self, job: AppendJob, busy: FileBusy, lock_deadline: float, deadline: float) -> Appended:
+    async def _attempt_until(self, lock_deadline: float, job: AppendJob, busy: FileBusy, deadline: float) -> Appended:
+        """Try again, with growing pauses, until the lock is free; raise the last `FileBusy` at `lock_deadline`."""
         pause = 0.0
         while lock_deadline - self._monotonic() > pause + ATTEMPT_SECONDS:
             await self._pause(pause)
             try:
                 return await self._attempt(job, deadline)
-            except FileReplaced:
-                raise
             except FileBusy as error:
                 busy = error
             pause = min(max(2 * pause, FIRST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
@@ -107,15 +104,15 @@ class AppendQueue:
             raise DeadlineTooShort(f"{job.path!r}: {words}", retry_after_seconds=1.0) from error
 
     @contextmanager
-    def _line(self, path: str) -> Iterator[_Line]:
-        line = self._lines.setdefault(path, _Line())
-        line.waiting += 1
+    def _queue(self, path: str) -> Iterator[_FileQueue]:
+        queue = self._queues.setdefault(path, _FileQueue())
+        queue.waiting += 1
         try:
-            yield line
+            yield queue
         finally:
-            line.waiting -= 1
-            if not line.waiting:
-                del self._lines[path]
+            queue.waiting -= 1
+            if not queue.waiting:
+                del self._queues[path]
 
     def stop(self) -> None:
         """Start no further attempt; appends that wait for a lock fail with `ShuttingDown`."""

@@ -28,7 +28,6 @@ from memoryd_server.search.query import SearchMode, SearchQuery
 
 _LOCAL = "local"
 _NONE = "none"
-# With these settings an agent without a provider misses nothing.
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ class VectorSide:
 
     @property
     def is_configured(self) -> bool:
-        """Whether the settings ask for vectors, also where no provider can be used."""
+        """Whether the settings ask for vectors, also if no provider can be used."""
         return self.embedder is not None or self.selection.is_configured
 
     def _asker(self, provider: EmbeddingProvider) -> QueryEmbedder:

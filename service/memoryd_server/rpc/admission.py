@@ -101,27 +101,31 @@ class Admission:
         share = self._paced(grant)
         if not about_health:
             _refuse_above(self.streams, self.limits.max_concurrent_streams, "streams", "maxConcurrentStreams")
-        if share is not None:
-            _refuse_above(share.streams, self.limits.token_concurrent_streams, "streams", "tokenConcurrentStreams")
-            share.streams += 1
-        self.streams += not about_health
-        try:
-            yield
-        finally:
-            self.streams -= not about_health
-            if share is not None:
-                share.streams -= 1
+        with self._stream_of(share):
+            self.streams += not about_health
+            try:
+                yield
+            finally:
+                self.streams -= not about_health
 
     @contextmanager
     def health_call(self, grant: Grant) -> Iterator[None]:
-        """Hold a place among the streams of the caller's token; a call for the health takes no other, at any rate.
+        """Hold a place among the streams of the caller's token, without a limit on the rate.
+
+        Calls for the health hold no other place, so that they are answered when all places are taken.
 
         Raises:
             TooManyRequests: the token has no place left.
         """
-        share = (
-            self._share(grant.share, self.limits.token_calls_per_second, self._now()) if grant.share else _Share(0, 0)
-        )
+        with self._stream_of(self._known(grant)):
+            yield
+
+    @contextmanager
+    def _stream_of(self, share: _Share | None) -> Iterator[None]:
+        """Hold a place among the streams of one token, if there is a token."""
+        if share is None:
+            yield
+            return
         _refuse_above(share.streams, self.limits.token_concurrent_streams, "streams", "tokenConcurrentStreams")
         share.streams += 1
         try:
@@ -131,11 +135,8 @@ class Admission:
 
     def _paced(self, grant: Grant) -> _Share | None:
         """The share of the caller's token, from whose rate a call was taken; None for one without a token."""
-        if not grant.share:
-            return None
-        rate, now = self.limits.token_calls_per_second, self._now()
-        share = self._share(grant.share, rate, now)
-        wait = share.wait(rate, now) if rate else 0.0
+        share, rate = self._known(grant), self.limits.token_calls_per_second
+        wait = share.wait(rate, self._now()) if share is not None and rate else 0.0
         if wait:
             raise TooManyRequests(
                 f"this token has made more than {rate:g} calls a second; make fewer, or raise "
@@ -145,12 +146,14 @@ class Admission:
             )
         return share
 
-    def _share(self, name: str, rate: float, now: float) -> _Share:
-        if name not in self._shares:
+    def _known(self, grant: Grant) -> _Share | None:
+        """Return the share of the caller's token; None for a caller without one."""
+        name, now = grant.share, self._now()
+        if name and name not in self._shares:
             if len(self._shares) >= _MOST_QUIET:
                 self._shares = {known: share for known, share in self._shares.items() if not share.is_quiet(now)}
-            self._shares[name] = _Share(now, max(1.0, rate * BURST_SECONDS))
-        return self._shares[name]
+            self._shares[name] = _Share(now, max(1.0, self.limits.token_calls_per_second * BURST_SECONDS))
+        return self._shares.get(name)
 
 
 def _refuse_above(count: int, limit: int, what: str, key: str) -> None:

@@ -35,11 +35,11 @@ def cut(
 
 
 def default_cut(candidates: Sequence[Candidate], scale: CosineScale, max_results: int) -> tuple[list[Candidate], int]:
-    """Return the candidates, the `max_results` to show first, when no least score is named; and how many were removed.
+    """Return the candidates to show when no least score is named, and how many were removed.
 
     A candidate stays if its cosine passes on the model's `scale`, if it has a keyword score and its fused score reaches
-    the default, or if the keyword leg backs it. Scores below the default come last. A third of the results is kept free
-    for the nearest of those that pass by cosine: common words of the question could otherwise fill all places.
+    the default, or if the keyword leg backs it. Scores below the default come last. The first `max_results` contain the
+    nearest of those that pass by cosine; see `_with_nearest`.
     """
     cosines = [-1.0 if c.vector_score is None else c.vector_score for c in candidates]
     least = max(LEAST_COSINE, scale.least_beside(max(cosines, default=-1.0)))
@@ -55,10 +55,18 @@ def default_cut(candidates: Sequence[Candidate], scale: CosineScale, max_results
         # Variety may have put a lower score first.
         (good if passes else low).append(candidate)
     kept = good + low
-    removed = len(candidates) - len(kept)
-    if len(kept) <= max_results or not near:
-        return kept, removed
-    reserved = {chunk_id for _, chunk_id in sorted(near)[: max_results // 3]}
+    return _with_nearest(kept, sorted(near), max_results), len(candidates) - len(kept)
+
+
+def _with_nearest(kept: list[Candidate], near: Sequence[tuple[float, int]], max_results: int) -> list[Candidate]:
+    """Return `kept` with a third of the first `max_results` places for the first of `near`; the order stays otherwise.
+
+    Common words of the question could otherwise fill every place. `near` holds negative cosines with chunk ids,
+    ascending.
+    """
+    if len(kept) <= max_results:
+        return kept
+    reserved = {chunk_id for _, chunk_id in near[: max_results // 3]}
     room = max_results - len(reserved)
     first: list[Candidate] = []
     rest: list[Candidate] = []
@@ -70,4 +78,4 @@ def default_cut(candidates: Sequence[Candidate], scale: CosineScale, max_results
             first.append(candidate)
         else:
             rest.append(candidate)
-    return first + rest, removed
+    return first + rest

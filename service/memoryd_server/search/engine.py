@@ -21,7 +21,7 @@ from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.cosine_scale import CosineScale, derived_scale, known_scale
 from memoryd_server.search.coverage import abstains, known_names
 from memoryd_server.search.cut import UNCALIBRATED, cut, default_cut
-from memoryd_server.search.explain import explained
+from memoryd_server.search.explain import empty_reason
 from memoryd_server.search.fusion import Candidate
 from memoryd_server.search.legs import Groups, LegAnswers, Legs, Question, Words
 from memoryd_server.search.merging import merged
@@ -157,12 +157,15 @@ class SearchEngine:
         )
         if answer.hits:
             return answer
-        return explained(answer, counts, legs.found, query, gone=present.gone, abstained=abstained, scale=scale)
+        reason, explanation = empty_reason(
+            answer, counts, legs.found, query, gone=present.gone, abstained=abstained, scale=scale
+        )
+        return replace(answer, empty_reason=reason, empty_explanation=explanation)
 
     def _scale(
         self, reader: IndexReader, question: Question, legs: LegAnswers, made_by: VectorIdentity | None
     ) -> CosineScale | None:
-        """Return the scale of the question's cosines; None where no least cosine applies."""
+        """Return the scale of the question's cosines; None if no least cosine applies."""
         if question.query.min_score is not None or question.vector is None or not legs.vector_hits:
             return None
         known = None if made_by is None else known_scale(made_by.model)
@@ -247,7 +250,7 @@ def _cut(candidates: list[Candidate], query: SearchQuery, scale: CosineScale | N
 
 
 def _with_scale(reports: tuple[LegReport, LegReport], scale: CosineScale | None) -> tuple[LegReport, LegReport]:
-    """Return the reports of the legs; that of the vector leg names the least cosine where one applied."""
+    """Return the reports of both legs, with the least cosine of `scale` in that of the vector leg."""
     words, meanings = reports
     return reports if scale is None else (words, replace(meanings, note=f"least cosine {scale.least:.3f}"))
 

@@ -1,14 +1,12 @@
 """Why an answer is empty, in a word and in a sentence with what to do about it. Pure."""
 
-from dataclasses import replace
-
 from memoryd_server.index.keyword import KeywordAnswer
 from memoryd_server.index.rows import IndexCounts
 from memoryd_server.search.cosine_scale import CosineScale
 from memoryd_server.search.query import EmptyReason, SearchAnswer, SearchQuery
 
 
-def explained(
+def empty_reason(
     answer: SearchAnswer,
     counts: IndexCounts,
     found: KeywordAnswer,
@@ -17,22 +15,8 @@ def explained(
     gone: int,
     abstained: bool,
     scale: CosineScale | None = None,
-) -> SearchAnswer:
-    """Return the empty answer with its reason. `scale` is what the default cut went by, None where it did not apply."""
-    reason, words = _reason(answer, counts, found, query, gone=gone, abstained=abstained, scale=scale)
-    return replace(answer, empty_reason=reason, empty_explanation=words)
-
-
-def _reason(
-    answer: SearchAnswer,
-    counts: IndexCounts,
-    found: KeywordAnswer,
-    query: SearchQuery,
-    *,
-    gone: int,
-    abstained: bool,
-    scale: CosineScale | None,
 ) -> tuple[EmptyReason, str]:
+    """Return why an answer is empty, and the explanation. `scale` is the default cut's; None if it used none."""
     if counts.chunks == 0:
         return EmptyReason.EMPTY_INDEX, "nothing is indexed for this agent yet; call Sync, or look at Status"
     if abstained:

@@ -17,11 +17,13 @@ class Blocker:
     """A setting that memoryd does not understand and that may restrict what is sent to embedding providers.
 
     While there is one, no agent uses a provider that is reached over HTTP. `where` names the file and the key.
-    `agent_id` is the agent that the setting belongs to, empty for a setting that agents share.
+    `agent_id` is the agent that the setting belongs to, empty for a setting that agents share. `warning` says what is
+    wrong and what follows from it.
     """
 
     where: str
     agent_id: str = ""
+    warning: str = field(default="", compare=False)
 
     def shown_to(self, agent_id: str) -> str:
         """Return `where` as the callers of an agent may read it: keys of another agent hold its id."""
@@ -29,15 +31,11 @@ class Blocker:
 
 
 class RefusedSettings(SettingsError):
-    """Settings that cannot be used. A daemon that keeps the earlier ones has to respect the `blockers` all the same.
+    """Settings that cannot be used. A daemon that keeps the earlier ones has to respect the `blockers` all the same."""
 
-    `warnings` are about the blockers.
-    """
-
-    def __init__(self, message: str, blockers: tuple[Blocker, ...] = (), warnings: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, blockers: tuple[Blocker, ...] = ()) -> None:
         super().__init__(message)
         self.blockers = blockers
-        self.warnings = warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +74,18 @@ class Report:
 
     def block_remote(self, origin: str | Path, key: KeyPath, message: str, agent_id: str = "") -> None:
         """Add a blocker, with a warning that says what it causes. What is a blocker already is not added again."""
-        blocker = Blocker(_printable(origin, dotted(key)), agent_id)
+        effect = "remote embeddings are disabled for every agent until this is corrected"
+        warning = _printable(origin, dotted(key), f"{message}; {effect}")
+        blocker = Blocker(_printable(origin, dotted(key)), agent_id, warning)
         if blocker not in self.blockers:
             self.blockers.append(blocker)
-            effect = "remote embeddings are disabled for every agent until this is corrected"
-            self.warn(origin, key, f"{message}; {effect}")
+            self.warnings.append(warning)
 
     def raise_if_refused(self) -> None:
         """Raise a RefusedSettings that lists every problem, if there is one."""
         if self.problems:
             message = "\n".join(["the settings cannot be used:", *(f"  {p}" for p in self.problems)])
-            told = tuple(w for w in self.warnings if w.startswith(tuple(blocker.where for blocker in self.blockers)))
-            raise RefusedSettings(message, tuple(self.blockers), told)
+            raise RefusedSettings(message, tuple(self.blockers))
 
 
 def _add(findings: list[str], origin: str | Path, key: KeyPath, message: str) -> None:

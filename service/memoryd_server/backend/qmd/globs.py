@@ -8,6 +8,7 @@ expression would backtrack between its stars.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 _SUFFIX = ".md"
 _MORE_THAN_GLOB = re.compile(r"[!@+?*]\(")
@@ -60,6 +61,7 @@ class _Automaton:
         return reached
 
 
+@lru_cache(maxsize=256)
 def _compiled(pattern: str) -> _Automaton:
     automaton = _Automaton()
     at, end = automaton.state(), automaton.state()

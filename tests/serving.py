@@ -100,3 +100,16 @@ def serving(workspace, state, *arguments, home, listen=None):
         yield served
     finally:
         end(served.process)
+
+
+@contextmanager
+def serving_heron(home, settings=None):
+    """A daemon with one note, of a heron, that listens at a TCP port and at a socket, until the block ends."""
+    workspace, state = home / "workspace", home / "state"
+    (workspace / "memory").mkdir(parents=True)
+    (workspace / "memory" / "a.md").write_text("the heron nests by the weir\n")
+    state.mkdir()
+    if settings:
+        (state / "memoryd.json5").write_text(settings)
+    with serving(workspace, state, "--listen", f"unix:{state}/m.sock", home=home, listen="127.0.0.1:0") as served:
+        yield served

@@ -8,3 +8,14 @@ def town(tmp_path):
     town = Town(tmp_path)
     yield town
     town.close()
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A home, a workspace with one note, and a state directory that is private, as doctor wants it."""
+    home, workspace, state = tmp_path / "h", tmp_path / "w", tmp_path / "s"
+    for folder in (home, workspace / "memory", state):
+        folder.mkdir(parents=True)
+    state.chmod(0o700)
+    (workspace / "memory" / "a.md").write_text("the red ferry sails at dawn")
+    return home, workspace, state

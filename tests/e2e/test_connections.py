@@ -13,7 +13,7 @@ import pytest
 
 from e2e.town import eventually
 from memoryd.client import connect
-from serving import serving
+from serving import serving_heron
 
 pytestmark = pytest.mark.attacks
 
@@ -34,11 +34,7 @@ COUNTS = [500, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout
 
 @pytest.fixture
 def served(tmp_path):
-    workspace, state = tmp_path / "workspace", tmp_path / "state"
-    (workspace / "memory").mkdir(parents=True)
-    (workspace / "memory" / "a.md").write_text("the heron nests by the weir\n")
-    state.mkdir()
-    with serving(workspace, state, "--listen", f"unix:{state}/m.sock", home=tmp_path, listen="127.0.0.1:0") as served:
+    with serving_heron(tmp_path) as served:
         yield served
 
 

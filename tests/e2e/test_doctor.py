@@ -4,22 +4,10 @@ import json
 import signal
 import socket
 
-import pytest
-
 from serving import end, memoryd, serving, start
 
 # Another a moment later.
 MOVING = {"free space", "clock", "inotify"}
-
-
-@pytest.fixture
-def places(tmp_path):
-    home, workspace, state = tmp_path / "h", tmp_path / "w", tmp_path / "s"
-    for folder in (home, workspace / "memory", state):
-        folder.mkdir(parents=True)
-    state.chmod(0o700)
-    (workspace / "memory" / "a.md").write_text("the red ferry sails at dawn")
-    return home, workspace, state
 
 
 def found(done):

@@ -17,16 +17,6 @@ def openai():
         yield server
 
 
-@pytest.fixture
-def places(tmp_path):
-    home, workspace, state = tmp_path / "h", tmp_path / "w", tmp_path / "s"
-    for folder in (home, workspace / "memory", state):
-        folder.mkdir(parents=True)
-    state.chmod(0o700)
-    (workspace / "memory" / "a.md").write_text("the red ferry sails at dawn")
-    return home, workspace, state
-
-
 def configure(state, openai, **more):
     models = {"providers": {"openai": {"baseUrl": openai.url, "apiKey": KEY}}}
     file = state / "openclaw.json"

@@ -9,7 +9,7 @@ import pytest
 from memoryd.client import connect
 from memoryd.v1 import memory_service_pb2 as pb
 from raw_http2 import DATA, RawConnection
-from serving import serving
+from serving import serving_heron
 
 pytestmark = pytest.mark.attacks
 
@@ -25,12 +25,7 @@ STOP_SECONDS = 12
 
 @pytest.fixture
 def served(tmp_path):
-    workspace, state = tmp_path / "workspace", tmp_path / "state"
-    (workspace / "memory").mkdir(parents=True)
-    (workspace / "memory" / "a.md").write_text("the heron nests by the weir\n")
-    state.mkdir()
-    (state / "memoryd.json5").write_text("{memoryd: {limits: {shutdownGraceSeconds: 2}}}")
-    with serving(workspace, state, "--listen", f"unix:{state}/m.sock", home=tmp_path, listen="127.0.0.1:0") as served:
+    with serving_heron(tmp_path, "{memoryd: {limits: {shutdownGraceSeconds: 2}}}") as served:
         yield served
 
 

@@ -1,6 +1,9 @@
+import os
+
 import pytest
 
 from fake_providers import embedding_server
+from fake_qmd.installs import make_fake
 from rpc.following import Hold
 from rpc.wire import Home, quiet, start
 
@@ -8,6 +11,20 @@ from rpc.wire import Home, quiet, start
 @pytest.fixture
 def home(tmp_path):
     return Home(tmp_path)
+
+
+@pytest.fixture
+def qmd_home(home):
+    """The `home` of the test with one note, and with no more of an environment than a fake qmd needs."""
+    home.environ = {"PATH": os.defpath, "HOME": str(home.root)}
+    home.write(a="# Harbour\n\na crane\n")
+    return home
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """A qmd that fails as it is told to."""
+    return make_fake(tmp_path / "bin")
 
 
 @pytest.fixture

@@ -1,15 +1,12 @@
 """Output of qmd that is made to be costly is read in the time that its size explains."""
 
-import os
 import time
 
 import pytest
 
-from fake_qmd.installs import make_fake
 from rpc.qmd_calls import ask, qmd_settings, ready
-from rpc.wire import Home
 
-pytestmark = pytest.mark.attacks
+pytestmark = [pytest.mark.attacks, pytest.mark.usefixtures("qmd_home")]
 
 # Reading 64 KiB takes milliseconds; a pattern that begins again at each place takes seconds.
 MOST_SECONDS = 0.8
@@ -20,19 +17,6 @@ SEARCHES = {
     "costly-digits": "fail",
     "costly-snippet": "log-before",
 }
-
-
-@pytest.fixture
-def fake(tmp_path):
-    return make_fake(tmp_path / "bin")
-
-
-@pytest.fixture
-def home(tmp_path):
-    home = Home(tmp_path)
-    home.environ = {"PATH": os.defpath, "HOME": str(tmp_path)}
-    home.write(a="# Harbour\n\na crane\n")
-    return home
 
 
 async def cost(call):

@@ -14,14 +14,8 @@ from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.embed import pacing
 from rpc.qmd_calls import BUILTIN, QMD, ask, fallback_reason, qmd_settings, ready
-from rpc.wire import TIMEOUT, kinds, paths, refusal
+from rpc.wire import HYBRID, KEYWORD, TIMEOUT, UNSET, VECTOR, kinds, paths, refusal
 
-UNSET, HYBRID, KEYWORD, VECTOR = (
-    memory_pb2.SEARCH_MODE_UNSPECIFIED,
-    memory_pb2.SEARCH_MODE_HYBRID,
-    memory_pb2.SEARCH_MODE_KEYWORD,
-    memory_pb2.SEARCH_MODE_VECTOR,
-)
 KEY = "key-of-this-test-0123456789"
 PROVIDERS = ("openai", "gemini", "voyage", "mistral", "ollama", "openai-compatible")
 

@@ -2,35 +2,22 @@
 
 import asyncio
 import json
-import os
 import time
 
 import grpc
 import psutil
 import pytest
 
-from fake_qmd.installs import make_fake
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.qmd_calls import BUILTIN, DIRECT, QMD, answered_by, ask, fallback_reason, qmd_settings, ready
-from rpc.wire import TIMEOUT, Home, check_refused, eventually, kinds, paths, quiet
+from rpc.wire import TIMEOUT, check_refused, eventually, kinds, paths, quiet
+
+pytestmark = pytest.mark.usefixtures("qmd_home")
 
 # Long enough for a start of Python on a busy machine, short enough to wait for.
 SECONDS = 4.0
 LIMITS = {"timeoutMs": int(SECONDS * 1000)}
 GONE_SECONDS = 2.0
-
-
-@pytest.fixture
-def fake(tmp_path):
-    return make_fake(tmp_path / "bin")
-
-
-@pytest.fixture
-def home(tmp_path):
-    home = Home(tmp_path)
-    home.environ = {"PATH": os.defpath, "HOME": str(tmp_path)}
-    home.write(a="# Harbour\n\na crane\n")
-    return home
 
 
 @pytest.fixture

@@ -5,15 +5,8 @@ import pytest
 
 from fake_providers import Fault, fake_provider
 from memoryd.v1 import entry_service_pb2 as entries_pb
-from memoryd.v1 import memory_pb2
-from rpc.wire import TIMEOUT, kinds, paths, refusal
+from rpc.wire import HYBRID, KEYWORD, TIMEOUT, UNSET, VECTOR, kinds, paths, refusal
 
-UNSET, HYBRID, KEYWORD, VECTOR = (
-    memory_pb2.SEARCH_MODE_UNSPECIFIED,
-    memory_pb2.SEARCH_MODE_HYBRID,
-    memory_pb2.SEARCH_MODE_KEYWORD,
-    memory_pb2.SEARCH_MODE_VECTOR,
-)
 KEY = "key-of-this-test-0123456789"
 BAD = "unspeakable ferry"
 

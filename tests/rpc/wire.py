@@ -20,6 +20,14 @@ from memoryd_server.settings import load
 
 TIMEOUT = 20
 
+# The modes of a search; the first where the request sets none.
+UNSET, HYBRID, KEYWORD, VECTOR = (
+    memory_pb2.SEARCH_MODE_UNSPECIFIED,
+    memory_pb2.SEARCH_MODE_HYBRID,
+    memory_pb2.SEARCH_MODE_KEYWORD,
+    memory_pb2.SEARCH_MODE_VECTOR,
+)
+
 # Nothing happens unless a test asks for it.
 QUIET = {"watch": False, "onSearch": False, "onSessionStart": False}
 

@@ -3,11 +3,11 @@
 It is compared with that of plain text of the same size in the same process, so that a slow machine changes nothing.
 """
 
-import time
 from datetime import UTC, datetime
 
 import pytest
 
+from growth import seconds
 from memoryd_server.chunk import chunk_markdown, split_front_matter
 from memoryd_server.entries.block import escaped
 from memoryd_server.entries.capture import suggest
@@ -107,16 +107,6 @@ BOMBS = {
 def filled(piece, size):
     """Text of about so many bytes of UTF-8."""
     return piece * max(1, size // len(piece.encode()))
-
-
-def seconds(work, text, times=1):
-    """Processor time, the least of so many."""
-    found = []
-    for _ in range(times):
-        began = time.process_time()
-        work(text)
-        found.append(time.process_time() - began)
-    return min(found)
 
 
 def chunked(text):

@@ -144,7 +144,7 @@ class MemoryService(Timed, MemoryServiceServicer):
         async with self._agents.use(request.agent_id) as memory:
             call = session_calls.context_call(request, memory.config, self._now())
             await memory.reach(call.session_key, None, self.deadline(context))
-            loading = memory.sessions.context(
+            loading = memory.session_context(
                 main_session=call.main_session, today=call.today, max_total_chars=call.max_total_chars
             )
             return context_response(await self.in_time(loading, context), call)
@@ -154,7 +154,7 @@ class MemoryService(Timed, MemoryServiceServicer):
         async with self._agents.use(request.agent_id) as memory:
             deadline = self.deadline(context)
             call = session_calls.archive_call(request, memory.config, self._now())
-            archived = await self.in_time(memory.sessions.archive(call), context)
+            archived = await self.in_time(memory.archive(call), context)
             return pb.SessionArchiveResponse(
                 path=archived.path,
                 messages=archived.messages,

@@ -8,23 +8,12 @@ knows it.
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from memoryd_server.index.rows import KeywordHit
+from memoryd_server.index.vectors import VectorHit
 
 _NONE: Mapping[int, float] = MappingProxyType({})
-
-
-class VectorHit(Protocol):
-    """A chunk that the vector leg found; `cosine` is -1..1."""
-
-    @property
-    def chunk_id(self) -> int:
-        """The chunk."""
-
-    @property
-    def cosine(self) -> float:
-        """Cosine similarity with the query."""
 
 
 class Candidate(NamedTuple):

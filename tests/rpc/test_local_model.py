@@ -7,8 +7,9 @@ import signal
 
 import pytest
 
-from local_workers import worker_pids
+from child_processes import pids_of
 from memoryd.v1 import memory_pb2
+from memoryd_server.embed import worker
 from rpc.wire import eventually, kinds, paths
 
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)
@@ -37,7 +38,7 @@ async def running(home, serve, model_path):
 
 
 def worker_pid():
-    (pid,) = worker_pids()
+    (pid,) = pids_of(worker.__file__)
     return pid
 
 

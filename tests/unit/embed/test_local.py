@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
-from local_workers import worker_pids
-from memoryd_server.embed import EmbeddingFailure, ProviderState
+from child_processes import pids_of
+from memoryd_server.embed import EmbeddingFailure, ProviderState, worker
 from memoryd_server.embed.local import LocalProvider
 from memoryd_server.embed.model_files import FileOnDisk
 from memoryd_server.errors import EmbeddingUnavailable
@@ -64,10 +64,10 @@ def shared(model_file):
 @pytest.fixture
 def worker_pid():
     """The only worker that was started during the test; None while there is none."""
-    before = worker_pids([CHILD])
+    before = pids_of(worker.__file__, CHILD)
 
     def pid():
-        started = worker_pids([CHILD]) - before
+        started = pids_of(worker.__file__, CHILD) - before
         assert len(started) <= 1
         return next(iter(started), None)
 
@@ -114,10 +114,10 @@ def test_64_at_once_get_what_they_would_get_one_after_another(shared):
 )
 def test_odd_texts_neither_fail_nor_end_the_worker(shared, text):
     shared.embed_query("a", soon())
-    before = worker_pids()
+    before = pids_of(worker.__file__)
     (answer,) = shared.embed_documents([text], never)
     assert not isinstance(answer, EmbeddingFailure)
-    assert worker_pids() == before
+    assert pids_of(worker.__file__) == before
 
 
 def test_a_long_text_is_cut_to_the_window(shared):

@@ -25,7 +25,6 @@ from memoryd_server.writing import AppendJob
 LOCK_SECONDS = 10.0
 """How long an append waits for a file that another program locks, where the caller sets no deadline."""
 
-
 # A call ends this long before its caller's deadline, or this share of a short one before it, so that its own error
 # arrives instead of the caller's bare DEADLINE_EXCEEDED.
 REPLY_MARGIN_SECONDS = 0.2

@@ -13,8 +13,10 @@ from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.schema import BuildIdentity
 from memoryd_server.index.store import IndexStore
+from memoryd_server.index.survey import Survey
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.sources import Roots
+from memoryd_server.sources.corpus import Corpus
 from memoryd_server.text import Analyzer
 
 IDENTITY = BuildIdentity(str(CHUNKER_VERSION), 400, 80)
@@ -80,7 +82,13 @@ class Desk:
     def engine(self, *, files_per_transaction=100, clock=None):
         clock = clock or Clock(now_ns=self.now_ns)
         preparer = FilePreparer(ANALYZER, self.store._identity, self.max_file_bytes, clock.now_ns)
-        return SyncEngine(self.store, self.roots, preparer, files_per_transaction=files_per_transaction, clock=clock)
+        return SyncEngine(
+            self.store,
+            Survey(Corpus(self.roots)),
+            preparer,
+            files_per_transaction=files_per_transaction,
+            clock=clock,
+        )
 
     def sync(self, mode=SyncMode.INCREMENTAL, notes=None, should_stop=lambda: False, **options):
         return self.engine(**options).run(mode, notes or Notes(), should_stop)

@@ -5,11 +5,14 @@ import numpy as np
 from desk import ANALYZER, IDENTITY, Desk, Notes
 from memoryd_server.index.embedding import CostGuard, Embedder
 from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.index.lineup import Lineup
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.store import IndexStore
+from memoryd_server.index.survey import Survey
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.index.vectors import VectorLeg
+from memoryd_server.sources.corpus import Corpus
 from word_provider import WordProvider, word_vector
 
 FREE = CostGuard(0, remote=True)
@@ -57,9 +60,13 @@ class Shelf:
     def engine(self, clock=None):
         clock = clock or Clock()
         preparer = FilePreparer(ANALYZER, self.desk.store._identity, 1 << 20, clock.now_ns)
+        survey = Survey(Corpus(self.desk.roots))
         return SyncEngine(
-            self.desk.store, self.desk.roots, preparer, files_per_transaction=100, clock=clock, embedder=self.embedder
+            self.desk.store, survey, preparer, files_per_transaction=100, clock=clock, lineup=self.lineup_of_sync()
         )
+
+    def lineup_of_sync(self):
+        return Lineup(self.embedder)
 
     def sync(self, mode=SyncMode.INCREMENTAL, notes=None, should_stop=lambda: False):
         return self.engine().run(mode, notes or Notes(), should_stop)

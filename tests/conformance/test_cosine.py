@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memoryd_server.embed.vectors import unit
 from memoryd_server.index.vectors.ranking import cosines
+from memoryd_server.vectors import unit
 
 CASES = json.loads((Path(__file__).parent / "data" / "cosine.json").read_text("utf-8"))
 

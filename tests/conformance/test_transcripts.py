@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources.flattening import flatten
+from memoryd_server.sources.flattening import message_of
 from memoryd_server.sources.masking import masked
 
 FOLDER = Path(__file__).parent / "data"
@@ -15,10 +15,10 @@ MASKED = json.loads((FOLDER / "redact.json").read_text("utf-8"))
 
 @pytest.mark.parametrize("case", FLATTENED, ids=lambda case: case["path"])
 def test_a_transcript_is_flattened_as_in_the_reference(case):
-    transcript = flatten(case.get("input", "").split("\n"))
-    assert transcript.content == case["content"]
-    assert list(transcript.line_numbers) == case["lineMap"]
-    assert transcript.digest == case["hash"]
+    lines = enumerate(case.get("input", "").split("\n"), 1)
+    messages = [message for number, line in lines if (message := message_of(number, line))]
+    assert "\n".join(message.labelled for message in messages) == case["content"]
+    assert [message.line for message in messages] == case["lineMap"]
 
 
 @pytest.mark.parametrize("case", MASKED, ids=lambda case: case["text"][:30])

@@ -64,13 +64,13 @@ async def test_an_agent_that_is_asked_keeps_what_it_holds(serve, home):
     await running.synced()
     await running.search("ferry")
     passes = []
-    tidy = running.memory()._upkeep._background._tidy
+    tidy = running.memory()._background._tidy
 
     async def counted():
         await tidy()
         passes.append(1)
 
-    running.memory()._upkeep._background._tidy = counted
+    running.memory()._background._tidy = counted
     await eventually(lambda: len(passes) >= 2)
     assert not running.memory().at_rest
 

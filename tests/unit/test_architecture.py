@@ -8,7 +8,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 SERVICE = REPOSITORY / "service" / "memoryd_server"
 CLIENT = REPOSITORY / "clients" / "python" / "src" / "memoryd"
-LONGEST_FILE = 450
+LONGEST_FILE = 500
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 MUTABLE_CALLS = {"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict", "Lock", "RLock"}
 CONSTANT_TYPES = ("Mapping", "Final", "Sequence")

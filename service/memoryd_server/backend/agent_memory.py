@@ -9,32 +9,33 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from memoryd_server.backend import asking
 from memoryd_server.backend.append_queue import AppendQueue
-from memoryd_server.backend.asking import Asking
+from memoryd_server.backend.background import BackgroundSync, make_watcher
 from memoryd_server.backend.board import StateBoard
-from memoryd_server.backend.config import AgentConfig
+from memoryd_server.backend.config import AgentConfig, SyncConfig
 from memoryd_server.backend.coordinator import AfterSync, SyncCoordinator
 from memoryd_server.backend.engine import Engine
 from memoryd_server.backend.file_check import look_at
-from memoryd_server.backend.forget_job import ForgetJob, ForgetRequest, Receipt
-from memoryd_server.backend.forgetting import Forgetting
-from memoryd_server.backend.freshness import built_otherwise
+from memoryd_server.backend.forget_job import ForgetJob, ForgetRequest, Receipt, forget
+from memoryd_server.backend.freshness import built_otherwise, freshness, unwatched
 from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.mending import Mending
 from memoryd_server.backend.protocol import BackendState
 from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.reading_transcript import require_file
-from memoryd_server.backend.session_side import SessionSide
+from memoryd_server.backend.session_context import ContextFile, load_context
 from memoryd_server.backend.session_starts import SessionStarts
 from memoryd_server.backend.shared_threads import SerialThread
 from memoryd_server.backend.sizes import Sizes, sizes
 from memoryd_server.backend.status import IndexReport, keyword_error, report
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger, VectorReport
 from memoryd_server.backend.threads import Threads
-from memoryd_server.backend.upkeep import Upkeep
 from memoryd_server.backend.vector_side import ProbeOutcome, VectorSide
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.embed import Selection
@@ -55,6 +56,7 @@ from memoryd_server.sources import WatchedRoot
 from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.transcript_growth import Growth
 from memoryd_server.writing.append import Appender
+from memoryd_server.writing.archive import Archived, Archiver, ArchiveRequest
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -97,7 +99,7 @@ class AgentMemory:
             preparer,
             files_per_transaction=config.sync.files_per_transaction,
             clock=clock,
-            embedder=self.vectors.lineup,
+            lineup=self.vectors.lineup,
             keep_vectors=selection.blocked,
         )
         self._search = SearchEngine(
@@ -108,14 +110,13 @@ class AgentMemory:
             vectors=self.vectors.leg,
             ranking=config.ranking,
         )
-        self._asking = Asking(self._store, self._search, self.vectors, self._quick)
         self._appender = Appender(config.roots, str(config.ledger_path))
         self.appends = AppendQueue(self._appender, SerialThread(f"append-{config.agent_id}"), clock.monotonic)
+        # Its own, because a disk that hangs during a write can hold it for ever.
         self._archive_thread = SerialThread(f"archive-{config.agent_id}")
-        self.sessions = SessionSide(lambda: self.config, self._quick, self._archive_thread)
+        self._archiver = Archiver(config.agent_id)
         self._cache: EmbeddingCache | None = None
-        forget_job = ForgetJob(self._store, self.forgotten, lambda: self.config, lambda: self._cache, clock.now_ns)
-        self._forgetting = Forgetting(forget_job, self.board, self._writer_thread, clock.monotonic)
+        self._forget = ForgetJob(self._store, self.forgotten, lambda: self.config, lambda: self._cache, clock.now_ns)
         self.session_starts = SessionStarts()
         self.coordinator = SyncCoordinator(
             self._engine,
@@ -127,7 +128,8 @@ class AgentMemory:
             asks=asks,
             vectors=self._vector_report,
         )
-        self._upkeep: Upkeep | None = None
+        self._background: BackgroundSync | None = None
+        self._at_work = self._asked = True
         self._mending: Mending | None = None
         self._searched_at = -math.inf
         self._rested_after: float | None = None
@@ -166,28 +168,34 @@ class AgentMemory:
             await self._on_writer_thread(self._close)
             self._writer_thread.shutdown(wait=False)
             raise
-        self._upkeep = Upkeep(
-            self.config.sync,
-            self.config.corpus,
+        self._at_work, self._asked = background, asked
+        self._background = self._new_background(self.config.sync)
+        self._mending = Mending(self._store.condition, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
+        if self._at_work:
+            await self._background.start()
+
+    def _new_background(self, sync: SyncConfig) -> BackgroundSync:
+        return BackgroundSync(
+            sync,
             self._engine,
             self.coordinator,
             self.board,
+            make_watcher=partial(make_watcher, sync, self.config.corpus, self._threads.native.open),
             threads=self._slow,
             tidy=self._tidy,
-            open_native=self._threads.native.open,
-            at_work=background,
             first_turns=self._threads.first_syncs,
-            rests_at_first=not asked,
+            rests_at_first=not self._asked,
         )
-        self._mending = Mending(self._store.condition, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
-        await self._upkeep.start()
 
     async def adopt(self, config: AgentConfig) -> None:
         """Goes on with a configuration that the present one `can_become`; runs and searches under way go on."""
-        self.config = config
+        before, self.config = self.config, config
         self._search.rank_by(config.ranking)
-        if self._upkeep is not None:
-            await self._upkeep.change(config.sync)
+        if self._background is not None and config.sync != before.sync:
+            await self._background.stop()
+            self._background = self._new_background(config.sync)
+            if self._at_work:
+                await self._background.start()
 
     async def _first_look(self) -> None:
         for _ in range(2):
@@ -244,8 +252,8 @@ class AgentMemory:
         """Stops watching, ends the run under way at a file boundary, and closes the index."""
         self.appends.stop()
         self._archive_thread.shutdown(wait=False)
-        if self._upkeep is not None:
-            await self._upkeep.stop()
+        if self._background is not None:
+            await self._background.stop()
         await self.coordinator.stop()
         await self._on_writer_thread(self._close)
         self._writer_thread.shutdown(wait=False)
@@ -269,8 +277,14 @@ class AgentMemory:
         self._searched_at = self._clock.monotonic()
         if query.mode is SearchMode.UNSPECIFIED and self.vectors.is_configured:
             query = replace(query, mode=SearchMode.HYBRID)
-        asked, words = await self._asking.prepared(query)
-        answer = await self._reading(lambda: self._asking.answer(query, asked, words), query.deadline)
+        answer = await asking.search(
+            query,
+            store=self._store,
+            engine=self._search,
+            vectors=self.vectors,
+            threads=self._quick,
+            reading=self._reading,
+        )
         if answer.stale:
             self.board.update(dirty=True)
         # What is hidden looks stale to every search, and no sync can change that.
@@ -301,8 +315,8 @@ class AgentMemory:
             self._sync_soon(SyncTrigger.SEARCH)
 
     def _sync_soon(self, trigger: SyncTrigger) -> None:
-        if self._upkeep is not None:
-            self._upkeep.sync_soon(trigger)
+        if self._background is not None:
+            self._background.sync_soon(trigger)
 
     async def read(self, path: str, start_line: int, line_count: int) -> FileRange:
         """A line range of a memory file."""
@@ -313,7 +327,42 @@ class AgentMemory:
 
     async def forget(self, request: ForgetRequest, deadline: float) -> Receipt:
         """Removes what is named from the index, the cache and, where asked to, from the disk."""
-        return await self._forgetting.forget(request, deadline)
+        return await forget(
+            self._forget,
+            request,
+            deadline,
+            board=self.board,
+            writer_thread=self._writer_thread,
+            monotonic=self._clock.monotonic,
+        )
+
+    async def session_context(
+        self, *, main_session: bool, today: date, max_total_chars: int | None
+    ) -> tuple[ContextFile, ...]:
+        """Return the files that a session loads at its start, in order, with their texts within the budget."""
+        return await self._on(
+            self._quick,
+            load_context,
+            self.config.roots,
+            main_session=main_session,
+            today=today,
+            max_total_chars=max_total_chars,
+            max_file_bytes=self.config.sync.max_file_bytes,
+        )
+
+    async def archive(self, request: ArchiveRequest) -> Archived:
+        """Write the last messages of a transcript to a memory file.
+
+        Raises:
+            PathNotAllowed: the transcript's name is not allowed, or the memory folder is a link.
+            FileNotFound: there is no such transcript.
+            WorkspaceReadOnly: the file system or its permissions refuse the write.
+            DiskFull: no space is left; nothing was written.
+        """
+        config = self.config
+        return await self._on(
+            self._archive_thread, self._archiver.archive, config.roots, config.sessions_folder, request
+        )
 
     async def require_transcript(self, file_name: str) -> None:
         """Passes where the agent has a transcript of this name.
@@ -344,7 +393,7 @@ class AgentMemory:
                     sources=self.config.sources,
                     now_ns=self._clock.now_ns(),
                     append_issues=(*self._appender.issues(), *filter(None, [self.forgotten.trouble])),
-                    watched_roots=lambda: () if self._upkeep is None else self._upkeep.look(),
+                    watched_roots=self._look_at_roots,
                 ),
             )
         )
@@ -373,7 +422,10 @@ class AgentMemory:
             found.append(
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
-        return (*found, *(() if self._upkeep is None else self._upkeep.degradations(watched)))
+        if self._background is not None:
+            hidden, trouble = self._engine.last_look.hidden, self._background.trouble
+            found += freshness(self.config.sync, watched, hidden, trouble)
+        return tuple(found)
 
     def _vector_report(self) -> VectorReport:
         waits = self._engine.rebuild_waits
@@ -396,12 +448,19 @@ class AgentMemory:
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched, as far as is known without asking the disk."""
-        return () if self._upkeep is None else self._upkeep.watched_roots()
+        if self._background is None:
+            return ()
+        return self._background.watched_roots() if self._background.watching else unwatched(self.config.corpus)
+
+    def _look_at_roots(self) -> tuple[WatchedRoot, ...]:
+        if self._background is None:
+            return ()
+        return self._background.look() if self._background.watching else unwatched(self.config.corpus)
 
     @property
     def started(self) -> bool:
         """Whether the index is open."""
-        return self._upkeep is not None
+        return self._background is not None
 
     @property
     def index_path(self) -> Path:

@@ -1,51 +1,58 @@
-"""A question on its way to the search engine: its vector, a thread, and once more where the index is begun anew."""
+"""Search one agent's index: its query vector, a worker thread, and another attempt after the index was rebuilt."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 
-from memoryd_server.backend.vector_side import QuestionVector, VectorSide
+from memoryd_server.backend.vector_side import VectorSide
 from memoryd_server.index.store import IndexStore
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.legs import Words
 from memoryd_server.search.query import SearchAnswer, SearchQuery
 
-# An index that is begun anew again and again is answered from as it is.
+# An index that is rebuilt again and again is searched as it is.
 _MOST_TIMES = 3
 
+Reading = Callable[[Callable[[], Awaitable[SearchAnswer]], float], Awaitable[SearchAnswer]]
 
-class Asking:
-    """Asks one agent's engine, on `threads`."""
 
-    def __init__(self, store: IndexStore, search: SearchEngine, vectors: VectorSide, threads: Executor) -> None:
-        self._store = store
-        self._search = search
-        self._vectors = vectors
-        self._threads = threads
+async def search(
+    query: SearchQuery,
+    *,
+    store: IndexStore,
+    engine: SearchEngine,
+    vectors: VectorSide,
+    threads: Executor,
+    reading: Reading,
+) -> SearchAnswer:
+    """Return what `engine` finds on `threads`, with what impairs the index.
 
-    async def prepared(self, query: SearchQuery) -> tuple[QuestionVector, Words | None]:
-        """The question's vector and, where a provider had to be waited for, what the keyword leg found meanwhile."""
-        asked = self._vectors.known(query)
-        if asked is not None:
-            return asked, None
-        words = asyncio.get_running_loop().run_in_executor(self._threads, self._search.words, query)
-        try:
-            asked = await self._vectors.question(query)
-        finally:
-            # What went wrong here goes wrong again in the search itself, which says so.
-            await asyncio.wait((words,))
-        return asked, None if words.cancelled() or words.exception() else words.result()
+    While the provider makes the query's vector, the keyword search runs. `reading` runs the search of both, and runs it
+    again if it finds the index damaged.
+    """
+    words: list[asyncio.Future[Words | None]] = []
 
-    async def answer(self, query: SearchQuery, asked: QuestionVector, words: Words | None) -> SearchAnswer:
-        """What the engine answers, with what impairs the index.
+    def search_words() -> None:
+        words.append(asyncio.get_running_loop().run_in_executor(threads, engine.words, query))
 
-        What is told is of before: the index may be mended meanwhile. Where it was begun anew, it is asked once more.
-        """
-        for _ in range(_MOST_TIMES):
-            generation, impairments = self._store.condition.generation, self._store.impairments
-            answer = await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._search.search, query, asked.vector, asked.reason, words, asked.identity
-            )
-            if generation == self._store.condition.generation:
-                break
-        return replace(answer, degradations=(*answer.degradations, *impairments))
+    try:
+        vector = await vectors.question(query, search_words)
+    finally:
+        if words:
+            # An error of this search comes up again in the search of both, which reports it.
+            await asyncio.wait(words)
+    found = None if not words or words[0].cancelled() or words[0].exception() else words[0].result()
+    search_both = partial(engine.search, query, vector.vector, vector.reason, found, vector.identity)
+    return await reading(lambda: _answer(store, threads, search_both), query.deadline)
+
+
+async def _answer(store: IndexStore, threads: Executor, search_both: Callable[[], SearchAnswer]) -> SearchAnswer:
+    # Impairments are read first: a repair may end during the search. If the index was rebuilt, it is searched again.
+    for _ in range(_MOST_TIMES):
+        generation, impairments = store.condition.generation, store.impairments
+        answer = await asyncio.get_running_loop().run_in_executor(threads, search_both)
+        if generation == store.condition.generation:
+            break
+    return replace(answer, degradations=(*answer.degradations, *impairments))

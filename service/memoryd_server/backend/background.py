@@ -15,6 +15,8 @@ from memoryd_server.backend.sync_run import SyncTrigger
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.progress import SyncPhase
 from memoryd_server.sources import WatchedRoot, Watcher
+from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.watch_state import NativeReader
 
 # Under a steady stream of events a sync starts after this many debounces all the same.
 MOST_DEBOUNCES = 5
@@ -90,6 +92,11 @@ class BackgroundSync:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def watching(self) -> bool:
+        """Whether files are watched by these settings."""
+        return self._watcher is not None
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched, without asking the disk; empty when watching is off."""
@@ -242,6 +249,25 @@ class BackgroundSync:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def make_watcher(
+    config: SyncConfig,
+    corpus: Corpus,
+    open_native: Callable[[], NativeReader],
+    on_change: Callable[[], None],
+    on_transcripts: Callable[[], None],
+) -> Watcher:
+    """Return a watcher of the corpus by these settings."""
+    return Watcher(
+        corpus.roots,
+        on_change,
+        sessions=corpus.sessions,
+        on_transcripts=on_transcripts,
+        polling=config.poll,
+        poll_seconds=config.poll_seconds,
+        open_native=open_native,
+    )
 
 
 async def _attempt(step: Callable[[], Awaitable[None]]) -> str:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from memoryd_server.backend.query_embedding import QueryEmbedder
 from memoryd_server.embed import EmbeddingFailure, EmbeddingProvider, Selection
-from memoryd_server.embed.vectors import BadVector, Vector, unit
 from memoryd_server.entries.model import Embedded
 from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.vectors import BadVector, Vector, unit
 
 LEFT_FOR_THE_STORE_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 8.0

@@ -10,7 +10,7 @@ from dataclasses import replace
 from memoryd_server.backend.agent_memory import AgentMemory
 from memoryd_server.backend.breaker import Breaker
 from memoryd_server.backend.forget_job import ForgetRequest, Receipt
-from memoryd_server.backend.protocol import BackendState, QmdState
+from memoryd_server.backend.protocol import BackendState
 from memoryd_server.backend.qmd.answer import denied
 from memoryd_server.backend.qmd.backend import NOT_READY, QmdBackend
 from memoryd_server.backend.qmd.config import QmdConfig
@@ -205,12 +205,13 @@ class FallbackBackend:
         failure = self._qmd.updates.updating.failure
         if not why and not self._qmd.ready:
             why = NOT_READY if failure is None else failure.message
-        qmd = QmdState(not why, self._qmd.version, why)
         if not why:
-            return BackendState("qmd", tuple(self._qmd.degradations()), qmd)
-        if self._falls_back:
-            return BackendState("builtin", tuple(self._fallen_back(why)), qmd)
-        return BackendState("", (Degradation(DegradationKind.BACKEND_FALLBACK, "qmd", "", why),), qmd)
+            active, degradations = "qmd", tuple(self._qmd.degradations())
+        elif self._falls_back:
+            active, degradations = "builtin", tuple(self._fallen_back(why))
+        else:
+            active, degradations = "", (Degradation(DegradationKind.BACKEND_FALLBACK, "qmd", "", why),)
+        return BackendState(active, degradations, wanted="qmd", version=self._qmd.version, reason=why)
 
     async def after_sync(self, run: SyncRun, outcome: SyncOutcome) -> SyncOutcome:
         """Brings qmd's index in line after a run: at once where a caller waits for it, soon otherwise.

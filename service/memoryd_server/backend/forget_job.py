@@ -4,13 +4,16 @@ The order of steps is what makes a crash harmless: first the source is deleted, 
 A call that is repeated finds what is left and removes that.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 
+from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.chunk import indexable_chunks, split_front_matter
-from memoryd_server.errors import FileNotFound
+from memoryd_server.errors import DeadlineTooShort, FileNotFound
 from memoryd_server.index.connection import translated
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.plan import settled
@@ -162,6 +165,53 @@ class ForgetJob:
     def _uncached(self, hashes: Iterable[bytes]) -> int:
         cache = self._cache()
         return 0 if cache is None else cache.forget(hashes)
+
+
+async def forget(
+    job: ForgetJob,
+    request: ForgetRequest,
+    deadline: float,
+    *,
+    board: StateBoard,
+    writer_thread: Executor,
+    monotonic: Callable[[], float],
+) -> Receipt:
+    """Run `job` between two passes of a sync and before `deadline`, which `monotonic` measures. On the event loop.
+
+    Raises:
+        DeadlineTooShort: a sync left no time before the deadline, or the work itself takes longer.
+        MemorydError: as `ForgetJob.carry_out`.
+    """
+    if board.current.syncing:
+        # Lets a run that makes vectors step aside, as for any other change of the files.
+        board.update(dirty=True)
+    work = writer_thread.submit(job.carry_out, request)
+    # Submitted together, so that no pass of a sync comes between.
+    purge = writer_thread.submit(job.purge, lambda: monotonic() > deadline)
+    try:
+        async with asyncio.timeout(max(0.0, deadline - monotonic())):
+            receipt = await asyncio.wrap_future(work)
+    except TimeoutError as error:
+        raise _too_late(nothing_done=work.cancelled()) from error
+    board.update(revision=max(receipt.revision, board.current.revision))
+    purged = receipt.purge_pending and await _in_time(purge, deadline - monotonic())
+    return replace(receipt, purge_pending=receipt.purge_pending and not purged)
+
+
+async def _in_time(purge: Future[bool], seconds: float) -> bool:
+    """Return whether the removed words were overwritten in time; if not, that goes on, and tidying tries again."""
+    done = asyncio.wrap_future(purge)
+    await asyncio.wait((done,), timeout=max(0.0, seconds))
+    return done.done() and done.exception() is None and done.result()
+
+
+def _too_late(*, nothing_done: bool) -> DeadlineTooShort:
+    words = (
+        "a sync is at work and left no time before the deadline; nothing was removed, try again after it"
+        if nothing_done
+        else "what is named is still being removed; call again to make sure, with a longer deadline"
+    )
+    return DeadlineTooShort(words, retry_after_seconds=1.0)
 
 
 def _location(file: TranscriptFile) -> Location:

@@ -10,24 +10,18 @@ from memoryd_server.search.query import SearchAnswer, SearchQuery
 
 
 @dataclass(frozen=True, slots=True)
-class QmdState:
-    """How qmd is doing. `reason` says why it does not answer, or not well; empty otherwise."""
-
-    available: bool = False
-    version: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class BackendState:
-    """Who would answer now: "builtin", "qmd", or nobody where it is empty; and in which ways that is less than wanted.
+    """Which backend would answer now, and what is degraded in it.
 
-    `qmd` is None where the settings do not ask for it.
+    `active` is "builtin", "qmd", or empty if none would answer. `wanted` is the backend in front of the builtin one,
+    empty if the settings name none; `reason` says why it does not answer, and is empty if it does.
     """
 
     active: str
     degradations: tuple[Degradation, ...] = ()
-    qmd: QmdState | None = None
+    wanted: str = ""
+    version: str = ""
+    reason: str = ""
 
 
 class MemoryBackend(Protocol):

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from memoryd_server.index.condition import size_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -14,16 +16,5 @@ class Sizes:
 
 
 def sizes(index: Path, cache: Path) -> Sizes:
-    """The sizes of files that may come and go; one that is not there has none. Blocks."""
-    return Sizes(_bytes(index), _bytes(_log_of(index)), _bytes(cache) + _bytes(_log_of(cache)))
-
-
-def _log_of(path: Path) -> Path:
-    return path.with_name(path.name + "-wal")
-
-
-def _bytes(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+    """Return the sizes in bytes; 0 for a missing file. Blocks."""
+    return Sizes(*size_bytes(index), sum(size_bytes(cache)))

@@ -189,24 +189,24 @@ class VectorSide:
             return ()
         return self.state.stored.differences(self.embedder.identity)
 
-    def known(self, query: SearchQuery) -> QuestionVector | None:
-        """What is known of a question's vector without asking the provider; None when it has to be asked.
+    async def question(self, query: SearchQuery, on_wait: Callable[[], None] = lambda: None) -> QuestionVector:
+        """Return the vector of a query, if it asks for vector search and the index can answer it.
+
+        `on_wait` is called before the provider is asked; it is not called if the vector, or why there is none, is
+        known.
 
         Raises:
-            EmbeddingNotConfigured: the vector leg alone was asked for, and there is no provider.
-            EmbeddingUnavailable, EmbeddingQuotaExceeded: it was, and the provider or the index does not serve.
+            EmbeddingNotConfigured: only vector search was asked for, and there is no provider.
+            EmbeddingUnavailable, EmbeddingQuotaExceeded: only vector search was asked for, and the provider or the
+                index does not serve.
         """
         found = self._known(query)
-        return None if found is None else _if_it_serves(query, found)
-
-    async def question(self, query: SearchQuery) -> QuestionVector:
-        """The vector of a question, when the question asks for the vector leg and the index can answer it.
-
-        Raises:
-            EmbeddingNotConfigured, EmbeddingUnavailable, EmbeddingQuotaExceeded: as `known`.
-        """
-        found = self._known(query)
-        return _if_it_serves(query, await self._ask(query) if found is None else found)
+        if found is None:
+            on_wait()
+            found = await self._ask(query)
+        if query.mode is SearchMode.VECTOR and found.vector is None:
+            raise found.error or EmbeddingUnavailable(found.reason, retry_after_seconds=5.0)
+        return found
 
     def _known(self, query: SearchQuery) -> QuestionVector | None:
         if query.mode is SearchMode.KEYWORD:
@@ -283,13 +283,6 @@ class VectorSide:
     def provider_status(self) -> ProviderStatus | None:
         """How the provider fares; None where there is none."""
         return None if self.embedder is None else self.embedder.provider.status()
-
-
-def _if_it_serves(query: SearchQuery, found: QuestionVector) -> QuestionVector:
-    """What was found, which has to be a vector where the vector leg alone was asked for."""
-    if query.mode is SearchMode.VECTOR and found.vector is None:
-        raise found.error or EmbeddingUnavailable(found.reason, retry_after_seconds=5.0)
-    return found
 
 
 def _probe(provider: EmbeddingProvider, deadline: float) -> ProbeOutcome:

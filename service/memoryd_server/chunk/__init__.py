@@ -1,7 +1,7 @@
 """Text into chunks: pure functions of a file's text and the chunking's numbers."""
 
 from memoryd_server.chunk.front_matter import FrontMatter, split_front_matter
-from memoryd_server.chunk.identity import CHUNKER_VERSION, ChunkIdentity
+from memoryd_server.chunk.identity import CHUNKER_VERSION
 from memoryd_server.chunk.lengths import cjk_length, utf16_length
 from memoryd_server.chunk.markdown import chunk_markdown, indexable_chunks
 from memoryd_server.chunk.transcript import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker
@@ -10,7 +10,6 @@ from memoryd_server.chunk.utf8_split import split_utf8
 __all__ = [
     "CHUNKER_VERSION",
     "TRANSCRIPT_CHUNKER_VERSION",
-    "ChunkIdentity",
     "FrontMatter",
     "TranscriptChunker",
     "chunk_markdown",

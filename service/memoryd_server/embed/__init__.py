@@ -3,7 +3,6 @@
 from memoryd_server.embed.absent import AbsentProvider
 from memoryd_server.embed.batch_api import MOST_JOB_BYTES, MOST_TEXTS, BatchApi, BatchPolicy, JobState
 from memoryd_server.embed.config import EmbeddingConfig, LocalConfig, RemoteConfig
-from memoryd_server.embed.documents import TEXTS_A_CALL, DirectCalls, DocumentEmbedder
 from memoryd_server.embed.http_calls import Unsure
 from memoryd_server.embed.http_errors import NotThere, RequestRefused
 from memoryd_server.embed.lanes import on_thread
@@ -18,20 +17,15 @@ from memoryd_server.embed.provider import (
 from memoryd_server.embed.remote import batches_of
 from memoryd_server.embed.selection import NOT_CONFIGURED, ProviderPool, Selection, select
 from memoryd_server.embed.spec import EmbeddingSpec, spec_for
-from memoryd_server.embed.vectors import BadVector, Vector, from_blob, to_blob, unit
 
 __all__ = [
     "MOST_JOB_BYTES",
     "MOST_TEXTS",
     "NOT_CONFIGURED",
     "PLAIN_TEXT",
-    "TEXTS_A_CALL",
     "AbsentProvider",
-    "BadVector",
     "BatchApi",
     "BatchPolicy",
-    "DirectCalls",
-    "DocumentEmbedder",
     "EmbeddingConfig",
     "EmbeddingFailure",
     "EmbeddingProvider",
@@ -49,12 +43,8 @@ __all__ = [
     "Selection",
     "Stopped",
     "Unsure",
-    "Vector",
     "batches_of",
-    "from_blob",
     "on_thread",
     "select",
     "spec_for",
-    "to_blob",
-    "unit",
 ]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from memoryd_server.embed.provider import EmbeddingFailure, ProviderState, ProviderStatus
 from memoryd_server.embed.spec import EmbeddingSpec, spec_for
-from memoryd_server.embed.vectors import Vector
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.vectors import Vector
 
 
 class AbsentProvider:

@@ -13,8 +13,8 @@ from memoryd_server.embed.http_errors import RequestRefused
 from memoryd_server.embed.lanes import Lanes, at_once
 from memoryd_server.embed.pacing import Pace, Stopped
 from memoryd_server.embed.provider import PLAIN_TEXT, EmbeddingFailure
-from memoryd_server.embed.vectors import Vector
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.vectors import Vector
 
 MOST_ITEMS = 64
 MOST_BYTES = 32_000

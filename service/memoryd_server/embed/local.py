@@ -23,7 +23,6 @@ from memoryd_server.embed.gguf import BadModelFile, ModelHead, read_head
 from memoryd_server.embed.model_files import ModelFile
 from memoryd_server.embed.provider import PLAIN_TEXT, EmbeddingFailure, ProviderState, ProviderStatus
 from memoryd_server.embed.spec import LOCAL_WINDOW, EmbeddingSpec, spec_for
-from memoryd_server.embed.vectors import BadVector, Vector, unit
 from memoryd_server.embed.worker_process import (
     Embedded,
     ModelRefused,
@@ -33,6 +32,7 @@ from memoryd_server.embed.worker_process import (
     command,
 )
 from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
+from memoryd_server.vectors import BadVector, Vector, unit
 
 PACKAGE = "llama_cpp"
 FIRST_REST_SECONDS = 1.0
@@ -111,12 +111,6 @@ class LocalProvider:
             self._check_package()
             self._read_head()
         return self._spec
-
-    @property
-    def worker_pid(self) -> int | None:
-        """The process that holds the model, while there is one."""
-        worker = self._worker
-        return worker.pid if worker else None
 
     def embed_query(self, text: str, deadline: float) -> Vector:
         """See `EmbeddingProvider`. Starting the worker counts against the deadline."""

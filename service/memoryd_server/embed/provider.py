@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from memoryd_server.embed.spec import EmbeddingSpec
-from memoryd_server.embed.vectors import Vector
+from memoryd_server.vectors import Vector
 
 PLAIN_TEXT = "ping"
 """A text that no provider has a reason to refuse: what comes of it is the provider's doing."""

@@ -18,8 +18,8 @@ from memoryd_server.embed.lanes import Lanes
 from memoryd_server.embed.pacing import Patience
 from memoryd_server.embed.provider import EmbeddingFailure, EmbeddingProvider, ProviderState, ProviderStatus
 from memoryd_server.embed.spec import EmbeddingSpec
-from memoryd_server.embed.vectors import BadVector, Vector, unit
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.vectors import BadVector, Vector, unit
 
 _BYTES_A_TOKEN = 4
 _FOREVER = float("inf")

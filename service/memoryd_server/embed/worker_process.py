@@ -71,11 +71,6 @@ class WorkerProcess:
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True
         )
 
-    @property
-    def pid(self) -> int:
-        """The process's id."""
-        return self._process.pid
-
     def load(self) -> None:
         """Waits until the model is loaded.
 

@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 from memoryd_server.entries.faults import entry_errors, is_conflict
 from memoryd_server.entries.heap import bound_heap, give_back
-from memoryd_server.entries.model import Place, Vector
+from memoryd_server.entries.model import Place
 from memoryd_server.entries.schema import SHOWN, TABLE, VECTOR, WORDS_INDEX, columns, vector_column
 from memoryd_server.entries.vector_index import index_vectors, refine_factor
 from memoryd_server.errors import EntriesUnavailable, IndexBusy
 from memoryd_server.index.gate import Gate
 from memoryd_server.index.lock import IndexLock
+from memoryd_server.vectors import Vector
 
 LOCK_FILE = "entries.lock"
 ATTEMPTS = 5

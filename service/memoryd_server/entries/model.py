@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-import numpy as np
-from numpy.typing import NDArray
-
-Vector = NDArray[np.float32]
+from memoryd_server.vectors import Vector
 
 DUPLICATE_SCORE = 0.95
 """From this score on, two texts say the same."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from memoryd_server.embed import BadVector, BatchApi, JobState, Patience, to_blob, unit
+from memoryd_server.embed import BatchApi, JobState, Patience
 from memoryd_server.index.batch_book import BatchBook, BatchJob
 from memoryd_server.index.cache_key import CacheKey
-from memoryd_server.index.floats import FLOAT_BYTES
+from memoryd_server.vectors import FLOAT_BYTES, BadVector, to_blob, unit
 
 _AT_ONCE = 256
 _ENDLESS = float("inf")

@@ -9,9 +9,9 @@ import apsw
 
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.index import swap
-from memoryd_server.index.condition import FileMark
+from memoryd_server.index.condition import FileMark, impaired
 from memoryd_server.index.connection import Journal, damage_words, is_damage, open_writer, translated
-from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.model import Degradation
 
 # A file that could not be opened is tried again after so long.
 RETRY_MS = 60_000
@@ -126,7 +126,7 @@ class CacheFile:
 
     def _told(self, used: str, words: str) -> Degradation:
         reason = f"{words}; vectors that it held are made again where they are needed"
-        return Degradation(DegradationKind.INDEX_IMPAIRED, str(self._path), used, reason)
+        return impaired(self._path, used, reason)
 
     def rest(self) -> None:
         """Lets the file go until it is used again; what stands in for one that cannot be opened stays."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from memoryd_server.index import one_step, schema
 from memoryd_server.index.connection import scalar, transaction
-from memoryd_server.index.floats import FLOAT_BYTES, Vectors
+from memoryd_server.vectors import FLOAT_BYTES, Vectors, from_blob, to_blob
 
 SAMPLED = 128
 """Vectors that are averaged at least, where there are as many, and less than twice as many at most."""
@@ -17,7 +17,6 @@ SAMPLED = 128
 _NUMBERS = "vector_centre"
 _REVISION = "vector_centre_revision"
 _EVERY = "SELECT chunk_id AS id FROM vectors WHERE chunk_id % ? = 0 ORDER BY chunk_id LIMIT ?"
-_BLOB = np.dtype("<f4")
 
 
 def read(connection: apsw.Connection, dimensions: int) -> Vectors | None:
@@ -25,7 +24,7 @@ def read(connection: apsw.Connection, dimensions: int) -> Vectors | None:
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_NUMBERS,)).fetchone()
     if row is None or not isinstance(row[0], bytes) or len(row[0]) != dimensions * FLOAT_BYTES:
         return None
-    return np.frombuffer(row[0], _BLOB)
+    return from_blob(row[0])
 
 
 def measure(connection: apsw.Connection, revision: int, dimensions: int) -> None:
@@ -38,7 +37,7 @@ def measure(connection: apsw.Connection, revision: int, dimensions: int) -> None
     _, vectors = one_step.vectors(connection, _sample(connection), dimensions)
     vectors = vectors[np.isfinite(vectors).all(axis=1)]
     if len(vectors):
-        numbers = vectors.mean(axis=0, dtype=np.float64).astype(_BLOB).tobytes()
+        numbers = to_blob(vectors.mean(axis=0, dtype=np.float64))
         with transaction(connection):
             connection.execute("INSERT OR REPLACE INTO meta(key, value) VALUES(?, ?)", (_NUMBERS, numbers))
             schema.set_meta(connection, _REVISION, revision)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from memoryd_server.model import Degradation
+from memoryd_server.model import Degradation, DegradationKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,23 @@ class FileMark:
     def has_changed(self, path: Path) -> bool:
         """Whether the index or its log is no longer at its path."""
         return self.is_gone(path) or (self.log is not None and _identity(_log(path)) != self.log)
+
+
+def impaired(wanted: object, used: object, reason: str) -> Degradation:
+    """Return the degradation that `used` serves instead of `wanted`; both are paths or words."""
+    return Degradation(DegradationKind.INDEX_IMPAIRED, str(wanted), str(used), reason)
+
+
+def size_bytes(path: Path) -> tuple[int, int]:
+    """Return the bytes of a database file and of its write-ahead log; 0 for a missing file. Blocks."""
+    return _file_bytes(path), _file_bytes(_log(path))
+
+
+def _file_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _log(path: Path) -> Path:

@@ -6,7 +6,7 @@ What the provider cannot do now stays pending: its chunks are found by keywords,
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from memoryd_server.embed import BatchPolicy, DocumentEmbedder, EmbeddingProvider, batches_of
+from memoryd_server.embed import BatchPolicy, EmbeddingProvider, batches_of
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.batch_jobs import BatchJobs, BatchState
 from memoryd_server.index.embedding_cache import EmbeddingCache
@@ -66,8 +66,6 @@ class Embedder:
 
     By `batches`, many at once go through the provider's batch jobs, where it has any.
 
-    `documents` takes the texts of the index in the provider's place, in larger jobs for example.
-
     `run` belongs to the writer thread; `state` may be read from any thread and is never older than the last commit.
     """
 
@@ -77,7 +75,6 @@ class Embedder:
         cache: Callable[[], EmbeddingCache | None],
         guard: CostGuard,
         usage: UsageBook | None = None,
-        documents: DocumentEmbedder | None = None,
         *,
         batches: BatchPolicy | None = None,
     ) -> None:
@@ -88,7 +85,7 @@ class Embedder:
             self._jobs = BatchJobs(provider, api, batches, cache)
         self._usage = usage or UsageBook(cache)
         self._usage.watch(provider)
-        self._maker = VectorMaker(provider, cache, documents)
+        self._maker = VectorMaker(provider, cache)
         self._guard = guard
         self.state = VectorState()
         self._agreed = False

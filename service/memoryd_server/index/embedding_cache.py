@@ -155,7 +155,6 @@ class EmbeddingCache:
                 connection.executemany("DELETE FROM embedding_cache WHERE hash=?", rows)
                 forgotten = connection.total_changes() - before
                 connection.executemany("DELETE FROM refused_texts WHERE hash=?", rows)
-                connection.executemany("DELETE FROM batch_texts WHERE hash=?", rows)
                 # What a batch job still makes of them is not wanted.
                 connection.executemany("DELETE FROM batch_texts WHERE hash=?", rows)
             # What is deleted is overwritten in the file, and the log would still hold it.

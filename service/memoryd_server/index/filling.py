@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from memoryd_server.embed import TEXTS_A_CALL
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.vector_maker import Made, VectorMaker, usual
 from memoryd_server.index.vector_rows import UnembeddedChunk
 from memoryd_server.index.writer import IndexWriter
 
-CHUNKS_A_BATCH = TEXTS_A_CALL
+CHUNKS_A_BATCH = 128
+"""Chunks that are embedded before the next transaction: files that have changed wait until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,7 @@ class Filling:
         return self._outcome
 
     def _next(self, after: int) -> list[UnembeddedChunk]:
-        count = self._maker.at_once(self._outcome.pending)
-        return self._writer.vectors.chunks(after, count, everything=False)
+        return self._writer.vectors.chunks(after, CHUNKS_A_BATCH, everything=False)
 
     def _embed(self, batch: Sequence[UnembeddedChunk]) -> bool:
         """Whether to go on."""

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import numpy as np
 
-from memoryd_server.index.floats import FLOAT_BYTES, Ids, Vectors
+from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors, from_blob
 
 
 def id_list(ids: Sequence[int]) -> str:
@@ -54,7 +54,7 @@ def vectors(connection: apsw.Connection, ids: Sequence[int], dimensions: int) ->
     whose = np.array(found.split(","), np.int64)
     if len(blob) != len(whose) * width:
         raise AssertionError("SQLite joins blobs otherwise than this was written for")
-    return whose, np.frombuffer(blob, "<f4").reshape(-1, dimensions)
+    return whose, from_blob(blob).reshape(-1, dimensions)
 
 
 def _row(connection: apsw.Connection, query: str, bindings: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -9,9 +9,10 @@ import apsw
 
 from memoryd_server.errors import IndexTooNew, IndexUnavailable
 from memoryd_server.index import migrate, refresh, schema, swap
+from memoryd_server.index.condition import impaired
 from memoryd_server.index.connection import APPLICATION_ID, Journal, damage_words, is_damage, open_writer, transaction
 from memoryd_server.index.schema import BuildIdentity, Difference
-from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.model import Degradation
 
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\0"
@@ -90,7 +91,7 @@ def _make_tables(connection: apsw.Connection, identity: BuildIdentity, after_rev
 def set_aside(path: Path, why: str) -> Degradation:
     """Renames a damaged index and says where it is now; `why` is what was found."""
     aside = swap.set_aside(path, time.time())
-    return _impaired(path, aside, f"{why}; the damaged file was set aside as {aside}")
+    return impaired(path, aside, f"{why}; the damaged file was set aside as {aside}")
 
 
 def _open_or_begin(path: Path, identity: BuildIdentity, journal: Journal, after_revision: int) -> IndexFile:
@@ -108,7 +109,7 @@ def _open_or_begin(path: Path, identity: BuildIdentity, journal: Journal, after_
     connection.close()
     swap.remove_database(path)
     why = f"the index was made by an older memoryd (schema {version}) and is built anew"
-    return _begun(path, identity, journal, after_revision, _impaired(path, path, why))
+    return _begun(path, identity, journal, after_revision, impaired(path, path, why))
 
 
 def own_path(wanted: Path) -> tuple[Path, Degradation | None]:
@@ -124,7 +125,7 @@ def own_path(wanted: Path) -> tuple[Path, Degradation | None]:
         raise IndexUnavailable(
             f"{wanted} and {sibling} were made by other programs; configure another path for the index"
         )
-    return sibling, _impaired(wanted, sibling, f"{wanted} was made by another program and is left untouched")
+    return sibling, impaired(wanted, sibling, f"{wanted} was made by another program and is left untouched")
 
 
 def refuse_newer(path: Path, version: int) -> None:
@@ -134,10 +135,6 @@ def refuse_newer(path: Path, version: int) -> None:
             f"the index {path} has schema {version}, this memoryd knows {schema.SCHEMA_VERSION}; "
             "upgrade memoryd, or remove the file to have it rebuilt from the Markdown"
         )
-
-
-def _impaired(wanted: Path, used: Path, reason: str) -> Degradation:
-    return Degradation(DegradationKind.INDEX_IMPAIRED, str(wanted), str(used), reason)
 
 
 def _header(path: Path) -> bytes:

@@ -17,7 +17,7 @@ from memoryd_server.errors import (
     SyncCancelled,
 )
 from memoryd_server.index import opening, purge, refresh, swap
-from memoryd_server.index.condition import Condition, Damage, FileMark
+from memoryd_server.index.condition import Condition, Damage, FileMark, impaired, size_bytes
 from memoryd_server.index.connection import Journal, is_damage, open_reader, translated
 from memoryd_server.index.journals import journal_for
 from memoryd_server.index.lock import IndexLock
@@ -29,7 +29,7 @@ from memoryd_server.index.rows import IndexCounts
 from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.vector_rows import VectorChanges
 from memoryd_server.index.writer import IndexWriter
-from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.model import Degradation
 from memoryd_server.sources.mounts import MOUNT_TABLE
 from memoryd_server.text import Analyzer
 
@@ -162,11 +162,6 @@ class IndexStore:
                 connection.close()
 
     @property
-    def is_read_only(self) -> bool:
-        """Whether the index could only be opened to be read."""
-        return self._refusal is not None
-
-    @property
     def needs_rebuild(self) -> bool:
         """Whether the index was built with another identity, at least in part."""
         return bool(self.build_differences)
@@ -250,7 +245,7 @@ class IndexStore:
         if damage.gone and self.condition.mishap is None:
             then = "what stands there now is brought up to date" if self.whole else "the index is built anew"
             reason = f"{self.path} was removed or replaced while it was in use; {then}"
-            self.condition.happened(_impaired(str(self._wanted_path), str(self.path), reason))
+            self.condition.happened(impaired(self._wanted_path, self.path, reason))
         _opened(self._pool).path = self.path
         if self._changes is not None:
             self._changes.reset()
@@ -299,14 +294,14 @@ class IndexStore:
         read_only = None
         if self._refusal is not None:
             reason = f"nothing new is taken up: {self._refusal.message}"
-            read_only = _impaired(str(self.path), "the index as it is", reason)
+            read_only = impaired(self.path, "the index as it is", reason)
         found = (self._foreign, self.condition.mishap, read_only)
         return tuple(degradation for degradation in found if degradation is not None)
 
     @property
     def remarks(self) -> tuple[Degradation, ...]:
         """What Status tells beyond that: no answer is the worse for it."""
-        rollback = _impaired("write-ahead log", "rollback journal", self._journal_reason)
+        rollback = impaired("write-ahead log", "rollback journal", self._journal_reason)
         found = (self.condition.past_mishap, rollback if self._journal_reason else None)
         return tuple(degradation for degradation in found if degradation is not None)
 
@@ -365,7 +360,7 @@ class IndexStore:
 
     def size_bytes(self) -> int:
         """Bytes on disk: the index with its write-ahead log."""
-        return sum(_size_bytes(self.path.with_name(self.path.name + suffix)) for suffix in ("", "-wal"))
+        return sum(size_bytes(self.path))
 
     @contextmanager
     def rebuilding(self) -> Iterator[IndexWriter]:
@@ -413,18 +408,6 @@ def _lost(path: Path) -> IndexDamaged:
         f"{path} was removed or replaced while it was in use; it is opened again or built anew from the Markdown",
         retry_after_seconds=1.0,
     )
-
-
-def _impaired(wanted: str, used: str, reason: str) -> Degradation:
-    return Degradation(DegradationKind.INDEX_IMPAIRED, wanted, used, reason)
-
-
-def _size_bytes(path: Path) -> int:
-    """The size of a file that may come and go, as a write-ahead log does."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _opened(value: _T | None) -> _T:

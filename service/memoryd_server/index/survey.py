@@ -9,7 +9,7 @@ from memoryd_server.index.plan import SyncPlan, identity_of, make_plan, moved_tr
 from memoryd_server.index.rows import FileRow
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Source, SourceFile
-from memoryd_server.sources import Discovery, Roots, stat_file
+from memoryd_server.sources import Discovery, stat_file
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.transcript_growth import Growth
 from memoryd_server.sources.transcripts import session_id
@@ -34,11 +34,6 @@ class Survey:
         self._is_forgotten = is_forgotten
         self._asks = asks
         self._growth = growth
-
-    @classmethod
-    def of(cls, roots: "Roots | Survey") -> "Survey":
-        """A survey of Markdown alone, where that is all there is."""
-        return cls(Corpus(roots)) if isinstance(roots, Roots) else roots
 
     def discover(self) -> Discovery:
         """Every file of the sources."""

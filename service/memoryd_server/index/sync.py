@@ -16,7 +16,6 @@ from memoryd_server.index.embedding import Embedder, Price
 from memoryd_server.index.hand_over import Asked, Beside, HandOver
 from memoryd_server.index.last_look import LastLook
 from memoryd_server.index.lineup import Change, Lineup
-from memoryd_server.index.mending import on_sound_index
 from memoryd_server.index.plan import SyncPlan
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.pricing import RebuildGate, price_files
@@ -27,7 +26,7 @@ from memoryd_server.index.survey import Survey
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.index.yielding import Yielding
 from memoryd_server.model import Source
-from memoryd_server.sources import Discovery, Roots
+from memoryd_server.sources import Discovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +51,9 @@ class DiskState:
 
 
 class SyncEngine:
-    """Syncs one index with its sources; with `roots` alone, these are their Markdown.
+    """Syncs one index with its sources.
 
-    Without an `embedder`, a rebuild keeps the vectors of unchanged texts only where `keep_vectors` says so.
+    Without a `lineup`, a rebuild keeps the vectors of unchanged texts only where `keep_vectors` says so.
 
     `run` belongs to the agent's writer thread; `compare` and `estimate` may run on any thread beside it.
     """
@@ -62,18 +61,18 @@ class SyncEngine:
     def __init__(
         self,
         store: IndexStore,
-        roots: Roots | Survey,
+        survey: Survey,
         preparer: FilePreparer,
         *,
         files_per_transaction: int,
         clock: Clock,
-        embedder: Embedder | Lineup | None = None,
+        lineup: Lineup | None = None,
         keep_vectors: bool = False,
     ) -> None:
-        self._lineup = Lineup(embedder) if isinstance(embedder, Embedder) else embedder
+        self._lineup = lineup
         self._keep_vectors = keep_vectors
         self._store = store
-        self._survey = Survey.of(roots)
+        self._survey = survey
         self._preparer = preparer
         self._files_per_transaction = files_per_transaction
         self._clock = clock
@@ -97,7 +96,6 @@ class SyncEngine:
     def _embedder(self) -> Embedder | None:
         return None if self._lineup is None else self._lineup.active
 
-    @on_sound_index
     def run(
         self,
         mode: SyncMode,
@@ -119,6 +117,15 @@ class SyncEngine:
             DiskFull: nothing of the transaction at work is kept; what was committed before stays.
             IndexUnavailable: the index cannot be written.
         """
+        return self._store.mending(lambda stop: self._run(mode, observer, stop, should_yield), should_stop)
+
+    def _run(
+        self,
+        mode: SyncMode,
+        observer: SyncObserver,
+        should_stop: Callable[[], bool],
+        should_yield: Callable[[], bool],
+    ) -> SyncOutcome:
         observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
         asked = Asked(observer, should_stop, should_yield, confirmed=mode is SyncMode.FULL or self._owed)
         self._owed = False

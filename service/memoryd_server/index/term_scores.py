@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.index import one_step
-from memoryd_server.index.floats import Ids
 from memoryd_server.index.rows import KeywordHit
 from memoryd_server.index.vocabulary import expression
 from memoryd_server.text import QueryTerm
+from memoryd_server.vectors import Ids
 
 # The date and heading column counts half; measured in the design of the keyword leg.
 BM25 = "bm25(keyword, 1.0, 0.5)"

@@ -10,17 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from memoryd_server.embed import (
     PLAIN_TEXT,
-    DirectCalls,
-    DocumentEmbedder,
     EmbeddingFailure,
     EmbeddingProvider,
-    to_blob,
 )
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
 from memoryd_server.index.cache_key import CacheKey
 from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.floats import FLOAT_BYTES
 from memoryd_server.index.vector_identity import VectorIdentity
+from memoryd_server.vectors import FLOAT_BYTES, to_blob
 
 
 class DimensionsChanged(Exception):
@@ -42,19 +39,11 @@ class Made:
 class VectorMaker:
     """One provider with one cache. `cache` gives None while there is none; then nothing is remembered.
 
-    `documents` embeds the texts of the index in the provider's name.
-
     `make` and `look_again` block and belong to the writer thread; the rest may be called from any thread.
     """
 
-    def __init__(
-        self,
-        provider: EmbeddingProvider,
-        cache: Callable[[], EmbeddingCache | None],
-        documents: DocumentEmbedder | None = None,
-    ) -> None:
+    def __init__(self, provider: EmbeddingProvider, cache: Callable[[], EmbeddingCache | None]) -> None:
         self.provider = provider
-        self._documents = documents or DirectCalls(provider)
         self._cache = cache
         self._seen = 0
 
@@ -78,10 +67,6 @@ class VectorMaker:
         """The texts, by content hash, that the provider has refused of late, and why."""
         cache = self._cache()
         return {} if cache is None else cache.refused(self._cache_key)
-
-    def at_once(self, pending: int) -> int:
-        """How many texts to `make` next, where so many are pending."""
-        return self._documents.at_once(pending)
 
     def remembers(self, texts: int) -> bool:
         """Whether the cache keeps the vectors of so many texts."""
@@ -116,7 +101,7 @@ class VectorMaker:
         """
         if not texts:
             return Made()
-        answers = dict(zip(texts, self._documents.embed(list(texts.values()), should_stop), strict=True))
+        answers = dict(zip(texts, self.provider.embed_documents(list(texts.values()), should_stop), strict=True))
         vectors = {key: to_blob(answer) for key, answer in answers.items() if not isinstance(answer, EmbeddingFailure)}
         failures = {key: answer for key, answer in answers.items() if isinstance(answer, EmbeddingFailure)}
         refused = {key: answer.reason for key, answer in failures.items() if not answer.transient}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.index import centre, one_step, schema
 from memoryd_server.index.connection import scalar, transaction
-from memoryd_server.index.floats import FLOAT_BYTES, Ids, Vectors
+from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors
 
 _COPIED_AT_ONCE = 500
 

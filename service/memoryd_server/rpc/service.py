@@ -1,15 +1,18 @@
 """The MemoryService: validate, ask the agent's memory, convert. Nothing is decided here."""
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.access import Grant
 from memoryd_server.backend import AgentDirectory, SyncTrigger
+from memoryd_server.errors import DeadlineTooShort
 from memoryd_server.flush import decide
 from memoryd_server.observe.meter import Meter, SearchEnd
 from memoryd_server.rpc import conversion, session_calls, streams, validation
@@ -17,18 +20,25 @@ from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.lists import agents_page, files_page
 from memoryd_server.rpc.session_conversion import context_response, forget_response
 from memoryd_server.rpc.status_conversion import ServiceInfo, shared_apart, status_response
-from memoryd_server.rpc.timed import Timed
 from memoryd_server.writing import AppendJob
 
 LOCK_SECONDS = 10.0
 """How long an append waits for a file that another program locks, where the caller sets no deadline."""
 
+# A call ends this long before its caller's deadline, or this share of a short one before it, so that its own error
+# arrives instead of the caller's bare DEADLINE_EXCEEDED.
+REPLY_MARGIN_SECONDS = 0.2
+REPLY_MARGIN_SHARE = 0.2
 
-class MemoryService(Timed, MemoryServiceServicer):
+_T = TypeVar("_T")
+
+
+class MemoryService(MemoryServiceServicer):
     """Answers every RPC of the contract.
 
     `grant_of` tells what a caller may use; that a request's agent is among it has been checked before. `now` is the
-    wall clock, for requests that tell no time.
+    wall clock, for requests that tell no time. `ceiling_seconds` is the longest that a call takes, whatever its
+    deadline; it may be set while calls run.
     """
 
     def __init__(
@@ -41,7 +51,7 @@ class MemoryService(Timed, MemoryServiceServicer):
         now: Callable[[], datetime],
         meter: Meter,
     ) -> None:
-        super().__init__(ceiling_seconds)
+        self.ceiling_seconds = ceiling_seconds
         self._agents = agents
         self._service = service
         self._grant_of = grant_of
@@ -144,7 +154,7 @@ class MemoryService(Timed, MemoryServiceServicer):
         async with self._agents.use(request.agent_id) as memory:
             call = session_calls.context_call(request, memory.config, self._now())
             await memory.reach(call.session_key, None, self.deadline(context))
-            loading = memory.sessions.context(
+            loading = memory.session_context(
                 main_session=call.main_session, today=call.today, max_total_chars=call.max_total_chars
             )
             return context_response(await self.in_time(loading, context), call)
@@ -154,7 +164,7 @@ class MemoryService(Timed, MemoryServiceServicer):
         async with self._agents.use(request.agent_id) as memory:
             deadline = self.deadline(context)
             call = session_calls.archive_call(request, memory.config, self._now())
-            archived = await self.in_time(memory.sessions.archive(call), context)
+            archived = await self.in_time(memory.archive(call), context)
             return pb.SessionArchiveResponse(
                 path=archived.path,
                 messages=archived.messages,
@@ -173,6 +183,31 @@ class MemoryService(Timed, MemoryServiceServicer):
         async with self._agents.use(request.agent_id) as memory:
             page = validation.page(request)
             return files_page(await self.in_time(memory.files(), context), page)
+
+    async def in_time(self, work: Awaitable[_T], context: Context) -> _T:
+        """Return the result of `work` before the caller stops waiting.
+
+        Raises:
+            DeadlineTooShort: `work` takes longer.
+        """
+        allowed = self.deadline(context) - time.monotonic()
+        try:
+            async with asyncio.timeout(allowed):
+                return await work
+        except TimeoutError as error:
+            raise DeadlineTooShort(
+                f"the answer was not there after {allowed:.2g} s; call again with a longer deadline",
+                retry_after_seconds=1.0,
+            ) from error
+
+    def deadline(self, context: Context, unasked_seconds: float = math.inf) -> float:
+        """Return until when to work, in `time.monotonic()` seconds: before the caller's deadline and the ceiling.
+
+        `unasked_seconds` limits a call without a deadline further.
+        """
+        remaining = context.time_remaining()
+        allowed = min(unasked_seconds if remaining is None else remaining, self.ceiling_seconds)
+        return time.monotonic() + allowed - min(REPLY_MARGIN_SECONDS, allowed * REPLY_MARGIN_SHARE)
 
 
 def utc_now() -> datetime:

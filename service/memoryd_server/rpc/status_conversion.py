@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server import __version__
 from memoryd_server.backend import AgentMemory, IndexReport
-from memoryd_server.backend.protocol import BackendState, QmdState
+from memoryd_server.backend.protocol import BackendState
 from memoryd_server.backend.vector_side import ProbeOutcome
 from memoryd_server.index.schema import SCHEMA_VERSION, TOKENIZER
 from memoryd_server.rpc import enums
@@ -74,7 +74,7 @@ def status_response(
         ),
         batch=_batch(memory),
         watchers=[watcher(root) for root in report.watched_roots],
-        qmd=_qmd(backend.qmd),
+        qmd=_qmd(backend),
         active_sync=active_sync(memory.coordinator.active),
         source_issues=report.issues,
         failed_files=[file_failed(failure) for failure in report.failed_files[:MOST_FAILED_FILES]],
@@ -107,11 +107,15 @@ def _batch(memory: AgentMemory) -> memory_pb2.BatchStatus:
     )
 
 
-def _qmd(state: QmdState | None) -> memory_pb2.QmdStatus:
-    if state is None:
+def _qmd(backend: BackendState) -> memory_pb2.QmdStatus:
+    if backend.wanted != "qmd":
         return memory_pb2.QmdStatus()
     return build_message(
-        memory_pb2.QmdStatus, configured=True, available=state.available, version=state.version, reason=state.reason
+        memory_pb2.QmdStatus,
+        configured=True,
+        available=not backend.reason,
+        version=backend.version,
+        reason=backend.reason,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.index.floats import Vectors
+from memoryd_server.vectors import Vectors
 
 _CLEAR_SHARE = 0.18
 """How far above the mean the best chunk must be, as a share of the distance that is left to 1; see `derived_scale`."""

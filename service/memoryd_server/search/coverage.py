@@ -15,7 +15,7 @@ _WORD = re.compile(r"[^\W_](?:[^\s]*[^\W_])?")
 _SENTENCE_END = re.compile("[.!?:;\u2026\u3002\uff01\uff1f\n]")
 
 
-def idf(frequency: int, chunks: int) -> float:
+def smoothed_idf(frequency: int, chunks: int) -> float:
     """The inverse document frequency of a term that `frequency` of `chunks` hold; above 0, most where it is 0."""
     frequency = min(frequency, chunks)
     return math.log(1 + (chunks - frequency + 0.5) / (frequency + 0.5))
@@ -23,7 +23,7 @@ def idf(frequency: int, chunks: int) -> float:
 
 def weights(frequencies: Mapping[str, int], chunks: int) -> dict[str, float]:
     """The inverse document frequency of each term."""
-    return {term: idf(frequency, chunks) for term, frequency in frequencies.items()}
+    return {term: smoothed_idf(frequency, chunks) for term, frequency in frequencies.items()}
 
 
 def alternatives(terms: Iterable[QueryTerm]) -> list[tuple[str, ...]]:

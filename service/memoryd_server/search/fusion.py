@@ -8,23 +8,12 @@ knows it.
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from memoryd_server.index.rows import KeywordHit
+from memoryd_server.index.vectors import VectorHit
 
 _NONE: Mapping[int, float] = MappingProxyType({})
-
-
-class VectorHit(Protocol):
-    """A chunk that the vector leg found; `cosine` is -1..1."""
-
-    @property
-    def chunk_id(self) -> int:
-        """The chunk."""
-
-    @property
-    def cosine(self) -> float:
-        """Cosine similarity with the query."""
 
 
 class Candidate(NamedTuple):
@@ -69,7 +58,7 @@ def fuse(
         vector_rank, cosine = meanings.get(chunk_id, (None, true_cosine.get(chunk_id)))
         # Where no word was found, a true BM25 is no share of anything.
         text = text_score(bm25, best) if words and bm25 is not None else None
-        score = unit(share * unit(cosine or 0.0) + (1 - share) * (text or 0.0))
+        score = _clamped(share * _clamped(cosine or 0.0) + (1 - share) * (text or 0.0))
         found.append(Candidate(chunk_id, score, text, cosine, keyword_rank, vector_rank))
     return sorted(found, key=lambda candidate: -candidate.score)
 
@@ -84,9 +73,9 @@ def _vector_share(vector_weight: float, text_weight: float, *, words_ran: bool, 
 
 def text_score(bm25: float, best: float) -> float:
     """BM25 as a share of the query's best, 0..1. SQLite's BM25 is negative, and the smallest is the best."""
-    return 1.0 if best >= 0 else unit(bm25 / best)
+    return 1.0 if best >= 0 else _clamped(bm25 / best)
 
 
-def unit(score: float) -> float:
+def _clamped(score: float) -> float:
     """The score within 0..1; what is no number counts 0."""
     return min(1.0, score) if score > 0 else 0.0

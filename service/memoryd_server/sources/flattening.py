@@ -4,10 +4,9 @@ A transcript is JSON lines. What is kept of it is what the user and the assistan
 a line that is no record, or only the beginning of one, is no error.
 """
 
-import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,39 +38,6 @@ class Message:
     def label(self) -> str:
         """Who said it."""
         return _LABELS[self.role]
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """The messages of a transcript, in the order of the file."""
-
-    messages: tuple[Message, ...]
-
-    @property
-    def line_numbers(self) -> tuple[int, ...]:
-        """The line of the file that each message comes from."""
-        return tuple(message.line for message in self.messages)
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The messages, each with who said it."""
-        return tuple(message.labelled for message in self.messages)
-
-    @property
-    def content(self) -> str:
-        """The messages as one text, a line each."""
-        return "\n".join(self.lines)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the text and of where it comes from, in hex."""
-        numbers = ",".join(map(str, self.line_numbers))
-        return hashlib.sha256(f"{self.content}\n{numbers}".encode()).hexdigest()
-
-
-def flatten(lines: Iterable[str]) -> Transcript:
-    """The messages of a transcript's lines."""
-    return Transcript(tuple(found for number, line in enumerate(lines, 1) if (found := message_of(number, line))))
 
 
 def message_of(number: int, line: str) -> Message | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import FileStat, Source, SourceFile
 from memoryd_server.sources.contained import file_stat, open_directory
-from memoryd_server.sources.flattening import Message, Transcript
+from memoryd_server.sources.flattening import Message
 from memoryd_server.sources.transcript_reader import START, TranscriptReader
 
 SESSIONS_FOLDER = "sessions"
@@ -122,8 +122,8 @@ def _transcript(folder: Path, entry: os.DirEntry[str]) -> Iterator[TranscriptFil
             yield TranscriptFile(folder, entry.name, file_stat(status))
 
 
-def read_transcript(file: TranscriptFile) -> Transcript:
-    """What is said in a transcript. Holds all of it in memory; `TranscriptReader` goes line by line.
+def read_transcript(file: TranscriptFile) -> str:
+    """Return what is said in a transcript, one line per message. Holds all of it in memory.
 
     Raises:
         FileNotFound: it is gone.
@@ -131,7 +131,7 @@ def read_transcript(file: TranscriptFile) -> Transcript:
         OSError: it cannot be read.
     """
     with TranscriptReader(file.source_file) as reader:
-        return Transcript(tuple(line.message for line in reader.lines(START) if line.message))
+        return "\n".join(line.message.labelled for line in reader.lines(START) if line.message)
 
 
 def last_messages(file: TranscriptFile, count: int, keep: Callable[[Message], bool] = lambda _: True) -> list[Message]:

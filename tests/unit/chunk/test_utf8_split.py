@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.chunk import CHUNKER_VERSION, ChunkIdentity, split_utf8
+from memoryd_server.chunk import split_utf8
 
 
 @given(st.text(st.characters(exclude_categories=())), st.integers(-1, 20))
@@ -20,8 +20,3 @@ def test_a_part_is_within_the_limit_unless_it_is_a_single_character(text, max_by
 @pytest.mark.parametrize(("text", "max_bytes", "parts"), [("", 3, [""]), ("a🙂b", 1, ["a", "🙂", "b"])])
 def test_examples(text, max_bytes, parts):
     assert split_utf8(text, max_bytes) == parts
-
-
-def test_identities_of_the_same_numbers_are_equal():
-    assert ChunkIdentity(400, 80) == ChunkIdentity(400, 80, CHUNKER_VERSION)
-    assert ChunkIdentity(400, 80) != ChunkIdentity(400, 0)

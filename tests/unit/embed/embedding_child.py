@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
+
 from memoryd_server.embed import worker
 from memoryd_server.embed.local import LocalProvider
 from memoryd_server.embed.model_files import FileOnDisk
@@ -17,7 +19,8 @@ from memoryd_server.embed.model_files import FileOnDisk
 def parent(path):
     provider = LocalProvider(FileOnDisk(Path(path)))
     provider.embed_query("a", time.monotonic() + 60)
-    sys.stdout.write(f"{provider.worker_pid}\n")
+    (child,) = psutil.Process().children()
+    sys.stdout.write(f"{child.pid}\n")
     sys.stdout.flush()
     time.sleep(120)
 

@@ -11,7 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
-from memoryd_server.embed import EmbeddingFailure, ProviderState
+from child_processes import pids_of
+from memoryd_server.embed import EmbeddingFailure, ProviderState, worker
 from memoryd_server.embed.local import LocalProvider
 from memoryd_server.embed.model_files import FileOnDisk
 from memoryd_server.errors import EmbeddingUnavailable
@@ -60,6 +61,19 @@ def shared(model_file):
     provider.close()
 
 
+@pytest.fixture
+def worker_pid():
+    """The only worker that was started during the test; None while there is none."""
+    before = pids_of(worker.__file__, CHILD)
+
+    def pid():
+        started = pids_of(worker.__file__, CHILD) - before
+        assert len(started) <= 1
+        return next(iter(started), None)
+
+    return pid
+
+
 def test_the_head_of_the_file_tells_window_and_dimensions(make):
     spec = make().spec
     assert (spec.provider, spec.dimensions, spec.max_input_tokens) == ("local", 384, 512)
@@ -99,10 +113,11 @@ def test_64_at_once_get_what_they_would_get_one_after_another(shared):
     ids=["words", "noise", "han", "empty", "blank", "nul", "surrogate", "special"],
 )
 def test_odd_texts_neither_fail_nor_end_the_worker(shared, text):
-    before = shared.embed_query("a", soon()) is not None and shared.worker_pid
+    shared.embed_query("a", soon())
+    before = pids_of(worker.__file__)
     (answer,) = shared.embed_documents([text], never)
     assert not isinstance(answer, EmbeddingFailure)
-    assert shared.worker_pid == before
+    assert pids_of(worker.__file__) == before
 
 
 def test_a_long_text_is_cut_to_the_window(shared):
@@ -137,10 +152,10 @@ def test_stopping_keeps_what_was_made(shared):
     assert all(answer.transient for answer in answers[len(made) :])
 
 
-def test_a_killed_worker_fails_the_question_and_comes_back(make):
+def test_a_killed_worker_fails_the_question_and_comes_back(make, worker_pid):
     provider = make(first_rest_seconds=1.0)
     provider.embed_query("a", soon())
-    first = provider.worker_pid
+    first = worker_pid()
     os.kill(first, signal.SIGSEGV)
     with pytest.raises(EmbeddingUnavailable, match="SIGSEGV"):
         provider.embed_query("a", soon())
@@ -151,18 +166,18 @@ def test_a_killed_worker_fails_the_question_and_comes_back(make):
     assert "SIGSEGV" in provider.status().reason
     time.sleep(1.0)
     provider.embed_query("a", soon())
-    assert provider.worker_pid != first
+    assert worker_pid() != first
     assert provider.status().state is ProviderState.READY
 
 
-def test_documents_survive_a_killed_worker(make):
+def test_documents_survive_a_killed_worker(make, worker_pid):
     provider = make()
     provider.embed_query("a", soon())
     texts = [f"{number} " + "word " * 200 for number in range(12)]
     with ThreadPoolExecutor(1) as pool:
         documents = pool.submit(provider.embed_documents, texts, never)
         eventually(lambda: provider.status().calls > 2)
-        os.kill(provider.worker_pid, signal.SIGSEGV)
+        os.kill(worker_pid(), signal.SIGSEGV)
         answers = documents.result(60)
     assert not [answer for answer in answers if isinstance(answer, EmbeddingFailure)]
 
@@ -177,13 +192,13 @@ def test_a_text_at_which_the_worker_dies_twice_fails_alone(make, tmp_path):
     assert first.size == third.size == 384
 
 
-def test_a_refusal_is_the_texts_only_when_a_plain_text_gets_its_vector(make):
+def test_a_refusal_is_the_texts_only_when_a_plain_text_gets_its_vector(make, worker_pid):
     provider = make(package="json")
     provider._command = lambda: [sys.executable, str(CHILD), "worker"]
     (answer,) = provider.embed_documents(["die"], never)
     assert not answer.transient
     provider._command = lambda: [sys.executable, str(CHILD), "refusing"]
-    os.kill(provider.worker_pid, signal.SIGKILL)
+    os.kill(worker_pid(), signal.SIGKILL)
     with pytest.raises(EmbeddingUnavailable, match="not made for embedding"):
         provider.embed_documents(["a", "b"], never)
 
@@ -201,20 +216,20 @@ def test_deaths_in_a_row_make_the_pauses_longer(make):
     assert pauses[-1] >= 0.3
 
 
-def test_an_idle_worker_ends_and_the_next_call_starts_another(make):
+def test_an_idle_worker_ends_and_the_next_call_starts_another(make, worker_pid):
     provider = make(idle_seconds=0.2)
     provider.embed_query("a", soon())
-    pid = provider.worker_pid
+    pid = worker_pid()
     eventually(lambda: gone(pid))
-    eventually(lambda: provider.worker_pid is None)
     assert provider.status().state is ProviderState.READY
     provider.embed_query("a", soon())
+    assert worker_pid() not in (None, pid)
 
 
-def test_closing_leaves_no_process_and_fails_what_waits(make):
+def test_closing_leaves_no_process_and_fails_what_waits(make, worker_pid):
     provider = make()
     provider.embed_query("a", soon())
-    pid = provider.worker_pid
+    pid = worker_pid()
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(provider.embed_documents, ["word " * 510] * 50, never) for _ in range(4)]
         eventually(lambda: provider.status().calls > 1)

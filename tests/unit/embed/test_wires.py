@@ -15,9 +15,9 @@ from memoryd_server.embed import (
     ProviderState,
     RemoteConfig,
     pacing,
-    unit,
 )
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.vectors import unit
 
 KEY = "key-of-the-test-0123456789"
 EVERY = pytest.mark.parametrize("name", SERVERS)

@@ -7,7 +7,7 @@ import pytest
 
 from desk import OTHER_IDENTITY, Notes
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.index.embedding import CHUNKS_A_BATCH, CostGuard, Embedder
+from memoryd_server.index.embedding import CHUNKS_A_BATCH, CostGuard
 from memoryd_server.index.progress import SyncMode, SyncPhase
 from shelf import Shelf, new_leg
 from word_provider import WordProvider, word_vector
@@ -254,26 +254,3 @@ def test_in_memory_is_what_a_fresh_leg_would_load(shelf):
         assert shelf.nearest(question) == shelf.nearest(question, new_leg())
         assert len(shelf.nearest(question)) == len(shelf.vectors())
         check_settled(shelf)
-
-
-def test_whoever_takes_larger_jobs_is_handed_as_many_texts_as_it_wants(shelf):
-    class Jobs:
-        """Takes what is pending as one job, and leaves small remainders to calls."""
-
-        def __init__(self):
-            self.jobs = []
-
-        def at_once(self, pending):
-            return pending if pending >= 200 else 10
-
-        def embed(self, texts, should_stop):
-            self.jobs.append(len(texts))
-            return shelf.provider.embed_documents(texts, should_stop)
-
-    jobs = Jobs()
-    shelf.embedder = Embedder(shelf.provider, lambda: shelf.cache, CostGuard(0, remote=True), documents=jobs)
-    many(shelf, 300)
-    assert shelf.sync().pending_embeddings == 0
-    many(shelf, 325)
-    assert shelf.sync().pending_embeddings == 0
-    assert jobs.jobs == [300, 10, 10, 5]

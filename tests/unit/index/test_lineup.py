@@ -43,9 +43,12 @@ class Town(Shelf):
         """As after a start of the daemon."""
         second = None if no_second else Embedder(self.second, lambda: self.cache, second_guard)
         first = Embedder(self.first, lambda: self.cache, guard)
-        self.lineup = self.embedder = Lineup(first, second, no_second, now_ms=lambda: self.now_ms)
+        self.lineup = Lineup(first, second, no_second, now_ms=lambda: self.now_ms)
         with self.desk.store.read() as reader:
             self.lineup.look(reader.vectors)
+
+    def lineup_of_sync(self):
+        return self.lineup
 
     def stored(self):
         with self.desk.store.read() as reader:

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.search.coverage import abstains, alternatives, coverage, idf, known_names, names_in, weights
+from memoryd_server.search.coverage import (
+    abstains,
+    alternatives,
+    coverage,
+    known_names,
+    names_in,
+    smoothed_idf,
+    weights,
+)
 from memoryd_server.text import Analyzer, QueryTerm, TermKind
 
 ANALYZER = Analyzer()
@@ -14,11 +22,11 @@ SHARE = st.floats(0, 1)
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000))
 def test_a_term_weighs_something_and_the_rarer_more(frequency, chunks):
-    assert 0 < idf(frequency, chunks) <= idf(0, chunks)
+    assert 0 < smoothed_idf(frequency, chunks) <= smoothed_idf(0, chunks)
 
 
 def test_weights_are_by_term():
-    assert weights({"a": 0, "b": 9}, 9) == {"a": idf(0, 9), "b": idf(9, 9)}
+    assert weights({"a": 0, "b": 9}, 9) == {"a": smoothed_idf(0, 9), "b": smoothed_idf(9, 9)}
 
 
 @pytest.mark.parametrize(

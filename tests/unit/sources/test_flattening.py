@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.sources.flattening import flatten, message_of
+from memoryd_server.sources.flattening import message_of
 
 SENDER = 'Sender (untrusted metadata):\n```json\n{\n  "label": "web",\n  "id": "web"\n}\n```\n\n'
 INFO = '[Wed 2026-03-11 23:51 PDT] Conversation info (untrusted metadata):\n```json\n{"message_id": "1"}\n```\n'
@@ -109,7 +109,7 @@ def test_a_record_of_any_other_shape_is_passed_over(line):
 
 def test_a_byte_order_mark_before_the_first_record_is_no_part_of_it():
     line = "\ufeff" + json.dumps({"type": "message", "message": {"role": "user", "content": "first"}})
-    assert flatten([line]).lines == ("User: first",)
+    assert message_of(1, line).labelled == "User: first"
 
 
 _JSON = st.recursive(
@@ -128,7 +128,9 @@ _JSON = st.recursive(
 
 @given(_JSON.map(json.dumps) | st.text())
 def test_no_record_breaks_the_flattening(line):
-    transcript = flatten([line])
-    assert all(text.isprintable() or text for text in transcript.lines)
-    assert all("\n" not in text and "\0" not in text for text in transcript.lines)
-    transcript.content.encode()
+    message = message_of(1, line)
+    if message is not None:
+        assert message.text
+        assert "\n" not in message.labelled
+        assert "\0" not in message.labelled
+        message.labelled.encode()

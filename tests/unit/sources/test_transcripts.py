@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.sources.flattening import flatten
+from memoryd_server.sources.flattening import message_of
 from memoryd_server.sources.masking import masked
 from memoryd_server.sources.transcripts import list_transcripts, read_transcript
 
@@ -36,31 +36,28 @@ def test_a_half_written_line_and_bytes_that_are_no_text_are_passed_over(tmp_path
     file = tmp_path / "s.jsonl"
     file.write_bytes(line(content="kept").encode() + b"\n\xff\xfe\n" + line(content="cut").encode()[:-3])
     (found,) = list_transcripts(tmp_path)
-    assert read_transcript(found).lines == ("User: kept",)
+    assert read_transcript(found) == "User: kept"
 
 
 @pytest.mark.parametrize("reply", ["HEARTBEAT_OK", " NO_REPLY \n"])
 def test_an_agent_that_says_nothing_is_not_quoted(reply):
-    assert flatten([line("assistant", reply), line("assistant", f"I said {reply.strip()}")]).line_numbers == (2,)
+    assert message_of(1, line("assistant", reply)) is None
+    assert message_of(1, line("assistant", f"I said {reply.strip()}")) is not None
 
 
 def test_half_a_character_is_replaced():
-    transcript = flatten([line(content="a \ud83e b")])
-    assert transcript.content.encode()
-    assert transcript.digest
+    assert message_of(1, line(content="a \ud83e b")).labelled.encode()
 
 
-@given(st.lists(st.one_of(st.text(), st.recursive(st.none() | st.text() | st.integers(), st.lists).map(json.dumps))))
-def test_no_lines_break_the_reading(lines):
-    transcript = flatten(lines)
-    assert len(transcript.lines) == len(transcript.line_numbers)
+@given(st.one_of(st.text(), st.recursive(st.none() | st.text() | st.integers(), st.lists).map(json.dumps)))
+def test_no_line_breaks_the_reading(text):
+    assert message_of(1, text) is None
 
 
 @given(st.text())
 def test_a_message_of_any_text_is_one_line(text):
-    transcript = flatten([line(content=text)])
-    assert len(transcript.lines) <= 1
-    assert all("\n" not in said for said in transcript.lines)
+    message = message_of(1, line(content=text))
+    assert message is None or "\n" not in message.labelled
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,6 @@ class Guard:
         self._process: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
 
-    @property
-    def pid(self) -> int | None:
-        """The guard's process id; None before the first group and after `close`."""
-        with self._lock:
-            return None if self._process is None else self._process.pid
-
     def register(self, group: int) -> None:
         """From now on the group ends with the daemon.
 

@@ -73,7 +73,7 @@ def _is_current(path: Path, file: TranscriptFile) -> bool:
 
 
 def _write(path: Path, file: TranscriptFile) -> None:
-    content = read_transcript(file).content or _EMPTY
+    content = read_transcript(file) or _EMPTY
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".session-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as written:

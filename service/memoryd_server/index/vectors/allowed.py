@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memoryd_server.index.floats import Ids
 from memoryd_server.index.reader import IndexReader
 from memoryd_server.model import Source
+from memoryd_server.vectors import Ids
 
 
 class AllowedChunks:

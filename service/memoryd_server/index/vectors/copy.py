@@ -9,10 +9,10 @@ import apsw
 import numpy as np
 
 from memoryd_server.index.connection import scalar, transaction
-from memoryd_server.index.floats import Ids, Vectors
 from memoryd_server.index.vectors.extension import create_copy, open_copy
 from memoryd_server.index.vectors.ranking import ROUNDING
 from memoryd_server.index.vectors.resident import SPARE_CANDIDATES
+from memoryd_server.vectors import Ids, Vectors
 
 # vec0 refuses a larger k.
 _MOST_NEIGHBOURS = 4_096

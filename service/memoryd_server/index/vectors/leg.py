@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.index.floats import FLOAT_BYTES, Ids, Vectors, unit
 from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.vectors import extension, scan
 from memoryd_server.index.vectors.allowed import AllowedChunks
@@ -17,6 +16,7 @@ from memoryd_server.index.vectors.residency import Residency
 from memoryd_server.index.vectors.resident import Resident
 from memoryd_server.index.vectors.signs import SignBits, bytes_a_chunk
 from memoryd_server.model import Source
+from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors, exact_unit
 
 COARSE_ABOVE = 10_000
 """Chunks above which a coarse index proposes the candidates; up to it every vector is compared."""
@@ -82,7 +82,7 @@ class VectorLeg:
         Raises:
             ValueError: the query has no direction: zero, or a number that is not finite.
         """
-        direction = unit(query)
+        direction = exact_unit(query)
         best = Best(direction, limit)
         allowed = self._allowed.ids(reader, sources)
         if limit < 1 or (allowed is not None and not len(allowed)):

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from memoryd_server.index.floats import Ids, Vectors
 from memoryd_server.index.vectors.ranking import Best, contenders
 from memoryd_server.index.vectors.resident import SPARE_CANDIDATES
 from memoryd_server.index.vectors.slots import Slots
+from memoryd_server.vectors import Ids, Vectors
 
 
 class Matrix:

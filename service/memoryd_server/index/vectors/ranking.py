@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.index.floats import Ids, Vectors
+from memoryd_server.vectors import Ids, Vectors
 
 # Twice what a dot product of unit vectors in float32 is ever wrong by, whatever the order of its additions, and more.
 ROUNDING = 2e-5

@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
-from memoryd_server.index.floats import Ids, Vectors, from_blobs
 from memoryd_server.index.gate import Gate
 from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.vectors import scan
 from memoryd_server.index.vectors.resident import Resident
+from memoryd_server.vectors import Ids, Vectors, from_blobs
 
 # What a search adds to the load that is to replace a worn resident, while that one still answers.
 _PAGES_BESIDE = 1

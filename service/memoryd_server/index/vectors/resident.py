@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from memoryd_server.index.floats import Ids, Vectors
+from memoryd_server.vectors import Ids, Vectors
 
 # Candidates beyond the number asked for, because a snapshot may lack some of them.
 SPARE_CANDIDATES = 16

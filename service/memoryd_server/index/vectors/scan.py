@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from memoryd_server.index.floats import Ids, Vectors, from_blobs
 from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.vectors.ranking import Best
+from memoryd_server.vectors import Ids, Vectors, from_blobs
 
 Rows = list[tuple[int, bytes]]
 

@@ -10,10 +10,10 @@ so that only those are left for the exact comparison that may be among the best 
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.index.floats import FLOAT_BYTES, Ids, Vectors
 from memoryd_server.index.vectors.ranking import contenders
 from memoryd_server.index.vectors.resident import SPARE_CANDIDATES
 from memoryd_server.index.vectors.slots import Column, Slots
+from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors
 
 _WORD_BITS = 64
 _WORD_BYTES = 8

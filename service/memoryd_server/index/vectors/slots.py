@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.index.floats import Ids
+from memoryd_server.vectors import Ids
 
 # Room is made for an eighth more than is asked for, and given back when more than half again is free.
 _SPARE = 8

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.embed import BadVector, from_blob, to_blob, unit
+from memoryd_server.vectors import BadVector, from_blob, to_blob, unit
 
 
 @pytest.mark.parametrize(

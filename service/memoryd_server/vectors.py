@@ -1,0 +1,82 @@
+"""Vectors of length 1, and their blobs: little-endian float32. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Vector = NDArray[np.float32]
+"""One vector."""
+
+Vectors = NDArray[np.float32]
+"""A matrix: one vector a row."""
+
+Ids = NDArray[np.int64]
+
+_BLOB = np.dtype("<f4")
+FLOAT_BYTES = _BLOB.itemsize
+
+# A vector whose components are all smaller has no usable direction.
+_SHORTEST = 1e-10
+
+
+class BadVector(ValueError):
+    """A vector that must not enter an index; the message says why."""
+
+
+def unit(values: Sequence[float] | ArrayLike, dimensions: int | None = None) -> Vector:
+    """Return `values` scaled to length 1, as a new float32 array.
+
+    Raises:
+        BadVector: `values` is not a flat list of finite numbers, is zero, or has not `dimensions` components.
+    """
+    return np.asarray(exact_unit(values, dimensions), np.float32)
+
+
+def exact_unit(values: Sequence[float] | ArrayLike, dimensions: int | None = None) -> NDArray[np.float64]:
+    """Return the same as `unit` in float64.
+
+    Raises:
+        BadVector: as `unit`.
+    """
+    vector = _numbers(values)
+    if dimensions is not None and vector.size != dimensions:
+        raise BadVector(f"the vector has {vector.size} dimensions instead of {dimensions}")
+    if not np.isfinite(vector).all():
+        raise BadVector("the vector has components that are not finite")
+    largest = float(np.abs(vector).max(initial=0.0))
+    if largest < _SHORTEST:
+        raise BadVector("the vector is zero" if vector.size else "the vector is empty")
+    # Divided by the largest component first: the squares of huge ones would overflow.
+    scaled = vector / largest
+    direction: NDArray[np.float64] = scaled / np.linalg.norm(scaled)
+    return direction
+
+
+def _numbers(values: Sequence[float] | ArrayLike) -> NDArray[np.float64]:
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise BadVector("the vector is not a list of numbers") from None
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise BadVector("the vector is not a list of numbers")
+    return array.astype(np.float64)
+
+
+def to_blob(vector: NDArray[np.floating]) -> bytes:
+    """Return the vector as little-endian float32, four bytes per component."""
+    return np.ascontiguousarray(vector, dtype=_BLOB).tobytes()
+
+
+def from_blob(blob: bytes) -> Vector:
+    """Return the vector that `to_blob` wrote, as a read-only view of `blob`."""
+    return np.frombuffer(blob, dtype=_BLOB)
+
+
+def from_blobs(rows: Iterable[tuple[int, bytes]], dimensions: int) -> tuple[Ids, Vectors]:
+    """Return chunk ids and their vectors, one per row; blobs of another dimension are left out."""
+    width = dimensions * FLOAT_BYTES
+    fitting = [row for row in rows if len(row[1]) == width]
+    ids = np.fromiter((row[0] for row in fitting), np.int64, len(fitting))
+    vectors = from_blob(b"".join(row[1] for row in fitting)).reshape(-1, dimensions)
+    return ids, vectors.astype(np.float32, copy=False)

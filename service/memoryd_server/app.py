@@ -13,9 +13,6 @@ from types import FrameType
 
 from memoryd_server.access import AccessFiles
 from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, EmbedThreads, SyncRun, Threads
-from memoryd_server.backend.entry_directory import EntryDirectory
-from memoryd_server.backend.fallback import FallbackBackend, make_qmd
-from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.shared_threads import SharedThreads
 from memoryd_server.embed import EmbeddingConfig, ProviderPool, Selection
 from memoryd_server.errors import MemorydError, SettingsError
@@ -27,8 +24,6 @@ from memoryd_server.observe.log import Log, LogLevel
 from memoryd_server.observe.meter import Meter, NoMeter, SyncEnd
 from memoryd_server.observe.metrics import Metrics
 from memoryd_server.observe.metrics_listener import MetricsListener
-from memoryd_server.rpc.entry_health import EntryHealth
-from memoryd_server.rpc.entry_service import EntryService
 from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import Readiness
 from memoryd_server.rpc.listeners import parse
@@ -40,6 +35,8 @@ from memoryd_server.sources.shared_native import SharedNative
 from memoryd_server.sources.watch import open_inotify
 from memoryd_server.wiring import agent_config, call_limits, check_listeners, keyring_and_certificates
 from memoryd_server.wiring_metrics import figures, metrics_address
+from memoryd_server.wiring_parts import ExtensionParts
+from memoryd_server.wiring_plugins import EXTENSIONS, Backends
 
 # One agent has one less than there are of the quick ones, and half of the slow ones, at most. Each quick one more makes
 # all of them wait longer for the interpreter: 64 callers got 7 % less with four.
@@ -82,8 +79,8 @@ class Daemon:
         )
         configs = [agent_config(agent, settings) for agent in settings.agents.values()]
         bound_page_caches(len(configs))
-        self._qmd_host = QmdHost() if any(config.qmd for config in configs) else None
-        self.agents = AgentDirectory(configs, self._make_memory, self._make_backend)
+        self._backends = Backends(self._threads, log)
+        self.agents = AgentDirectory(configs, self._make_memory, self._backends.make)
         limits = settings.service.limits
         addresses = [parse(address) for address in settings.service.listen]
         access = AccessFiles(*keyring_and_certificates(settings, addresses, log))
@@ -103,13 +100,14 @@ class Daemon:
             now=utc_now,
             meter=meter,
         )
-        self._entries = EntryDirectory(self._select, self._threads.embed, self._log_entries)
-        entries = EntryService(self.agents, self._entries, service)
-        # A command that runs without a daemon opens no entries that it does not need.
-        readiness = Readiness(self.agents, EntryHealth(self.agents, self._entries) if background else None, log=log)
+        # A command that runs without a daemon opens nothing of an extension that it does not need.
+        parts = ExtensionParts(self.agents, self._select, self._threads.embed, log, service, background)
+        self.extensions = tuple(make(parts) for make in EXTENSIONS)
+        services = [extension.service for extension in self.extensions]
+        readiness = Readiness(self.agents, services, log=log)
         self._server = RpcServer(
             service,
-            entries,
+            services,
             readiness,
             gate,
             addresses,
@@ -148,35 +146,12 @@ class Daemon:
         selection = self._select(config.embedding)
         return AgentMemory(config, selection, self._threads, Clock(), self._end_run)
 
-    def _make_backend(self, memory: AgentMemory) -> FallbackBackend | None:
-        if memory.config.qmd is None:
-            return None
-        # A reload may bring the first agent that asks for it.
-        self._qmd_host = self._qmd_host or QmdHost()
-        agent_id = memory.config.agent_id
-        return make_qmd(
-            memory,
-            memory.config.qmd,
-            self._qmd_host,
-            threads=self._threads.quick.share(),
-            on_change=lambda answers, reason: self._log_backend(agent_id, answers=answers, reason=reason),
-        )
-
-    def _log_backend(self, agent_id: str, *, answers: bool, reason: str) -> None:
-        if answers:
-            self._log.info("return-to-qmd", agent=agent_id)
-        else:
-            self._log.warning("leave-qmd", agent=agent_id, reason=reason)
-
-    def _log_entries(self, event: str, **fields: object) -> None:
-        (self._log.warning if "error" in fields else self._log.info)(event, **fields)
-
     def _end_run(self, agent_id: str, run: SyncRun) -> None:
         self._log_run(agent_id, run)
         config = self.agents.configs().get(agent_id)
-        # Whoever asks for everything anew says yes to its price, that of entries too.
         if run.mode is SyncMode.FULL and run.failure is None and config is not None:
-            self._entries.confirm(config)
+            for extension in self.extensions:
+                extension.on_full_sync(config)
 
     def _log_run(self, agent_id: str, run: SyncRun) -> None:
         fields = {"agent": agent_id, "sync_id": run.sync_id, "trigger": run.trigger, "mode": run.mode}
@@ -219,7 +194,7 @@ class Daemon:
         except BaseException:
             await self._server.stop(0)
             await self.agents.stop()
-            await self._end_commands()
+            await asyncio.to_thread(self._backends.close)
             raise
         self._log.info("start-daemon", listen=self._server.addresses, agents=list(self.agents.configs()))
         return self._server.addresses
@@ -295,12 +270,9 @@ class Daemon:
         bound_page_caches(len(configs))
         # Providers that nobody uses any more stay until the end: they are idle, and a change back finds them.
         problems = await self.agents.change(configs, grace_seconds=self._grace_seconds)
-        await self._entries.change(self.agents.configs())
+        for extension in self.extensions:
+            await extension.change(self.agents.configs())
         return problems
-
-    async def _end_commands(self) -> None:
-        if self._qmd_host is not None:
-            await asyncio.to_thread(self._qmd_host.close)
 
     async def stop(self) -> None:
         """Health NOT_SERVING, syncs to a file boundary, running calls within the grace, then everything closed."""
@@ -317,11 +289,12 @@ class Daemon:
         self._threads.embed.shutdown()
         await self.agents.interrupt_syncs()
         await self._server.stop(max(0.0, ends_at - time.monotonic()))
-        await self._entries.stop()
+        for extension in self.extensions:
+            await extension.stop()
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.stop)
         await self.agents.stop()
-        await self._end_commands()
+        await asyncio.to_thread(self._backends.close)
         self._providers.close()
         self._threads.quick.shutdown()
         self._threads.slow.shutdown()

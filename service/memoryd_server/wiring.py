@@ -26,9 +26,8 @@ from memoryd_server.settings import (
 )
 from memoryd_server.sources import Roots
 from memoryd_server.sources.transcript_growth import GrowthLimits
-from memoryd_server.wiring_entries import entry_config
 from memoryd_server.wiring_metrics import metrics_address
-from memoryd_server.wiring_qmd import qmd_config
+from memoryd_server.wiring_plugins import keeps_builtin_index, plugin_configs
 
 
 def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:
@@ -36,7 +35,6 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
     search = agent.memory_search
     zone = agent.user_timezone or host_time_zone()
     roots = Roots(str(agent.workspace), tuple(str(Path(p).expanduser()) for p in search.extra_paths))
-    qmd = qmd_config(agent, roots, settings)
     embedding = _embedding(agent, settings)
     return AgentConfig(
         agent_id=agent.agent_id,
@@ -60,8 +58,8 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         sync=_sync_config(agent, settings.service),
         configured_backend=agent.memory.backend,
         ranking=_ranking(agent, settings.service),
-        # Where qmd alone answers, nothing of ours is embedded.
-        embedding=embedding if qmd is None or qmd.fallback else EmbeddingConfig("none"),
+        # Without an index of memoryd, nothing is embedded.
+        embedding=embedding if keeps_builtin_index(agent, settings) else EmbeddingConfig("none"),
         confirm_above_tokens=settings.service.confirm_above_tokens,
         vector_enabled=search.store.vector.enabled,
         vector_extension_path=search.store.vector.extension_path,
@@ -69,8 +67,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         vector_memory_bytes=settings.service.vector_memory_bytes,
         batch=_batch_policy(agent, settings.service),
         impairments=(),
-        qmd=qmd,
-        entries=entry_config(agent, settings, embedding),
+        plugins=plugin_configs(agent, roots, settings, embedding),
     )
 
 

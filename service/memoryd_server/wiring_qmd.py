@@ -1,21 +1,71 @@
-"""The settings of `memory.qmd` into what the qmd backend is made with. A part of the wiring."""
+"""qmd as a search backend: the settings of `memory.qmd` into its configuration, and what the agents share."""
 
 import os
 import tempfile
 from pathlib import Path
+from typing import ClassVar
 
+from memoryd_server.backend import AgentMemory, Threads
+from memoryd_server.backend.fallback import FallbackBackend, make_qmd
 from memoryd_server.backend.qmd.collections import ConfiguredPath, collections_of
 from memoryd_server.backend.qmd.commands import Verb
-from memoryd_server.backend.qmd.config import LimitsConfig, QmdConfig, SessionsConfig, UpdateConfig
+from memoryd_server.backend.qmd.config import PLUGIN, LimitsConfig, QmdConfig, SessionsConfig, UpdateConfig
+from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.qmd.scope import Match, Rule, Scope
+from memoryd_server.observe.log import Log
 from memoryd_server.settings import AgentSettings, QmdSettings, ResolvedSettings
 from memoryd_server.sources import Roots
 
 
-def qmd_config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -> QmdConfig | None:
-    """What the agent's qmd is made with; None where another backend is configured."""
-    if agent.memory.backend != "qmd":
-        return None
+class QmdPlugin:
+    """Makes the qmd backend of each agent. The agents share one host, which is made for the first of them."""
+
+    name: ClassVar[str] = PLUGIN
+
+    def __init__(self, threads: Threads, log: Log) -> None:
+        self._threads = threads
+        self._log = log
+        self._host: QmdHost | None = None
+
+    @staticmethod
+    def config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -> QmdConfig:
+        """Return what the agent's qmd is made with."""
+        return qmd_config(agent, roots, settings)
+
+    @staticmethod
+    def keeps_builtin_index(settings: ResolvedSettings) -> bool:
+        """Return whether the builtin search answers when qmd cannot."""
+        return settings.service.qmd_fallback == "builtin"
+
+    def make(self, memory: AgentMemory) -> FallbackBackend | None:
+        """Return the qmd backend of an agent; None if the agent has no configuration of qmd."""
+        config = QmdConfig.of(memory.config.plugins)
+        if config is None:
+            return None
+        self._host = self._host or QmdHost()
+        agent_id = memory.config.agent_id
+        return make_qmd(
+            memory,
+            config,
+            self._host,
+            threads=self._threads.quick.share(),
+            on_change=lambda answers, reason: self._log_change(agent_id, answers=answers, reason=reason),
+        )
+
+    def _log_change(self, agent_id: str, *, answers: bool, reason: str) -> None:
+        if answers:
+            self._log.info("return-to-qmd", agent=agent_id)
+        else:
+            self._log.warning("leave-qmd", agent=agent_id, reason=reason)
+
+    def close(self) -> None:
+        """End every command of qmd. Blocks."""
+        if self._host is not None:
+            self._host.close()
+
+
+def qmd_config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -> QmdConfig:
+    """Return what the agent's qmd is made with."""
     qmd = agent.memory.qmd
     folder = qmd_folder(settings.state_dir, agent.agent_id)
     sessions = _sessions(qmd, folder, settings.state_dir, agent.agent_id)
@@ -39,7 +89,7 @@ def qmd_config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -
         ),
         scope=scope_of(qmd),
         sessions=sessions,
-        fallback=settings.service.qmd_fallback == "builtin",
+        fallback=QmdPlugin.keeps_builtin_index(settings),
         # Of the host, not of the state directory: another daemon's models use the same processors.
         embed_lock=Path(tempfile.gettempdir()) / f"memoryd-{os.getuid()}-qmd-embed.lock",
     )

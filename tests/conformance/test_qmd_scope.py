@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.backend.qmd.scope import allows, parse_session_key
+from memoryd_server.backend.qmd.scope import allows
+from memoryd_server.backend.session_keys import SessionKey
 from memoryd_server.settings import QmdSettings
 from memoryd_server.wiring_qmd import scope_of
 
@@ -24,7 +25,7 @@ def test_a_session_may_search_as_the_rules_say(case):
 
 @pytest.mark.parametrize("case", DATA["cases"], ids=lambda case: case["session_key"] or "none")
 def test_a_key_is_taken_apart_as_in_the_reference(case):
-    parsed = parse_session_key(case["session_key"])
+    parsed = SessionKey.parse(case["session_key"])
     told = {"key": parsed.key, "channel": parsed.channel, "chat_type": parsed.chat_type}
     assert {name: value for name, value in told.items() if value} == case["parsed"]
 

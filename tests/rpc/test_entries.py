@@ -380,8 +380,8 @@ async def test_a_stop_while_entries_are_opened_lets_them_go(serve, monkeypatch):
     first = await serve(ON)
     asked = asyncio.create_task(check_refused(listed(first), "UNAVAILABLE", "SHUTTING_DOWN", retry=True))
     await eventually(opening.is_set)
-    stopping = asyncio.create_task(first.daemon._entries.stop())
-    await eventually(lambda: first.daemon._entries._stopped)
+    stopping = asyncio.create_task(first.daemon.extensions[0].directory.stop())
+    await eventually(lambda: first.daemon.extensions[0].directory._stopped)
     go_on.set()
     await stopping
     await asked
@@ -404,7 +404,7 @@ async def test_those_who_wait_for_an_opening_that_fails_share_the_failure(serve,
         asyncio.create_task(check_refused(listed(running), "UNAVAILABLE", "ENTRIES_UNAVAILABLE", retry=True))
         for _ in range(6)
     ]
-    await eventually(lambda: len(running.daemon._entries._errands._tasks) == len(calls))
+    await eventually(lambda: len(running.daemon.extensions[0].directory._errands._tasks) == len(calls))
     go_on.set()
     await asyncio.gather(*calls)
     assert attempts == ["attempt"]

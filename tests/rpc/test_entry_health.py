@@ -60,7 +60,7 @@ async def test_where_entries_are_off_their_service_is_not_known(serve):
 async def test_entries_that_cannot_be_kept_for_want_of_the_extra_are_not_serving(serve, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     running = await serve(on(), background=True)
-    await readiness(running).check_entries()
+    await readiness(running).check_extensions()
     assert await states(running) == {"": SERVING, SERVICE: SERVING, ENTRIES: NOT_SERVING}
 
 
@@ -79,10 +79,10 @@ async def test_entries_that_cannot_be_opened_leave_the_rest_serving(serve, tmp_p
     holder = await serve(on(dbPath=folder), background=True)
     await becomes(holder, SERVING)
     second = await serve(on(dbPath=folder), background=True, at=Home(tmp_path / "other"))
-    await readiness(second).check_entries()
+    await readiness(second).check_extensions()
     assert await states(second) == {"": SERVING, SERVICE: SERVING, ENTRIES: NOT_SERVING}
     await holder.stop()
-    await readiness(second).check_entries()
+    await readiness(second).check_extensions()
     assert await health(second, ENTRIES) == SERVING
 
 
@@ -94,11 +94,11 @@ async def test_every_dataset_in_use_must_answer(serve, monkeypatch):
     async def broken():
         raise EntriesUnavailable("the disk is gone")
 
-    monkeypatch.setattr(running.daemon._entries._open["bob"], "count", broken)
-    await readiness(running).check_entries()
+    monkeypatch.setattr(running.daemon.extensions[0].directory._open["bob"], "count", broken)
+    await readiness(running).check_extensions()
     assert await health(running, ENTRIES) == NOT_SERVING
     monkeypatch.undo()
-    await readiness(running).check_entries()
+    await readiness(running).check_extensions()
     assert await health(running, ENTRIES) == SERVING
 
 
@@ -108,10 +108,10 @@ async def test_a_reload_makes_the_service_known_and_unknown(serve, home):
     for settings, state in ((on(), SERVING), ({}, None), (on(), SERVING)):
         (home.state_dir / "memoryd.json5").write_text(json.dumps(settings))
         await running.daemon.reload(lambda settings=settings: home.settings(settings))
-        await readiness(running).check_entries()
+        await readiness(running).check_extensions()
         assert (await states(running)).get(ENTRIES) == state
     await running.daemon.reload(lambda: home.settings({}))
-    await readiness(running).check_entries()
+    await readiness(running).check_extensions()
     assert await is_unknown(running)
 
 
@@ -119,7 +119,7 @@ async def test_a_reload_makes_the_service_known_and_unknown(serve, home):
 async def test_a_command_without_a_daemon_opens_no_entries(serve):
     running = await serve(on())
     await asyncio.sleep(0)
-    assert not running.daemon._entries._opening
+    assert not running.daemon.extensions[0].directory._opening
     assert await is_unknown(running)
     await check_refused(
         running.entries.ListEntries(pb.ListEntriesRequest(agent_id="nobody"), timeout=TIMEOUT),

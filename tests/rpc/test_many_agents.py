@@ -7,8 +7,8 @@ import pytest
 
 from memoryd_server.backend import directory
 from memoryd_server.errors import IndexBusy
-from memoryd_server.index.lock import IndexLock
 from memoryd_server.index.store import IndexStore
+from memoryd_server.system import FileLock
 from rpc.wire import check_refused, eventually, paths, quiet, start
 
 AGENTS = 6
@@ -120,17 +120,17 @@ async def test_an_agent_whose_turn_has_not_come_is_locked_all_the_same(serve, ho
     gate.shut = {"a1"}
     running = await serve(many(home))
     with pytest.raises(IndexBusy):
-        IndexLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock").acquire()
+        FileLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock").acquire()
     gate.open()
     await running.stop()
-    lock = IndexLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock")
+    lock = FileLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock")
     lock.acquire()
     lock.release()
 
 
 async def test_a_daemon_does_not_start_where_one_of_the_last_indexes_is_held(serve, home, few_first):
     (home.state_dir / "memory").mkdir()
-    lock = IndexLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock")
+    lock = FileLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock")
     lock.acquire()
     with pytest.raises(IndexBusy, match=LAST):
         await start(home, quiet(many(home)))

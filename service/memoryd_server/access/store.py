@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from memoryd_server.access.plain import new_token
 from memoryd_server.access.private import read_private, write_private
 from memoryd_server.errors import FileBusy, SettingsError
 from memoryd_server.foreign_text import parse_json
-from memoryd_server.locks import open_locked
+from memoryd_server.system import FileLock
 
 _VERSION = 1
 _LOCK_SECONDS = 10.0
@@ -110,9 +109,10 @@ class TokenStore:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keeps two commands from overwriting each other's change."""
+        lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = open_locked(self.path.with_name(f"{self.path.name}.lock"), self._lock_seconds)
+            lock.wait(self._lock_seconds)
         except TimeoutError as error:
             words = f"is locked by another process, and still was after {self._lock_seconds:g} s; nothing was changed"
             raise FileBusy(f"{self.path}.lock", words) from error
@@ -121,7 +121,7 @@ class TokenStore:
         try:
             yield
         finally:
-            os.close(descriptor)
+            lock.release()
 
 
 def digest(token: bytes) -> bytes:

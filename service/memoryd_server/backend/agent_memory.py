@@ -26,7 +26,6 @@ from memoryd_server.backend.forget_job import ForgetJob, ForgetRequest, Receipt,
 from memoryd_server.backend.freshness import built_otherwise, freshness, unwatched
 from memoryd_server.backend.listing import ListedFile, list_files
 from memoryd_server.backend.mending import Mending
-from memoryd_server.backend.protocol import BackendState
 from memoryd_server.backend.reading import FileRange, read_range
 from memoryd_server.backend.reading_transcript import require_file
 from memoryd_server.backend.session_context import ContextFile, load_context
@@ -51,7 +50,7 @@ from memoryd_server.index.survey import Survey
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.search.engine import SearchEngine
-from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchMode, SearchQuery
+from memoryd_server.search.query import SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.sources import WatchedRoot
 from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.transcript_growth import Growth
@@ -302,13 +301,6 @@ class AgentMemory:
             self._sync_soon(SyncTrigger.SESSION_START)
         if min_revision is not None:
             await self.board.reached_within(max(0.0, deadline - self._clock.monotonic()), min_revision)
-
-    async def check(self, deadline: float) -> None:
-        """Nothing to call: what `state` tells is of now."""
-
-    def state(self) -> BackendState:
-        """The builtin engine answers, since no other was asked for."""
-        return BackendState(BUILTIN)
 
     def _vectors_outdated(self) -> None:
         if self.config.sync.on_search:

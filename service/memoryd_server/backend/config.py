@@ -1,11 +1,10 @@
 """What one agent's memory is made with. The composition root fills it from the settings."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from memoryd_server.backend.qmd.config import QmdConfig
 from memoryd_server.embed import BatchPolicy, EmbeddingConfig
-from memoryd_server.entries.config import EntryConfig
 from memoryd_server.flush import FlushPolicy
 from memoryd_server.model import Degradation, Source
 from memoryd_server.search.config import RankingConfig
@@ -41,9 +40,10 @@ class AgentConfig:
     """One agent.
 
     `idle_seconds` is the time without a search after which it gives memory back. `impairments` are what the settings
-    ask for and this version does not do. `min_score` is None where the settings name none. `qmd` is there where it is
-    to answer. `sessions_folder` is where the gateway writes the agent's transcripts, whether or not they are indexed;
-    `sources` tells that.
+    ask for and this version does not do. `min_score` is None where the settings name none. `plugins` are the frozen
+    configurations of plug-ins by name, each of which only its plug-in reads; the one named as `configured_backend` is
+    the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts, whether or not they
+    are indexed; `sources` tells that.
     """
 
     agent_id: str
@@ -75,14 +75,25 @@ class AgentConfig:
     batch: BatchPolicy
     impairments: tuple[Degradation, ...]
     idle_seconds: float = 600.0
-    qmd: QmdConfig | None = None
-    entries: EntryConfig | None = None
+    plugins: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def corpus(self) -> Corpus:
         """What is indexed."""
         sessions = str(self.sessions_folder) if Source.SESSIONS in self.sources else ""
         return Corpus(self.roots, sessions, memory=Source.MEMORY in self.sources)
+
+    @property
+    def backend(self) -> object | None:
+        """The configuration of the search backend; None if the builtin search answers."""
+        return self.plugins.get(self.configured_backend)
+
+    def with_providers_of(self, other: "AgentConfig") -> "AgentConfig":
+        """Return this configuration with the embedding of `other`, and with its plug-ins except the backend."""
+        plugins = {name: plugin for name, plugin in other.plugins.items() if name != other.configured_backend}
+        if self.backend is not None:
+            plugins[self.configured_backend] = self.backend
+        return replace(self, embedding=other.embedding, plugins=plugins)
 
     def can_become(self, other: "AgentConfig") -> bool:
         """Whether a memory opened with this can go on with `other`: neither index nor provider is concerned."""
@@ -92,7 +103,8 @@ class AgentConfig:
             max_file_bytes=self.sync.max_file_bytes,
             growth=self.sync.growth,
         )
-        return replace(self, sync=sync, **{name: getattr(other, name) for name in _TAKEN_OVER}) == other
+        taken_over = {name: getattr(other, name) for name in _TAKEN_OVER}
+        return self.backend == other.backend and replace(self, sync=sync, **taken_over) == other
 
 
 # What is looked up anew by each call.
@@ -106,5 +118,5 @@ _TAKEN_OVER = (
     "ranking",
     "impairments",
     "idle_seconds",
-    "entries",
+    "plugins",
 )

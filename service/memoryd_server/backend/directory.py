@@ -5,14 +5,13 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from memoryd_server.backend.agent_memory import AgentMemory
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.backend.errands import Errands
-from memoryd_server.backend.fallback import FallbackBackend
 from memoryd_server.backend.opening_queue import OpeningQueue
-from memoryd_server.backend.protocol import MemoryBackend
+from memoryd_server.backend.protocol import SearchBackend
+from memoryd_server.backend.router import BackendRouter
 from memoryd_server.backend.uses import Uses
 from memoryd_server.errors import (
     AgentNotFound,
@@ -46,19 +45,20 @@ OPENING_SECONDS = 10.0
 class AgentDirectory:
     """The agents by id.
 
-    `make_memory` builds the memory of an enabled one, and `make_backend` what answers in front of it, if anything does.
+    `make_memory` builds the memory of an enabled one, and `make_backend` the search backend in front of it; None if it
+    has none.
     """
 
     def __init__(
         self,
         configs: Sequence[AgentConfig],
         make_memory: Callable[[AgentConfig], AgentMemory],
-        make_backend: Callable[[AgentMemory], FallbackBackend | None] = lambda _: None,
+        make_backend: Callable[[AgentMemory], SearchBackend | None] = lambda _: None,
     ) -> None:
         self._configs = {config.agent_id: config for config in configs}
         self._make_memory, self._make_backend = make_memory, make_backend
         self._memories = {c.agent_id: make_memory(c) for c in configs if c.enabled}
-        made = {agent_id: make_backend(memory) for agent_id, memory in self._memories.items()}
+        made = {agent_id: self._backend_of(memory) for agent_id, memory in self._memories.items()}
         self._backends = {agent_id: backend for agent_id, backend in made.items() if backend is not None}
         self._unopened: dict[str, MemorydError] = {}
         self._tried_at: dict[str, float] = {}
@@ -69,6 +69,12 @@ class AgentDirectory:
         self._ending = False
         self._never_opened: list[AgentMemory] = []
         self._background = False
+
+    def _backend_of(self, memory: AgentMemory) -> SearchBackend | None:
+        backend = self._make_backend(memory)
+        if backend is not None:
+            memory.accompany(backend.after_sync, backend.sync_runner)
+        return backend
 
     async def start(self, *, background: bool) -> None:
         """Takes the lock of every enabled agent's index and opens the first ones; the others follow by themselves.
@@ -179,7 +185,7 @@ class AgentDirectory:
         if error is None:
             return ""
         # What is sent to providers follows the new settings, also where the rest cannot.
-        old = None if old is None else replace(old, embedding=config.embedding, entries=config.entries)
+        old = None if old is None else old.with_providers_of(config)
         if old is not None and old.enabled and old != config and await self._try_to_open(old) is None:
             self._configs[agent_id] = old
             return f"agent {agent_id} keeps its old settings: {error.message}"
@@ -188,7 +194,7 @@ class AgentDirectory:
 
     async def _try_to_open(self, config: AgentConfig) -> MemorydError | None:
         memory = self._memories[config.agent_id] = self._make_memory(config)
-        backend = self._make_backend(memory)
+        backend = self._backend_of(memory)
         try:
             await memory.start(background=self._background)
             if backend is not None:
@@ -276,14 +282,14 @@ class AgentDirectory:
 
         await asyncio.gather(*map(close, self._open()))
 
-    def backend(self, agent_id: str) -> MemoryBackend:
-        """Who answers for an agent: its memory itself, or what stands in front of it.
+    def backend(self, agent_id: str) -> BackendRouter:
+        """Return what answers for an agent: its search backend, or its memory if it has none.
 
         Raises:
             MemorydError: as `memory` does.
         """
         memory = self.memory(agent_id)
-        return self._backends.get(memory.config.agent_id, memory)
+        return BackendRouter(memory, self._backends.get(memory.config.agent_id))
 
     def memory(self, agent_id: str) -> AgentMemory:
         """The memory of an agent; an empty id means `main`, or the default agent where there is no `main`.

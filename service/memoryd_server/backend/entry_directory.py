@@ -64,7 +64,7 @@ class EntryDirectory:
         Raises:
             NotImplementedYet: entries are off, or what they need is not installed.
         """
-        entries = config.entries
+        entries = EntryConfig.of(config.plugins)
         if entries is None or not entries.enabled:
             raise NotImplementedYet(
                 'entries are off; set plugins.slots.memory to "memory-lancedb", or memoryd.entries.enabled to true'
@@ -78,7 +78,8 @@ class EntryDirectory:
     @staticmethod
     def is_on(config: AgentConfig) -> bool:
         """Whether the settings want an agent to have entries."""
-        return config.entries is not None and config.entries.enabled
+        entries = EntryConfig.of(config.plugins)
+        return entries is not None and entries.enabled
 
     def was_used(self, agent_id: str) -> bool:
         """Whether an agent's entries have been opened, or should have been."""
@@ -157,7 +158,7 @@ class EntryDirectory:
 
     async def change(self, configs: Mapping[str, AgentConfig]) -> None:
         """Close the entries that have another configuration in `configs`, or none; their next use opens them again."""
-        wanted = {agent_id: config.entries for agent_id, config in configs.items() if config.enabled}
+        wanted = {agent_id: EntryConfig.of(config.plugins) for agent_id, config in configs.items() if config.enabled}
         outdated = [agent_id for agent_id, memory in self._open.items() if wanted.get(agent_id) != memory.config]
         await asyncio.gather(*map(self._closed, outdated))
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from memoryd_server.backend.agent_memory import AgentMemory
 from memoryd_server.backend.breaker import Breaker
-from memoryd_server.backend.forget_job import ForgetRequest, Receipt
+from memoryd_server.backend.engine import Engine
+from memoryd_server.backend.forget_job import ForgetRequest
 from memoryd_server.backend.protocol import BackendState
 from memoryd_server.backend.qmd.answer import denied
 from memoryd_server.backend.qmd.backend import NOT_READY, QmdBackend
@@ -40,7 +41,10 @@ OnChange = Callable[[bool, str], None]
 class FallbackBackend:
     """Answers for one agent from `start` to `stop`. On the event loop's thread."""
 
-    def __init__(self, qmd: QmdBackend, builtin: AgentMemory, on_change: OnChange) -> None:
+    def __init__(
+        self, qmd: QmdBackend, builtin: AgentMemory, on_change: OnChange, sync_runner: Engine | None = None
+    ) -> None:
+        self.sync_runner = sync_runner
         self._qmd = qmd
         self._builtin = builtin
         self._on_change = on_change
@@ -174,24 +178,16 @@ class FallbackBackend:
             # What happened meanwhile is not in its index.
             self._qmd.updates.resume()
 
-    async def read(self, path: str, start_line: int, line_count: int) -> FileRange:
-        """A line range of a memory file, or of one that only qmd searches."""
-        lines = await self._qmd.read(path, start_line, line_count)
-        return lines if lines is not None else await self._builtin.read(path, start_line, line_count)
+    async def read(self, path: str, start_line: int, line_count: int) -> FileRange | None:
+        """Return a line range of a file that only qmd searches; None for any other path."""
+        return await self._qmd.read(path, start_line, line_count)
 
-    async def forget(self, request: ForgetRequest, deadline: float) -> Receipt:
-        """Removes what is named from memoryd's own index and from qmd's, which is left alone where nothing has changed.
+    async def forget(self, request: ForgetRequest, deadline: float) -> tuple[int, bool]:
+        """Remove a session, and files that no longer exist, from qmd's index.
 
-        A memory file that is still there stays in qmd's index and gives no hit.
-
-        Raises:
-            MemorydError: as `AgentMemory.forget`.
+        Return the number of the session's documents, and whether all of it was done before `deadline`.
         """
-        receipt = await self._builtin.forget(request, deadline)
-        if not request.session_id and not receipt.source_files:
-            return receipt
-        documents, in_time = await self._qmd.forget(request.session_id, deadline)
-        return replace(receipt, qmd_documents=documents, purge_pending=receipt.purge_pending or not in_time)
+        return await self._qmd.forget(request.session_id, deadline)
 
     async def check(self, deadline: float) -> None:
         """Searches once through qmd, whatever it did before."""
@@ -245,7 +241,7 @@ class FallbackBackend:
 def make_qmd(
     memory: AgentMemory, config: QmdConfig, host: QmdHost, *, threads: Executor, on_change: OnChange
 ) -> FallbackBackend:
-    """Puts qmd in front of `memory`, whose index is kept only where it may have to answer; before either is started."""
+    """Return qmd as the search backend of `memory`, whose index is kept only if it may have to answer."""
     agent = memory.config
     qmd = QmdBackend(
         config,
@@ -257,7 +253,5 @@ def make_qmd(
         revision=(lambda: memory.board.current.revision) if config.fallback else None,
         forgotten=memory.forgotten,
     )
-    backend = FallbackBackend(qmd, memory, on_change)
-    engine = None if config.fallback else QmdEngine(agent.roots, lambda: qmd.covered_files, Clock())
-    memory.accompany(backend.after_sync, engine)
-    return backend
+    runner = None if config.fallback else QmdEngine(agent.roots, lambda: qmd.covered_files, Clock())
+    return FallbackBackend(qmd, memory, on_change, runner)

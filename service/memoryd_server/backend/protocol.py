@@ -1,10 +1,13 @@
-"""What the edge asks of whoever answers for an agent, whichever engine that is."""
+"""What answers an agent's searches: the protocol of a backend in front of the builtin search, and its state."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from memoryd_server.backend.forget_job import ForgetRequest, Receipt
+from memoryd_server.backend.engine import Engine
+from memoryd_server.backend.forget_job import ForgetRequest
 from memoryd_server.backend.reading import FileRange
+from memoryd_server.backend.sync_run import SyncRun
+from memoryd_server.index.progress import SyncOutcome
 from memoryd_server.model import Degradation
 from memoryd_server.search.query import SearchAnswer, SearchQuery
 
@@ -24,36 +27,49 @@ class BackendState:
     reason: str = ""
 
 
-class MemoryBackend(Protocol):
-    """Answers questions about one agent's memory."""
+class SearchBackend(Protocol):
+    """Answers in front of an agent's builtin search, from `start` to `stop`. For the event loop's thread."""
+
+    sync_runner: Engine | None
+    """Carries out the agent's sync runs if memoryd keeps no index for the agent; None if the builtin index is kept."""
+
+    async def start(self, *, background: bool) -> None:
+        """Begin to answer; `background` allows work that no caller asked for."""
+
+    async def stop(self) -> None:
+        """Begin nothing more."""
 
     async def search(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
-        """Answers a question before `query.deadline`.
+        """Answer a query before `query.deadline`.
 
         Raises:
             RevisionNotReached: the deadline came before that revision.
             BackendUnavailable: the backend failed, and no other one may answer.
         """
 
-    async def read(self, path: str, start_line: int, line_count: int) -> FileRange:
-        """A line range of a file that a search may name.
+    async def read(self, path: str, start_line: int, line_count: int) -> FileRange | None:
+        """Return a line range of a file that only this backend searches; None for any other path.
 
         Raises:
-            PathNotAllowed: it is none of the agent's.
-            FileNotFound: it is not there.
+            PathNotAllowed: the path is in the backend's files, but is not one that it searches.
+            FileNotFound: the file is missing.
         """
 
-    async def forget(self, request: ForgetRequest, deadline: float) -> Receipt:
-        """Removes what is named from whatever this backend derived from it.
+    async def forget(self, request: ForgetRequest, deadline: float) -> tuple[int, bool]:
+        """Remove what the builtin memory has just forgotten from this backend as well.
+
+        Return the number of documents removed, and whether all of it was done before `deadline`.
+        """
+
+    async def after_sync(self, run: SyncRun, outcome: SyncOutcome) -> SyncOutcome:
+        """Follow a sync run that completed, and return what it did in all.
 
         Raises:
-            PathNotAllowed: the path is no memory file, or its source may not be deleted.
-            FileNotFound: what is named is neither on disk nor in the index.
-            DeadlineTooShort: the deadline came first.
+            BackendUnavailable: the backend's index could not be updated, and there is no other index.
         """
 
     async def check(self, deadline: float) -> None:
-        """Calls what answers once, so that `state` tells of now."""
+        """Call what answers once, so that `state` is current."""
 
     def state(self) -> BackendState:
-        """Who would answer, as far as is known without a look."""
+        """Return who would answer, as far as is known without a call."""

@@ -14,7 +14,7 @@ from memoryd_server.wiring import agent_config
 def check_qmd(settings: ResolvedSettings) -> Iterator[Check]:
     """Each agent whose backend is qmd: the command, the Node below it, and the models that its searches need."""
     for agent in settings.agents.values():
-        config = agent_config(agent, settings).qmd if agent.enabled else None
+        config = QmdConfig.of(agent_config(agent, settings).plugins) if agent.enabled else None
         if config is not None:
             yield from checks_of(f"qmd of {agent.agent_id}", config, inspect(config))
 

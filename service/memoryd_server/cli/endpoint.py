@@ -2,17 +2,15 @@
 
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from memoryd_server.locks import try_lock
+from memoryd_server.system import FileLock, try_lock
 
-_ATTEMPTS = 20
-_PAUSE_SECONDS = 0.05
+_LOCK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +41,30 @@ def marked_alive(state_dir: Path) -> Iterator[None]:
 
     A state directory that takes no file gets none: `memoryd reload` then finds no daemon.
     """
-    try:
+    mark = FileLock(_mark(state_dir))
+    with suppress(OSError):
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(_mark(state_dir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        yield
-        return
+        # `running` in another process holds the mark for a moment; a second daemon, until it is refused its index.
+        mark.wait(_LOCK_SECONDS)
     try:
-        # One who asks whether we live holds the mark for a moment, too; a second daemon, until it is refused its index.
-        for _ in range(_ATTEMPTS):
-            if _try_lock(descriptor):
-                break
-            time.sleep(_PAUSE_SECONDS)
         yield
     finally:
-        os.close(descriptor)
+        mark.release()
 
 
 def _mark(state_dir: Path) -> Path:
     return state_dir / "memoryd.endpoint.lock"
 
 
-def _try_lock(descriptor: int) -> bool:
-    with suppress(OSError):
-        return try_lock(descriptor)
-    return False
+def _is_marked(state_dir: Path) -> bool:
+    """Return whether a process holds the mark, or the file system has no locks to tell by.
+
+    Raises:
+        OSError: there is no mark.
+    """
+    with _mark(state_dir).open("rb") as mark, suppress(OSError):
+        return not try_lock(mark.fileno())
+    return True
 
 
 def note_endpoint(state_dir: Path, addresses: Sequence[str], reload: LastReload) -> None:
@@ -92,9 +89,8 @@ def forget_endpoint(state_dir: Path) -> None:
 def running(state_dir: Path) -> Note | None:
     """The daemon that runs on this state directory; None when none does. A note that outlived its daemon is none."""
     try:
-        with _mark(state_dir).open("rb") as mark:
-            if _try_lock(mark.fileno()):
-                return None
+        if not _is_marked(state_dir):
+            return None
         noted = _noted(state_dir)
         reload = noted["reload"]
         lists = {name: tuple(map(str, reload[name])) for name in ("changed", "awaiting_restart")}

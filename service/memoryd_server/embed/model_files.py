@@ -5,7 +5,6 @@ What Hugging Face knows of a file (size, SHA-256, where it really lies, who may 
 `huggingface_hub` throws an unfinished one away.
 """
 
-import fcntl
 import hashlib
 import importlib.util
 import re
@@ -19,6 +18,7 @@ import httpx
 
 from memoryd_server.embed.http_calls import certificates, is_loopback
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.system import try_lock
 
 DEFAULT_MODEL = "hf:ggml-org/embeddinggemma-300m-qat-q8_0-GGUF/embeddinggemma-300m-qat-Q8_0.gguf"
 FIRST_PAUSE_SECONDS = 5.0
@@ -182,7 +182,8 @@ class HuggingFaceFile:
         part = self._target.with_name(self._target.name + ".part")
         # Another process that fetches it holds the lock; the next try finds the whole file.
         with part.open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(file.fileno()):
+                raise EmbeddingUnavailable("another process is downloading it")
             self._fetch(source, part)
             _verify(source, part)
             part.replace(self._target)
@@ -249,7 +250,5 @@ def _verify(source: Source, part: Path) -> None:
 
 
 def _said(error: Exception) -> str:
-    if isinstance(error, BlockingIOError):
-        return "another process is downloading it"
     # The address of a mirror may be signed; what signs it stands behind the "?".
     return re.sub(r"\?[^\s'\"]+", "", (str(error) or repr(error)).split("\n")[0])[:300]

@@ -1,9 +1,13 @@
 """What one agent's entries are made with. The composition root fills it from the settings."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from memoryd_server.embed import EmbeddingConfig
 from memoryd_server.entries.model import Place
+
+PLUGIN = "entries"
+"""The name of this plug-in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +27,9 @@ class EntryConfig:
     auto_recall: bool
     capture_max_chars: int
     confirm_above_tokens: int
+
+    @classmethod
+    def of(cls, plugins: Mapping[str, object]) -> "EntryConfig | None":
+        """Return the configuration of entries among an agent's plug-ins; None if there is none."""
+        found = plugins.get(PLUGIN)
+        return found if isinstance(found, cls) else None

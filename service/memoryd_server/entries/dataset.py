@@ -17,7 +17,7 @@ from memoryd_server.entries.schema import SHOWN, TABLE, VECTOR, WORDS_INDEX, col
 from memoryd_server.entries.vector_index import index_vectors, refine_factor
 from memoryd_server.errors import EntriesUnavailable, IndexBusy
 from memoryd_server.index.gate import Gate
-from memoryd_server.index.lock import IndexLock
+from memoryd_server.system import FileLock
 from memoryd_server.vectors import Vector
 
 LOCK_FILE = "entries.lock"
@@ -46,7 +46,7 @@ class Dataset:
         self.place = place
         self.writing = threading.RLock()
         self._gate = Gate()
-        self._lock = IndexLock(Path(place.uri) / LOCK_FILE) if place.is_local else None
+        self._lock = FileLock(Path(place.uri) / LOCK_FILE) if place.is_local else None
         self._connection: Any = None
         self._table: Any = None
         # Of a folder it shows; in an object store a process that was killed may have deleted.
@@ -69,7 +69,7 @@ class Dataset:
             self.close()
             raise
 
-    def _acquire(self, lock: IndexLock) -> None:
+    def _acquire(self, lock: FileLock) -> None:
         # LanceDB makes its files readable for everybody; what cannot be made the lock file's error tells.
         with suppress(OSError):
             Path(self.place.uri).mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 """Gives LanceDB's failures the names that callers know."""
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from memoryd_server.errors import DiskFull, EntriesUnavailable, MemorydError
+from memoryd_server.system import DISK_FULL
 
 _MOST_CHARS = 300
 _FULL = ("no space left", "os error 28", "disk quota exceeded")
@@ -31,7 +31,7 @@ def entry_errors(where: str) -> Iterator[None]:
 
 
 def _is_full(error: Exception) -> bool:
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         return True
     return any(words in str(error).lower() for words in _FULL)
 

@@ -4,7 +4,6 @@ A busy timeout is set before the first statement. A connection is used by one th
 threads.
 """
 
-import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,20 +16,18 @@ import apsw
 
 from memoryd_server.errors import (
     DeadlineTooShort,
-    DiskFull,
     IndexBusy,
     IndexDamaged,
     IndexUnavailable,
     MemorydError,
 )
 from memoryd_server.index.log_length import keep_short
+from memoryd_server.system import DISK_FULL, index_disk_full
 
 BUSY_TIMEOUT_MS = 5_000
 
 # "mmrd": marks a file as memoryd's (PRAGMA application_id), so that no other program's database is ever touched.
 APPLICATION_ID = 0x6D6D7264
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # Only a full disk keeps the few kilobytes of a log's index from growing.
 _FULL_TOO = frozenset({apsw.SQLITE_IOERR_SHMSIZE})
@@ -197,7 +194,7 @@ def translate(error: apsw.Error | OSError) -> MemorydError:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return IndexBusy(f"the index is locked by another process: {error}", retry_after_seconds=1.0)
     if is_full(error):
-        return DiskFull("the disk that holds the index is full; free some space and sync again")
+        return index_disk_full()
     if is_damage(error):
         words = f"the index is damaged ({damage_words(error)}) and is built anew from the Markdown"
         return IndexDamaged(words, retry_after_seconds=1.0)
@@ -209,7 +206,7 @@ def is_full(error: BaseException) -> bool:
     return (
         isinstance(error, apsw.FullError)
         or getattr(error, "extendedresult", None) in _FULL_TOO
-        or getattr(error, "errno", None) in _FULL
+        or getattr(error, "errno", None) in DISK_FULL
     )
 
 

@@ -10,8 +10,14 @@ from memoryd_server.embed import BatchPolicy, EmbeddingProvider, batches_of
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.batch_jobs import BatchJobs, BatchState
 from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.filling import CHUNKS_A_BATCH, EmbeddingOutcome, Filling, Held, refusal_reason
-from memoryd_server.index.progress import SyncObserver, SyncOutcome
+from memoryd_server.index.filling import (
+    CHUNKS_A_BATCH,
+    EmbeddingObserver,
+    EmbeddingOutcome,
+    Filling,
+    Held,
+    refusal_reason,
+)
 from memoryd_server.index.usage import UsageBook
 from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vector_maker import DimensionsChanged, VectorMaker
@@ -115,8 +121,7 @@ class Embedder:
     def run(
         self,
         writer: IndexWriter,
-        observer: SyncObserver,
-        outcome: SyncOutcome,
+        observer: EmbeddingObserver,
         *,
         confirmed: bool,
         beside: bool = False,
@@ -138,7 +143,6 @@ class Embedder:
             self._maker,
             writer,
             observer,
-            outcome,
             confirmed=confirmed,
             beside=beside,
             should_stop=should_stop,
@@ -237,8 +241,7 @@ class _Phase:
         embedder: Embedder,
         maker: VectorMaker,
         writer: IndexWriter,
-        observer: SyncObserver,
-        outcome: SyncOutcome,
+        observer: EmbeddingObserver,
         *,
         confirmed: bool,
         beside: bool,
@@ -251,7 +254,6 @@ class _Phase:
         self._writer = writer
         self._vectors = writer.vectors
         self._observer = observer
-        self._before = outcome
         self._confirmed = confirmed
         self._beside = beside
         self._should_stop = should_stop
@@ -356,7 +358,6 @@ class _Phase:
             self._maker,
             self._writer,
             self._observer,
-            self._before,
             pending=pending,
             dimensions=stored.dimensions or self._embedder.identity.dimensions,
             know_dimensions=lambda dimensions: self._know(replace(stored, dimensions=dimensions)),

@@ -2,15 +2,35 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from memoryd_server.errors import MemorydError, SyncCancelled
-from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.vector_maker import Made, VectorMaker, usual
 from memoryd_server.index.vector_rows import UnembeddedChunk
 from memoryd_server.index.writer import IndexWriter
 
 CHUNKS_A_BATCH = 128
 """Chunks that are embedded before the next transaction: files that have changed wait until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingProgress:
+    """How far an embedding run is. `batch_jobs` is the number of the provider's batch jobs that it waits for."""
+
+    completed_chunks: int = 0
+    total_chunks: int = 0
+    cached_chunks: int = 0
+    batch_jobs: int = 0
+
+
+class EmbeddingObserver(Protocol):
+    """Follows an embedding run. Called on the writer thread; must return immediately."""
+
+    def progress(self, progress: EmbeddingProgress) -> None:
+        """Receive how far the run is, after each batch."""
+
+    def committed(self, revision: int) -> None:
+        """Receive the index's revision after a transaction was committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +73,7 @@ class Filling:
         self,
         maker: VectorMaker,
         writer: IndexWriter,
-        observer: SyncObserver,
-        outcome: SyncOutcome,
+        observer: EmbeddingObserver,
         *,
         pending: int,
         dimensions: int,
@@ -79,9 +98,7 @@ class Filling:
         self._refused_chunks = 0
         self._failure = self._refusal = self._fault = ""
         self._told = False
-        files = outcome.indexed_files
-        total = pending + earlier.embedded + earlier.cached
-        self._progress = SyncProgress(SyncPhase.EMBEDDING, files, files, total_chunks=total)
+        self._progress = EmbeddingProgress(total_chunks=pending + earlier.embedded + earlier.cached)
 
     def fill(self) -> EmbeddingOutcome:
         """Fills in what is missing, each batch in a transaction of its own, until the provider fails.

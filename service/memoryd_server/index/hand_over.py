@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.index.lineup import Change, Lineup, named
-from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.index.progress import EmbeddingReporter, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.index.yielding import Yielding
@@ -93,7 +93,8 @@ class HandOver:
     def _rebuild(self, change: Change, asked: Asked, watch: Yielding) -> SyncOutcome:
         with self._store.rebuilding() as writer:
             outcome = self._index_files(writer, Beside(asked.observer), asked.should_stop)
-            done = change.to.run(writer, watch, outcome, confirmed=True, beside=True, should_stop=watch.should_stop)
+            reporter = EmbeddingReporter(watch, outcome.indexed_files)
+            done = change.to.run(writer, reporter, confirmed=True, beside=True, should_stop=watch.should_stop)
             if change.to.fault:
                 raise _Failed(change.to.fault)
             writer.vectors.note_stand_in(change.note.to_json())

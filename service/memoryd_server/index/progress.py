@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from memoryd_server.index.filling import EmbeddingProgress
 from memoryd_server.model import FileFailure
 
 
@@ -102,3 +103,26 @@ class SyncObserver(Protocol):
 
     def committed(self, revision: int) -> None:
         """A transaction was committed."""
+
+
+class EmbeddingReporter:
+    """Reports an embedding run to the observer of a sync run, which has indexed `files` files before."""
+
+    def __init__(self, observer: SyncObserver, files: int) -> None:
+        self._observer = observer
+        self._files = files
+        self.committed = observer.committed
+
+    def progress(self, progress: EmbeddingProgress) -> None:
+        """Report the embedding run's progress as that of the sync run."""
+        self._observer.progress(
+            SyncProgress(
+                SyncPhase.EMBEDDING,
+                self._files,
+                self._files,
+                completed_chunks=progress.completed_chunks,
+                total_chunks=progress.total_chunks,
+                cached_chunks=progress.cached_chunks,
+                batch_jobs=progress.batch_jobs,
+            )
+        )

@@ -10,8 +10,8 @@ import apsw
 from memoryd_server.errors import IndexReadOnly, MemorydError
 from memoryd_server.index import opening, schema, swap
 from memoryd_server.index.connection import damage_words, is_damage, open_reader, open_unchanging
-from memoryd_server.index.lock import READ_ONLY
 from memoryd_server.index.readers import ReaderPool
+from memoryd_server.system import READ_ONLY
 
 
 @contextmanager

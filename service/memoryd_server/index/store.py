@@ -20,7 +20,6 @@ from memoryd_server.index import opening, purge, refresh, swap
 from memoryd_server.index.condition import Condition, Damage, FileMark, impaired, size_bytes
 from memoryd_server.index.connection import Journal, is_damage, open_reader, translated
 from memoryd_server.index.journals import journal_for
-from memoryd_server.index.lock import IndexLock
 from memoryd_server.index.opening import IndexFacts
 from memoryd_server.index.reader import IndexReader, LastCounts, reading
 from memoryd_server.index.readers import ReaderPool
@@ -31,6 +30,7 @@ from memoryd_server.index.vector_rows import VectorChanges
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Degradation
 from memoryd_server.sources.mounts import MOUNT_TABLE
+from memoryd_server.system import FileLock
 from memoryd_server.text import Analyzer
 
 READERS = 4
@@ -58,7 +58,7 @@ class IndexStore:
         self._wanted_path = path
         self._identity = identity
         self._mount_table = mount_table
-        self._lock = IndexLock(path.with_name(path.name + ".lock"))
+        self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._connection: apsw.Connection | None = None
         self._pool: ReaderPool | None = None
         self._last_counts = LastCounts()

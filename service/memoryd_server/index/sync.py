@@ -19,7 +19,15 @@ from memoryd_server.index.lineup import Change, Lineup
 from memoryd_server.index.plan import SyncPlan
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.pricing import RebuildGate, price_files
-from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.index.progress import (
+    EmbeddingReporter,
+    SyncEstimate,
+    SyncMode,
+    SyncObserver,
+    SyncOutcome,
+    SyncPhase,
+    SyncProgress,
+)
 from memoryd_server.index.rows import FileRow
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
@@ -270,9 +278,8 @@ class SyncEngine:
     ) -> SyncOutcome:
         if self._embedder is None:
             return outcome
-        done = self._embedder.run(
-            writer, observer, outcome, confirmed=confirmed, beside=beside, should_stop=should_stop
-        )
+        reporter = EmbeddingReporter(observer, outcome.indexed_files)
+        done = self._embedder.run(writer, reporter, confirmed=confirmed, beside=beside, should_stop=should_stop)
         return replace(
             outcome,
             revision=writer.revision(),

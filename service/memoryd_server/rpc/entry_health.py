@@ -47,13 +47,14 @@ class EntryHealth:
     async def _answers(self, config: AgentConfig) -> bool:
         now = time.monotonic()
         known, until = self._good.get(config.agent_id, (None, now))
-        if known == config.entries and now < until:
+        entries = EntryConfig.of(config.plugins)
+        if known == entries and now < until:
             return True
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._entries.use(config) as memory:
                 await memory.count()
         except (MemorydError, TimeoutError):
             return False
-        if config.entries is not None and not config.entries.place.is_local:
-            self._good[config.agent_id] = (config.entries, now + REMOTE_SECONDS)
+        if entries is not None and not entries.place.is_local:
+            self._good[config.agent_id] = (entries, now + REMOTE_SECONDS)
         return True

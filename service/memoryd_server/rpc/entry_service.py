@@ -3,13 +3,15 @@
 import asyncio
 
 from memoryd.v1 import entry_service_pb2 as pb
-from memoryd.v1.entry_service_pb2_grpc import EntryServiceServicer
+from memoryd.v1.entry_service_pb2_grpc import EntryServiceServicer, add_EntryServiceServicer_to_server
 from memoryd_server.backend import AgentDirectory
 from memoryd_server.backend.entry_directory import EntryDirectory
 from memoryd_server.backend.entry_memory import Forgotten
 from memoryd_server.entries.block import LEAST_PROMPT_CHARS
 from memoryd_server.entries.capture import suggest
 from memoryd_server.rpc import entry_calls, entry_conversion
+from memoryd_server.rpc.entry_health import EntryHealth
+from memoryd_server.rpc.extension import ExtensionService
 from memoryd_server.rpc.grpc_types import Context
 from memoryd_server.rpc.service import MemoryService
 
@@ -76,3 +78,12 @@ class EntryService(EntryServiceServicer):
         async with self._entries.use(config) as memory:
             work = memory.for_prompt(prompt, self._first.deadline(context))
             return entry_conversion.block(await self._first.in_time(work, context))
+
+
+def entry_service(
+    agents: AgentDirectory, entries: EntryDirectory, memory_service: MemoryService, *, checked: bool
+) -> ExtensionService:
+    """Return the EntryService for a server to add; its health is only kept if it is `checked`."""
+    servicer = EntryService(agents, entries, memory_service)
+    health = EntryHealth(agents, entries) if checked else None
+    return ExtensionService(ENTRY_SERVICE, servicer, add_EntryServiceServicer_to_server, health)

@@ -1,15 +1,15 @@
 """grpc.health.v1. SERVING means that a search of every index in use, or a dataset of entries, has just answered."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from memoryd_server.backend import AgentDirectory, AgentMemory
 from memoryd_server.observe.log import Log
-from memoryd_server.rpc.entry_health import EntryHealth
-from memoryd_server.rpc.entry_service import ENTRY_SERVICE
+from memoryd_server.rpc.extension import ExtensionService, ServiceHealth
 from memoryd_server.rpc.gate import shutting_down
 from memoryd_server.rpc.grpc_types import Context
 
@@ -87,36 +87,37 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
 
 
 class Readiness:
-    """Keeps the health in line with what the indexes and the entries answer; without `entries`, the indexes alone.
+    """Keeps the health in line with what the indexes and the services of `extensions` answer.
 
-    Entries that cannot be used do not make the daemon unfit: the overall state is that of the indexes. An index gets
-    `answer_seconds` to answer, which a busy daemon needs and a blocked one exceeds.
+    An extension that cannot be used does not make the daemon unfit: the overall state is that of the indexes. An index
+    gets `answer_seconds` to answer, which a busy daemon needs and a blocked one exceeds.
     """
 
     def __init__(
         self,
         agents: AgentDirectory,
-        entries: EntryHealth | None = None,
+        extensions: Sequence[ExtensionService] = (),
         *,
         log: Log,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.servicer = HealthServicer()
         self._agents = agents
-        self._entries = entries
+        self._extensions = {e.name: e.health for e in extensions if e.health is not None}
         self._log = log
         self._answer_seconds = answer_seconds
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Check once, then at intervals until `stop`; entries, which may be slow to open, in the background."""
+        """Check once, then at intervals until `stop`; extensions, which may be slow to open, in the background."""
         await self.check()
         self._tasks.append(
             asyncio.get_running_loop().create_task(self._repeat(self.check, delay_seconds=CHECK_INTERVAL_SECONDS))
         )
-        if self._entries is not None:
-            self.servicer.set(ENTRY_SERVICE, self._entries.first())
-            self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(self.check_entries)))
+        for name, health in self._extensions.items():
+            self.servicer.set(name, health.first())
+            check = partial(self._check_extension, name, health)
+            self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(check)))
 
     async def _repeat(
         self,
@@ -153,10 +154,13 @@ class Readiness:
         except TimeoutError:
             return False
 
-    async def check_entries(self) -> None:
-        """Ask the entries in use; one that does not answer makes the EntryService NOT_SERVING."""
-        if self._entries is not None:
-            self.servicer.set(ENTRY_SERVICE, await self._entries.status())
+    async def check_extensions(self) -> None:
+        """Check the service of each extension; one that does not answer is NOT_SERVING."""
+        for name, health in self._extensions.items():
+            await self._check_extension(name, health)
+
+    async def _check_extension(self, name: str, health: ServiceHealth) -> None:
+        self.servicer.set(name, await health.status())
 
     async def stop(self) -> None:
         """Set NOT_SERVING for good. Waits for no client."""

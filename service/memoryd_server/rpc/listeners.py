@@ -1,7 +1,6 @@
 """Where the daemon listens: a Unix socket that nobody can steal, or TCP."""
 
 import errno
-import fcntl
 import ipaddress
 import os
 import socket
@@ -13,6 +12,7 @@ from pathlib import Path
 import grpc
 
 from memoryd_server.errors import SettingsError
+from memoryd_server.system import FileLock
 
 # sockaddr_un holds 108 bytes with the closing NUL.
 MOST_SOCKET_PATH_BYTES = 107
@@ -124,7 +124,7 @@ class Listener:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._lock: int | None = None
+        self._lock: FileLock | None = None
         self._bound = False
 
     @property
@@ -178,15 +178,12 @@ class Listener:
 
     def _take_lock(self, path: Path) -> None:
         # gRPC unlinks a socket that is in use and binds anew, which would silently steal it from a running daemon.
-        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
+        lock = FileLock(path.with_name(f"{path.name}.lock"))
+        if not lock.try_acquire():
             raise SettingsError(
                 f"another memoryd listens at unix:{path}; use that one, stop it, or choose another --listen"
-            ) from error
-        self._lock = descriptor
+            )
+        self._lock = lock
 
     def close(self) -> None:
         """Removes the socket and gives its lock up."""
@@ -194,5 +191,5 @@ class Listener:
             self._address.socket_path.unlink(missing_ok=True)
             self._bound = False
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None

@@ -9,13 +9,12 @@ import structlog
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from memoryd.v1.entry_service_pb2_grpc import add_EntryServiceServicer_to_server
 from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
 from memoryd_server.access import AccessFiles
 from memoryd_server.observe.meter import Meter
 from memoryd_server.rpc.admission import CallLimits
 from memoryd_server.rpc.credentials import server_credentials
-from memoryd_server.rpc.entry_service import ENTRY_SERVICE, EntryService
+from memoryd_server.rpc.extension import ExtensionService
 from memoryd_server.rpc.gate import Gate
 from memoryd_server.rpc.health import SERVICE, Readiness
 from memoryd_server.rpc.interceptors import CallInterceptor
@@ -81,7 +80,7 @@ class RpcServer:
     def __init__(
         self,
         service: MemoryService,
-        entries: EntryService,
+        extensions: Sequence[ExtensionService],
         readiness: Readiness,
         gate: Gate,
         listen: Sequence[Address],
@@ -92,7 +91,7 @@ class RpcServer:
         meter: Meter,
     ) -> None:
         self._service = service
-        self._entries = entries
+        self._extensions = extensions
         self._readiness = readiness
         self._gate = gate
         self._listeners = [Listener(address) for address in listen]
@@ -138,9 +137,11 @@ class RpcServer:
             maximum_concurrent_rpcs=_MOST_RPCS,
         )
         add_MemoryServiceServicer_to_server(self._service, server)
-        add_EntryServiceServicer_to_server(self._entries, server)
+        for extension in self._extensions:
+            extension.add(extension.servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._readiness.servicer, server)
-        services = (SERVICE, ENTRY_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (extension.name for extension in self._extensions)
+        services = (SERVICE, *names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(services, server)
         return server
 

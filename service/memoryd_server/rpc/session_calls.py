@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from memoryd.v1 import memory_service_pb2
 from memoryd_server.backend import AgentConfig
 from memoryd_server.backend.forget_job import ForgetRequest
-from memoryd_server.backend.session_keys import is_main_session
+from memoryd_server.backend.session_keys import SessionKey, wants_citations
 from memoryd_server.recall import TOOL_NAMES
 from memoryd_server.rpc.fields import Fields
 from memoryd_server.rpc.validation import (
@@ -17,7 +17,6 @@ from memoryd_server.rpc.validation import (
     MOST_SESSION_KEY_BYTES,
     citation_modes,
 )
-from memoryd_server.search.citation import wants_citations
 from memoryd_server.writing.archive import ArchiveRequest
 from memoryd_server.writing.archive_name import slug_of
 
@@ -99,19 +98,20 @@ def context_call(request: memory_service_pb2.SessionContextRequest, config: Agen
     fields = Fields(request)
     now, time_zone = fields.moment(now, config.time_zone)
     session_key = fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
+    key = SessionKey.parse(session_key)
     has_section = fields.choice("prompt_mode", _HAS_SECTION)
     citations = fields.choice("citations", citation_modes(config))
     if len(request.tools) > MOST_TOOLS:
         fields.violation("tools", f"names {len(request.tools):,} tools; at most {MOST_TOOLS:,} are allowed")
     call = ContextCall(
         session_key=session_key,
-        main_session=is_main_session(session_key, config.agent_id),
+        main_session=key.is_main_session(config.agent_id),
         today=now.astimezone(ZoneInfo(time_zone)).date(),
         max_total_chars=fields.positive("max_total_chars"),
         section=request.include_recall_prompt and has_section,
         schemas=request.include_recall_prompt,
         tools=tuple(name for name in TOOL_NAMES if name in request.tools) if request.tools else TOOL_NAMES,
-        cites=wants_citations(citations, session_key),
+        cites=wants_citations(citations, key),
     )
     fields.check()
     return call

@@ -8,7 +8,6 @@ from contextlib import aclosing
 from memoryd.v1 import memory_service_pb2
 from memoryd_server.backend import AgentMemory, SyncRun, SyncTrigger
 from memoryd_server.errors import CursorExpired, ShuttingDown
-from memoryd_server.rpc.opaque import read_cursor
 from memoryd_server.rpc.sync_conversion import sync_response, watch_response
 from memoryd_server.rpc.times import timestamp
 from memoryd_server.rpc.validation import SyncCall
@@ -41,8 +40,8 @@ async def follow_sync(memory: AgentMemory, call: SyncCall) -> AsyncGenerator[mem
 
 async def _run_of(memory: AgentMemory, call: SyncCall) -> tuple[SyncRun, int]:
     """The run to follow, and the sequence after which to begin."""
-    if call.cursor:
-        sync_id, sequence = read_cursor(call.cursor)
+    if call.resume is not None:
+        sync_id, sequence = call.resume
         run = memory.coordinator.find(sync_id)
         if run is None:
             raise CursorExpired(

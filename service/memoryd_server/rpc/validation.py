@@ -1,7 +1,7 @@
 """Requests into values, or every violation at once. Bounds and defaults are those of the contract's comments."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -9,12 +9,13 @@ from google.protobuf.message import Message
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
 from memoryd_server.backend import AgentConfig, SyncTrigger
+from memoryd_server.backend.session_keys import SessionKey, wants_citations
 from memoryd_server.flush import FlushInputs, TurnKind, WorkspaceAccess
 from memoryd_server.index.asks import EVERY_SOURCE, SyncAsk
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.model import Source
 from memoryd_server.rpc.fields import Fields
-from memoryd_server.search.citation import wants_citations
+from memoryd_server.rpc.opaque import read_cursor
 from memoryd_server.search.query import CitationMode, SearchMode, SearchQuery
 
 MOST_QUERY_BYTES = 4_096
@@ -96,7 +97,8 @@ class GetCall:
 class SyncCall:
     """A sync run to start, join or resume. `transcript` is the file name of the one that was compacted, if any.
 
-    `session_key` is the session that starts, if any.
+    `session_key` is the session that starts, if any. `resume` is the run to resume and the sequence of its last event
+    that the caller has.
     """
 
     mode: SyncMode
@@ -104,7 +106,7 @@ class SyncCall:
     session_key: str
     ask: SyncAsk
     transcript: str
-    cursor: str
+    resume: tuple[str, int] | None
     cancel_on_disconnect: bool
     heartbeat_seconds: float
     dry_run: bool
@@ -145,7 +147,7 @@ def search_call(
         sources=_sources(fields),
         mode=fields.choice("mode", _MODES),
         max_snippet_chars=fields.clamped("max_snippet_chars", DEFAULT_SNIPPET_CHARS, MOST_SNIPPET_CHARS),
-        citations=wants_citations(citations, session_key),
+        citations=wants_citations(citations, SessionKey.parse(session_key)),
         max_total_chars=fields.positive("max_total_chars"),
         deadline=deadline,
         now=fields.now(now),
@@ -184,19 +186,24 @@ def get_call(request: memory_service_pb2.MemoryGetRequest) -> GetCall:
 
 
 def sync_call(request: memory_service_pb2.SyncRequest, config: AgentConfig) -> SyncCall:
-    """A checked SyncRequest."""
+    """Return a checked SyncRequest.
+
+    Raises:
+        CursorMalformed: the cursor is not one of Sync.
+    """
     fields = Fields(request)
     sources = _sources(fields)
     trigger = fields.choice("trigger", _TRIGGERS)
     transcript = fields.text("transcript", most_bytes=MOST_PATH_BYTES)
     fields.text("reason", most_bytes=256)
+    cursor = fields.text("cursor", most_bytes=256)
     call = SyncCall(
         mode=fields.choice("mode", _SYNC_MODES),
         trigger=trigger,
         session_key=fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES),
         ask=_sync_ask(sources, trigger, transcript, config),
         transcript=transcript,
-        cursor=fields.text("cursor", most_bytes=256),
+        resume=None,
         cancel_on_disconnect=fields.choice("on_disconnect", _ON_DISCONNECT),
         heartbeat_seconds=fields.heartbeat_seconds(),
         dry_run=request.dry_run,
@@ -208,7 +215,7 @@ def sync_call(request: memory_service_pb2.SyncRequest, config: AgentConfig) -> S
     if any(source not in config.sources for source in sources):
         fields.violation("sources", _NO_SESSIONS if Source.SESSIONS not in config.sources else _NO_MEMORY)
     fields.check()
-    return call
+    return replace(call, resume=read_cursor(cursor)) if cursor else call
 
 
 def _sync_ask(sources: tuple[Source, ...], trigger: SyncTrigger, transcript: str, config: AgentConfig) -> SyncAsk:

@@ -3,7 +3,6 @@
 It outlives the index, so that a rebuild brings nothing back. It holds paths, hashes and session ids, and no text.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -15,8 +14,7 @@ from pathlib import Path
 from memoryd_server.durable import sync_folder
 from memoryd_server.errors import DiskFull, IndexReadOnly
 from memoryd_server.foreign_text import parse_json
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+from memoryd_server.system import DISK_FULL
 
 
 class Forgotten:
@@ -110,5 +108,5 @@ class Forgotten:
             sync_folder(self._path.parent)
         except OSError as error:
             words = f"{self._path} cannot be written: {error.strerror}; nothing was forgotten"
-            raise (DiskFull if error.errno in _FULL else IndexReadOnly)(words) from error
+            raise (DiskFull if error.errno in DISK_FULL else IndexReadOnly)(words) from error
         self._files, self._sessions = files, sessions

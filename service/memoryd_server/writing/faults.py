@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from memoryd_server.errors import DiskFull, FileBusy, IndexUnavailable, PathNotAllowed, WorkspaceReadOnly
+from memoryd_server.system import DISK_FULL, READ_ONLY
 
-_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL = DISK_FULL | {errno.EFBIG}
 _REPLACED = frozenset({errno.ELOOP, errno.ENOTDIR})
 
 
@@ -28,7 +28,7 @@ def file_errors(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _REPLACED:
             raise PathNotAllowed(path, "a folder above it was replaced while it was written") from error
-        if error.errno in _READ_ONLY:
+        if error.errno in READ_ONLY:
             words = f"{path!r} cannot be written: {error.strerror}; make the workspace writable for the daemon's user"
             raise WorkspaceReadOnly(words, metadata={"path": path}) from error
         if error.errno in _FULL:

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from memoryd_server.errors import FileBusy
-from memoryd_server.locks import is_at, try_lock
+from memoryd_server.system import is_at, try_lock
 from memoryd_server.writing.entries import Entry, State, decode, encode, is_torn
 from memoryd_server.writing.faults import ledger_errors
 from memoryd_server.writing.files import MOST_REPLACEMENTS, read_range, sync_folders, write_all, write_whole

@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from memoryd_server.errors import FileBusy
-from memoryd_server.locks import try_lock
 from memoryd_server.sources.contained import is_named_by, open_for_append
 from memoryd_server.sources.roots import Location
+from memoryd_server.system import try_lock
 from memoryd_server.writing.block import TAIL_BYTES, copies_of
 from memoryd_server.writing.files import read_range, sync_folders, write_all
 

@@ -1,8 +1,9 @@
-"""MEMORY.md is for the agent's private main session; whatever may be something else is something else."""
+"""What a session key says: whether it names the agent's main session, and whether a direct chat."""
 
 import pytest
 
-from memoryd_server.backend.session_keys import is_main_session
+from memoryd_server.backend.session_keys import SessionKey, wants_citations
+from memoryd_server.search.query import CitationMode
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ from memoryd_server.backend.session_keys import is_main_session
     ],
 )
 def test_the_agent_s_own_main_session_is_private(key, agent_id):
-    assert is_main_session(key, agent_id)
+    assert SessionKey.parse(key).is_main_session(agent_id)
 
 
 @pytest.mark.parametrize(
@@ -49,4 +50,31 @@ def test_the_agent_s_own_main_session_is_private(key, agent_id):
     ],
 )
 def test_any_other_session_is_not(key):
-    assert not is_main_session(key, "main")
+    assert not SessionKey.parse(key).is_main_session("main")
+
+
+KEYS = [
+    ("", True),
+    ("agent:main:main", True),
+    ("agent:main:telegram:direct:123", True),
+    ("agent:main:telegram:dm:123", True),
+    ("agent:main:telegram:group:123", False),
+    ("agent:main:discord:channel:456", False),
+    ("agent:main:slack:channel:c1:thread:2", False),
+    ("telegram:group:123", False),
+    ("AGENT:Main:Telegram:GROUP:123", False),
+    ("agent:group:main", True),
+    ("agent:channel:telegram:direct:1", True),
+    ("agent:main:groupie", True),
+    ("group", False),
+    (" agent:main:discord:channel:4 ", False),
+]
+
+
+@pytest.mark.parametrize(("key", "direct"), KEYS)
+def test_a_session_is_direct_unless_a_part_of_its_key_says_group_or_channel(key, direct):
+    parsed = SessionKey.parse(key)
+    assert parsed.is_direct is direct
+    assert wants_citations(CitationMode.AUTO, parsed) is direct
+    assert wants_citations(CitationMode.ON, parsed) is True
+    assert wants_citations(CitationMode.OFF, parsed) is False

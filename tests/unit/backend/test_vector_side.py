@@ -9,7 +9,6 @@ from memoryd_server.backend.embed_threads import EmbedThreads
 from memoryd_server.backend.vector_side import VectorSide
 from memoryd_server.embed import Selection
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable
-from memoryd_server.index.progress import SyncOutcome
 from memoryd_server.model import DegradationKind, Source
 from memoryd_server.search.query import SearchMode, SearchQuery
 from memoryd_server.settings import load
@@ -54,7 +53,7 @@ def query(mode=SearchMode.UNSPECIFIED, text="heron"):
 
 def made(side, desk):
     """The side after its provider has made the index's vectors."""
-    side.embedder.run(desk.store.writer, Notes(), SyncOutcome(0), confirmed=True, should_stop=lambda: False)
+    side.embedder.run(desk.store.writer, Notes(), confirmed=True, should_stop=lambda: False)
     return side
 
 

@@ -1,3 +1,4 @@
+import fcntl
 import hashlib
 import random
 import threading
@@ -219,3 +220,15 @@ def test_a_file_on_disk_is_known_by_its_name(tmp_path):
     assert "missing" in file.reason
     path.touch()
     assert (file.reason, file.path()) == ("", path)
+
+
+def test_a_download_waits_for_another_process_that_downloads_the_file(make, tmp_path):
+    part = tmp_path / "cache" / "some-org" / "some-repo" / "model-Q8_0.gguf.part"
+    part.parent.mkdir(parents=True)
+    file = make()
+    with part.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        begin(file)
+        eventually(lambda: "another process is downloading it" in file.reason)
+    eventually(lambda: not file.reason)
+    assert file.path().read_bytes() == CONTENT

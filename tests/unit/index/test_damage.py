@@ -14,8 +14,8 @@ from desk import SOUND, Notes
 from memoryd_server.errors import IndexBusy, IndexDamaged, SyncCancelled
 from memoryd_server.index import swap
 from memoryd_server.index.condition import Condition, Damage
-from memoryd_server.index.lock import IndexLock
 from memoryd_server.index.progress import SyncMode, SyncPhase
+from memoryd_server.system import FileLock
 from shelf import Shelf
 
 FILES = 300
@@ -266,8 +266,8 @@ def test_an_older_index_put_in_its_place_is_opened_and_brought_up_to_date(filled
 HOLDER = """
 import sys
 from pathlib import Path
-from memoryd_server.index.lock import IndexLock
-IndexLock(Path(sys.argv[1])).acquire()
+from memoryd_server.system import FileLock
+FileLock(Path(sys.argv[1])).acquire()
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -278,7 +278,7 @@ def test_a_lock_lost_with_its_folder_is_taken_again(filled):
     shutil.rmtree(filled.path.parent)
     filled.sync()
     with pytest.raises(IndexBusy):
-        IndexLock(lock).acquire()
+        FileLock(lock).acquire()
 
 
 def test_an_index_whose_lost_lock_another_process_has_taken_is_left_to_it(filled):

@@ -8,9 +8,9 @@ from desk import SOUND
 from disks import unwritable
 from memoryd_server.errors import IndexBusy, IndexReadOnly
 from memoryd_server.index import swap
-from memoryd_server.index.lock import IndexLock
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.model import DegradationKind
+from memoryd_server.system import FileLock
 
 
 @pytest.fixture
@@ -97,11 +97,11 @@ def test_the_first_sync_after_it_can_be_written_again_takes_everything_up(filled
     assert filled.store.impairments == ()
     assert filled.integrity() == SOUND
     with pytest.raises(IndexBusy):
-        IndexLock(filled.path.with_name("main.sqlite.lock")).acquire()
+        FileLock(filled.path.with_name("main.sqlite.lock")).acquire()
 
 
 def test_an_index_that_another_process_may_be_writing_is_not_read(filled):
-    lock = IndexLock(filled.path.with_name("main.sqlite.lock"))
+    lock = FileLock(filled.path.with_name("main.sqlite.lock"))
     lock.acquire()
     with unwritable(filled.path.parent), pytest.raises(IndexBusy):
         filled.open()

@@ -21,8 +21,8 @@ from memoryd_server.model import DegradationKind
 HOLDER = """
 import sys
 from pathlib import Path
-from memoryd_server.index.lock import IndexLock
-IndexLock(Path(sys.argv[1])).acquire()
+from memoryd_server.system import FileLock
+FileLock(Path(sys.argv[1])).acquire()
 print("held", flush=True)
 sys.stdin.read()
 """

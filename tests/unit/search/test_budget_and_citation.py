@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from memoryd_server.model import Source
 from memoryd_server.search.budget import within_budget
-from memoryd_server.search.citation import citation, cited, is_direct, wants_citations
-from memoryd_server.search.query import CitationMode, Hit
+from memoryd_server.search.citation import citation, cited
+from memoryd_server.search.query import Hit
 
 
 def hit(snippet, start=1):
@@ -49,29 +49,3 @@ def test_a_citation_names_the_lines(lines, name):
 
 def test_a_cited_snippet_ends_in_its_source():
     assert cited("text\n\n", "memory/a.md#L5") == "text\n\nSource: memory/a.md#L5"
-
-
-KEYS = [
-    ("", True),
-    ("agent:main:main", True),
-    ("agent:main:telegram:direct:123", True),
-    ("agent:main:telegram:dm:123", True),
-    ("agent:main:telegram:group:123", False),
-    ("agent:main:discord:channel:456", False),
-    ("agent:main:slack:channel:c1:thread:2", False),
-    ("telegram:group:123", False),
-    ("AGENT:Main:Telegram:GROUP:123", False),
-    ("agent:group:main", True),
-    ("agent:channel:telegram:direct:1", True),
-    ("agent:main:groupie", True),
-    ("group", False),
-    (" agent:main:discord:channel:4 ", False),
-]
-
-
-@pytest.mark.parametrize(("key", "direct"), KEYS)
-def test_a_session_is_direct_unless_a_part_of_its_key_says_group_or_channel(key, direct):
-    assert is_direct(key) is direct
-    assert wants_citations(CitationMode.AUTO, key) is direct
-    assert wants_citations(CitationMode.ON, key) is True
-    assert wants_citations(CitationMode.OFF, key) is False

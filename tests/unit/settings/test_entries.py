@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from memoryd_server.entries.config import EntryConfig
 from memoryd_server.wiring import agent_config
 
 KEY = {"apiKey": "sk-of-the-test"}
@@ -16,7 +17,7 @@ def plugin(config=None, *, slot="memory-lancedb", **entry):
 
 def entries(home, *arguments, own=None, **entry):
     settings = home.load(reference=plugin(*arguments, **entry), own=own)
-    return agent_config(settings.agent(""), settings).entries
+    return EntryConfig.of(agent_config(settings.agent(""), settings).plugins)
 
 
 def test_the_defaults_are_the_reference_s(home):

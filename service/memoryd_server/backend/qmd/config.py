@@ -8,6 +8,9 @@ from memoryd_server.backend.qmd.collections import Collection
 from memoryd_server.backend.qmd.commands import Verb
 from memoryd_server.backend.qmd.scope import Scope
 
+PLUGIN = "qmd"
+"""The name of this plug-in, which `memory.backend` has as a value."""
+
 
 @dataclass(frozen=True, slots=True)
 class UpdateConfig:
@@ -61,3 +64,9 @@ class QmdConfig:
     sessions: SessionsConfig | None
     fallback: bool
     embed_lock: Path
+
+    @classmethod
+    def of(cls, plugins: Mapping[str, object]) -> "QmdConfig | None":
+        """Return qmd's configuration among an agent's plug-ins; None if qmd is not configured."""
+        found = plugins.get(PLUGIN)
+        return found if isinstance(found, cls) else None

@@ -1,12 +1,11 @@
 """Locks that hold between processes as well, and end with the process that holds them."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from memoryd_server.backend.qmd.failure import QmdFailure, Reason
-from memoryd_server.locks import open_locked
+from memoryd_server.system import FileLock
 
 
 @contextmanager
@@ -17,8 +16,9 @@ def held(path: Path, what: str, seconds: float, is_unwanted: Callable[[], bool])
         QmdFailure: BUSY after `seconds`, CANCELLED once `is_unwanted`.
         OSError: the file cannot be made, or is not ours.
     """
+    lock = FileLock(path)
     try:
-        descriptor = open_locked(path, seconds, is_unwanted)
+        lock.wait(seconds, is_unwanted)
     except TimeoutError:
         if is_unwanted():
             raise QmdFailure(Reason.CANCELLED, f"{what} is not waited for any more") from None
@@ -26,4 +26,4 @@ def held(path: Path, what: str, seconds: float, is_unwanted: Callable[[], bool])
     try:
         yield
     finally:
-        os.close(descriptor)
+        lock.release()

@@ -3,22 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_KINDS = frozenset({"group", "channel", "direct", "dm"})
-# channel:kind:who is the least that a key with a channel has.
-_LEAST_PARTS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class SessionKey:
-    """What a session key says, in lower case. `key` is without `agent:<id>:`; empty texts are not known.
-
-    Nothing is known of a missing key, nor of a sub-agent's.
-    """
-
-    raw: str
-    key: str = ""
-    channel: str = ""
-    chat_type: str = ""
+from memoryd_server.backend.session_keys import SessionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +32,11 @@ class Scope:
     rules: Sequence[Rule] = ()
 
 
-def parse_session_key(text: str) -> SessionKey:
-    """What the key says: `agent:main:slack:channel:c1` is of the channel slack, and a channel."""
-    raw = text.strip().lower()
-    parts = raw.split(":")
-    if parts[0] == "agent" and len(parts) >= _LEAST_PARTS:
-        parts = parts[2:]
-    key = ":".join(parts)
-    if not key or parts[0] == "subagent":
-        return SessionKey(raw)
-    if len(parts) >= _LEAST_PARTS and parts[1] in _KINDS:
-        kind = next((kind for kind in ("group", "channel") if kind in parts), "direct")
-        return SessionKey(raw, key, parts[0], kind)
-    kind = next((kind for kind in ("group", "channel") if f":{kind}:" in key), "direct")
-    return SessionKey(raw, key, "", kind)
-
-
 def allows(scope: Scope | None, session_key: str) -> bool:
     """Whether the session may search; without a scope every session may."""
     if scope is None:
         return True
-    session = parse_session_key(session_key)
+    session = SessionKey.parse(session_key)
     return next((rule.allow for rule in scope.rules if _matches(rule.match, session)), scope.allow)
 
 

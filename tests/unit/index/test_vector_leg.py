@@ -115,6 +115,43 @@ def test_a_stored_vector_that_is_not_finite_hides_no_other(desk):
         assert [hit.chunk_id for hit in desk.search(desk.leg(**options), np.ones(8))] == [1, 3]
 
 
+def test_vectors_that_cannot_be_compared_are_left_out_whatever_the_filter(desk):
+    odd = {
+        1: np.full(8, np.nan, np.float32).tobytes(),
+        2: np.full(8, np.inf, np.float32).tobytes(),
+        3: np.array([np.nan] + 7 * [1], np.float32).tobytes(),
+        4: b"",
+        5: b"odd",
+        6: np.ones(9),
+        7: np.ones(4),
+    }
+    for first, source in ((0, Source.MEMORY), (100, Source.SESSIONS)):
+        desk.commit({first + number: vector for number, vector in odd.items()}, source=source)
+        desk.commit({first + 50: np.ones(8), first + 51: -np.ones(8)}, source=source)
+    for options in (WHOLE, COARSE, SCAN, EXTENSION_SCAN):
+        leg = desk.leg(**options)
+        for sources, expected in (
+            ([], [50, 150, 51, 151]),
+            ([Source.SESSIONS], [150, 151]),
+            ([Source.MEMORY, Source.MEMORY], [50, 51]),
+            ([Source.SESSIONS, Source.MEMORY], [50, 150, 51, 151]),
+        ):
+            assert [hit.chunk_id for hit in desk.search(leg, np.ones(8), 10, sources)] == expected
+        assert leg.engine.engine == ("sqlite-vec" if "sqlite_vec" in options else "exact"), "no vector raises an error"
+
+
+@pytest.mark.parametrize("limit", [1, 10, 300])
+def test_cosines_closer_than_float32_tells_are_ordered_exactly_by_the_scan(desk, limit):
+    """More chunks than are proposed at first lie within rounding of the last that is asked for."""
+    random = np.random.default_rng(4)
+    near = np.ones(768) + 1e-4 * random.standard_normal((2_500, 768))
+    far = clusters(1_000, 768)
+    desk.commit(numbered(np.concatenate((far, near))))
+    leg = desk.leg(**EXTENSION_SCAN)
+    assert desk.search(leg, np.ones(768), limit) == desk.search(desk.leg(**SCAN), np.ones(768), limit)
+    assert leg.engine.engine == "sqlite-vec"
+
+
 @pytest.mark.parametrize("query", [np.zeros(4), [1, np.nan, 0, 0], [np.inf, 0, 0, 0]])
 def test_a_query_without_a_direction_is_refused(desk, query):
     with pytest.raises(ValueError, match="vector"):

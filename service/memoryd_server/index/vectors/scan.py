@@ -1,4 +1,4 @@
-"""Reads vectors through a search's own snapshot, a page at a time."""
+"""Reads vectors through a search's own snapshot, a page at a time, and compares them with numpy."""
 
 from collections.abc import Iterator
 

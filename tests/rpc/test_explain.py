@@ -77,7 +77,12 @@ def using(server, *, extension, decay, mmr):
         "extraPaths": ["docs"],
         "query": query,
     }
-    return {"agents": {"defaults": {"memorySearch": search}}, "memoryd": {"decayFloor": FLOOR}}
+    # The extension only serves where no vectors are in memory.
+    budget = 0 if extension else 1 << 30
+    return {
+        "agents": {"defaults": {"memorySearch": search}},
+        "memoryd": {"decayFloor": FLOOR, "vectorMemoryBytes": budget},
+    }
 
 
 async def ask(daemon, question, mode, *, explain=True):

@@ -1,4 +1,4 @@
-"""The same answers whoever compares the vectors."""
+"""The same results, whether the vectors are in memory or scanned on disk, and by which engine."""
 
 import random
 
@@ -35,12 +35,15 @@ def shelf(home):
     return home
 
 
-def using(server, store=None, **query):
+IN_MEMORY, ON_DISK = 1 << 30, 0
+
+
+def using(server, store=None, budget=ON_DISK, **query):
     remote = {"baseUrl": server.url, "apiKey": "k"}
     search = {"provider": "openai-compatible", "model": "words", "remote": remote, "query": query}
     if store:
         search["store"] = {"vector": store}
-    return {"agents": {"defaults": {"memorySearch": search}}}
+    return {"agents": {"defaults": {"memorySearch": search}}, "memoryd": {"vectorMemoryBytes": budget}}
 
 
 async def answers(daemon, **request):
@@ -55,11 +58,18 @@ async def answers(daemon, **request):
 
 
 async def test_every_engine_gives_the_same_hits(shelf, serve, provider, tmp_path):
-    with_extension = await serve(using(provider))
-    await with_extension.synced()
-    assert (await with_extension.status()).vector.engine == "sqlite-vec"
-    expected = await answers(with_extension)
+    in_memory = await serve(using(provider, budget=IN_MEMORY))
+    await in_memory.synced()
+    expected = await answers(in_memory)
     assert all(expected)
+    assert (await in_memory.status()).vector.resident_form == "whole"
+    await in_memory.stop()
+
+    with_extension = await serve(using(provider))
+    assert await answers(with_extension) == expected
+    status = await with_extension.status()
+    assert (status.vector.engine, status.vector.load_error, status.vector.resident_form) == ("sqlite-vec", "", "")
+    assert kinds(status.degradations) == []
     await with_extension.stop()
 
     switched_off = await serve(using(provider, {"enabled": False}))
@@ -87,8 +97,8 @@ async def test_every_engine_follows_the_files(shelf, serve, provider):
     await daemon.synced()
     found.append(await answers(daemon))
     await daemon.stop()
-    for store in (None, {"enabled": False}):
-        daemon = await serve(using(provider, store))
+    for store, budget in ((None, IN_MEMORY), ({"enabled": False}, ON_DISK)):
+        daemon = await serve(using(provider, store, budget))
         found.append(await answers(daemon))
         await daemon.stop()
     assert found[0] == found[1] == found[2]

@@ -60,6 +60,11 @@ class IndexReader:
         self._revision: int | None = None
         self.opened_at = time.monotonic()
 
+    @property
+    def connection(self) -> apsw.Connection:
+        """The connection of the snapshot, for SQL functions of an extension; to be used within the block only."""
+        return self._connection
+
     def counts(self) -> IndexCounts:
         """Revision, files without an error, and chunks."""
         revision = self.revision()

@@ -23,12 +23,12 @@ def check_keyword_engine(version: str, options: Sequence[str], probe: Callable[[
 
 
 def check_vector_engine(version: str, load_error: str | None) -> Check:
-    """Whether sqlite-vec loads and finds what it was given."""
+    """Return whether sqlite-vec loads and computes right distances."""
     if load_error is None:
-        return well("sqlite-vec", f"{version}, finds what it is given")
+        return well("sqlite-vec", f"{version}, computes known distances")
     return warning(
         "sqlite-vec",
         load_error,
-        "small indexes are compared by memoryd itself: the same results, a little slower",
+        "memoryd compares the vectors on disk itself: the same results, but other calls wait longer",
         "install sqlite-vec for this platform, or set memorySearch.store.vector.enabled: false to be told no more",
     )

@@ -13,6 +13,7 @@ from memoryd_server.index import migrate, schema
 from memoryd_server.index.connection import open_writer
 from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.reading_only import open_to_read
+from memoryd_server.index.vectors import VectorLeg, extension
 from shelf import Shelf
 
 # Written by the memoryd of that schema, from these notes; the second holds a vector of the first note.
@@ -143,6 +144,61 @@ def test_an_index_of_every_past_schema_answers_at_once_and_becomes_what_a_fresh_
     desk.open().sync(SyncMode.FULL)
     desk.close()
     assert upgraded == tables(desk.path)
+
+
+def add_vec0_table(path):
+    """A vec0 table as an extension would have left it, and no extension to read it with."""
+    connection = apsw.Connection(str(path))
+    try:
+        extension.load(connection, None)
+        connection.execute("CREATE VIRTUAL TABLE copy USING vec0(chunk_id INTEGER PRIMARY KEY, embedding FLOAT[8])")
+        connection.execute("INSERT INTO copy VALUES(1, ?)", (bytes(32),))
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("version", range(1, schema.SCHEMA_VERSION))
+def test_an_old_index_that_holds_a_vec0_table_is_upgraded_without_the_extension(desk, version):
+    for path, text in NOTES.items():
+        desk.write(path, text)
+    desk.path.parent.mkdir(parents=True)
+    desk.path.write_bytes(gzip.decompress((DATA / f"schema_{version}.sqlite.gz").read_bytes()))
+    add_vec0_table(desk.path)
+    desk.open()
+    assert desk.store.impairments == ()
+    outcome = desk.sync()
+    assert (outcome.indexed_files, outcome.removed_files) == (0, 0)
+    assert desk.found("crane") == ["memory/harbour.md"]
+
+
+@pytest.mark.parametrize("has_extension", [True, False])
+def test_an_index_that_holds_a_vec0_table_keeps_its_vectors(tmp_path, *, has_extension):
+    missing = None if has_extension else str(tmp_path / "no-such-extension")
+    leg = VectorLeg(sqlite_vec=True, extension_path=missing, memory_budget_bytes=0)
+    leg.probe()
+    shelf = Shelf(tmp_path)
+    for path, text in NOTES.items():
+        shelf.desk.write(path, text)
+    shelf.sync()
+    identity, stored, calls = shelf.desk.store._identity, shelf.vectors(), len(shelf.provider.texts)
+    shelf.desk.close()
+    add_vec0_table(shelf.desk.path)
+    shelf.open(identity)
+    assert (shelf.desk.store.impairments, shelf.desk.store.build_differences) == ((), ())
+    assert next(path for path, _ in shelf.nearest("crane gulls pier", leg)) == "memory/harbour.md"
+    assert shelf.sync().indexed_files == 0
+    assert shelf.vectors().keys() == stored.keys()
+    assert len(shelf.provider.texts) == calls, "no text is embedded again"
+    shelf.write(late="kestrel")
+    (shelf.desk.workspace / "memory" / "reiher.md").unlink()
+    shelf.sync()
+    assert shelf.desk.store.purge_deleted()
+    shelf.desk.store.rest()
+    assert {path for path, _ in shelf.nearest("kestrel", leg)} == {"memory/harbour.md", "memory/late.md"}
+    shelf.sync(SyncMode.FULL)
+    assert {path for path, _ in shelf.nearest("kestrel", leg)} == {"memory/harbour.md", "memory/late.md"}
+    assert leg.engine.engine == ("sqlite-vec" if has_extension else "exact")
+    shelf.close()
 
 
 def test_an_upgrade_that_fails_leaves_the_old_index_as_it_was(old, monkeypatch):

@@ -1,4 +1,4 @@
-"""Whether sqlite-vec serves is found out by using it; when it does not, the exact engine does, and says why."""
+"""sqlite-vec is used only if it computes right distances; otherwise the exact engine serves, with the reason."""
 
 import shutil
 import sys
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import sqlite_vec
 
+from memoryd_server.errors import DeadlineTooShort, IndexDamaged
 from memoryd_server.index.vectors import VectorEngine, extension
-from memoryd_server.index.vectors.copy import Vec0Copy
 from vector_desk import VectorDesk, check_same, clusters, numbered
 
 
@@ -59,23 +59,23 @@ def test_a_package_that_is_not_installed_leaves_the_exact_engine_with_the_reason
     check_exact(desk, desk.leg(sqlite_vec=True), "sqlite_vec")
 
 
-def test_an_extension_that_registers_nothing_leaves_the_exact_engine_with_the_reason(desk, monkeypatch):
-    monkeypatch.setattr(extension, "open_copy", lambda path: apsw.Connection(":memory:"))
-    check_exact(desk, desk.leg(sqlite_vec=True), "no such module: vec0")
+def test_an_extension_that_registers_nothing_leaves_the_exact_engine_with_the_reason(desk):
+    leg = desk.leg(sqlite_vec=True, load_extension=lambda connection, path: None)
+    check_exact(desk, leg, "no such function: vec_version")
 
 
-def test_an_extension_that_finds_nothing_leaves_the_exact_engine_with_the_reason(desk, monkeypatch):
-    def create_copy(connection, dimensions):
-        connection.execute("CREATE TABLE copy(chunk_id, embedding, distance, k)")
+def test_an_extension_with_wrong_distances_leaves_the_exact_engine_with_the_reason(desk):
+    def load_extension(connection, path):
+        connection.create_scalar_function("vec_version", lambda: "v0.0.0", 0)
+        connection.create_scalar_function("vec_distance_cosine", lambda one, other: 0.0, 2)
 
-    monkeypatch.setattr(extension, "create_copy", create_copy)
-    check_exact(desk, desk.leg(sqlite_vec=True), "MATCH")
+    leg = desk.leg(sqlite_vec=True, load_extension=load_extension)
+    check_exact(desk, leg, "v0.0.0 loaded, but computes the cosine distances 0.0 and 0.0 instead of 0 and 1")
 
 
-def test_an_extension_that_does_not_answer_in_time_leaves_the_exact_engine_with_the_reason(desk, monkeypatch):
+def test_an_extension_that_does_not_answer_in_time_leaves_the_exact_engine_with_the_reason(desk):
     forever = threading.Event()
-    monkeypatch.setattr(extension, "open_copy", lambda path: forever.wait())
-    leg = desk.leg(sqlite_vec=True, probed=False)
+    leg = desk.leg(sqlite_vec=True, load_extension=lambda connection, path: forever.wait(), probed=False)
     leg.probe(timeout_seconds=0.01)
     forever.set()
     check_exact(desk, leg, "did not answer within 0.01 s")
@@ -85,26 +85,80 @@ def test_before_the_probe_the_exact_engine_serves(desk):
     check_exact(desk, desk.leg(sqlite_vec=True, probed=False), "not probed")
 
 
-@pytest.mark.parametrize("doing", ["search", "add", "remove"])
-def test_an_extension_that_fails_later_gives_way_to_the_exact_engine(desk, doing):
+def test_an_extension_that_is_removed_after_the_probe_gives_way_to_the_exact_engine(desk, tmp_path):
     vectors = clusters(300, 24)
-    desk.commit(numbered(vectors[:200]))
-    leg = desk.leg(sqlite_vec=True)
-    desk.search(leg, vectors[0])
-    held = leg._residency._resident
-    assert isinstance(held, Vec0Copy)
-    held._connection.execute("DROP TABLE copy")
-    if doing == "add":
-        desk.commit(numbered(vectors[200:], first=201))
-    elif doing == "remove":
-        desk.commit(removed=[1])
+    desk.commit(numbered(vectors))
+    file = tmp_path / "removed.so"
+    shutil.copy(sqlite_vec.loadable_path() + ".so", file)
+    leg = desk.leg(sqlite_vec=True, extension_path=str(file), memory_budget_bytes=0)
+    file.unlink()
+    check_same(desk.search(leg, vectors[0]), desk.exact(vectors[0]))
+    assert (leg.engine.engine, leg.engine.version) == ("exact", "v0.1.9")
+    assert "removed.so" in leg.engine.load_error
+    check_same(desk.search(leg, vectors[0]), desk.exact(vectors[0]))
+
+
+def test_an_extension_whose_distance_fails_gives_way_to_the_exact_engine(desk):
+    def failing(one, other):
+        raise apsw.SQLError("this library is broken")
+
+    def load_extension(connection, path):
+        extension.load(connection, path)
+        if connection.filename:
+            connection.create_scalar_function("vec_distance_cosine", failing, 2)
+
+    vectors = clusters(300, 24)
+    desk.commit(numbered(vectors))
+    leg = desk.leg(sqlite_vec=True, load_extension=load_extension, memory_budget_bytes=0)
     check_same(desk.search(leg, vectors[0]), desk.exact(vectors[0]))
     assert leg.engine.engine == "exact"
-    assert "copy" in leg.engine.load_error
-    check_same(desk.search(leg, vectors[0]), desk.exact(vectors[0]))
+    assert "this library is broken" in leg.engine.load_error
 
 
-def test_the_index_file_holds_no_copy(desk):
+def test_the_extension_is_loaded_once_into_each_reader_connection_that_scans(desk):
+    loaded = []
+
+    def load_extension(connection, path):
+        loaded.append(connection.filename)
+        extension.load(connection, path)
+
+    desk.commit(numbered(clusters(100, 24)))
+    leg = desk.leg(sqlite_vec=True, load_extension=load_extension, memory_budget_bytes=0)
+    for _ in range(3):
+        desk.search(leg, np.ones(24))
+    assert loaded == ["", str(desk.path)]
+
+
+def test_a_search_in_memory_loads_no_extension(desk):
+    loaded = []
+    desk.commit(numbered(clusters(100, 24)))
+    leg = desk.leg(sqlite_vec=True, load_extension=lambda connection, path: loaded.append(path), probed=False)
+    desk.search(leg, np.ones(24))
+    assert loaded == []
+
+
+def test_a_damaged_index_does_not_disable_the_extension(desk):
     desk.commit({1: np.ones(4)})
-    desk.search(desk.leg(sqlite_vec=True), np.ones(4))
-    assert [row[0] for row in desk.connection.execute("SELECT name FROM sqlite_master WHERE name LIKE '%copy%'")] == []
+    leg = desk.leg(sqlite_vec=True, memory_budget_bytes=0)
+    desk.connection.execute("DROP TABLE vectors")
+    with pytest.raises(IndexDamaged, match="no such table"):
+        desk.search(leg, np.ones(4))
+    assert leg.engine == VectorEngine("sqlite-vec", "v0.1.9", None)
+
+
+def test_a_deadline_interrupts_the_scan_and_does_not_disable_the_extension(desk):
+    desk.commit(numbered(clusters(5_000, 8)))
+    leg = desk.leg(sqlite_vec=True, memory_budget_bytes=0)
+
+    def interrupted():
+        with desk.read() as reader:
+            reader.connection.set_progress_handler(lambda: True, 20_000)
+            try:
+                leg.search(reader, np.ones(8), 10)
+            finally:
+                reader.connection.set_progress_handler(None)
+
+    with pytest.raises(DeadlineTooShort):
+        interrupted()
+    assert leg.engine.engine == "sqlite-vec"
+    check_same(desk.search(leg, np.ones(8)), desk.exact(np.ones(8)))

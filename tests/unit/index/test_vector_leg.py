@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 from memoryd_server.model import Source
 from vector_desk import PLENTY, VectorDesk, check_same, clusters, numbered
 
-EXTENSION = {"sqlite_vec": True}
-NUMPY = {"sqlite_vec": False}
+WHOLE = {}
 COARSE = {"coarse_above": 50}
 SIGNS_ALONE = {"coarse_above": 50, "most_codes_bytes": 0}
 SCAN = {"memory_budget_bytes": 0}
+EXTENSION_SCAN = {"memory_budget_bytes": 0, "sqlite_vec": True}
 ENGINES = [
-    pytest.param(EXTENSION, id="sqlite-vec"),
-    pytest.param(NUMPY, id="numpy"),
+    pytest.param(WHOLE, id="whole"),
     pytest.param(COARSE, id="coarse"),
     pytest.param(SIGNS_ALONE, id="signs-alone"),
     pytest.param(SCAN, id="scan"),
+    pytest.param(EXTENSION_SCAN, id="sqlite-vec-scan"),
 ]
-KINDS = {"Vec0Copy": EXTENSION, "Matrix": NUMPY, "SignBits": COARSE, "NoneType": SCAN}
+KINDS = {"Matrix": WHOLE, "SignBits": COARSE, "NoneType": SCAN}
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_equals_come_by_chunk_id_however_many_they_are(desk, options):
     shape=st.tuples(st.integers(0, 60), st.integers(1, 70)),
     limit=st.integers(1, 70),
     seed=st.integers(0, 2**16),
-    options=st.sampled_from([EXTENSION, NUMPY, COARSE, SIGNS_ALONE, SCAN]),
+    options=st.sampled_from([WHOLE, COARSE, SIGNS_ALONE, SCAN, EXTENSION_SCAN]),
 )
 @settings(max_examples=60)
 def test_any_few_vectors_are_ranked_exactly(tmp_path_factory, shape, limit, seed, options):
@@ -111,8 +111,45 @@ def test_vectors_of_another_dimension_are_left_out(desk, options):
 
 def test_a_stored_vector_that_is_not_finite_hides_no_other(desk):
     desk.commit({1: np.ones(8), 2: np.full(8, np.nan, np.float32).tobytes(), 3: -np.ones(8)})
-    for options in (NUMPY, COARSE, SCAN):
+    for options in (WHOLE, COARSE, SCAN, EXTENSION_SCAN):
         assert [hit.chunk_id for hit in desk.search(desk.leg(**options), np.ones(8))] == [1, 3]
+
+
+def test_vectors_that_cannot_be_compared_are_left_out_whatever_the_filter(desk):
+    odd = {
+        1: np.full(8, np.nan, np.float32).tobytes(),
+        2: np.full(8, np.inf, np.float32).tobytes(),
+        3: np.array([np.nan] + 7 * [1], np.float32).tobytes(),
+        4: b"",
+        5: b"odd",
+        6: np.ones(9),
+        7: np.ones(4),
+    }
+    for first, source in ((0, Source.MEMORY), (100, Source.SESSIONS)):
+        desk.commit({first + number: vector for number, vector in odd.items()}, source=source)
+        desk.commit({first + 50: np.ones(8), first + 51: -np.ones(8)}, source=source)
+    for options in (WHOLE, COARSE, SCAN, EXTENSION_SCAN):
+        leg = desk.leg(**options)
+        for sources, expected in (
+            ([], [50, 150, 51, 151]),
+            ([Source.SESSIONS], [150, 151]),
+            ([Source.MEMORY, Source.MEMORY], [50, 51]),
+            ([Source.SESSIONS, Source.MEMORY], [50, 150, 51, 151]),
+        ):
+            assert [hit.chunk_id for hit in desk.search(leg, np.ones(8), 10, sources)] == expected
+        assert leg.engine.engine == ("sqlite-vec" if "sqlite_vec" in options else "exact"), "no vector raises an error"
+
+
+@pytest.mark.parametrize("limit", [1, 10, 300])
+def test_cosines_closer_than_float32_tells_are_ordered_exactly_by_the_scan(desk, limit):
+    """More chunks than are proposed at first lie within rounding of the last that is asked for."""
+    random = np.random.default_rng(4)
+    near = np.ones(768) + 1e-4 * random.standard_normal((2_500, 768))
+    far = clusters(1_000, 768)
+    desk.commit(numbered(np.concatenate((far, near))))
+    leg = desk.leg(**EXTENSION_SCAN)
+    assert desk.search(leg, np.ones(768), limit) == desk.search(desk.leg(**SCAN), np.ones(768), limit)
+    assert leg.engine.engine == "sqlite-vec"
 
 
 @pytest.mark.parametrize("query", [np.zeros(4), [1, np.nan, 0, 0], [np.inf, 0, 0, 0]])
@@ -177,7 +214,7 @@ def test_sign_bits_find_99_of_100_neighbours(desk, dimensions, limit):
 
 @pytest.mark.parametrize(
     ("options", "most"),
-    [(SIGNS_ALONE, 200), (COARSE, 200 + 768 * 1.2), (NUMPY, 4 * 768 * 1.2), (EXTENSION, 4 * 768 * 1.2)],
+    [(SIGNS_ALONE, 200), (COARSE, 200 + 768 * 1.2), (WHOLE, 4 * 768 * 1.2)],
 )
 def test_a_chunk_takes_no_more_memory_than_promised(desk, options, most):
     desk.commit(numbered(clusters(4_000, 768)))
@@ -186,9 +223,8 @@ def test_a_chunk_takes_no_more_memory_than_promised(desk, options, most):
     assert leg.memory_bytes / 4_000 <= most
     desk.commit(numbered(clusters(700, 768, seed=2), first=4_001))
     assert leg.memory_bytes / 4_700 <= most
-    if options is not EXTENSION:
-        desk.commit(removed=range(1, 3_701))
-        assert leg.memory_bytes / 1_000 <= 1.3 * most
+    desk.commit(removed=range(1, 3_701))
+    assert leg.memory_bytes / 1_000 <= 1.3 * most
 
 
 def test_a_large_index_is_kept_as_its_signs_alone(desk):

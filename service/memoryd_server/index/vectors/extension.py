@@ -1,28 +1,52 @@
-"""The sqlite-vec extension: loaded the one way that memoryd loads it, and proved by use."""
+"""The sqlite-vec extension: loads it, checks it, and finds the nearest stored vectors with its distance function."""
 
 import queue
 import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
 import apsw
 import numpy as np
 
+from memoryd_server.index import one_step
 from memoryd_server.index.connection import scalar
+from memoryd_server.index.vectors.ranking import ROUNDING
+from memoryd_server.index.vectors.resident import SPARE_CANDIDATES
+from memoryd_server.model import Source
+from memoryd_server.vectors import Ids, Vectors
 
 PROBE_SECONDS = 30.0
 
-# Named, because SQLite guesses it from the file's name, and a file may have any.
+Load = Callable[[apsw.Connection, str | None], None]
+
+# Without it, SQLite derives the entry point from the name of the file, and the file may have any name.
 _ENTRY_POINT = "sqlite3_vec_init"
 _PROBED_DIMENSIONS = 8
+_NO_FUNCTION = "no such function: vec_distance_cosine"
+
+# sqlite-vec sums the products one after the other in float32, which is less exact than numpy.
+_TIE = 4 * ROUNDING
+
+# NULL for a vector of another length and for one with a number that is not finite. CASE, because SQLite may evaluate
+# the terms of a WHERE clause in any order, and the function raises an error where the lengths differ.
+_DISTANCE = "CASE length(embedding) WHEN ? THEN vec_distance_cosine(embedding, ?) END"
+_OF_SOURCES = (
+    " WHERE chunk_id IN (SELECT chunks.id FROM files JOIN chunks ON file_id = files.id WHERE source IN ({marks}))"
+)
+_SCORED = f"SELECT chunk_id AS id, {_DISTANCE} AS score FROM vectors{{among}}"  # noqa: S608 -- constants
+# The inner LIMIT keeps SQLite from computing each distance twice, for the comparison with NULL and for the order.
+_NEAREST = f"SELECT id, score FROM ({_SCORED} ORDER BY score NULLS LAST LIMIT ?) WHERE score IS NOT NULL"  # noqa: S608
+_WITHIN = f"SELECT id FROM ({_SCORED}) WHERE score <= ?"  # noqa: S608 -- constants
 
 
 @dataclass(frozen=True, slots=True)
 class VectorEngine:
-    """Who compares the vectors of a small index.
+    """The engine that scans the stored vectors while none are in memory.
 
-    `version` is sqlite-vec's, empty when it did not load; `load_error` says why it did not, and is None when it did or
-    was not asked to.
+    `version` is that of sqlite-vec, empty if it did not load. `load_error` is the reason why it did not load; None if
+    it did, or if the settings disable it.
     """
 
     engine: Literal["sqlite-vec", "exact"]
@@ -30,17 +54,18 @@ class VectorEngine:
     load_error: str | None = None
 
 
-def open_copy(extension_path: str | None) -> apsw.Connection:
-    """An empty database in memory, with sqlite-vec from `extension_path`, or the one that is installed.
+def load(connection: apsw.Connection, extension_path: str | None) -> None:
+    """Load sqlite-vec into a connection, from `extension_path` or from the installed package.
 
     Raises:
         apsw.Error, ImportError, OSError: it does not load.
     """
-    connection = apsw.Connection(":memory:")
+    path = extension_path or _installed()
     connection.enable_load_extension(True)
-    connection.load_extension(extension_path or _installed(), _ENTRY_POINT)
-    connection.enable_load_extension(False)
-    return connection
+    try:
+        connection.load_extension(path, _ENTRY_POINT)
+    finally:
+        connection.enable_load_extension(False)
 
 
 def _installed() -> str:
@@ -49,43 +74,74 @@ def _installed() -> str:
     return str(sqlite_vec.loadable_path())
 
 
-def create_copy(connection: apsw.Connection, dimensions: int) -> None:
-    """Makes the `copy` table for vectors of so many dimensions."""
-    connection.execute(
-        f"CREATE VIRTUAL TABLE copy USING vec0(chunk_id INTEGER PRIMARY KEY,"
-        f" embedding FLOAT[{dimensions}] DISTANCE_METRIC=cosine, CHUNK_SIZE=256)"
-    )
+def probe(
+    extension_path: str | None, timeout_seconds: float = PROBE_SECONDS, load_extension: Load = load
+) -> VectorEngine:
+    """Return sqlite-vec if it loads and computes known distances, else the exact engine with the reason.
 
-
-def probe(extension_path: str | None, timeout_seconds: float = PROBE_SECONDS) -> VectorEngine:
-    """Loads the extension, stores vectors and finds one again, on a thread of its own that is waited for so long."""
+    Loading happens on a thread of its own, which is abandoned after `timeout_seconds`.
+    """
     answers: queue.SimpleQueue[VectorEngine] = queue.SimpleQueue()
-    threading.Thread(target=lambda: answers.put(_tried(extension_path)), name="probe sqlite-vec", daemon=True).start()
+    threading.Thread(
+        target=lambda: answers.put(_tried(extension_path, load_extension)), name="probe sqlite-vec", daemon=True
+    ).start()
     try:
         return answers.get(timeout=timeout_seconds)
     except queue.Empty:
         return VectorEngine("exact", load_error=f"sqlite-vec did not answer within {timeout_seconds:g} s")
 
 
-def _tried(extension_path: str | None) -> VectorEngine:
+def _tried(extension_path: str | None, load_extension: Load) -> VectorEngine:
     try:
-        return VectorEngine("sqlite-vec", _round_trip(extension_path))
-    except Exception as error:  # noqa: BLE001 -- whatever a foreign library does at start, the exact engine serves
-        return VectorEngine("exact", load_error=f"{type(error).__name__}: {error}")
+        with closing(apsw.Connection(":memory:")) as connection:
+            load_extension(connection, extension_path)
+            return VectorEngine("sqlite-vec", _checked_version(connection))
+    except Exception as error:  # noqa: BLE001 -- any failure of a foreign library at start leaves the exact engine
+        return VectorEngine("exact", load_error=described(error))
 
 
-def _round_trip(extension_path: str | None) -> str:
-    """The version of an extension that finds what it was given."""
-    connection = open_copy(extension_path)
-    try:
-        create_copy(connection, _PROBED_DIMENSIONS)
-        vectors = np.eye(_PROBED_DIMENSIONS, dtype=np.float32)
-        rows = [(number, vector.tobytes()) for number, vector in enumerate(vectors, 1)]
-        connection.executemany("INSERT INTO copy(chunk_id, embedding) VALUES(?, ?)", rows)
-        query = "SELECT chunk_id, distance FROM copy WHERE embedding MATCH ? AND k = 2"
-        found = connection.execute(query, (rows[2][1],)).fetchall()
-        if not found or found[0] != (rows[2][0], 0.0):
-            raise LookupError(f"sqlite-vec loaded, but does not find a vector that was stored: {found}")
-        return str(scalar(connection, "SELECT vec_version()"))
-    finally:
-        connection.close()
+def _checked_version(connection: apsw.Connection) -> str:
+    """Return the version of an extension whose distances are right."""
+    first, second = (vector.tobytes() for vector in np.eye(2, _PROBED_DIMENSIONS, dtype=np.float32))
+    version, same, orthogonal = next(
+        iter(
+            connection.execute(
+                "SELECT vec_version(), vec_distance_cosine(?1, ?1), vec_distance_cosine(?1, ?2)", (first, second)
+            )
+        )
+    )
+    if (same, orthogonal) != (0.0, 1.0):
+        raise ValueError(
+            f"sqlite-vec {version} loaded, but computes the cosine distances {same} and {orthogonal} instead of 0 and 1"
+        )
+    return str(version)
+
+
+def is_loaded(connection: apsw.Connection) -> bool:
+    """Return whether a connection has the functions of sqlite-vec."""
+    return bool(scalar(connection, "SELECT count(*) FROM pragma_function_list WHERE name = 'vec_distance_cosine'"))
+
+
+def nearest(connection: apsw.Connection, query: Vectors, limit: int, sources: Sequence[Source]) -> Ids:
+    """Return chunks among which the nearest `limit` to a unit query are, by scanning the stored vectors.
+
+    `limit` is at least 1; an empty `sources` means all. The result is a little larger than `limit`, and holds every
+    chunk that is as near as the last of the `limit`, up to rounding. No order. SQLite releases the interpreter while
+    the statement runs, and no blob becomes a Python object, so other threads do not wait for the scan.
+
+    Raises:
+        apsw.SQLError: sqlite-vec is not loaded, or raises an error.
+    """
+    among = _OF_SOURCES.format(marks=",".join("?" * len(sources))) if sources else ""
+    bindings = (query.nbytes, query.tobytes(), *sources)
+    wanted = limit + SPARE_CANDIDATES
+    found = one_step.scored(connection, _NEAREST.format(among=among), (*bindings, wanted))
+    ids, distances = np.array([row[0] for row in found], np.int64), np.sort([row[1] for row in found])
+    if len(found) < wanted or distances[-1] - distances[limit - 1] > _TIE:
+        return ids
+    return one_step.ids(connection, _WITHIN.format(among=among), (*bindings, distances[limit - 1] + _TIE))
+
+
+def described(error: Exception) -> str:
+    """Return the type and the message of an error."""
+    return f"{type(error).__name__}: {error}"

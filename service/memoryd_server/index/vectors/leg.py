@@ -1,14 +1,15 @@
-"""The vector leg of one agent: which engine, what is resident, and the exact answer."""
+"""The vector leg of one agent: what is in memory, who scans what is not, and the exact answer."""
 
 from collections.abc import Collection, Mapping, Sequence
 
+import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from memoryd_server.index.connection import is_damage
 from memoryd_server.index.reader import IndexReader
 from memoryd_server.index.vectors import extension, scan
-from memoryd_server.index.vectors.allowed import AllowedChunks
-from memoryd_server.index.vectors.copy import CopyFailed, Vec0Copy
+from memoryd_server.index.vectors.allowed import AllowedChunks, restricting
 from memoryd_server.index.vectors.extension import VectorEngine
 from memoryd_server.index.vectors.matrix import Matrix
 from memoryd_server.index.vectors.ranking import Best, VectorHit
@@ -27,16 +28,17 @@ MOST_CODES_BYTES = 32 * 2**20
 # How far a small index may outgrow that before it is loaded anew.
 _OUTGROWN = 1.25
 
-# The share of spare room in what is resident, the half-empty pages of a copy included.
+# The share of spare room in what is resident.
 _SPARE = 1.25
 
 
 class VectorLeg:
     """Finds the nearest chunks of one agent's index. Any thread may search; the writer thread applies changes.
 
-    A small index is compared whole, by sqlite-vec when it loads and by numpy otherwise, with the same results. A large
-    one, or one that would not fit the memory budget whole, is narrowed down by sign bits. When nothing may be resident,
-    or another search is loading it, the blobs are scanned.
+    A small index is compared whole in memory. A large one, or one that would not fit the memory budget whole, is
+    narrowed down by sign bits. While no vectors are in memory, because the budget is too small, another search is
+    loading them or the snapshot is too old to load from, the stored vectors are scanned: by sqlite-vec if it loads,
+    else by numpy, with the same results.
     """
 
     def __init__(
@@ -47,9 +49,11 @@ class VectorLeg:
         memory_budget_bytes: int,
         coarse_above: int = COARSE_ABOVE,
         most_codes_bytes: int = MOST_CODES_BYTES,
+        load_extension: extension.Load = extension.load,
     ) -> None:
         self._wanted = sqlite_vec
         self._extension_path = extension_path
+        self._load_extension = load_extension
         self._budget_bytes = memory_budget_bytes
         self._coarse_above = coarse_above
         self._most_codes_bytes = most_codes_bytes
@@ -59,13 +63,13 @@ class VectorLeg:
 
     @property
     def engine(self) -> VectorEngine:
-        """Who compares the vectors of a small index, as last found out."""
+        """The engine that scans stored vectors, as last determined."""
         return self._engine
 
     def probe(self, timeout_seconds: float = extension.PROBE_SECONDS) -> VectorEngine:
-        """Finds out, by using it, whether sqlite-vec serves; to be called at start, off the event loop."""
+        """Determine whether sqlite-vec loads and computes right distances. Blocks; call it at start."""
         if self._wanted:
-            self._engine = extension.probe(self._extension_path, timeout_seconds)
+            self._engine = extension.probe(self._extension_path, timeout_seconds, self._load_extension)
         return self._engine
 
     def search(
@@ -75,42 +79,51 @@ class VectorLeg:
         limit: int,
         sources: Sequence[Source] = (),
     ) -> list[VectorHit]:
-        """The nearest chunks of the reader's snapshot, best first, equals by chunk id; empty `sources` means all.
+        """Return the nearest chunks of the reader's snapshot, best first, equals by chunk id.
 
-        The cosines are exact, from the stored vectors. Vectors of another dimension than the query's are left out.
+        Empty `sources` means all. The cosines are exact, from the stored vectors. Vectors of another dimension than the
+        query's are left out.
 
         Raises:
             ValueError: the query has no direction: zero, or a number that is not finite.
         """
         direction = exact_unit(query)
-        best = Best(direction, limit)
-        allowed = self._allowed.ids(reader, sources)
-        if limit < 1 or (allowed is not None and not len(allowed)):
+        if limit < 1:
             return []
-        candidates = self._candidates(reader, direction.astype(np.float32), limit, allowed)
+        best = Best(direction, limit)
+        rough, named = direction.astype(np.float32), restricting(sources)
+        candidates = None
+        if self._residency.prepare(reader, len(rough)):
+            candidates = self._residency.candidates(rough, limit, self._allowed.ids(reader, named))
         if candidates is None:
-            scan.offer_all(reader, len(direction), allowed, best)
+            candidates = self._scanned(reader, rough, limit, named)
+        if candidates is None:
+            scan.offer_all(reader, len(rough), self._allowed.ids(reader, named), best)
         else:
-            best.offer(*reader.vectors.of(candidates.tolist(), len(direction)))
+            scan.offer(reader, len(rough), candidates, best)
         return best.hits()
 
-    def _candidates(self, reader: IndexReader, query: Vectors, limit: int, allowed: Ids | None) -> Ids | None:
+    def _scanned(self, reader: IndexReader, query: Vectors, limit: int, sources: Sequence[Source]) -> Ids | None:
+        """Return the candidates that sqlite-vec finds among the stored vectors; None if it does not serve."""
+        if self._engine.engine != "sqlite-vec":
+            return None
         try:
-            return self._residency.candidates(reader, query, limit, allowed)
-        except CopyFailed as error:
-            self._give_up_extension(error)
+            if not extension.is_loaded(reader.connection):
+                self._load_extension(reader.connection, self._extension_path)
+            return extension.nearest(reader.connection, query, limit, sources)
+        except (apsw.SQLError, apsw.ExtensionLoadingError, ImportError, OSError) as error:
+            if is_damage(error):
+                raise
+            self._engine = VectorEngine("exact", self._engine.version, extension.described(error))
             return None
 
     def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
-        """Brings memory in line with a commit; to be called by the writer thread right after it.
+        """Update memory after a commit; the writer thread calls it immediately after the commit.
 
         `added` holds the blobs of new and changed chunks, `removed` the chunks that lost theirs; an id that is
         in both is added.
         """
-        try:
-            self._residency.apply(added, removed)
-        except CopyFailed as error:
-            self._give_up_extension(error)
+        self._residency.apply(added, removed)
 
     def reset(self) -> None:
         """Forgets what is resident, after a rebuild, a swap or another identity."""
@@ -130,25 +143,14 @@ class VectorLeg:
     @property
     def memory_bytes(self) -> int:
         """What is resident."""
-        try:
-            return self._residency.memory_bytes + self._allowed.memory_bytes
-        except CopyFailed as error:
-            self._give_up_extension(error)
-            return 0
-
-    def _give_up_extension(self, error: CopyFailed) -> None:
-        self._engine = VectorEngine("exact", self._engine.version, str(error))
-        self._residency.reset()
+        return self._residency.memory_bytes + self._allowed.memory_bytes
 
     def _begin(self, reader: IndexReader, dimensions: int) -> Resident | None:
         """An empty resident of the kind that suits the snapshot."""
         count = reader.embedding_count()
         room = self._budget_bytes / _SPARE
         if count <= self._coarse_above and count * FLOAT_BYTES * dimensions <= room:
-            most = int(self._coarse_above * _OUTGROWN)
-            if self._engine.engine == "sqlite-vec":
-                return Vec0Copy(self._extension_path, dimensions, most)
-            return Matrix(dimensions, count, most)
+            return Matrix(dimensions, count, int(self._coarse_above * _OUTGROWN))
         if count * bytes_a_chunk(dimensions) > room:
             return None
         codes_fit = (

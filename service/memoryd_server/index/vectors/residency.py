@@ -66,9 +66,8 @@ class Residency:
         resident = self._resident
         return "" if resident is None else resident.form
 
-    def candidates(self, reader: IndexReader, query: Vectors, limit: int, allowed: Ids | None) -> Ids | None:
-        """What the resident proposes, loaded first if need be; None when only a scan can tell."""
-        self._prepare(reader, len(query))
+    def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids | None:
+        """Return the candidates of the resident; None if there is none for the query's dimensions."""
         with self._gate.shared():
             if self._resident is None or self._dimensions != len(query):
                 return None
@@ -101,19 +100,20 @@ class Residency:
         making = None if self._load is None else self._load.resident
         return [held for held in (self._resident, making) if held is not None]
 
-    def _prepare(self, reader: IndexReader, dimensions: int) -> None:
-        """Loads what is not there. Who finds another at it does not wait."""
+    def prepare(self, reader: IndexReader, dimensions: int) -> bool:
+        """Load the vectors unless another thread is loading them; return whether `candidates` can answer now."""
         with self._gate.shared():
             answers = self._resident is not None and self._dimensions == dimensions
             worn = answers and self._resident is not None and self._resident.worn
         if (answers and not worn) or not self._loading.acquire(blocking=False):
-            return
+            return answers
         try:
             load = self._joined(reader, dimensions)
             if load is not None:
                 self._read(reader, load, _PAGES_BESIDE if answers else None)
         finally:
             self._loading.release()
+        return self._resident is not None and self._dimensions == dimensions
 
     def _joined(self, reader: IndexReader, dimensions: int) -> _Load | None:
         """The load that this snapshot may add to, begun here if there is none."""

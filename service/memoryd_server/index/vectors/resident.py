@@ -11,8 +11,8 @@ SPARE_CANDIDATES = 16
 class Resident(Protocol):
     """Vectors held in memory, in whatever form. Several threads may ask at once; changes are made alone."""
 
-    def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids | None:
-        """Chunks among which the nearest `limit` to a unit query are, or None: only a scan of the blobs can tell.
+    def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
+        """Return chunks among which the nearest `limit` to a unit query are, as far as this form can tell.
 
         `allowed` holds, sorted, the chunks that may be named; None means all.
         """

@@ -1,4 +1,4 @@
-"""Reads vectors through a search's own snapshot, a page at a time."""
+"""Reads vectors through a search's own snapshot, a page at a time, and compares them with numpy."""
 
 from collections.abc import Iterator
 
@@ -17,13 +17,18 @@ _SAMPLED_RUN = 64
 
 
 def offer_all(reader: IndexReader, dimensions: int, allowed: Ids | None, best: Best) -> None:
-    """Compares every vector of the snapshot, or every allowed one: exact, in bounded memory, and slow when many."""
-    if allowed is None:
-        for rows in _pages(reader):
-            best.offer(*from_blobs(rows, dimensions))
+    """Offer every vector of the snapshot, or every allowed one: exact, in bounded memory, and slow for many."""
+    if allowed is not None:
+        offer(reader, dimensions, allowed, best)
         return
-    for first in range(0, len(allowed), PAGE):
-        best.offer(*reader.vectors.of(allowed[first : first + PAGE].tolist(), dimensions))
+    for rows in _pages(reader):
+        best.offer(*from_blobs(rows, dimensions))
+
+
+def offer(reader: IndexReader, dimensions: int, ids: Ids, best: Best) -> None:
+    """Offer the vectors of some chunks, in bounded memory."""
+    for first in range(0, len(ids), PAGE):
+        best.offer(*reader.vectors.of(ids[first : first + PAGE].tolist(), dimensions))
 
 
 def _pages(reader: IndexReader) -> Iterator[Rows]:

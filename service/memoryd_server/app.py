@@ -19,11 +19,12 @@ from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.shared_threads import SharedThreads
 from memoryd_server.embed import EmbeddingConfig, ProviderPool, Selection
 from memoryd_server.errors import MemorydError, SettingsError
+from memoryd_server.faults import Faults, repeat
 from memoryd_server.index.connection import bound_page_caches
 from memoryd_server.index.progress import SyncMode, SyncOutcome
 from memoryd_server.index.sync import Clock
 from memoryd_server.index.vectors import use_calling_thread_only
-from memoryd_server.observe.log import Log, LogLevel
+from memoryd_server.observe.log import FaultLog, Log, LogLevel
 from memoryd_server.observe.meter import Meter, NoMeter, SyncEnd
 from memoryd_server.observe.metrics import Metrics
 from memoryd_server.observe.metrics_listener import MetricsListener
@@ -70,6 +71,7 @@ class Daemon:
         self._background = background
         self._settings = settings
         self._settings_report = SettingsReport(time.time_ns())
+        self._fault_log = FaultLog(log)
         self._reloading = asyncio.Lock()
         self._stopping = False
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
@@ -210,7 +212,12 @@ class Daemon:
         Raises:
             MemorydError: an index is held by another process, or an address cannot be used.
         """
-        await self.agents.start(background=self._background)
+        self._fault_log.start()
+        try:
+            await self.agents.start(background=self._background)
+        except BaseException:
+            self._fault_log.stop()
+            raise
         try:
             await self._server.start()
             if self._metrics is not None:
@@ -220,6 +227,7 @@ class Daemon:
             await self._server.stop(0)
             await self.agents.stop()
             await self._end_commands()
+            self._fault_log.stop()
             raise
         self._log.info("start-daemon", listen=self._server.addresses, agents=list(self.agents.configs()))
         return self._server.addresses
@@ -325,6 +333,7 @@ class Daemon:
         self._providers.close()
         self._threads.quick.shutdown()
         self._threads.slow.shutdown()
+        self._fault_log.stop()
 
 
 async def run(
@@ -372,11 +381,14 @@ async def _reload_whenever(
     load: Callable[[], ResolvedSettings],
     on_reload: Callable[[SettingsReport], None],
 ) -> None:
-    """One reload for all the signals that came before it began."""
-    while True:
+    """Reload once for all the signals that came before it began."""
+
+    async def reload_once() -> None:
         await asked.wait()
         asked.clear()
         on_reload(await daemon.reload(load))
+
+    await repeat(reload_once, Faults("a reload of the settings"))
 
 
 class _StopSignals:

@@ -20,6 +20,7 @@ from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.reading import FileRange
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
 from memoryd_server.errors import BackendUnavailable, RevisionNotReached
+from memoryd_server.faults import Faults
 from memoryd_server.index.progress import SyncOutcome
 from memoryd_server.index.sync import Clock
 from memoryd_server.model import Degradation, DegradationKind
@@ -45,6 +46,7 @@ class FallbackBackend:
         self._builtin = builtin
         self._on_change = on_change
         self._breaker = Breaker(time.monotonic)
+        self._faults = Faults("a trial of qmd")
         self._recovery: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -62,6 +64,8 @@ class FallbackBackend:
             await self._qmd.look()
         except QmdFailure as failure:
             self._note(failure)
+        except Exception as error:  # noqa: BLE001 -- the first search meets it as well
+            self._faults.failed(error)
 
     async def stop(self) -> None:
         """Begins nothing more; what runs is ended with the host."""
@@ -157,7 +161,12 @@ class FallbackBackend:
     async def _recover(self) -> None:
         while self._breaker.open:
             await asyncio.sleep(self._breaker.next_trial_seconds)
-            await self._try()
+            try:
+                await self._try()
+            except Exception as error:  # noqa: BLE001 -- without another trial qmd would never answer again
+                self._faults.failed(error)
+            else:
+                self._faults.worked()
             if self._breaker.open and not self._breaker.next_trial_seconds:
                 # It failed in a way that says nothing, so the old reason stands.
                 self._breaker.failed(self._breaker.reason, CHEAP_PAUSE_SECONDS)

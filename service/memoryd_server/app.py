@@ -82,7 +82,7 @@ class Daemon:
             embed=EmbedThreads(),
             native=SharedNative(open_inotify),
         )
-        configs = [agent_config(agent, settings) for agent in settings.agents.values()]
+        configs = _agent_configs(settings)
         bound_page_caches(len(configs))
         self._qmd_host = QmdHost() if any(config.qmd for config in configs) else None
         self.agents = AgentDirectory(configs, self._make_memory, self._make_backend)
@@ -289,7 +289,7 @@ class Daemon:
             return (_words(error),)
 
     async def _bring_into_force(self, settings: ResolvedSettings) -> tuple[str, ...]:
-        configs = [agent_config(agent, settings) for agent in settings.agents.values()]
+        configs = await asyncio.to_thread(_agent_configs, settings)
         limits = settings.service.limits
         self._settings = settings
         if settings.remote_embeddings_blocked_by:
@@ -360,6 +360,11 @@ async def run(
     await daemon.stop()
     reloads.cancel()
     await asyncio.gather(reloads, return_exceptions=True)
+
+
+def _agent_configs(settings: ResolvedSettings) -> list[AgentConfig]:
+    """Return the configuration of each agent. Blocks: the host's time zone is a file."""
+    return [agent_config(agent, settings) for agent in settings.agents.values()]
 
 
 def _file_counts(done: SyncOutcome) -> dict[str, int]:

@@ -292,7 +292,7 @@ class AgentMemory:
     async def check(self, deadline: float) -> None:
         """Nothing to call: what `state` tells is of now."""
 
-    def state(self) -> BackendState:
+    async def state(self) -> BackendState:
         """The builtin engine answers, since no other was asked for."""
         return BackendState(BUILTIN)
 
@@ -341,6 +341,7 @@ class AgentMemory:
                     self._store,
                     self._engine,
                     self._cache,
+                    self.vectors,
                     sources=self.config.sources,
                     now_ns=self._clock.now_ns(),
                     append_issues=(*self._appender.issues(), *filter(None, [self.forgotten.trouble])),

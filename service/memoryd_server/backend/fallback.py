@@ -208,11 +208,11 @@ class FallbackBackend:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 await self._try()
 
-    def state(self) -> BackendState:
+    async def state(self) -> BackendState:
         """Who would answer, and how qmd is doing."""
         why = self._breaker.reason
         failure = self._qmd.updates.updating.failure
-        if not why and not self._qmd.ready:
+        if not why and not await self._qmd.is_ready():
             why = NOT_READY if failure is None else failure.message
         qmd = QmdState(not why, self._qmd.version, why)
         if not why:

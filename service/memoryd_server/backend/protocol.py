@@ -61,5 +61,5 @@ class MemoryBackend(Protocol):
     async def check(self, deadline: float) -> None:
         """Calls what answers once, so that `state` tells of now."""
 
-    def state(self) -> BackendState:
+    async def state(self) -> BackendState:
         """Who would answer, as far as is known without a look."""

@@ -5,12 +5,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from typing import TypeVar
+from zoneinfo import ZoneInfo
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.access import Grant
-from memoryd_server.backend import AgentDirectory, SyncTrigger
-from memoryd_server.flush import decide
+from memoryd_server.backend import AgentConfig, AgentDirectory, SyncTrigger
+from memoryd_server.flush import FlushDecision, decide
 from memoryd_server.observe.meter import Meter, SearchEnd
 from memoryd_server.rpc import conversion, session_calls, streams, validation
 from memoryd_server.rpc.grpc_types import Context
@@ -22,6 +24,9 @@ from memoryd_server.writing import AppendJob
 
 LOCK_SECONDS = 10.0
 """How long an append waits for a file that another program locks, where the caller sets no deadline."""
+
+_R = TypeVar("_R")
+_T = TypeVar("_T")
 
 
 class MemoryService(Timed, MemoryServiceServicer):
@@ -47,6 +52,18 @@ class MemoryService(Timed, MemoryServiceServicer):
         self._grant_of = grant_of
         self._now = now
         self._meter = meter
+        self._zones: dict[str, ZoneInfo] = {}
+
+    async def _checked(self, check: Callable[[_R, AgentConfig, datetime], _T], request: _R, config: AgentConfig) -> _T:
+        """Return what `check` makes of a request that may name a time zone, whose rules are in a file.
+
+        Only the zones of agents are kept, so a request that names a zone itself is checked on a thread.
+        """
+        now = self._now()
+        if config.time_zone in self._zones and not getattr(request, "time_zone", ""):
+            return check(request, config, now)
+        self._zones[config.time_zone] = await asyncio.to_thread(ZoneInfo, config.time_zone)
+        return await asyncio.to_thread(check, request, config, now)
 
     async def MemorySearch(self, request: pb.MemorySearchRequest, context: Context) -> pb.MemorySearchResponse:
         """Finds the parts of memory that answer a question."""
@@ -87,7 +104,8 @@ class MemoryService(Timed, MemoryServiceServicer):
                 deadline = self.deadline(context)
                 probe, _ = await asyncio.gather(memory.probe(deadline), backend.check(deadline))
             report = await self.in_time(memory.report(), context)
-            answer = status_response(memory, report, self._service, probe, backend.state())
+            state = await self.in_time(backend.state(), context)
+            answer = status_response(memory, report, self._service, probe, state)
             return shared_apart(answer) if self._grant_of(context).limited else answer
 
     async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncResponse]:
@@ -107,14 +125,13 @@ class MemoryService(Timed, MemoryServiceServicer):
     async def FlushDecision(self, request: pb.FlushDecisionRequest, context: Context) -> pb.FlushDecisionResponse:
         """Decides whether lasting notes should be written now."""
         config = self._agents.enabled_config(request.agent_id)
-        inputs = validation.flush_inputs(request, config, self._now())
-        return conversion.flush_response(decide(inputs, config.flush), config.agent_id)
+        return conversion.flush_response(await self._checked(_decision, request, config), config.agent_id)
 
     async def MemoryAppend(self, request: pb.MemoryAppendRequest, context: Context) -> pb.MemoryAppendResponse:
         """Appends text to a memory file, once per key."""
         async with self._agents.use(request.agent_id) as memory:
             deadline = self.deadline(context)
-            call = validation.append_call(request, memory.config, self._now())
+            call = await self._checked(validation.append_call, request, memory.config)
             job = AppendJob(
                 call.text,
                 path=call.path,
@@ -142,7 +159,7 @@ class MemoryService(Timed, MemoryServiceServicer):
     async def SessionContext(self, request: pb.SessionContextRequest, context: Context) -> pb.SessionContextResponse:
         """Tells which memory files a session loads at its start, with their text."""
         async with self._agents.use(request.agent_id) as memory:
-            call = session_calls.context_call(request, memory.config, self._now())
+            call = await self._checked(session_calls.context_call, request, memory.config)
             await memory.reach(call.session_key, None, self.deadline(context))
             loading = memory.sessions.context(
                 main_session=call.main_session, today=call.today, max_total_chars=call.max_total_chars
@@ -153,7 +170,7 @@ class MemoryService(Timed, MemoryServiceServicer):
         """Turns the last messages of a transcript into a memory file."""
         async with self._agents.use(request.agent_id) as memory:
             deadline = self.deadline(context)
-            call = session_calls.archive_call(request, memory.config, self._now())
+            call = await self._checked(session_calls.archive_call, request, memory.config)
             archived = await self.in_time(memory.sessions.archive(call), context)
             return pb.SessionArchiveResponse(
                 path=archived.path,
@@ -173,6 +190,10 @@ class MemoryService(Timed, MemoryServiceServicer):
         async with self._agents.use(request.agent_id) as memory:
             page = validation.page(request)
             return files_page(await self.in_time(memory.files(), context), page)
+
+
+def _decision(request: pb.FlushDecisionRequest, config: AgentConfig, now: datetime) -> FlushDecision:
+    return decide(validation.flush_inputs(request, config, now), config.flush)
 
 
 def utc_now() -> datetime:

@@ -178,6 +178,21 @@ async def test_no_call_does_io_on_the_event_loop(serve, home, overseer, settings
     assert overseer.here == []
 
 
+async def test_a_reload_does_no_io_on_the_event_loop(serve, home, overseer, provider):
+    home.many(5)
+    running = await serve(background=True)
+    await running.synced()
+    # What is imported when it is first needed is read now.
+    await running.daemon.reload(lambda: home.settings(by_meaning(provider)))
+    overseer.on = True
+    report = await running.daemon.reload(lambda: home.settings(by_local_model(home.root / "missing.gguf")))
+    again = await running.daemon.reload(lambda: home.settings(by_meaning(provider)))
+    overseer.on = False
+    assert (report.error, again.error) == ("", "")
+    assert overseer.kinds_elsewhere() >= {"open", "os.stat", "sql"}
+    assert overseer.here == []
+
+
 async def test_the_overseer_sees_io_on_the_event_loop(overseer, tmp_path):
     overseer.on = True
     (tmp_path / "none").exists()

@@ -330,7 +330,7 @@ class Daemon:
             await asyncio.to_thread(self._metrics.stop)
         await self.agents.stop()
         await self._end_commands()
-        self._providers.close()
+        await asyncio.to_thread(self._providers.close)
         self._threads.quick.shutdown()
         self._threads.slow.shutdown()
         self._fault_log.stop()

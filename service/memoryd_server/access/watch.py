@@ -34,12 +34,12 @@ class AccessFiles:
     """The keyring and, where there is TLS, the certificates. No file is touched on the event loop's thread."""
 
     def __init__(
-        self, keyring: Keyring, certificates: Certificates | None, *, look_seconds: float = LOOK_SECONDS
+        self, keyring: Keyring, certificates: Certificates | None, *, look_seconds: float | None = None
     ) -> None:
         self.certificates = certificates
         self._keyring = keyring
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="access")
-        self._look_seconds = look_seconds
+        self._look_seconds = LOOK_SECONDS if look_seconds is None else look_seconds
         self._tasks: list[asyncio.Task[None]] = []
         self._look: _Look | None = None
 

@@ -160,15 +160,13 @@ class QmdBackend:
         """
         began = time.monotonic()
         verb = self._verb(query.mode)
-        if not await self._before(began + seconds, lambda: self._index.ready):
-            failure = self.updates.updating.failure
-            raise QmdFailure(Reason.NOT_READY, NOT_READY if failure is None else failure.message)
         names = self._shelf.names(query.sources)
         wanted = min(query.max_results, self.config.limits.max_results)
         found = client.Found(())
         if names:
-            left = began + seconds - time.monotonic()
-            found = await self._found(verb, query.text, names, wanted + _SPARE_ROWS, left)
+            found = await self._found(verb, query.text, names, wanted + _SPARE_ROWS, seconds)
+        else:
+            await self._before(began + seconds, self._require_index)
         limits = self.config.limits
         ranked = await self._on_thread(
             lambda: hits.rank(
@@ -230,8 +228,9 @@ class QmdBackend:
         if seconds <= 0:
             raise QmdFailure(Reason.NO_TIME, "no time was left for qmd")
         until = time.monotonic() + seconds
-        path = await self._before(until, self._client.locate)
-        run = self._client.run_of(path, commands.search(verb, question, names, limit), seconds, client.MOST_BYTES)
+        path = await self._before(until, self._ready_command)
+        left = max(0.0, until - time.monotonic())
+        run = self._client.run_of(path, commands.search(verb, question, names, limit), left, client.MOST_BYTES)
         finished = await self._host.search(run, until - time.monotonic())
         try:
             return client.found(finished, verb)
@@ -240,6 +239,20 @@ class QmdBackend:
                 reason = f"qmd was given {seconds:.1f} s of the caller's time and did not answer in it"
                 raise QmdFailure(Reason.NO_TIME, reason) from failure
             raise
+
+    def _ready_command(self) -> str:
+        """Return the path of the command. Blocks.
+
+        Raises:
+            QmdFailure: MISSING, or NOT_READY.
+        """
+        self._require_index()
+        return self._client.locate()
+
+    def _require_index(self) -> None:
+        if not self._index.ready:
+            failure = self.updates.updating.failure
+            raise QmdFailure(Reason.NOT_READY, NOT_READY if failure is None else failure.message)
 
     async def trial(self) -> None:
         """A search as callers make them, after a look at the version.

@@ -64,6 +64,9 @@ class WordProvider:
                 answers.append(self.vector(text))
         return answers
 
+    def refresh(self):
+        pass
+
     def status(self):
         return ProviderStatus(ProviderState.UNAVAILABLE if self.down else ProviderState.READY, self.down)
 

@@ -16,11 +16,12 @@ from memoryd_server.backend import AgentConfig, AgentDirectory, AgentMemory, Emb
 from memoryd_server.backend.shared_threads import SharedThreads
 from memoryd_server.embed import EmbeddingConfig, ProviderPool, Selection
 from memoryd_server.errors import MemorydError, SettingsError
+from memoryd_server.faults import Faults, repeat
 from memoryd_server.index.connection import bound_page_caches
 from memoryd_server.index.progress import SyncMode, SyncOutcome
 from memoryd_server.index.sync import Clock
 from memoryd_server.index.vectors import use_calling_thread_only
-from memoryd_server.observe.log import Log, LogLevel
+from memoryd_server.observe.log import FaultLog, Log, LogLevel
 from memoryd_server.observe.meter import Meter, NoMeter, SyncEnd
 from memoryd_server.observe.metrics import Metrics
 from memoryd_server.observe.metrics_listener import MetricsListener
@@ -67,6 +68,7 @@ class Daemon:
         self._background = background
         self._settings = settings
         self._settings_report = SettingsReport(time.time_ns())
+        self._fault_log = FaultLog(log)
         self._reloading = asyncio.Lock()
         self._stopping = False
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
@@ -77,7 +79,7 @@ class Daemon:
             embed=EmbedThreads(),
             native=SharedNative(open_inotify),
         )
-        configs = [agent_config(agent, settings) for agent in settings.agents.values()]
+        configs = _agent_configs(settings)
         bound_page_caches(len(configs))
         self._backends = Backends(self._threads, log)
         self.agents = AgentDirectory(configs, self._make_memory, self._backends.make)
@@ -185,7 +187,12 @@ class Daemon:
         Raises:
             MemorydError: an index is held by another process, or an address cannot be used.
         """
-        await self.agents.start(background=self._background)
+        self._fault_log.start()
+        try:
+            await self.agents.start(background=self._background)
+        except BaseException:
+            self._fault_log.stop()
+            raise
         try:
             await self._server.start()
             if self._metrics is not None:
@@ -195,6 +202,7 @@ class Daemon:
             await self._server.stop(0)
             await self.agents.stop()
             await asyncio.to_thread(self._backends.close)
+            self._fault_log.stop()
             raise
         self._log.info("start-daemon", listen=self._server.addresses, agents=list(self.agents.configs()))
         return self._server.addresses
@@ -256,7 +264,7 @@ class Daemon:
             return (_words(error),)
 
     async def _bring_into_force(self, settings: ResolvedSettings) -> tuple[str, ...]:
-        configs = [agent_config(agent, settings) for agent in settings.agents.values()]
+        configs = await asyncio.to_thread(_agent_configs, settings)
         limits = settings.service.limits
         self._settings = settings
         if settings.remote_embeddings_blocked_by:
@@ -295,9 +303,10 @@ class Daemon:
             await asyncio.to_thread(self._metrics.stop)
         await self.agents.stop()
         await asyncio.to_thread(self._backends.close)
-        self._providers.close()
+        await asyncio.to_thread(self._providers.close)
         self._threads.quick.shutdown()
         self._threads.slow.shutdown()
+        self._fault_log.stop()
 
 
 async def run(
@@ -326,6 +335,11 @@ async def run(
     await asyncio.gather(reloads, return_exceptions=True)
 
 
+def _agent_configs(settings: ResolvedSettings) -> list[AgentConfig]:
+    """Return the configuration of each agent. Blocks: the host's time zone is a file."""
+    return [agent_config(agent, settings) for agent in settings.agents.values()]
+
+
 def _file_counts(done: SyncOutcome) -> dict[str, int]:
     return {"indexed": done.indexed_files, "removed": done.removed_files, "failed": done.failed_files}
 
@@ -345,11 +359,14 @@ async def _reload_whenever(
     load: Callable[[], ResolvedSettings],
     on_reload: Callable[[SettingsReport], None],
 ) -> None:
-    """One reload for all the signals that came before it began."""
-    while True:
+    """Reload once for all the signals that came before it began."""
+
+    async def reload_once() -> None:
         await asked.wait()
         asked.clear()
         on_reload(await daemon.reload(load))
+
+    await repeat(reload_once, Faults("a reload of the settings"))
 
 
 class _StopSignals:

@@ -75,6 +75,7 @@ def _of_providers(providers: Iterable[EmbeddingProvider]) -> list[ProviderFigure
     """One a provider and model: agents with keys of their own have providers of their own."""
     by_name: dict[tuple[str, str], list[EmbeddingProvider]] = defaultdict(list)
     for provider in providers:
+        provider.refresh()
         by_name[provider.spec.provider, provider.spec.model].append(provider)
     found: list[ProviderFigures] = []
     for (name, model), same in sorted(by_name.items()):

@@ -1,6 +1,11 @@
-"""Nothing of a call is done on the event loop's thread that could wait for a disk: no file is opened, no SQL is run."""
+"""No call does on the event loop's thread what could wait for a disk: it opens and stats no file, and runs no SQL."""
 
 import contextlib
+import functools
+import importlib.util
+import os
+import posix
+import shutil
 import sys
 import threading
 
@@ -8,8 +13,12 @@ import apsw
 import grpc
 import pytest
 
-from rpc.agent_calls import AGENT_CALLS, ENTRY_CALLS, call
-from rpc.wire import paths
+from fake_qmd.installs import make_fake
+from memoryd.v1 import memory_pb2
+from memoryd.v1 import memory_service_pb2 as pb
+from rpc.agent_calls import AGENT_CALLS, HAS_LANCEDB, call
+from rpc.qmd_calls import QMD, ask, qmd_settings
+from rpc.wire import TIMEOUT, by_meaning, paths
 
 FILE_EVENTS = {
     "open",
@@ -28,6 +37,11 @@ FILE_EVENTS = {
     "os.posix_spawn",
     "tempfile.mkstemp",
 }
+# Python raises no audit event for these. The import system calls those of `posix`, everything else those of `os`.
+UNAUDITED = [
+    *((os, name) for name in ("stat", "lstat", "access", "readlink", "statvfs")),
+    (posix, "stat"),
+]
 STREAMS = ("Sync", "WatchIndex")
 
 
@@ -40,8 +54,20 @@ class Overseer:
         self.here, self.elsewhere = [], []
 
     def note(self, event, what):
-        if self.on:
-            (self.here if threading.get_ident() == self.thread else self.elsewhere).append((event, what))
+        if not self.on:
+            return
+        if threading.get_ident() == self.thread:
+            self.here.append((event, what, _ours()))
+        else:
+            self.elsewhere.append((event, what))
+
+    def wrapped(self, name, function):
+        @functools.wraps(function)
+        def call(path, *args, **kwargs):
+            self.note(f"os.{name}", path)
+            return function(path, *args, **kwargs)
+
+        return call
 
     def audit(self, event, arguments):
         if event in FILE_EVENTS:
@@ -54,9 +80,24 @@ class Overseer:
         return {event for event, _ in self.elsewhere}
 
 
+def _ours():
+    """The calls of the service that led here, innermost first."""
+    found = []
+    # `traceback` would read the source files.
+    frame = sys._getframe()
+    while frame is not None:
+        _, is_ours, path = frame.f_code.co_filename.rpartition("memoryd_server/")
+        if is_ours:
+            found.append(f"{path}:{frame.f_lineno}")
+        frame = frame.f_back
+    return found
+
+
 @pytest.fixture
-def overseer():
+def overseer(monkeypatch):
     made = Overseer()
+    for module, name in UNAUDITED:
+        monkeypatch.setattr(module, name, made.wrapped(name, getattr(module, name)))
     # A hook cannot be taken away; switched off, it costs a call.
     sys.addaudithook(made.audit)
     apsw.connection_hooks.append(made.follow)
@@ -67,7 +108,7 @@ def overseer():
 
 async def make_every_call(running):
     for method, request in AGENT_CALLS.items():
-        if method in ENTRY_CALLS or method == "MemoryForget":
+        if method == "MemoryForget":
             continue
         made = call(running, method, request)
         with contextlib.suppress(grpc.aio.AioRpcError):
@@ -81,21 +122,84 @@ async def make_every_call(running):
     await call(running, "MemoryForget", AGENT_CALLS["MemoryForget"])
 
 
-async def test_no_call_opens_a_file_or_asks_sqlite_on_the_event_loop(serve, home, overseer):
+def by_local_model(path):
+    search = {"provider": "local", "local": {"modelPath": str(path)}}
+    return {"agents": {"defaults": {"memorySearch": search}}}
+
+
+@pytest.fixture(params=["no provider", "missing model", "local model", "remote provider", "qmd", "entries"])
+def settings(request, tmp_path):
+    """The settings of a daemon with each of what may look at the disk or ask another process."""
+    match request.param:
+        case "missing model":
+            return by_local_model(tmp_path / "missing.gguf")
+        case "local model":
+            return by_local_model(request.getfixturevalue("model_path"))
+        case "remote provider":
+            return by_meaning(request.getfixturevalue("provider"))
+        case "qmd":
+            return qmd_settings(make_fake(tmp_path / "bin").path)
+        case "entries":
+            if not HAS_LANCEDB:
+                pytest.skip("lancedb is missing: `make setup-lancedb` installs it")
+            return {"plugins": {"slots": {"memory": "memory-lancedb"}}}
+    return {}
+
+
+async def make_detailed_calls(running):
+    """Calls whose answers hold the most, and those whose requests name what must be looked up."""
+    await running.status(probe=True)
+    await ask(running, "stork", explain=True)
+    await running.search("heron", mode=memory_pb2.SEARCH_MODE_HYBRID)
+    await running.stub.SessionContext(pb.SessionContextRequest(include_recall_prompt=True), timeout=TIMEOUT)
+    for zone in ("Pacific/Chatham", "Nowhere/Land"):
+        made = running.stub.FlushDecision(pb.FlushDecisionRequest(time_zone=zone), timeout=TIMEOUT)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await made
+
+
+async def test_no_call_does_io_on_the_event_loop(serve, home, overseer, settings):
     home.put("MEMORY.md", "the long-term heron")
     home.many(20)
-    running = await serve()
+    home.environ = {"PATH": os.defpath, "HOME": str(home.root)}
+    running = await serve(settings)
     # What is imported when it is first needed is read now.
     await make_every_call(running)
+    await make_detailed_calls(running)
     home.put("memory/new.md", "the kestrel hovers")
     overseer.on = True
     await make_every_call(running)
-    await running.status(probe=True)
+    await make_detailed_calls(running)
     await running.append("a stork in the meadow", path="memory/storks.md", idempotency_key="k")
-    assert paths(await running.search("stork", min_revision=1)) == ["memory/storks.md"]
+    found = await running.search("stork", min_revision=1)
     overseer.on = False
-    assert overseer.kinds_elsewhere() >= {"open", "os.scandir", "sql"}
+    assert found.info.backend == QMD or "memory/storks.md" in paths(found)
+    assert overseer.kinds_elsewhere() >= {"open", "os.scandir", "os.stat", "sql"}
     assert overseer.here == []
+
+
+async def test_a_reload_does_no_io_on_the_event_loop(serve, home, overseer, provider):
+    home.many(5)
+    running = await serve(background=True)
+    await running.synced()
+    # What is imported when it is first needed is read now.
+    await running.daemon.reload(lambda: home.settings(by_meaning(provider)))
+    overseer.on = True
+    report = await running.daemon.reload(lambda: home.settings(by_local_model(home.root / "missing.gguf")))
+    again = await running.daemon.reload(lambda: home.settings(by_meaning(provider)))
+    overseer.on = False
+    assert (report.error, again.error) == ("", "")
+    assert overseer.kinds_elsewhere() >= {"open", "os.stat", "sql"}
+    assert overseer.here == []
+
+
+async def test_the_overseer_sees_io_on_the_event_loop(overseer, tmp_path):
+    overseer.on = True
+    (tmp_path / "none").exists()
+    importlib.util.find_spec("no_such_package")
+    shutil.which("no-such-command", path=str(tmp_path))
+    overseer.on = False
+    assert [event for event, *_ in overseer.here].count("os.stat") >= 3
 
 
 async def test_a_start_and_a_stop_ask_sqlite_elsewhere_too(serve, home, overseer):
@@ -106,4 +210,4 @@ async def test_a_start_and_a_stop_ask_sqlite_elsewhere_too(serve, home, overseer
     await running.stop_daemon()
     overseer.on = False
     assert "sql" in overseer.kinds_elsewhere()
-    assert [what for event, what in overseer.here if event == "sql"] == []
+    assert [what for event, what, _ in overseer.here if event == "sql"] == []

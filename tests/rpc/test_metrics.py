@@ -12,6 +12,7 @@ from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.errors import SettingsError
+from memoryd_server.observe.metrics_listener import MOST_AT_ONCE
 from rpc.wire import eventually
 
 ANY_PORT = {"metrics": {"listen": "127.0.0.1:0"}}
@@ -190,3 +191,17 @@ async def test_an_address_that_is_taken_is_an_error_and_nothing_stays_behind(hom
 async def test_what_is_no_address_is_refused(home, serve, listen):
     with pytest.raises(SettingsError, match="HOST:PORT"):
         await serve(settings(metrics={"listen": listen}))
+
+
+async def test_callers_for_whom_there_was_no_thread_take_no_place(serve, monkeypatch):
+    running = await serve(settings())
+    with monkeypatch.context() as patch:
+        patch.setattr("socketserver.ThreadingMixIn.process_request", no_thread)
+        for _ in range(2 * MOST_AT_ONCE):
+            with pytest.raises(httpx.TransportError):
+                await fetched(running)
+    assert "memoryd" in await fetched(running)
+
+
+def no_thread(*_):
+    raise RuntimeError("can't start new thread")

@@ -9,7 +9,7 @@ import pytest
 from fake_providers import Fault, embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.app import Daemon
+from memoryd_server.app import Daemon, _reload_whenever
 from memoryd_server.backend.agent_memory import AgentMemory
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.observe.log import LogLevel, make_log
@@ -430,3 +430,32 @@ async def test_a_provider_that_hangs_does_not_hold_a_reload_up(home, serve):
             assert (await reload(running, settings)).error == ""
         assert kinds((await running.search("heron")).info.degradations) == []
         await asyncio.gather(hanging, return_exceptions=True)
+
+
+async def test_unexpected_exception_of_background_work_is_in_the_log(serve):
+    running = await serve()
+
+    async def fail():
+        raise ValueError("a fault")
+
+    asyncio.get_running_loop().create_task(fail())
+    (line,) = await eventually(lambda: running.logged("fail-background-task"))
+    assert (line["level"], line["what"]) == ("error", "Task exception was never retrieved")
+    assert "ValueError: a fault" in line["exception"]
+
+
+async def test_reloads_go_on_where_one_could_not_be_announced(serve):
+    running, asked, announced = await serve(), asyncio.Event(), []
+
+    def announce(report):
+        announced.append(report)
+        if len(announced) == 1:
+            raise BrokenPipeError("nobody reads the output")
+
+    reloads = asyncio.create_task(_reload_whenever(asked, running.daemon, running.home.settings, announce))
+    for count in (1, 2):
+        asked.set()
+        await eventually(lambda count=count: len(announced) == count)
+    reloads.cancel()
+    await asyncio.gather(reloads, return_exceptions=True)
+    assert "nobody reads" in running.logged("fail-background-task")[0]["exception"]

@@ -1,12 +1,14 @@
 """Tokens and certificates of a running daemon, kept in line with their files."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from memoryd_server.access.certificates import Certificates
 from memoryd_server.access.grant import Grant
 from memoryd_server.access.keyring import Keyring
+from memoryd_server.faults import Faults, repeat
 
 # Each call on TCP looks at the tokens by itself, and each handshake at the certificates. This look is for the log and
 # for Status, when nobody calls.
@@ -31,30 +33,38 @@ class _Look:
 class AccessFiles:
     """The keyring and, where there is TLS, the certificates. No file is touched on the event loop's thread."""
 
-    def __init__(self, keyring: Keyring, certificates: Certificates | None) -> None:
+    def __init__(
+        self, keyring: Keyring, certificates: Certificates | None, *, look_seconds: float | None = None
+    ) -> None:
         self.certificates = certificates
         self._keyring = keyring
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="access")
-        self._task: asyncio.Task[None] | None = None
+        self._look_seconds = LOOK_SECONDS if look_seconds is None else look_seconds
+        self._tasks: list[asyncio.Task[None]] = []
         self._look: _Look | None = None
 
     def start(self) -> None:
-        """Looks at the files at intervals until `stop`."""
-        self._task = asyncio.get_running_loop().create_task(self._repeat())
+        """Look at the files at intervals until `stop`."""
+        self._look_at_intervals(self.refresh_tokens, "the check of the token files")
+        if self.certificates is not None:
+            self._look_at_intervals(
+                partial(self._on_thread, self.certificates.current), "the check of the certificates"
+            )
 
-    async def _repeat(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self.refresh_tokens()
-            if self.certificates is not None:
-                await asyncio.get_running_loop().run_in_executor(self._thread, self.certificates.current)
+    def _look_at_intervals(self, look: Callable[[], Awaitable[object]], name: str) -> None:
+        seconds = self._look_seconds
+        looks = repeat(look, Faults(name), interval_seconds=seconds, delay_seconds=seconds)
+        self._tasks.append(asyncio.get_running_loop().create_task(looks))
+
+    async def _on_thread(self, work: Callable[[], object]) -> object:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def stop(self) -> None:
-        """Ends the looking and its thread."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        """End the looks and their thread."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def refresh_tokens(self) -> None:

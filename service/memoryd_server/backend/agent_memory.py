@@ -382,6 +382,7 @@ class AgentMemory:
                     self._store,
                     self._engine,
                     self._cache,
+                    self.vectors,
                     sources=self.config.sources,
                     now_ns=self._clock.now_ns(),
                     append_issues=(*self._appender.issues(), *filter(None, [self.forgotten.trouble])),

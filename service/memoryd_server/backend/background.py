@@ -13,6 +13,7 @@ from memoryd_server.backend.coordinator import SyncCoordinator
 from memoryd_server.backend.engine import Engine
 from memoryd_server.backend.sync_run import SyncTrigger
 from memoryd_server.errors import MemorydError
+from memoryd_server.faults import Faults, repeat
 from memoryd_server.index.progress import SyncPhase
 from memoryd_server.sources import WatchedRoot, Watcher
 from memoryd_server.sources.corpus import Corpus
@@ -69,6 +70,7 @@ class BackgroundSync:
         self._window: asyncio.TimerHandle | None = None
         self._tidied: asyncio.Future[None] = self._loop.create_future()
         self._tidied.set_result(None)
+        self._faults = Faults("a reconcile pass")
         self.trouble = ""
 
     async def start(self) -> None:
@@ -76,9 +78,10 @@ class BackgroundSync:
         if self._watcher is not None:
             await self._on_thread(self._watcher.start)
         self._spawn(self._first_sync())
-        self._spawn(self._reconcile())
+        self._spawn_repeated(self._reconcile, "the reconcile loop", self._config.reconcile_seconds)
         if self._config.interval_seconds > 0:
-            self._spawn(self._at_intervals())
+            sync = partial(self._sync, SyncTrigger.INTERVAL)
+            self._spawn_repeated(sync, "a sync at an interval", self._config.interval_seconds)
 
     async def stop(self) -> None:
         """Stops watching and every timer."""
@@ -183,17 +186,22 @@ class BackgroundSync:
         if self._rests_at_first:
             await self._tidy_up()
 
-    async def _at_intervals(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.interval_seconds)
-            await self._sync(SyncTrigger.INTERVAL)
-
     async def _reconcile(self) -> None:
-        """Compares disk and index, so that neither a dead watcher nor a step that fails can freeze the index."""
-        while True:
-            await asyncio.sleep(self._config.reconcile_seconds)
-            steps = (self._repair_watcher, self._sync_differences, self._tidy_up)
-            self.trouble = "; ".join(filter(None, [await _attempt(step) for step in steps]))
+        """Compare disk and index, so that neither a dead watcher nor a step that fails can freeze the index."""
+        steps = (self._repair_watcher, self._sync_differences, self._tidy_up)
+        self.trouble = "; ".join(filter(None, [await self._attempt(step) for step in steps]))
+        if not self.trouble:
+            self._faults.worked()
+
+    async def _attempt(self, step: Callable[[], Awaitable[None]]) -> str:
+        """Take a step. Return why it failed; empty if it did not."""
+        try:
+            await step()
+        except Exception as error:  # noqa: BLE001 -- the next step and the next pass must come; the status tells of this
+            if not isinstance(error, MemorydError | OSError):
+                self._faults.failed(error)
+            return f"{type(error).__name__}: {error}"
+        return ""
 
     async def _repair_watcher(self) -> None:
         if self._watcher is not None:
@@ -244,6 +252,9 @@ class BackgroundSync:
     async def _on_thread(self, work: Callable[[], _T]) -> _T:
         return await self._loop.run_in_executor(self._threads, work)
 
+    def _spawn_repeated(self, step: Callable[[], Awaitable[None]], name: str, seconds: float) -> None:
+        self._spawn(repeat(step, Faults(name), interval_seconds=seconds, delay_seconds=seconds))
+
     def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> asyncio.Task[None]:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
@@ -268,12 +279,3 @@ def make_watcher(
         poll_seconds=config.poll_seconds,
         open_native=open_native,
     )
-
-
-async def _attempt(step: Callable[[], Awaitable[None]]) -> str:
-    """Takes a step; returns why it failed, empty when it did not."""
-    try:
-        await step()
-    except Exception as error:  # noqa: BLE001 -- the next step and the next pass must come; the status tells of this
-        return f"{type(error).__name__}: {error}"
-    return ""

@@ -112,11 +112,11 @@ class SyncCoordinator:
                 retry_after_seconds=1.0,
             )
         run = self.new_run(trigger, mode)
+        building = mode is SyncMode.FULL or self._engine.rebuild_due or self._board.current.files == 0
         self.active = run
         self._passes, self._asked_again = 1, False
         self._asks.add(ask or _ask_of(trigger))
         run.started(self._board.current.revision)
-        building = mode is SyncMode.FULL or self._engine.rebuild_due or self._board.current.files == 0
         self._board.update(syncing=True, building=building)
         task = asyncio.get_running_loop().create_task(self._carry_out(run))
         self._tasks.add(task)

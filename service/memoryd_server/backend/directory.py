@@ -193,7 +193,8 @@ class AgentDirectory:
         return f"the memory of agent {agent_id} cannot be opened: {error.message}"
 
     async def _try_to_open(self, config: AgentConfig) -> MemorydError | None:
-        memory = self._memories[config.agent_id] = self._make_memory(config)
+        # Off the event loop: it looks for a model's file and reads certificates.
+        memory = self._memories[config.agent_id] = await asyncio.to_thread(self._make_memory, config)
         backend = self._backend_of(memory)
         try:
             await memory.start(background=self._background)

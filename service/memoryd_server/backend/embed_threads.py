@@ -73,8 +73,14 @@ class _DaemonThreads(Executor):
             future, call = self._waiting.popleft()
             if future.set_running_or_notify_cancel():
                 self._under_way.add(future)
-                threading.Thread(target=self._run, args=(future, call), name=self._name, daemon=True).start()
-                return
+                try:
+                    threading.Thread(target=self._run, args=(future, call), name=self._name, daemon=True).start()
+                except RuntimeError as error:
+                    # The system has no thread left. Those that wait may find one.
+                    self._under_way.remove(future)
+                    future.set_exception(error)
+                else:
+                    return
 
     def _run(self, future: "Future[Any]", call: Callable[[], Any]) -> None:
         result, error = None, None

@@ -48,6 +48,7 @@ class EntryDirectory:
         self._embed_threads = embed_threads
         self._report = report
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="entries")
+        self._is_installed = importlib.util.find_spec("lancedb") is not None
         self._analyzer = Analyzer()
         self._open: dict[str, EntryMemory] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -57,8 +58,7 @@ class EntryDirectory:
         self._confirming: set[asyncio.Task[None]] = set()
         self._stopped = False
 
-    @staticmethod
-    def config_of(config: AgentConfig) -> EntryConfig:
+    def config_of(self, config: AgentConfig) -> EntryConfig:
         """What an agent's entries are made with.
 
         Raises:
@@ -69,7 +69,7 @@ class EntryDirectory:
             raise NotImplementedYet(
                 'entries are off; set plugins.slots.memory to "memory-lancedb", or memoryd.entries.enabled to true'
             )
-        if importlib.util.find_spec("lancedb") is None:
+        if not self._is_installed:
             raise NotImplementedYet(
                 "entries are on, and LanceDB is not installed; install memoryd with the extra: memoryd[lancedb]"
             )
@@ -121,7 +121,10 @@ class EntryDirectory:
             await self._opened_anew(agent_id, wanted)
 
     async def _opened_anew(self, agent_id: str, wanted: EntryConfig) -> None:
-        memory = self._made(agent_id, wanted)
+        # Off the event loop: the selection looks for a model's file and reads certificates.
+        loop = asyncio.get_running_loop()
+        selection = await loop.run_in_executor(self._threads, self._select, wanted.embedding)
+        memory = self._made(agent_id, wanted, selection)
         try:
             await memory.open()
         except MemorydError as error:
@@ -132,8 +135,7 @@ class EntryDirectory:
             raise _stopping()
         self._open[agent_id] = memory
 
-    def _made(self, agent_id: str, config: EntryConfig) -> EntryMemory:
-        selection = self._select(config.embedding)
+    def _made(self, agent_id: str, config: EntryConfig, selection: Selection) -> EntryMemory:
         vectors = EntryVectors(selection, config.dimensions, self._embed_threads.of)
         store = EntryStore(config.place, self._analyzer, lambda: time.time_ns() // 1_000_000, lambda: str(uuid.uuid4()))
 

@@ -9,6 +9,7 @@ from memoryd_server.embed.provider import PLAIN_TEXT
 from memoryd_server.entries.model import Entry
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import MemorydError
+from memoryd_server.faults import Faults
 from memoryd_server.index.embedding import BYTES_A_TOKEN, CostGuard
 
 BATCH = 32
@@ -51,6 +52,7 @@ class EntryUpkeep:
         self._tidying: asyncio.Task[None] | None = None
         self._quiet: asyncio.TimerHandle | None = None
         self._stopping = False
+        self._fill_faults, self._tidy_faults = Faults("the embedding of entries"), Faults("the tidying of entries")
 
     async def start(self) -> None:
         """Begins with the vectors that are missing, if any are, and soon clears away what a crash left over."""
@@ -105,6 +107,10 @@ class EntryUpkeep:
         except MemorydError as error:
             # Nothing is lost by it, and the next write tries again.
             self._report("fail-tidying-entries", error=error.message)
+        except Exception as error:  # noqa: BLE001 -- likewise
+            self._tidy_faults.failed(error)
+        else:
+            self._tidy_faults.worked()
 
     def doubt(self) -> None:
         """Hears of a vector of another length than those of the entries: the model may be another one."""
@@ -145,6 +151,11 @@ class EntryUpkeep:
             except MemorydError as error:
                 self._report("fail-embedding-entries", error=error.message)
                 made = False
+            except Exception as error:  # noqa: BLE001 -- the entries that have no vector yet still want one
+                self._fill_faults.failed(error)
+                made = False
+            else:
+                self._fill_faults.worked()
             pause = FIRST_PAUSE_SECONDS if made else min(2 * pause, LONGEST_PAUSE_SECONDS)
             if not made:
                 await asyncio.sleep(pause)

@@ -21,6 +21,7 @@ from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.reading import FileRange
 from memoryd_server.backend.sync_run import SyncRun, SyncTrigger
 from memoryd_server.errors import BackendUnavailable, RevisionNotReached
+from memoryd_server.faults import Faults
 from memoryd_server.index.progress import SyncOutcome
 from memoryd_server.index.sync import Clock
 from memoryd_server.model import Degradation, DegradationKind
@@ -49,6 +50,7 @@ class FallbackBackend:
         self._builtin = builtin
         self._on_change = on_change
         self._breaker = Breaker(time.monotonic)
+        self._faults = Faults("a trial of qmd")
         self._recovery: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -66,6 +68,8 @@ class FallbackBackend:
             await self._qmd.look()
         except QmdFailure as failure:
             self._note(failure)
+        except Exception as error:  # noqa: BLE001 -- the first search meets it as well
+            self._faults.failed(error)
 
     async def stop(self) -> None:
         """Begins nothing more; what runs is ended with the host."""
@@ -161,7 +165,12 @@ class FallbackBackend:
     async def _recover(self) -> None:
         while self._breaker.open:
             await asyncio.sleep(self._breaker.next_trial_seconds)
-            await self._try()
+            try:
+                await self._try()
+            except Exception as error:  # noqa: BLE001 -- without another trial qmd would never answer again
+                self._faults.failed(error)
+            else:
+                self._faults.worked()
             if self._breaker.open and not self._breaker.next_trial_seconds:
                 # It failed in a way that says nothing, so the old reason stands.
                 self._breaker.failed(self._breaker.reason, CHEAP_PAUSE_SECONDS)
@@ -195,11 +204,11 @@ class FallbackBackend:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 await self._try()
 
-    def state(self) -> BackendState:
+    async def state(self) -> BackendState:
         """Who would answer, and how qmd is doing."""
         why = self._breaker.reason
         failure = self._qmd.updates.updating.failure
-        if not why and not self._qmd.ready:
+        if not why and not await self._qmd.is_ready():
             why = NOT_READY if failure is None else failure.message
         if not why:
             active, degradations = "qmd", tuple(self._qmd.degradations())

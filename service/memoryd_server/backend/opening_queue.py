@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
+from memoryd_server.errors import MemorydError
+from memoryd_server.faults import report_to_loop
+
 
 class OpeningQueue:
     """Agents that wait to be opened by `open_one`, which hears whether somebody has asked for the agent.
@@ -55,7 +58,12 @@ class OpeningQueue:
 
     async def _open_quietly(self, agent_id: str, *, asked: bool) -> None:
         # Whoever opens remembers why one could not be opened, and its callers are told; the others go on.
-        await asyncio.gather(self._open_one(agent_id, asked), return_exceptions=True)
+        try:
+            await self._open_one(agent_id, asked)
+        except MemorydError:
+            return
+        except Exception as error:  # noqa: BLE001 -- the other agents are opened all the same
+            report_to_loop("the opening of an index", error)
 
     def _next(self) -> str:
         agent_id = next(iter(self._waiting))

@@ -71,5 +71,5 @@ class SearchBackend(Protocol):
     async def check(self, deadline: float) -> None:
         """Call what answers once, so that `state` is current."""
 
-    def state(self) -> BackendState:
+    async def state(self) -> BackendState:
         """Return who would answer, as far as is known without a call."""

@@ -58,6 +58,6 @@ class BackendRouter:
         if self._backend is not None:
             await self._backend.check(deadline)
 
-    def state(self) -> BackendState:
+    async def state(self) -> BackendState:
         """Return who would answer, as far as is known without a call."""
-        return BackendState(BUILTIN) if self._backend is None else self._backend.state()
+        return BackendState(BUILTIN) if self._backend is None else await self._backend.state()

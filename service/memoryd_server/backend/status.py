@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from memoryd_server.backend.engine import Engine
+from memoryd_server.backend.vector_side import VectorSide, VectorUse
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.rows import FileRow, IndexCounts
@@ -43,12 +44,14 @@ class IndexReport:
     failed_files: tuple[FileFailure, ...]
     cached_embeddings: int
     keyword_error: str
+    vectors: VectorUse
 
 
 def report(
     store: IndexStore,
     engine: Engine,
     cache: EmbeddingCache | None,
+    vectors: VectorSide,
     *,
     sources: Sequence[Source],
     now_ns: int,
@@ -83,6 +86,7 @@ def report(
         failed_files=failed,
         cached_embeddings=0 if cache is None else cache.count(),
         keyword_error=keyword_error(store),
+        vectors=vectors.measure(),
     )
 
 

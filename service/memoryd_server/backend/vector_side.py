@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,10 +17,10 @@ from memoryd_server.embed import AbsentProvider, EmbeddingProvider, ProviderStat
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable, MemorydError
 from memoryd_server.index.batch_jobs import BatchState
 from memoryd_server.index.embedding import CostGuard, Embedder, VectorState
-from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.index.embedding_cache import EmbeddingCache, Maker
 from memoryd_server.index.lineup import Lineup, named
 from memoryd_server.index.store import IndexStore
-from memoryd_server.index.usage import UsageBook
+from memoryd_server.index.usage import Usage, UsageBook
 from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Degradation, DegradationKind
@@ -49,6 +49,18 @@ class ProbeOutcome:
 
     elapsed_seconds: float
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorUse:
+    """What an agent's vectors take: calls of providers by provider and model, and what is resident in memory.
+
+    `resident_form` is `whole`, `bits`, or empty where nothing is resident.
+    """
+
+    usage: Mapping[Maker, Usage]
+    resident_form: str
+    resident_bytes: int
 
 
 class VectorSide:
@@ -142,6 +154,12 @@ class VectorSide:
                 self.lineup.look(reader.vectors)
             self.usage.load()
             self.leg.probe()
+
+    def measure(self) -> VectorUse:
+        """Return what the vectors take, and have the providers look at what they need on this machine. Blocks."""
+        if self.lineup is not None:
+            self.lineup.refresh()
+        return VectorUse(self.usage.totals(), self.leg.form, self.leg.memory_bytes)
 
     @property
     def state(self) -> VectorState:

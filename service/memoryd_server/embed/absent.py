@@ -20,6 +20,9 @@ class AbsentProvider:
         """The name alone."""
         return self._spec
 
+    def refresh(self) -> None:
+        """See `EmbeddingProvider`. Nothing is needed on this machine."""
+
     def embed_query(self, text: str, deadline: float) -> Vector:  # noqa: ARG002 -- whatever is asked
         """Never answers.
 

@@ -103,14 +103,17 @@ class LocalProvider:
         spec = spec_for("local", file.name)
         self._spec = replace(spec, max_input_tokens=min(spec.max_input_tokens, LOCAL_WINDOW))
         self._head: ModelHead | None = None
+        self._missing: tuple[ProviderState, str] | None = (ProviderState.STARTING, "the model was not looked for yet")
 
     @property
     def spec(self) -> EmbeddingSpec:
-        """What the vectors are made with; the dimensions are known once the model's file is there."""
-        with contextlib.suppress(EmbeddingUnavailable):
-            self._check_package()
-            self._read_head()
+        """See `EmbeddingProvider`. The dimensions are known once a `refresh` has found the model's file."""
         return self._spec
+
+    def refresh(self) -> None:
+        """See `EmbeddingProvider`. Begins the download of a model that is not there."""
+        with contextlib.suppress(EmbeddingUnavailable):
+            self._look()
 
     def embed_query(self, text: str, deadline: float) -> Vector:
         """See `EmbeddingProvider`. Starting the worker counts against the deadline."""
@@ -198,18 +201,15 @@ class LocalProvider:
             return EmbeddingFailure(f"the local model: {error}")
 
     def status(self) -> ProviderStatus:
-        """See `EmbeddingProvider`. While the model's file is downloaded the state is `starting`."""
+        """See `EmbeddingProvider`. While the model's file was downloaded at the last look, the state is `starting`."""
         state, reason = self._state()
         return ProviderStatus(state, reason, self._calls, self._tokens, failures=self._failures)
 
     def _state(self) -> tuple[ProviderState, str]:
         if self._closed:
             return ProviderState.UNAVAILABLE, "the local model is closed"
-        try:
-            self._check_package()
-            self._read_head()
-        except EmbeddingUnavailable as error:
-            return ProviderState.STARTING if self._file.downloading else ProviderState.UNAVAILABLE, error.message
+        if (missing := self._missing) is not None:
+            return missing
         trouble, left = self._trouble, self._not_before - time.monotonic()
         if not trouble:
             return ProviderState.READY, ""
@@ -235,8 +235,7 @@ class LocalProvider:
         Raises:
             EmbeddingUnavailable: it cannot be embedded now, so there is nothing to wait for.
         """
-        self._check_package()
-        self._read_head()
+        self._look()
         job = _Job(rank, next(self._numbers), text[: self._spec.max_input_tokens * _MOST_CHARS_A_TOKEN])
         with self._lock:
             if self._closed:
@@ -246,6 +245,21 @@ class LocalProvider:
                 self._thread.start()
             self._jobs.put(job)
         return job
+
+    def _look(self) -> None:
+        """Look for the package and the model's file. Blocks.
+
+        Raises:
+            EmbeddingUnavailable: one of them is missing or cannot be used.
+        """
+        try:
+            self._check_package()
+            self._read_head()
+        except EmbeddingUnavailable as error:
+            state = ProviderState.STARTING if self._file.downloading else ProviderState.UNAVAILABLE
+            self._missing = state, error.message
+            raise
+        self._missing = None
 
     def _check_package(self) -> None:
         if importlib.util.find_spec(self._package) is None:
@@ -335,7 +349,9 @@ class LocalProvider:
     def _end_worker(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
-            worker.close()
+            # The thread goes on with the next worker, whatever is wrong with what is left of this one.
+            with contextlib.suppress(OSError, ValueError):
+                worker.close()
 
     def _fail_all(self) -> None:
         with contextlib.suppress(queue.Empty):

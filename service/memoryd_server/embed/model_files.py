@@ -73,7 +73,7 @@ class FileOnDisk:
     @property
     def reason(self) -> str:
         """See `ModelFile`."""
-        return "" if self._path.is_file() else f"the model {self._path} is missing"
+        return "" if _is_file(self._path) else f"the model {self._path} is missing"
 
     def path(self) -> Path:
         """See `ModelFile`."""
@@ -155,7 +155,7 @@ class HuggingFaceFile:
         return self._target
 
     def _there(self) -> bool:
-        return self._target.is_file()
+        return _is_file(self._target)
 
     def _begin(self) -> None:
         if importlib.util.find_spec("huggingface_hub") is None:
@@ -223,6 +223,14 @@ class HuggingFaceFile:
         self._closed.set()
         if self._thread is not None:
             self._thread.join(1.0)
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether there is a file that can be reached."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def locate(repo: str, file: str, endpoint: str | None) -> Source:

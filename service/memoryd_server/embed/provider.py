@@ -55,7 +55,17 @@ class EmbeddingProvider(Protocol):
 
     @property
     def spec(self) -> EmbeddingSpec:
-        """What the vectors are made with. Fixed, but that a model's file may tell the dimensions once it is there."""
+        """What the vectors are made with. Fixed, except that `refresh` may find out the dimensions of a model file.
+
+        Does no I/O, like `status`.
+        """
+        ...
+
+    def refresh(self) -> None:
+        """Look again at what the provider needs on this machine, such as a model file. Blocks.
+
+        `spec` and `status` report what was found.
+        """
         ...
 
     def embed_query(self, text: str, deadline: float) -> Vector:
@@ -80,7 +90,7 @@ class EmbeddingProvider(Protocol):
         ...
 
     def status(self) -> ProviderStatus:
-        """How it fares, at once: nothing is asked of the provider."""
+        """Return how it fares, as far as is known without I/O."""
         ...
 
     def close(self) -> None:

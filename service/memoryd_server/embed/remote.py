@@ -107,6 +107,9 @@ class RemoteProvider:
         prefixed = [self._spec.document_prefix + text for text in texts]
         return self._embed(prefixed, Role.DOCUMENT, Patience(_FOREVER, should_stop))
 
+    def refresh(self) -> None:
+        """See `EmbeddingProvider`. Nothing is needed on this machine."""
+
     def status(self) -> ProviderStatus:
         """See `EmbeddingProvider`. The state is that of the last call."""
         with self._lock:

@@ -98,6 +98,10 @@ class Embedder:
         self.fault = ""
         """Why the provider failed in the last run; empty when it did not."""
 
+    def refresh(self) -> None:
+        """Have the provider look again at what it needs on this machine. Blocks."""
+        self.provider.refresh()
+
     def look(self, vectors: VectorRows, reason: str = "") -> None:
         """Takes the state from the index, at start and after a swap; `reason` says why vectors are missing."""
         refusals = self._refusals(vectors)
@@ -134,6 +138,7 @@ class Embedder:
         Raises:
             SyncCancelled: `should_stop` said so; what was made until then is kept, in the index and in the cache.
         """
+        self.refresh()
         by_jobs = self._jobs is not None and not beside
         # What was agreed to holds until it is done, over passes that are broken off for files that have changed.
         confirmed = confirmed or (self._agreed and by_jobs)

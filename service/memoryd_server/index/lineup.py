@@ -74,8 +74,15 @@ class Lineup:
         self._put_off: tuple[Change, int] | None = None
         self.active = first
 
+    def refresh(self) -> None:
+        """Have the providers look again at what they need on this machine. Blocks."""
+        self.first.refresh()
+        if self.second is not None:
+            self.second.refresh()
+
     def look(self, vectors: VectorRows, reason: str = "") -> None:
         """Takes from the index who made its vectors, at start and after a swap; `reason` says why some are missing."""
+        self.refresh()
         self._note = StandIn.from_json(vectors.stand_in())
         stored = VectorIdentity.from_json(vectors.identity())
         second = self.second

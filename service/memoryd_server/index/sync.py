@@ -312,6 +312,8 @@ class SyncEngine:
     def estimate(self, mode: SyncMode, ask: SyncAsk = EVERYTHING) -> SyncEstimate:
         """What a run would do, from reading the files it would read; a rebuild that waits is priced. Writes nothing."""
         state = self.compare()
+        if self._lineup is not None:
+            self._lineup.refresh()
         full = mode is SyncMode.FULL or self._store.needs_rebuild
         plan = self._survey.plan(state.discovery, state.rows, ask)
         files = state.discovery.files if full else plan.to_read

@@ -51,14 +51,18 @@ class UsageBook:
     def load(self) -> None:
         """Adds what the file holds; once. Blocks."""
         cache = self._cache()
-        with self._lock:
-            if cache is None or self._loaded:
-                return
-            with suppress(MemorydError):
-                for maker, counts in cache.usage().items():
+        if cache is None or self._loaded:
+            return
+        with suppress(MemorydError):
+            # Not under the lock, which the event loop's thread takes.
+            held = cache.usage()
+            with self._lock:
+                if self._loaded:
+                    return
+                self._loaded = True
+                for maker, counts in held.items():
                     self._add(maker, Usage(*counts))
                     self._saved[maker] = Usage(*counts)
-                self._loaded = True
 
     def hit(self, provider: EmbeddingProvider, count: int) -> None:
         """So many vectors of this provider have come from the cache."""

@@ -3,13 +3,17 @@
 Events are a constant verb and noun with fields. Query and note text never stand above DEBUG, secrets nowhere.
 """
 
+import asyncio
 import logging
 import sys
-from typing import TextIO
+from collections.abc import Callable
+from typing import Any, TextIO
 
 import structlog
 
 Log = structlog.typing.FilteringBoundLogger
+
+_Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
 class LogLevel:
@@ -46,6 +50,31 @@ def make_log(level: str | LogLevel, style: str, stream: TextIO | None = None) ->
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
     )
     return log
+
+
+class FaultLog:
+    """Logs the exceptions of background work, which the running event loop's exception handler gets."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._before: _Handler | None = None
+
+    def start(self) -> None:
+        """Become the loop's exception handler."""
+        loop = asyncio.get_running_loop()
+        self._before = loop.get_exception_handler()
+        loop.set_exception_handler(self._handle)
+
+    def stop(self) -> None:
+        """Give back the handler from before, unless there is another one now."""
+        loop = asyncio.get_running_loop()
+        if loop.get_exception_handler() == self._handle:
+            loop.set_exception_handler(self._before)
+
+    def _handle(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # asyncio's message quotes the arguments of a callback, which may hold text of notes.
+        what = str(context.get("message", "")).partition("(")[0]
+        self._log.error("fail-background-task", what=what, exc_info=context.get("exception"))
 
 
 def _number(name: str) -> int:

@@ -8,6 +8,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from memoryd_server.backend import AgentDirectory, AgentMemory
+from memoryd_server.faults import Faults, repeat
 from memoryd_server.observe.log import Log
 from memoryd_server.rpc.extension import ExtensionService, ServiceHealth
 from memoryd_server.rpc.gate import shutting_down
@@ -126,13 +127,8 @@ class Readiness:
         delay_seconds: float = 0.0,
         interval_seconds: float = CHECK_INTERVAL_SECONDS,
     ) -> None:
-        await asyncio.sleep(delay_seconds)
-        while True:
-            try:
-                await check()
-            except Exception:  # noqa: BLE001 -- a fault of one check must not end all later ones
-                self._log.exception("fail-health-check")
-            await asyncio.sleep(interval_seconds)
+        faults = Faults("fail-health-check", lambda event, error: self._log.error(event, exc_info=error))
+        await repeat(check, faults, interval_seconds=interval_seconds, delay_seconds=delay_seconds)
 
     async def check(self) -> None:
         """Search every open index; the daemon is NOT_SERVING if one does not answer.

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TypeVar
+from zoneinfo import ZoneInfo
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.access import Grant
-from memoryd_server.backend import AgentDirectory, SyncTrigger
+from memoryd_server.backend import AgentConfig, AgentDirectory, SyncTrigger
 from memoryd_server.errors import DeadlineTooShort
-from memoryd_server.flush import decide
+from memoryd_server.flush import FlushDecision, decide
 from memoryd_server.observe.meter import Meter, SearchEnd
 from memoryd_server.rpc import conversion, session_calls, streams, validation
 from memoryd_server.rpc.grpc_types import Context
@@ -29,6 +30,8 @@ LOCK_SECONDS = 10.0
 # arrives instead of the caller's bare DEADLINE_EXCEEDED.
 REPLY_MARGIN_SECONDS = 0.2
 REPLY_MARGIN_SHARE = 0.2
+
+_R = TypeVar("_R")
 
 _T = TypeVar("_T")
 
@@ -57,6 +60,18 @@ class MemoryService(MemoryServiceServicer):
         self._grant_of = grant_of
         self._now = now
         self._meter = meter
+        self._zones: dict[str, ZoneInfo] = {}
+
+    async def _checked(self, check: Callable[[_R, AgentConfig, datetime], _T], request: _R, config: AgentConfig) -> _T:
+        """Return what `check` makes of a request that may name a time zone, whose rules are in a file.
+
+        Only the zones of agents are kept, so a request that names a zone itself is checked on a thread.
+        """
+        now = self._now()
+        if config.time_zone in self._zones and not getattr(request, "time_zone", ""):
+            return check(request, config, now)
+        self._zones[config.time_zone] = await asyncio.to_thread(ZoneInfo, config.time_zone)
+        return await asyncio.to_thread(check, request, config, now)
 
     async def MemorySearch(self, request: pb.MemorySearchRequest, context: Context) -> pb.MemorySearchResponse:
         """Finds the parts of memory that answer a question."""
@@ -97,7 +112,8 @@ class MemoryService(MemoryServiceServicer):
                 deadline = self.deadline(context)
                 probe, _ = await asyncio.gather(memory.probe(deadline), backend.check(deadline))
             report = await self.in_time(memory.report(), context)
-            answer = status_response(memory, report, self._service, probe, backend.state())
+            state = await self.in_time(backend.state(), context)
+            answer = status_response(memory, report, self._service, probe, state)
             return shared_apart(answer) if self._grant_of(context).limited else answer
 
     async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncResponse]:
@@ -117,14 +133,13 @@ class MemoryService(MemoryServiceServicer):
     async def FlushDecision(self, request: pb.FlushDecisionRequest, context: Context) -> pb.FlushDecisionResponse:
         """Decides whether lasting notes should be written now."""
         config = self._agents.enabled_config(request.agent_id)
-        inputs = validation.flush_inputs(request, config, self._now())
-        return conversion.flush_response(decide(inputs, config.flush), config.agent_id)
+        return conversion.flush_response(await self._checked(_decision, request, config), config.agent_id)
 
     async def MemoryAppend(self, request: pb.MemoryAppendRequest, context: Context) -> pb.MemoryAppendResponse:
         """Appends text to a memory file, once per key."""
         async with self._agents.use(request.agent_id) as memory:
             deadline = self.deadline(context)
-            call = validation.append_call(request, memory.config, self._now())
+            call = await self._checked(validation.append_call, request, memory.config)
             job = AppendJob(
                 call.text,
                 path=call.path,
@@ -152,7 +167,7 @@ class MemoryService(MemoryServiceServicer):
     async def SessionContext(self, request: pb.SessionContextRequest, context: Context) -> pb.SessionContextResponse:
         """Tells which memory files a session loads at its start, with their text."""
         async with self._agents.use(request.agent_id) as memory:
-            call = session_calls.context_call(request, memory.config, self._now())
+            call = await self._checked(session_calls.context_call, request, memory.config)
             await memory.reach(call.session_key, None, self.deadline(context))
             loading = memory.session_context(
                 main_session=call.main_session, today=call.today, max_total_chars=call.max_total_chars
@@ -163,7 +178,7 @@ class MemoryService(MemoryServiceServicer):
         """Turns the last messages of a transcript into a memory file."""
         async with self._agents.use(request.agent_id) as memory:
             deadline = self.deadline(context)
-            call = session_calls.archive_call(request, memory.config, self._now())
+            call = await self._checked(session_calls.archive_call, request, memory.config)
             archived = await self.in_time(memory.archive(call), context)
             return pb.SessionArchiveResponse(
                 path=archived.path,
@@ -208,6 +223,10 @@ class MemoryService(MemoryServiceServicer):
         remaining = context.time_remaining()
         allowed = min(unasked_seconds if remaining is None else remaining, self.ceiling_seconds)
         return time.monotonic() + allowed - min(REPLY_MARGIN_SECONDS, allowed * REPLY_MARGIN_SHARE)
+
+
+def _decision(request: pb.FlushDecisionRequest, config: AgentConfig, now: datetime) -> FlushDecision:
+    return decide(validation.flush_inputs(request, config, now), config.flush)
 
 
 def utc_now() -> datetime:

@@ -61,8 +61,8 @@ def status_response(
         active_backend=enums.backend(backend.active or "unspecified"),
         degradations=[degradation(d) for d in degradations],
         index=_index(memory, report),
-        embedding=embedding_status(memory.vectors, probe),
-        vector=vector_status(memory),
+        embedding=embedding_status(memory.vectors, report.vectors, probe),
+        vector=vector_status(memory, report.vectors),
         fulltext=build_message(
             memory_pb2.FulltextStatus,
             available=not report.keyword_error,

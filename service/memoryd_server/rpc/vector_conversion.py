@@ -2,7 +2,7 @@
 
 from memoryd.v1 import memory_pb2
 from memoryd_server.backend import AgentMemory
-from memoryd_server.backend.vector_side import ProbeOutcome, VectorSide
+from memoryd_server.backend.vector_side import ProbeOutcome, VectorSide, VectorUse
 from memoryd_server.index.embedding_cache import Maker
 from memoryd_server.index.usage import Usage
 from memoryd_server.index.vector_identity import VectorIdentity
@@ -10,11 +10,11 @@ from memoryd_server.rpc.messages import build_message
 from memoryd_server.rpc.times import duration
 
 
-def embedding_status(side: VectorSide, probe: ProbeOutcome | None) -> memory_pb2.EmbeddingStatus:
+def embedding_status(side: VectorSide, use: VectorUse, probe: ProbeOutcome | None) -> memory_pb2.EmbeddingStatus:
     """Who makes vectors, and how that goes. Holds no key."""
     selection, status, stands_in = side.selection, side.provider_status(), side.stands_in
     spec = None if side.embedder is None else side.embedder.provider.spec
-    totals = {} if spec is None else side.usage.totals()
+    totals = {} if spec is None else use.usage
     own = Usage() if spec is None else totals.get((spec.provider, spec.model), Usage())
     reason = selection.reason if status is None else status.reason
     return build_message(
@@ -50,7 +50,7 @@ def _usage(maker: Maker, used: Usage) -> memory_pb2.ProviderUsage:
     )
 
 
-def vector_status(memory: AgentMemory) -> memory_pb2.VectorStatus:
+def vector_status(memory: AgentMemory, use: VectorUse) -> memory_pb2.VectorStatus:
     """Who compares vectors."""
     side = memory.vectors
     engine = side.leg.engine
@@ -62,8 +62,8 @@ def vector_status(memory: AgentMemory) -> memory_pb2.VectorStatus:
         version=engine.version or "",
         load_error=(engine.load_error or "") if side.embedder is not None else "",
         dimensions=stored.dimensions if stored is not None else 0,
-        resident_form=side.leg.form,
-        resident_bytes=side.leg.memory_bytes,
+        resident_form=use.resident_form,
+        resident_bytes=use.resident_bytes,
     )
 
 

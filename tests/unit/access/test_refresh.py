@@ -76,3 +76,31 @@ async def test_a_caller_who_leaves_takes_the_reading_from_no_other(access, keyri
         keyring.go_on.release()
     await asyncio.gather(first, staying)
     assert keyring.readings == 2
+
+
+class FaultyKeyring:
+    """A keyring whose first readings fail unexpectedly."""
+
+    problem = ""
+
+    def __init__(self, failures):
+        self.failures = failures
+        self.readings = 0
+        self.works = threading.Event()
+
+    def refresh(self):
+        self.readings += 1
+        if self.readings <= self.failures:
+            raise RuntimeError("a fault")
+        self.works.set()
+
+
+async def test_checks_of_the_token_files_go_on_after_unexpected_exceptions_and_report_them_once():
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+    keyring = FaultyKeyring(failures=3)
+    access = AccessFiles(keyring, None, look_seconds=0.001)
+    access.start()
+    assert await asyncio.to_thread(keyring.works.wait, 10)
+    await access.stop()
+    assert reported == ["a fault"]

@@ -314,3 +314,30 @@ async def test_who_is_not_asked_for_rests_after_the_first_sync(bench, watch, res
     if rests:
         await eventually(lambda: ended)
     assert ended == [1] * rests
+
+
+async def test_unexpected_exception_of_a_sync_at_an_interval_ends_no_loop_and_is_reported(bench, watch):
+    reported, start = [], bench.coordinator.start
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+    failures = [ValueError("a fault"), ValueError("the same")]
+
+    def failing_at_first(trigger):
+        if trigger is SyncTrigger.INTERVAL and failures:
+            raise failures.pop(0)
+        return start(trigger)
+
+    bench.coordinator.start = failing_at_first
+    await watch(watch=False, interval_seconds=0.02)
+    await passes(bench, 2)
+    assert triggers(bench)[-1] is SyncTrigger.INTERVAL
+    assert reported == ["a fault"]
+
+
+async def test_unexpected_exception_of_a_reconcile_step_is_reported_once(bench, watch):
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+    _, watcher = await watch(reconcile_seconds=0.01)
+    watcher.broken = ValueError("a fault")
+    before = watcher.checks
+    await eventually(lambda: watcher.checks > before + 3)
+    assert reported == ["a fault"]

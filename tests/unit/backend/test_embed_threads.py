@@ -82,3 +82,16 @@ def test_its_threads_keep_no_process_from_ending():
     assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("embed-"))
     gate.set()
     threads.shutdown()
+
+
+def test_call_that_finds_no_thread_fails_and_leaves_its_place_to_the_next(monkeypatch):
+    threads = EmbedThreads(each=1).of(WordProvider())
+    start = threading.Thread.start
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("can't start new thread"))
+        )
+        with pytest.raises(RuntimeError, match="new thread"):
+            threads.submit(lambda: 1).result(10)
+    assert threading.Thread.start is start
+    assert threads.submit(lambda: 1).result(10) == 1

@@ -310,3 +310,20 @@ async def test_what_had_to_stay_is_cleared_away_later_and_only_once(opened, monk
         await asyncio.sleep(1.0)
         assert len(tidied) <= count + 1, "a tidying after which nothing was written leads to no other"
     assert tidied[-1] - tidied[-2] >= 0.25
+
+
+async def test_unexpected_exceptions_end_no_embedding_and_are_reported_once(opened):
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+    provider, failures = WordProvider(), [ValueError("a fault"), ValueError("the same")]
+    provider.lives = 0
+
+    def fail(_texts):
+        if failures:
+            raise failures.pop(0)
+
+    async with opened(provider) as memory:
+        await memory.remember(new("the heron"), soon())
+        provider.before, provider.lives = fail, None
+        assert await whole(memory) == ["the heron"]
+    assert reported == ["a fault"]

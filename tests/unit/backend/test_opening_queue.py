@@ -95,3 +95,13 @@ async def test_who_is_dropped_is_not_opened_and_the_end_waits_for_who_is_being_o
     await ending
     assert opener.ended == ["a", "b"]
     assert names(opener.began) == "ab"
+
+
+async def test_unexpected_exception_of_an_opening_is_reported(queue, opener):
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+    opener.free.set()
+    opener.errors = {"b": ValueError("a fault")}
+    queue.go_on(at_once=2)
+    await eventually(lambda: len(opener.ended) == 6)
+    assert reported == ["a fault"]

@@ -75,7 +75,9 @@ def worker_pid():
 
 
 def test_the_head_of_the_file_tells_window_and_dimensions(make):
-    spec = make().spec
+    provider = make()
+    provider.refresh()
+    spec = provider.spec
     assert (spec.provider, spec.dimensions, spec.max_input_tokens) == ("local", 384, 512)
 
 
@@ -259,6 +261,21 @@ def test_a_missing_package_is_named(make):
     with pytest.raises(EmbeddingUnavailable, match=r"install memoryd\[local\]"):
         provider.embed_query("a", soon())
     assert provider.status().state is ProviderState.UNAVAILABLE
+
+
+def test_worker_that_cannot_be_closed_leaves_the_next_call_another_one(make):
+    provider = make(idle_seconds=0.2)
+    provider.embed_query("a", soon())
+    worker = provider._worker
+    close = worker.close
+
+    def failing():
+        close()
+        raise OSError("a fault")
+
+    worker.close = failing
+    eventually(lambda: provider.worker_pid is None)
+    provider.embed_query("a", soon())
 
 
 def check_unusable(path, why):

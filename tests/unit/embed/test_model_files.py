@@ -172,8 +172,14 @@ def test_a_hub_that_refuses_is_named_and_asked_again(hub, make, status):
 def test_without_a_network_the_provider_says_why(make, model_path):
     provider = LocalProvider(make(endpoint="http://127.0.0.1:9", first_pause_seconds=60))
     try:
+        provider.refresh()
         assert provider.spec.dimensions is None
-        eventually(lambda: provider.status().state is ProviderState.UNAVAILABLE)
+
+        def is_unavailable():
+            provider.refresh()
+            return provider.status().state is ProviderState.UNAVAILABLE
+
+        eventually(is_unavailable)
         assert "cannot be downloaded" in provider.status().reason
         with pytest.raises(EmbeddingUnavailable, match="cannot be downloaded"):
             provider.embed_query("a", time.monotonic() + 5)
@@ -185,11 +191,29 @@ def test_a_provider_whose_model_is_under_way_is_starting(hub, make, model_path):
     hub.go.clear()
     provider = LocalProvider(make())
     try:
+        provider.refresh()
         assert provider.status().state is ProviderState.STARTING
         assert "downloaded" in provider.status().reason
     finally:
         hub.go.set()
         provider.close()
+
+
+def test_spec_and_status_begin_no_download(hub, make, model_path):
+    file = make()
+    provider = LocalProvider(file)
+    try:
+        assert provider.spec.dimensions is None
+        assert provider.status().state is ProviderState.STARTING
+        assert file._thread is None
+        provider.refresh()
+        assert file._thread is not None
+    finally:
+        provider.close()
+
+
+def test_file_that_cannot_be_reached_is_missing(tmp_path):
+    assert "is missing" in FileOnDisk(tmp_path / ("x" * 300)).reason
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """What providers were asked for is counted once, over restarts, by provider and model."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from memoryd_server.embed import ProviderState, ProviderStatus
@@ -129,3 +132,25 @@ def test_what_has_not_changed_is_not_written_again(cache):
 def test_an_agent_without_a_provider_has_no_use_for_the_file(tmp_path, cache):
     book(cache()).save()
     assert not (tmp_path / "c.sqlite").exists()
+
+
+def test_counts_are_told_while_the_file_is_being_read():
+    reading, go_on = threading.Event(), threading.Event()
+
+    class SlowCache:
+        def usage(self):
+            reading.set()
+            assert go_on.wait(20)
+            return {("remote", "words"): (1, 2, 3, 4)}
+
+    cache = SlowCache()
+    book = UsageBook(lambda: cache)
+    with ThreadPoolExecutor(2) as threads:
+        loading = threads.submit(book.load)
+        assert reading.wait(20)
+        try:
+            assert threads.submit(book.totals).result(10) == {}
+        finally:
+            go_on.set()
+        loading.result(20)
+    assert book.totals() == {("remote", "words"): Usage(1, 2, 3, 4)}

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from memoryd_server.backend.qmd import answer, client, commands, hits, sessions
 from memoryd_server.backend.qmd.commands import Verb
@@ -27,6 +28,8 @@ from memoryd_server.sources.forgotten import Forgotten
 _SPARE_ROWS = 6
 # A word that the index may or may not hold: what counts is that a real search answers.
 _TRIAL = "memoryd"
+_T = TypeVar("_T")
+
 NOT_READY = "qmd's first update has not completed yet"
 
 
@@ -94,9 +97,8 @@ class QmdBackend:
         """
         documents, exported = 0, self.config.sessions
         if session_id and exported is not None:
-            documents = await asyncio.get_running_loop().run_in_executor(
-                self._threads,
-                lambda: sessions.forget_session(exported, session_id, own_folder=self._exports_to_own_folder),
+            documents = await self._on_thread(
+                lambda: sessions.forget_session(exported, session_id, own_folder=self._exports_to_own_folder)
             )
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
@@ -126,10 +128,24 @@ class QmdBackend:
         """How many files qmd holds, as far as the last update told; 0 before it."""
         return 0 if self.updates.last is None else self.updates.last.documents
 
-    @property
-    def ready(self) -> bool:
-        """Whether its index holds something to search."""
-        return self._index.ready
+    async def is_ready(self) -> bool:
+        """Return whether its index holds something to search."""
+        return await self._on_thread(lambda: self._index.ready)
+
+    async def _on_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _before(self, until: float, work: Callable[[], _T]) -> _T:
+        """Do `work` on a thread until `time.monotonic()` passes `until`.
+
+        Raises:
+            QmdFailure: NO_TIME.
+        """
+        try:
+            async with asyncio.timeout(max(0.0, until - time.monotonic())):
+                return await self._on_thread(work)
+        except TimeoutError:
+            raise QmdFailure(Reason.NO_TIME, "the disk left no time for qmd") from None
 
     def permits(self, session_key: str) -> bool:
         """Whether the session may search."""
@@ -144,17 +160,15 @@ class QmdBackend:
         """
         began = time.monotonic()
         verb = self._verb(query.mode)
-        if not self._index.ready:
-            failure = self.updates.updating.failure
-            raise QmdFailure(Reason.NOT_READY, NOT_READY if failure is None else failure.message)
         names = self._shelf.names(query.sources)
         wanted = min(query.max_results, self.config.limits.max_results)
         found = client.Found(())
         if names:
             found = await self._found(verb, query.text, names, wanted + _SPARE_ROWS, seconds)
+        else:
+            await self._before(began + seconds, self._require_index)
         limits = self.config.limits
-        ranked = await asyncio.get_running_loop().run_in_executor(
-            self._threads,
+        ranked = await self._on_thread(
             lambda: hits.rank(
                 self._shelf,
                 # For each row a file is read, so that no more rows count than were asked for.
@@ -214,7 +228,9 @@ class QmdBackend:
         if seconds <= 0:
             raise QmdFailure(Reason.NO_TIME, "no time was left for qmd")
         until = time.monotonic() + seconds
-        run = self._client.search(verb, question, names, limit, seconds)
+        path = await self._before(until, self._ready_command)
+        left = max(0.0, until - time.monotonic())
+        run = self._client.run_of(path, commands.search(verb, question, names, limit), left, client.MOST_BYTES)
         finished = await self._host.search(run, until - time.monotonic())
         try:
             return client.found(finished, verb)
@@ -224,6 +240,20 @@ class QmdBackend:
                 raise QmdFailure(Reason.NO_TIME, reason) from failure
             raise
 
+    def _ready_command(self) -> str:
+        """Return the path of the command. Blocks.
+
+        Raises:
+            QmdFailure: MISSING, or NOT_READY.
+        """
+        self._require_index()
+        return self._client.locate()
+
+    def _require_index(self) -> None:
+        if not self._index.ready:
+            failure = self.updates.updating.failure
+            raise QmdFailure(Reason.NOT_READY, NOT_READY if failure is None else failure.message)
+
     async def trial(self) -> None:
         """A search as callers make them, after a look at the version.
 
@@ -232,7 +262,7 @@ class QmdBackend:
         """
         await self.look()
         names = self._shelf.names(())
-        if self._index.ready and names:
+        if await self.is_ready() and names:
             await self._searched(self.config.verb, _TRIAL, names, 1, self.config.limits.seconds)
 
     async def look(self) -> None:
@@ -243,7 +273,8 @@ class QmdBackend:
         """
         await self._host.update(self._index.prepare)
         seconds = self.config.update.command_seconds
-        run = self._client.start(commands.VERSION, seconds)
+        path = await self._host.update(self._client.locate)
+        run = self._client.run_of(path, commands.VERSION, seconds)
         self.version = client.read_version(await self._host.search(run, seconds))
 
     async def read(self, path: str, start_line: int, line_count: int) -> FileRange | None:
@@ -260,9 +291,7 @@ class QmdBackend:
         location = self._shelf.locate(name, rest)
         if location is None:
             raise PathNotAllowed(path, f"it is no file of qmd's collection {name}")
-        return await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: read_location(location, start_line, line_count, self._max_file_bytes)
-        )
+        return await self._on_thread(lambda: read_location(location, start_line, line_count, self._max_file_bytes))
 
     def degradations(self) -> list[Degradation]:
         """What keeps qmd's index from being what was wanted, although it answers."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memoryd_server.backend.qmd import commands
 from memoryd_server.backend.qmd.commands import Verb
 from memoryd_server.backend.qmd.failure import QmdFailure, Reason
 from memoryd_server.backend.qmd.guard import Guard
@@ -56,7 +55,7 @@ class QmdClient:
         self._guard = guard
 
     def locate(self) -> str:
-        """The command's path.
+        """Return the command's path. Blocks.
 
         Raises:
             QmdFailure: MISSING.
@@ -67,19 +66,18 @@ class QmdClient:
             raise QmdFailure(Reason.MISSING, f"{self._command} {where}; {INSTALL}")
         return path
 
-    def start(self, arguments: Sequence[str], seconds: float, most_bytes: int | None = None) -> Run:
-        """A run of the command with these arguments.
+    def start(self, arguments: Sequence[str], seconds: float) -> Run:
+        """Return a run of the command with these arguments. Blocks while the command is looked for.
 
         Raises:
             QmdFailure: MISSING.
         """
-        home = self.home
-        command = (self.locate(), *arguments)
-        return Run(Invocation(command, home.environment, str(home.folder), seconds, most_bytes), self._guard)
+        return self.run_of(self.locate(), arguments, seconds)
 
-    def search(self, verb: Verb, question: str, collections: Sequence[str], limit: int, seconds: float) -> Run:
-        """A run of a search; `found` reads what it leaves."""
-        return self.start(commands.search(verb, question, collections, limit), seconds, MOST_BYTES)
+    def run_of(self, path: str, arguments: Sequence[str], seconds: float, most_bytes: int | None = None) -> Run:
+        """Return a run of the command at `path` with these arguments."""
+        command, home = (path, *arguments), self.home
+        return Run(Invocation(command, home.environment, str(home.folder), seconds, most_bytes), self._guard)
 
 
 def first_word(command: str) -> str:

@@ -73,7 +73,10 @@ class QmdIndex:
 
     @property
     def ready(self) -> bool:
-        """Whether an update has completed since the index was begun; before, it answers with nothing or too little."""
+        """Whether an update has completed since the index was begun; before, it answers with nothing or too little.
+
+        Blocks.
+        """
         return self._begun.exists() and self._client.home.index.exists()
 
     def prepare(self) -> bool:

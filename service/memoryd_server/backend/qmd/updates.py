@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from memoryd_server.backend.qmd.commands import Verb
 from memoryd_server.backend.qmd.config import QmdConfig
@@ -18,12 +18,16 @@ from memoryd_server.backend.qmd.host import QmdHost
 from memoryd_server.backend.qmd.index import QmdIndex, Updated
 from memoryd_server.backend.qmd.process import Finished, Run
 from memoryd_server.errors import MemorydError
+from memoryd_server.faults import Faults, repeat
 
 # Pauses after an update or an embedding that failed: doubled each time, up to the most.
 _FIRST_PAUSE_SECONDS = 60.0
 _MOST_PAUSE_SECONDS = 3_600.0
 # A first update that met a busy index is tried so often, with these pauses.
 _BOOT_PAUSES = (0.5, 1.0)
+_FAULT_PAUSE_SECONDS = 5.0
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -85,6 +89,7 @@ class QmdUpdates:
         self.last: Updated | None = None
         self.updating = Attempts()
         self.embedding = Attempts()
+        self._faults = Faults("an update of qmd's index")
 
     @property
     def pending(self) -> bool:
@@ -99,13 +104,15 @@ class QmdUpdates:
         changed = await self._prepared()
         if not background:
             return
-        if self._config.on_boot or changed or not self._index.ready:
+        if self._config.on_boot or changed or not await self._host.update(lambda: self._index.ready):
             boot = self._spawn(self._boot())
             if self._config.wait_for_boot:
                 await asyncio.wait([boot])
-        self._spawn(self._follow_asks())
-        if self._config.interval_seconds > 0:
-            self._spawn(self._at_intervals())
+        asks = Faults("an update of qmd's index after changes")
+        self._spawn(repeat(self._follow_ask, asks, fault_pause_seconds=_FAULT_PAUSE_SECONDS))
+        if (seconds := self._config.interval_seconds) > 0:
+            intervals = Faults("an update of qmd's index at an interval")
+            self._spawn(repeat(self._at_interval, intervals, interval_seconds=seconds, delay_seconds=seconds))
 
     async def _prepared(self) -> bool:
         try:
@@ -161,15 +168,31 @@ class QmdUpdates:
             self._asked.clear()
             self._updating = True
             try:
-                seen, done = await self._host.update(self._look_and_update)
-            except QmdFailure as failure:
-                self.updating.failed(self._monotonic(), failure)
-                raise
+                seen, done = await self._noted(self.updating, self._look_and_update)
             finally:
                 self._updating = False
             self.covered, self.last = seen, done
-            self.updating.succeeded(self._monotonic())
             return done
+
+    async def _noted(self, attempts: Attempts, work: Callable[[], _T]) -> _T:
+        """Do `work` on an update's thread, and note how it went.
+
+        Raises:
+            QmdFailure: it failed, be it by an unexpected exception.
+        """
+        try:
+            done = await self._host.update(work)
+        except QmdFailure as failure:
+            attempts.failed(self._monotonic(), failure)
+            raise
+        except Exception as error:
+            self._faults.failed(error)
+            fault = QmdFailure(Reason.EXIT_CODE, f"memoryd met a fault of its own: {type(error).__name__}: {error}")
+            attempts.failed(self._monotonic(), fault)
+            raise fault from error
+        self._faults.worked()
+        attempts.succeeded(self._monotonic())
+        return done
 
     def _look_and_update(self) -> tuple[Any, Updated]:
         try:
@@ -191,12 +214,7 @@ class QmdUpdates:
     async def _embed(self) -> None:
         # One a host; within this daemon the others wait here, and take no thread meanwhile.
         async with self._host.embedding, self._lock:
-            try:
-                await self._host.update(lambda: self._index.embed(self._run))
-            except QmdFailure as failure:
-                self.embedding.failed(self._monotonic(), failure)
-                raise
-            self.embedding.succeeded(self._monotonic())
+            await self._noted(self.embedding, lambda: self._index.embed(self._run))
 
     async def _boot(self) -> None:
         for pause in (*_BOOT_PAUSES, None):
@@ -210,27 +228,24 @@ class QmdUpdates:
                 await asyncio.sleep(pause)
         await self._embed_if_due()
 
-    async def _follow_asks(self) -> None:
-        while True:
-            await self._asked.wait()
-            now = self._monotonic()
-            self._hurry.clear()
-            await self._pause(max(self.updating.wait(now), self.updating.done_at + self._config.debounce_seconds - now))
-            # An update that began meanwhile has taken it in.
-            if self._asked.is_set():
-                await self._try()
+    async def _follow_ask(self) -> None:
+        await self._asked.wait()
+        now = self._monotonic()
+        self._hurry.clear()
+        await self._pause(max(self.updating.wait(now), self.updating.done_at + self._config.debounce_seconds - now))
+        # An update that began meanwhile has taken it in.
+        if self._asked.is_set():
+            await self._try()
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._hurry.wait()
 
-    async def _at_intervals(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.interval_seconds)
-            now = self._monotonic()
-            if now - self.updating.done_at >= self._config.debounce_seconds and not self.updating.wait(now):
-                await self._try()
+    async def _at_interval(self) -> None:
+        now = self._monotonic()
+        if now - self.updating.done_at >= self._config.debounce_seconds and not self.updating.wait(now):
+            await self._try()
 
     async def _try(self) -> None:
         try:

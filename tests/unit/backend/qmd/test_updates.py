@@ -284,3 +284,18 @@ async def test_a_caller_that_leaves_does_not_end_the_update(bench):
         await waiting
     bench.index.go.release()
     await until(lambda: updates.covered == 1)
+
+
+async def test_unexpected_exception_of_an_update_ends_no_loop_and_is_reported(bench):
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    bench.index.failures = [ValueError("a fault")]
+    updates = bench.updates()
+    await updates.start(background=True)
+    updates.ask()
+    await until(lambda: updates.updating.failure)
+    assert "ValueError: a fault" in updates.updating.failure.message
+    assert [str(error) for error in reported] == ["a fault"]
+    updates.resume()
+    await until(lambda: updates.updating.failure is None)
+    assert bench.index.updates == 2

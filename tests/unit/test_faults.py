@@ -1,0 +1,85 @@
+"""Loops of background work: an unexpected exception is reported and ends no loop."""
+
+import asyncio
+import io
+import json
+
+import pytest
+
+from memoryd_server.faults import Faults, repeat
+from memoryd_server.observe.log import FaultLog, make_log
+
+
+@pytest.fixture
+async def handled():
+    """The exceptions that reach the event loop's exception handler."""
+    found, loop = [], asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: found.append(context["exception"]))
+    yield found
+    loop.set_exception_handler(None)
+
+
+async def steps_of(outcomes):
+    """Repeat a step with these outcomes, exceptions or None, until all are used."""
+    left, ended = list(outcomes), asyncio.Event()
+
+    async def step():
+        if not left:
+            ended.set()
+            await asyncio.Event().wait()
+        outcome = left.pop(0)
+        if outcome is not None:
+            raise outcome
+
+    task = asyncio.create_task(repeat(step, Faults("a step")))
+    async with asyncio.timeout(10):
+        await ended.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_each_type_of_exception_is_reported_once_until_a_step_works(handled):
+    outcomes = [ValueError("1"), ValueError("2"), KeyError("3"), ValueError("4"), None, ValueError("5")]
+    await steps_of(outcomes)
+    assert handled == [outcomes[0], outcomes[2], outcomes[5]]
+
+
+async def test_loop_pauses_after_an_exception():
+    times, loop = [], asyncio.get_running_loop()
+
+    async def step():
+        times.append(loop.time())
+        raise ValueError
+
+    faults = Faults("a step", lambda *_: None)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await repeat(step, faults, fault_pause_seconds=0.06)
+    assert len(times) == 2
+
+
+async def test_cancellation_ends_the_loop():
+    task = asyncio.create_task(repeat(asyncio.Event().wait, Faults("a step")))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_log_names_the_fault_without_the_arguments_of_the_callback():
+    written, loop = io.StringIO(), asyncio.get_running_loop()
+    faults = FaultLog(make_log("info", "json", written))
+    before = loop.get_exception_handler()
+    faults.start()
+
+    def fail(_):
+        raise ValueError("a fault")
+
+    loop.call_soon(fail, "the text of a note")
+    await asyncio.sleep(0.01)
+    faults.stop()
+    line = json.loads(written.getvalue())
+    assert (line["event"], line["level"]) == ("fail-background-task", "error")
+    assert "ValueError: a fault" in line["exception"]
+    assert "the text of a note" not in written.getvalue()
+    assert loop.get_exception_handler() == before

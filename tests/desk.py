@@ -11,10 +11,10 @@ from memoryd_server.index import keyword
 from memoryd_server.index.connection import open_reader, snapshot
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.schema import BuildIdentity
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.sources import Roots
+from memoryd_server.store.identity import BuildIdentity
 from memoryd_server.text import Analyzer
 
 IDENTITY = BuildIdentity(str(CHUNKER_VERSION), 400, 80)

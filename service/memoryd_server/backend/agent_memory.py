@@ -43,8 +43,6 @@ from memoryd_server.index.asks import Asks, SyncAsk
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.rows import IndexCounts
-from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
 from memoryd_server.index.sync import Clock, SyncEngine
@@ -54,6 +52,8 @@ from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchMode, Searc
 from memoryd_server.sources import WatchedRoot
 from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.transcript_growth import Growth
+from memoryd_server.store.identity import BuildIdentity, Difference
+from memoryd_server.store.rows import IndexCounts
 from memoryd_server.writing.append import Appender
 
 _P = ParamSpec("_P")

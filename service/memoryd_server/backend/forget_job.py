@@ -14,13 +14,13 @@ from memoryd_server.errors import FileNotFound
 from memoryd_server.index.connection import translated
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.plan import settled
-from memoryd_server.index.rows import FileRow, PreparedFile
 from memoryd_server.index.store import IndexStore
 from memoryd_server.model import Source
 from memoryd_server.sources import FileTooLarge, Location, read_file, resolve
 from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.roots import resolve_for_append
 from memoryd_server.sources.transcripts import TranscriptFile, list_transcripts, session_id
+from memoryd_server.store.rows import FileRow, PreparedFile
 from memoryd_server.writing.deleting import delete
 
 

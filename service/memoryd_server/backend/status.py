@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from memoryd_server.backend.engine import Engine
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.rows import FileRow, IndexCounts
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.sync import DiskState
 from memoryd_server.model import FileFailure, Source
 from memoryd_server.sources import WatchedRoot
+from memoryd_server.store.rows import FileRow, IndexCounts
 
 # A word that the index may or may not hold: what counts is that a real search answers.
 _PROBE = '"memoryd"'

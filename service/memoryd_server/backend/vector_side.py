@@ -21,10 +21,10 @@ from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.lineup import Lineup, named
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.usage import UsageBook
-from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.search.query import SearchMode, SearchQuery
+from memoryd_server.store.identity import VectorIdentity
 
 _LOCAL = "local"
 _NONE = "none"

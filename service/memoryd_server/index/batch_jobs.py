@@ -27,10 +27,10 @@ from memoryd_server.embed import (
     on_thread,
 )
 from memoryd_server.errors import MemorydError, SyncCancelled
-from memoryd_server.index.batch_book import BatchJob
 from memoryd_server.index.batch_step import BatchSteps, Step
 from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.vector_identity import VectorIdentity
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.rows import BatchJob
 
 MOST_FAILURES = 2
 """So many failures in a row, and no job is made until the daemon starts again."""

@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Any
 
 from memoryd_server.embed import BadVector, BatchApi, JobState, Patience, to_blob, unit
-from memoryd_server.index.batch_book import BatchBook, BatchJob
-from memoryd_server.index.cache_key import CacheKey
+from memoryd_server.index.batch_book import BatchBook
 from memoryd_server.index.floats import FLOAT_BYTES
+from memoryd_server.store.rows import BatchJob, CacheKey
 
 _AT_ONCE = 256
 _ENDLESS = float("inf")

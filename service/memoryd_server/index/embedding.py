@@ -13,11 +13,12 @@ from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.filling import CHUNKS_A_BATCH, EmbeddingOutcome, Filling, Held, refusal_reason
 from memoryd_server.index.progress import SyncObserver, SyncOutcome
 from memoryd_server.index.usage import UsageBook
-from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vector_maker import DimensionsChanged, VectorMaker
-from memoryd_server.index.vector_rows import UnembeddedChunk, VectorRows
+from memoryd_server.index.vector_rows import VectorRows
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Chunk
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.rows import UnembeddedChunk
 
 # A rough measure that errs on the side of more: providers count about four bytes of prose a token.
 BYTES_A_TOKEN = 4

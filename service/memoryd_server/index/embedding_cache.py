@@ -10,9 +10,9 @@ import apsw
 from memoryd_server.index.batch_book import TABLES as BATCH_TABLES
 from memoryd_server.index.batch_book import BatchBook
 from memoryd_server.index.cache_file import CacheFile
-from memoryd_server.index.cache_key import CacheKey
 from memoryd_server.index.connection import Journal, scalar, transaction
 from memoryd_server.model import Degradation
+from memoryd_server.store.rows import CacheKey, Counts, Maker
 
 REFUSED_FOR_MS = 24 * 60 * 60 * 1_000
 """A text that was refused is asked for again after so long: the provider may have learnt to read it."""
@@ -35,12 +35,6 @@ _TABLES = (
         cache_hits INTEGER NOT NULL, PRIMARY KEY(provider, model)) WITHOUT ROWID""",
     *BATCH_TABLES,
 )
-
-Maker = tuple[str, str]
-"""Provider and model."""
-
-Counts = tuple[int, int, int, int]
-"""Calls, tokens, retries and cache hits."""
 
 
 class EmbeddingCache:

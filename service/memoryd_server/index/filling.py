@@ -7,8 +7,8 @@ from memoryd_server.embed import TEXTS_A_CALL
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.vector_maker import Made, VectorMaker, usual
-from memoryd_server.index.vector_rows import UnembeddedChunk
 from memoryd_server.index.writer import IndexWriter
+from memoryd_server.store.rows import UnembeddedChunk
 
 CHUNKS_A_BATCH = TEXTS_A_CALL
 

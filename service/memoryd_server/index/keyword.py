@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from memoryd_server.index.bm25 import frequency_of, idf
 from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.rows import KeywordHit
 from memoryd_server.index.term_scores import best, scores_of
 from memoryd_server.index.vocabulary import Vocabulary, expression
 from memoryd_server.model import Source
+from memoryd_server.store.rows import KeywordHit
 from memoryd_server.text import QueryTerm, TermKind
 
 # Bounds that cost no recall and keep a long question fast; measured in the design of the keyword leg.

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from memoryd_server.embed import EmbeddingSpec
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.index.embedding import Embedder
-from memoryd_server.index.json_value import JsonValue
-from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vector_rows import VectorRows
+from memoryd_server.store.identity import JsonValue, VectorIdentity
 
 FIRST_STAY_MS = 10 * 60 * 1_000
 """How long the one that stands in stays at least; twice as long each time within a day."""

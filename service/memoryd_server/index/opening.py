@@ -10,8 +10,8 @@ import apsw
 from memoryd_server.errors import IndexTooNew, IndexUnavailable
 from memoryd_server.index import migrate, refresh, schema, swap
 from memoryd_server.index.connection import APPLICATION_ID, Journal, damage_words, is_damage, open_writer, transaction
-from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.store.identity import BuildIdentity, Difference
 
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\0"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.index.embedding import Embedder, Price
 from memoryd_server.index.prepare import FilePreparer
-from memoryd_server.index.rows import FileRow
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
 from memoryd_server.model import Source, SourceFile
+from memoryd_server.store.rows import FileRow
 
 # A rebuild that waits is priced anew after so long: pricing reads every file.
 PRICE_HOLDS_SECONDS = 3_600.0

@@ -12,16 +12,16 @@ import apsw
 
 from memoryd_server.index import one_step, schema
 from memoryd_server.index.connection import scalar, snapshot, translated
-from memoryd_server.index.holdings import Holdings, hashes_of_chunks_with, holdings
+from memoryd_server.index.holdings import hashes_of_chunks_with, holdings
 from memoryd_server.index.one_step import id_list
 from memoryd_server.index.readers import ReaderPool
-from memoryd_server.index.rows import ChunkHead, ChunkRow, FileRow, IndexCounts, KeywordHit
 from memoryd_server.index.term_scores import BM25, KeptScores, ScoresMemo
 from memoryd_server.index.transcript_rows import line_numbers
 from memoryd_server.index.vector_rows import VectorRows
 from memoryd_server.index.vocabulary import Vocabulary, VocabularyMemo
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Source
+from memoryd_server.store.rows import ChunkHead, ChunkRow, FileRow, Holdings, IndexCounts, KeywordHit
 
 # A language of fewer chunks is not asked for: its stems would cost every question time.
 LEAST_SHARE_OF_CHUNKS = 0.02

@@ -17,7 +17,7 @@ from memoryd_server.errors import (
     SyncCancelled,
 )
 from memoryd_server.index import opening, purge, refresh, swap
-from memoryd_server.index.condition import Condition, Damage, FileMark
+from memoryd_server.index.condition import FileMark
 from memoryd_server.index.connection import Journal, is_damage, open_reader, translated
 from memoryd_server.index.journals import journal_for
 from memoryd_server.index.lock import IndexLock
@@ -25,12 +25,13 @@ from memoryd_server.index.opening import IndexFacts
 from memoryd_server.index.reader import IndexReader, LastCounts, reading
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.reading_only import open_to_read, refusals_named
-from memoryd_server.index.rows import IndexCounts
-from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.vector_rows import VectorChanges
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.sources.mounts import MOUNT_TABLE
+from memoryd_server.store.identity import BuildIdentity, Difference
+from memoryd_server.store.protocol import Condition, Damage
+from memoryd_server.store.rows import IndexCounts
 from memoryd_server.text import Analyzer
 
 READERS = 4

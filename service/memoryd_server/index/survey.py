@@ -6,13 +6,13 @@ from dataclasses import replace
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.asks import EVERYTHING, WHAT_IS_DUE, Asks, SyncAsk
 from memoryd_server.index.plan import SyncPlan, identity_of, make_plan, moved_transcripts
-from memoryd_server.index.rows import FileRow
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Source, SourceFile
 from memoryd_server.sources import Discovery, Roots, stat_file
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.transcript_growth import Growth
 from memoryd_server.sources.transcripts import session_id
+from memoryd_server.store.rows import FileRow
 
 Rows = Mapping[tuple[Source, str], FileRow]
 

@@ -21,13 +21,13 @@ from memoryd_server.index.plan import SyncPlan
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.pricing import RebuildGate, price_files
 from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
-from memoryd_server.index.rows import FileRow
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.index.yielding import Yielding
 from memoryd_server.model import Source
 from memoryd_server.sources import Discovery, Roots
+from memoryd_server.store.rows import FileRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from memoryd_server.index import one_step
 from memoryd_server.index.floats import Ids
-from memoryd_server.index.rows import KeywordHit
 from memoryd_server.index.vocabulary import expression
+from memoryd_server.store.rows import KeywordHit
 from memoryd_server.text import QueryTerm
 
 # The date and heading column counts half; measured in the design of the keyword leg.

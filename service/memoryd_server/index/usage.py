@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from memoryd_server.embed import EmbeddingProvider
 from memoryd_server.errors import MemorydError
-from memoryd_server.index.embedding_cache import EmbeddingCache, Maker
+from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.store.rows import Maker
 
 
 @dataclass(frozen=True, slots=True)

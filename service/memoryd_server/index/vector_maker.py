@@ -17,10 +17,10 @@ from memoryd_server.embed import (
     to_blob,
 )
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
-from memoryd_server.index.cache_key import CacheKey
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.floats import FLOAT_BYTES
-from memoryd_server.index.vector_identity import VectorIdentity
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.rows import CacheKey
 
 
 class DimensionsChanged(Exception):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 import apsw
@@ -13,17 +12,9 @@ from memoryd_server.errors import SyncCancelled
 from memoryd_server.index import centre, one_step, schema
 from memoryd_server.index.connection import scalar, transaction
 from memoryd_server.index.floats import FLOAT_BYTES, Ids, Vectors
+from memoryd_server.store.rows import UnembeddedChunk
 
 _COPIED_AT_ONCE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class UnembeddedChunk:
-    """A chunk that wants a vector."""
-
-    chunk_id: int
-    content_hash: bytes
-    text: str
 
 
 class VectorChanges(Protocol):

@@ -9,11 +9,11 @@ from memoryd_server.index import schema
 from memoryd_server.index.connection import scalar, transaction
 from memoryd_server.index.plan import stored
 from memoryd_server.index.purge import note_deleted_words
-from memoryd_server.index.rows import FileRow, PreparedFile, TranscriptPart, TranscriptState
-from memoryd_server.index.schema import BuildIdentity
 from memoryd_server.index.transcript_rows import note_read, packed, transcript_state
 from memoryd_server.index.vector_rows import VectorChanges, VectorRows
 from memoryd_server.model import FileStat, Source
+from memoryd_server.store.identity import BuildIdentity
+from memoryd_server.store.rows import FileRow, PreparedFile, TranscriptPart, TranscriptState
 
 _FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
 

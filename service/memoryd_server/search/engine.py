@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.rows import ChunkHead, ChunkRow
 from memoryd_server.index.store import IndexStore
-from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.budget import within_budget
@@ -30,6 +28,8 @@ from memoryd_server.search.query import Hit, LegReport, SearchAnswer, SearchMode
 from memoryd_server.search.reorder import Reordered, reorder
 from memoryd_server.search.sharing import shared
 from memoryd_server.search.showing import Shower, Shown
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.rows import ChunkHead, ChunkRow
 from memoryd_server.text import Analyzer
 
 # It can happen between the making of a question's vector and the search.

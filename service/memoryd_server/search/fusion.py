@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from memoryd_server.index.rows import KeywordHit
+from memoryd_server.store.rows import KeywordHit
 
 _NONE: Mapping[int, float] = MappingProxyType({})
 

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from memoryd_server.index import keyword
 from memoryd_server.index.keyword import KeywordAnswer
 from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.vectors import VectorHit, VectorLeg
+from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Source
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.fusion import Candidate, fuse
 from memoryd_server.search.query import LegReport, SearchMode, SearchQuery
+from memoryd_server.store.rows import VectorHit
 from memoryd_server.text import Analyzer, QueryTerm
 
 # Candidates of each leg before fusion, at least; more cost time and find nothing. A chunk that is further down by

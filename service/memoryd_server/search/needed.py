@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.rows import ChunkRow
+from memoryd_server.store.rows import ChunkRow
 
 # Whether the file of each of these chunks is still there, and as it was when it was indexed: (there, unchanged).
 FileCheck = Callable[[Sequence[ChunkRow]], Sequence[tuple[bool, bool]]]

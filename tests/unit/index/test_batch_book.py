@@ -2,9 +2,9 @@
 
 import pytest
 
-from memoryd_server.index.batch_book import KEPT_MS, BatchJob
-from memoryd_server.index.cache_key import CacheKey
+from memoryd_server.index.batch_book import KEPT_MS
 from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.store.rows import BatchJob, CacheKey
 
 KEY, OTHER = CacheKey("openai", "small", "a"), CacheKey("openai", "large", "a")
 HERON, STORK = b"h" * 32, b"s" * 32

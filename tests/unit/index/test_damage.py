@@ -13,9 +13,9 @@ import pytest
 from desk import SOUND, Notes
 from memoryd_server.errors import IndexBusy, IndexDamaged, SyncCancelled
 from memoryd_server.index import swap
-from memoryd_server.index.condition import Condition, Damage
 from memoryd_server.index.lock import IndexLock
 from memoryd_server.index.progress import SyncMode, SyncPhase
+from memoryd_server.store.protocol import Condition, Damage
 from shelf import Shelf
 
 FILES = 300

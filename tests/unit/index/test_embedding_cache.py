@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from memoryd_server.index import embedding_cache
-from memoryd_server.index.batch_book import BatchJob
 from memoryd_server.index.embedding_cache import REFUSED_FOR_MS, CacheKey, EmbeddingCache
 from memoryd_server.index.progress import SyncMode
+from memoryd_server.store.rows import BatchJob
 
 KEY = CacheKey("openai", "small", "https://api")
 

@@ -17,7 +17,7 @@ from memoryd_server.index.keyword import (
     choose_terms,
 )
 from memoryd_server.index.vocabulary import expression
-from memoryd_server.index.words import MOST_TITLE_CHARS
+from memoryd_server.store.rows import MOST_TITLE_CHARS
 from memoryd_server.text import QueryTerm, TermKind
 
 NASTY = [

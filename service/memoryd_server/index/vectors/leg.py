@@ -12,11 +12,12 @@ from memoryd_server.index.vectors.allowed import AllowedChunks
 from memoryd_server.index.vectors.copy import CopyFailed, Vec0Copy
 from memoryd_server.index.vectors.extension import VectorEngine
 from memoryd_server.index.vectors.matrix import Matrix
-from memoryd_server.index.vectors.ranking import Best, VectorHit
+from memoryd_server.index.vectors.ranking import Best
 from memoryd_server.index.vectors.residency import Residency
 from memoryd_server.index.vectors.resident import Resident
 from memoryd_server.index.vectors.signs import SignBits, bytes_a_chunk
 from memoryd_server.model import Source
+from memoryd_server.store.rows import VectorHit
 
 COARSE_ABOVE = 10_000
 """Chunks above which a coarse index proposes the candidates; up to it every vector is compared."""

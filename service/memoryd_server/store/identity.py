@@ -1,13 +1,59 @@
-"""What the vectors of an index were built with. No query ever compares vectors of two identities."""
+"""What an index and its vectors were built with.
+
+A query vector is never compared with vectors of another identity.
+"""
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from memoryd_server.embed import EmbeddingSpec
-from memoryd_server.index.cache_key import CacheKey
-from memoryd_server.index.json_value import JsonValue
+from memoryd_server.foreign_text import parse_json
+from memoryd_server.store.rows import CacheKey
+
+# A field, its value in the index, and the wanted one.
+Difference = tuple[str, str, str]
+
+
+class JsonValue:
+    """Gives a dataclass of plain fields its line, and makes it again from one."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_json(cls, text: str) -> Self | None:
+        """What `to_json` wrote; None for anything else."""
+        try:
+            return cls(**parse_json(text))
+        except (TypeError, ValueError):
+            return None
+
+    def to_json(self) -> str:
+        """One line that equals another exactly when the values do."""
+        return json.dumps(self.fields(), sort_keys=True)
+
+    def fields(self) -> dict[str, Any]:
+        """Each field's value by its name."""
+        # Not `asdict`, which copies the values: searches ask for this.
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]  # a dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BuildIdentity(JsonValue):
+    """What the rows of an index were built with; a difference asks for a rebuild.
+
+    The analyzer's version stands apart: another one asks for the keyword leg alone to be built anew.
+    """
+
+    chunker_version: str
+    chunk_tokens: int
+    chunk_overlap: int
+
+    def differences(self, other: Self) -> tuple[Difference, ...]:
+        """(field, this value, the other's) of each field that differs."""
+        mine, theirs = self.fields(), other.fields()
+        return tuple((name, str(mine[name]), str(theirs[name])) for name in mine if mine[name] != theirs[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +74,7 @@ class VectorIdentity(JsonValue):
             spec.provider, spec.model, spec.endpoint, spec.dimensions or 0, spec.query_prefix, spec.document_prefix
         )
 
-    def differences(self, other: Self) -> tuple[tuple[str, str, str], ...]:
+    def differences(self, other: Self) -> tuple[Difference, ...]:
         """(field, this value, the other's) of each field that differs; unknown dimensions differ from none."""
         if self == other:
             return ()

@@ -87,7 +87,7 @@ class Desk:
 
     def revision(self):
         with self.store.read() as reader:
-            return reader.revision()
+            return reader.revision
 
     def paths(self):
         """The files indexed without an error."""
@@ -102,7 +102,7 @@ class Desk:
         """(path, first line, BM25) of each chunk found, best first."""
         with self.store.read() as reader:
             chunks = reader.counts().chunks
-            terms = ANALYZER.query_terms(query, reader.languages())
+            terms = ANALYZER.query_terms(query, reader.counts().languages)
             answer = keyword.search(reader, terms, (), enough=limit, limit=limit, chunk_count=chunks)
             rows = reader.chunks([hit.chunk_id for hit in answer.hits])
             return [(rows[h.chunk_id].path, rows[h.chunk_id].start_line, h.bm25) for h in answer.hits]

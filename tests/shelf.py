@@ -40,7 +40,7 @@ class Shelf:
         self.provider = provider
         self.embedder = Embedder(provider, lambda: self.cache, guard)
         with self.desk.store.read() as reader:
-            self.embedder.look(reader.vectors)
+            self.embedder.look(reader)
 
     def close(self):
         if self.cache is not None:
@@ -82,4 +82,4 @@ class Shelf:
 
     def missing(self):
         with self.desk.store.read() as reader:
-            return reader.vectors.count_missing()
+            return reader.count_pending()

@@ -5,10 +5,10 @@ from concurrent.futures import Executor
 from dataclasses import replace
 
 from memoryd_server.backend.vector_side import QuestionVector, VectorSide
-from memoryd_server.index.store import IndexStore
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.legs import Words
 from memoryd_server.search.query import SearchAnswer, SearchQuery
+from memoryd_server.store.protocol import Store
 
 # An index that is begun anew again and again is answered from as it is.
 _MOST_TIMES = 3
@@ -17,7 +17,7 @@ _MOST_TIMES = 3
 class Asking:
     """Asks one agent's engine, on `threads`."""
 
-    def __init__(self, store: IndexStore, search: SearchEngine, vectors: VectorSide, threads: Executor) -> None:
+    def __init__(self, store: Store, search: SearchEngine, vectors: VectorSide, threads: Executor) -> None:
         self._store = store
         self._search = search
         self._vectors = vectors
@@ -42,10 +42,10 @@ class Asking:
         What is told is of before: the index may be mended meanwhile. Where it was begun anew, it is asked once more.
         """
         for _ in range(_MOST_TIMES):
-            generation, impairments = self._store.condition.generation, self._store.impairments
+            generation, impairments = self._store.health.generation, self._store.degradations()
             answer = await asyncio.get_running_loop().run_in_executor(
                 self._threads, self._search.search, query, asked.vector, asked.reason, words, asked.identity
             )
-            if generation == self._store.condition.generation:
+            if generation == self._store.health.generation:
                 break
         return replace(answer, degradations=(*answer.degradations, *impairments))

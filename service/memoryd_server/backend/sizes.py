@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from memoryd_server.store.protocol import StoreSizes
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -13,9 +15,9 @@ class Sizes:
     cache_bytes: int
 
 
-def sizes(index: Path, cache: Path) -> Sizes:
-    """The sizes of files that may come and go; one that is not there has none. Blocks."""
-    return Sizes(_bytes(index), _bytes(_log_of(index)), _bytes(cache) + _bytes(_log_of(cache)))
+def sizes(index: StoreSizes, cache: Path) -> Sizes:
+    """The sizes of an index and of its cache, whose files may come and go; one that is not there has none. Blocks."""
+    return Sizes(index.database_bytes, index.log_bytes, _bytes(cache) + _bytes(_log_of(cache)))
 
 
 def _log_of(path: Path) -> Path:

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any
 
 from memoryd_server.embed import BadVector, BatchApi, JobState, Patience, to_blob, unit
-from memoryd_server.index.batch_book import BatchBook
 from memoryd_server.index.floats import FLOAT_BYTES
+from memoryd_server.store.protocol import BatchJobTable
 from memoryd_server.store.rows import BatchJob, CacheKey
 
 _AT_ONCE = 256
@@ -27,7 +27,7 @@ class Step:
 class BatchSteps:
     """Carries steps out for jobs of one maker. For any thread."""
 
-    def __init__(self, api: BatchApi, book: BatchBook, key: CacheKey, dimensions: int | None) -> None:
+    def __init__(self, api: BatchApi, book: BatchJobTable, key: CacheKey, dimensions: int | None) -> None:
         self._api = api
         self._book = book
         self._key = key

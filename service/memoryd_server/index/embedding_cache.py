@@ -41,7 +41,7 @@ class EmbeddingCache:
     """Vectors as little-endian float32 blobs, by maker and SHA-256 of the text; the least recently used go first.
 
     Beside them stand the texts that a maker has refused, how much was asked of each, and the batch jobs under way.
-    `path` None keeps everything in memory. What a damaged or removed file held is paid for again; `trouble` says so.
+    `path` None keeps everything in memory. What a damaged or removed file held is paid for again; `problem` says so.
     Thread-safe; one caller at a time is served. `now_ms` is the wall clock in Unix milliseconds.
     """
 
@@ -51,10 +51,10 @@ class EmbeddingCache:
         self.max_entries = max_entries
         self._now_ms = now_ms
         self._file = CacheFile(path, _TABLES, journal, now_ms)
-        self.batches = BatchBook(self._file, self._insert)
+        self.jobs = BatchBook(self._file, self._insert)
 
     @property
-    def trouble(self) -> Degradation | None:
+    def problem(self) -> Degradation | None:
         """What became of the file, where it could not be used as it was; None when nothing did."""
         return self._file.trouble
 
@@ -181,7 +181,7 @@ class EmbeddingCache:
         """Vectors held."""
         return self._file.use(_count)
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         """Lets its file go until it is used again."""
         self._file.rest()
 

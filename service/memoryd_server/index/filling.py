@@ -7,7 +7,7 @@ from memoryd_server.embed import TEXTS_A_CALL
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.index.vector_maker import Made, VectorMaker, usual
-from memoryd_server.index.writer import IndexWriter
+from memoryd_server.store.protocol import Writer
 from memoryd_server.store.rows import UnembeddedChunk
 
 CHUNKS_A_BATCH = TEXTS_A_CALL
@@ -52,7 +52,7 @@ class Filling:
     def __init__(
         self,
         maker: VectorMaker,
-        writer: IndexWriter,
+        writer: Writer,
         observer: SyncObserver,
         outcome: SyncOutcome,
         *,
@@ -101,7 +101,7 @@ class Filling:
 
     def _next(self, after: int) -> list[UnembeddedChunk]:
         count = self._maker.at_once(self._outcome.pending)
-        return self._writer.vectors.chunks(after, count, everything=False)
+        return self._writer.pending_chunks(after, count, everything=False)
 
     def _embed(self, batch: Sequence[UnembeddedChunk]) -> bool:
         """Whether to go on."""
@@ -131,7 +131,7 @@ class Filling:
         rows = {chunk.chunk_id: vectors[chunk.content_hash] for chunk in batch if chunk.content_hash in vectors}
         if rows:
             self._tell_dimensions(usual(rows.values()))
-            self._observer.committed(self._writer.vectors.put(rows))
+            self._observer.committed(self._writer.put_vectors(rows))
         self._count_refused([chunk for chunk in batch if chunk.chunk_id not in rows])
         cached = sum(chunk.content_hash in held and chunk.content_hash not in self._jobs.brought for chunk in batch)
         self._hit(cached)

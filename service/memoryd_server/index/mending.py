@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from memoryd_server.index.progress import SyncMode, SyncObserver
-from memoryd_server.index.store import IndexStore
+from memoryd_server.store.protocol import Store
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 class _HasStore(Protocol):
-    _store: IndexStore
+    _store: Store
 
 
 _E = TypeVar("_E", bound=_HasStore)
@@ -32,6 +32,6 @@ def on_sound_index(run: "_Run[_E, _P, _T]") -> "_Run[_E, _P, _T]":
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _T:
-        return self._store.mending(lambda stop: run(self, mode, observer, stop, *args, **kwargs), should_stop)
+        return self._store.on_sound_index(lambda stop: run(self, mode, observer, stop, *args, **kwargs), should_stop)
 
     return mended

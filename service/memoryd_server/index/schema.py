@@ -6,12 +6,10 @@ import apsw
 
 from memoryd_server.errors import IndexDamaged
 from memoryd_server.index.connection import scalar
-from memoryd_server.store.identity import BuildIdentity, Difference
+from memoryd_server.store.identity import TOKENIZER, BuildIdentity, Difference
 from memoryd_server.text import ANALYZER_VERSION
 
 SCHEMA_VERSION = 4
-
-TOKENIZER = "ascii tokenchars '_'"
 
 # How far each transcript was read, in bytes and lines, and by which version of what reads it.
 TRANSCRIPTS = """CREATE TABLE transcripts(

@@ -17,9 +17,9 @@ from memoryd_server.embed import (
     to_blob,
 )
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
-from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.floats import FLOAT_BYTES
 from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.protocol import VectorCache
 from memoryd_server.store.rows import CacheKey
 
 
@@ -50,7 +50,7 @@ class VectorMaker:
     def __init__(
         self,
         provider: EmbeddingProvider,
-        cache: Callable[[], EmbeddingCache | None],
+        cache: Callable[[], VectorCache | None],
         documents: DocumentEmbedder | None = None,
     ) -> None:
         self.provider = provider

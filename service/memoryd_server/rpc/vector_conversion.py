@@ -53,7 +53,7 @@ def _usage(maker: Maker, used: Usage) -> memory_pb2.ProviderUsage:
 def vector_status(memory: AgentMemory) -> memory_pb2.VectorStatus:
     """Who compares vectors."""
     side = memory.vectors
-    engine = side.leg.engine
+    engine = side.store.vector_engine()
     stored = side.state.stored
     return build_message(
         memory_pb2.VectorStatus,
@@ -62,8 +62,8 @@ def vector_status(memory: AgentMemory) -> memory_pb2.VectorStatus:
         version=engine.version or "",
         load_error=(engine.load_error or "") if side.embedder is not None else "",
         dimensions=stored.dimensions if stored is not None else 0,
-        resident_form=side.leg.form,
-        resident_bytes=side.leg.memory_bytes,
+        resident_form=engine.form,
+        resident_bytes=side.store.vector_memory_bytes(),
     )
 
 

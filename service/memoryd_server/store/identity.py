@@ -12,6 +12,9 @@ from memoryd_server.embed import EmbeddingSpec
 from memoryd_server.foreign_text import parse_json
 from memoryd_server.store.rows import CacheKey
 
+TOKENIZER = "ascii tokenchars '_'"
+"""How a keyword index splits the analyzer's output into terms again, as SQLite says it."""
+
 # A field, its value in the index, and the wanted one.
 Difference = tuple[str, str, str]
 
@@ -86,12 +89,9 @@ class VectorIdentity(JsonValue):
             if mine[name] != theirs[name] and not (name == "dimensions" and unknown)
         )
 
-    def made(self, stored: str) -> bool:
-        """Whether an index's vectors, of which it tells `stored` (see `to_json`), are of this identity."""
-        if stored == self.to_json():
-            return True
-        other = VectorIdentity.from_json(stored)
-        return other is not None and not other.differences(self)
+    def made(self, stored: Self | None) -> bool:
+        """Whether vectors that were built with `stored` are of this identity; None, for no vectors, is not."""
+        return stored is not None and not stored.differences(self)
 
     def cache_key(self) -> CacheKey:
         """Where the cache keeps vectors of this identity; the query's prefix does not change a document's vector."""

@@ -29,6 +29,10 @@ class FileRow:
     error: str | None
 
 
+FileKey = tuple[Source, str]
+"""A file's source and path."""
+
+
 class ChunkHead(NamedTuple):
     """A chunk without its text, and what its place among others depends on."""
 
@@ -99,6 +103,14 @@ class UnembeddedChunk:
     chunk_id: int
     content_hash: bytes
     text: str
+
+
+class StoredVector(NamedTuple):
+    """A chunk's vector, as little-endian float32, with the content hash of its text."""
+
+    chunk_id: int
+    content_hash: bytes
+    vector: bytes
 
 
 @dataclass(frozen=True, slots=True)

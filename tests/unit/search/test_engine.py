@@ -177,7 +177,7 @@ class TestVectorOfAnotherIdentity:
         shelf.close()
 
     def ask(self, shelf, made_by, text="heron", **changes):
-        engine = SearchEngine(shelf.desk.store, ANALYZER, all_there, sources=[Source.MEMORY], vectors=shelf.leg)
+        engine = SearchEngine(shelf.desk.store, ANALYZER, all_there, sources=[Source.MEMORY])
         # What keywords would not find is near the vector.
         vector = made_by.vector("stork")
         return engine.search(query_of(text, **changes), vector, made_by=VectorIdentity.of(made_by.spec))

@@ -20,7 +20,7 @@ class AllowedChunks:
         wanted = frozenset(sources)
         if not wanted or wanted == frozenset(Source):
             return None
-        revision = reader.revision()
+        revision = reader.revision
         known = self._known.get(wanted)
         if known is not None and known[0] == revision:
             return known[1]

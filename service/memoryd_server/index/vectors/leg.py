@@ -92,7 +92,7 @@ class VectorLeg:
         if candidates is None:
             scan.offer_all(reader, len(direction), allowed, best)
         else:
-            best.offer(*reader.vectors.of(candidates.tolist(), len(direction)))
+            best.offer(*reader.vectors_of(candidates.tolist(), len(direction)))
         return best.hits()
 
     def _candidates(self, reader: IndexReader, query: Vectors, limit: int, allowed: Ids | None) -> Ids | None:

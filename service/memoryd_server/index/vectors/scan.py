@@ -23,7 +23,7 @@ def offer_all(reader: IndexReader, dimensions: int, allowed: Ids | None, best: B
             best.offer(*from_blobs(rows, dimensions))
         return
     for first in range(0, len(allowed), PAGE):
-        best.offer(*reader.vectors.of(allowed[first : first + PAGE].tolist(), dimensions))
+        best.offer(*reader.vectors_of(allowed[first : first + PAGE].tolist(), dimensions))
 
 
 def _pages(reader: IndexReader) -> Iterator[Rows]:

@@ -11,12 +11,12 @@ from memoryd_server.index import keyword
 from memoryd_server.index.connection import open_reader, snapshot
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.schema import BuildIdentity
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
 from memoryd_server.index.sync import Clock, SyncEngine
 from memoryd_server.sources import Roots
 from memoryd_server.sources.corpus import Corpus
+from memoryd_server.store.identity import BuildIdentity
 from memoryd_server.text import Analyzer
 
 IDENTITY = BuildIdentity(str(CHUNKER_VERSION), 400, 80)
@@ -95,7 +95,7 @@ class Desk:
 
     def revision(self):
         with self.store.read() as reader:
-            return reader.revision()
+            return reader.revision
 
     def paths(self):
         """The files indexed without an error."""
@@ -110,7 +110,7 @@ class Desk:
         """(path, first line, BM25) of each chunk found, best first."""
         with self.store.read() as reader:
             chunks = reader.counts().chunks
-            terms = ANALYZER.query_terms(query, reader.languages())
+            terms = ANALYZER.query_terms(query, reader.counts().languages)
             answer = keyword.search(reader, terms, (), enough=limit, limit=limit, chunk_count=chunks)
             rows = reader.chunks([hit.chunk_id for hit in answer.hits])
             return [(rows[h.chunk_id].path, rows[h.chunk_id].start_line, h.bm25) for h in answer.hits]

@@ -43,7 +43,7 @@ class Shelf:
         self.provider = provider
         self.embedder = Embedder(provider, lambda: self.cache, guard)
         with self.desk.store.read() as reader:
-            self.embedder.look(reader.vectors)
+            self.embedder.look(reader)
 
     def close(self):
         if self.cache is not None:
@@ -89,4 +89,4 @@ class Shelf:
 
     def missing(self):
         with self.desk.store.read() as reader:
-            return reader.vectors.count_missing()
+            return reader.count_pending()

@@ -65,7 +65,7 @@ def _of_agent(memory: AgentMemory) -> AgentFigures:
         lag_seconds=memory.board.lag_seconds,
         syncing=board.syncing,
         pending_embeddings=vectors.pending(counts.chunks),
-        resident_vector_bytes=vectors.leg.memory_bytes,
+        resident_vector_bytes=vectors.store.vector_memory_bytes(),
         degradations=[degradation.kind for degradation in memory.degradations()],
         cache_hits=[(*maker, usage.cache_hits) for maker, usage in sorted(vectors.usage.totals().items())],
     )

@@ -241,7 +241,7 @@ async def test_a_sync_that_leaves_no_time_is_told_and_nothing_is_removed(serve, 
 
 
 async def test_words_that_cannot_be_overwritten_yet_are_told(running, home, monkeypatch):
-    monkeypatch.setattr(IndexStore, "purge_deleted", lambda *_: False)
+    monkeypatch.setattr(IndexStore, "purge", lambda *_: False)
     reply = await forget(running, path="memory/secret.md")
     assert (reply.purge_pending, reply.chunks) == (True, 1)
     monkeypatch.undo()

@@ -43,17 +43,18 @@ from memoryd_server.index.asks import Asks, SyncAsk
 from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.prepare import FilePreparer
 from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.rows import IndexCounts
-from memoryd_server.index.schema import BuildIdentity, Difference
 from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
 from memoryd_server.index.sync import Clock, SyncEngine
+from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.sources import WatchedRoot
 from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.transcript_growth import Growth
+from memoryd_server.store.identity import BuildIdentity, Difference
+from memoryd_server.store.rows import IndexCounts
 from memoryd_server.writing.append import Appender
 from memoryd_server.writing.archive import Archived, Archiver, ArchiveRequest
 
@@ -72,12 +73,20 @@ class AgentMemory:
         clock: Clock,
         on_sync_end: Callable[[str, SyncRun], None],
     ) -> None:
+        identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
+        leg = VectorLeg(
+            sqlite_vec=config.vector_enabled,
+            extension_path=config.vector_extension_path,
+            memory_budget_bytes=config.vector_memory_bytes,
+        )
+        self._store = IndexStore(config.index_path, identity, leg)
         self.vectors = VectorSide(
             config,
             selection,
+            self._store,
             lambda: self._cache,
             threads.embed,
-            self._vectors_outdated,
+            on_mismatch=self._vectors_outdated,
             now_ms=lambda: clock.now_ns() // 1_000_000,
         )
         self.config = config
@@ -86,8 +95,6 @@ class AgentMemory:
         self._threads = threads
         self._clock = clock
         self._analyzer = threads.analyzer
-        identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
-        self._store = IndexStore(config.index_path, identity, self.vectors.leg)
         self._writer_thread = SerialThread(f"writer-{config.agent_id}")
         self.forgotten = Forgotten(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
         preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns, self.forgotten)
@@ -106,7 +113,6 @@ class AgentMemory:
             self._analyzer,
             lambda rows: look_at(self.config.corpus, rows),
             sources=config.sources,
-            vectors=self.vectors.leg,
             ranking=config.ranking,
         )
         self._appender = Appender(config.roots, str(config.ledger_path))
@@ -169,7 +175,7 @@ class AgentMemory:
             raise
         self._at_work, self._asked = background, asked
         self._background = self._new_background(self.config.sync)
-        self._mending = Mending(self._store.condition, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
+        self._mending = Mending(self._store.health, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
         if self._at_work:
             await self._background.start()
 
@@ -200,9 +206,9 @@ class AgentMemory:
         for _ in range(2):
             try:
                 await self._note_counts()
-                return await self._on(self._slow, self.vectors.look, self._store)
+                return await self._on(self._slow, self.vectors.look)
             except IndexDamaged:
-                await self._on_writer_thread(self._store.mend)
+                await self._on_writer_thread(self._store.repair)
         raise IndexDamaged(f"the index {self.index_path} is damaged, and so is the one that was begun in its place")
 
     async def _tidy(self) -> None:
@@ -215,20 +221,19 @@ class AgentMemory:
             await self._on_writer_thread(self._rest)
 
     def _rest(self) -> None:
-        self.vectors.leg.unload()
-        self._store.rest()
+        self._store.release_memory()
         if self._cache is not None:
-            self._cache.rest()
+            self._cache.release_memory()
 
     @property
     def at_rest(self) -> bool:
         """Whether nobody has asked for a while, so that nothing is held open to read from."""
-        return self._store.at_rest
+        return self._store.is_idle
 
     def _purge(self) -> None:
         self.vectors.usage.save()
-        if self._store.has_deleted_words:
-            self._store.purge_deleted(lambda: self.coordinator.active is not None)
+        if self._store.has_deleted_text:
+            self._store.purge(lambda: self.coordinator.active is not None)
 
     def _open(self) -> None:
         self._store.open()
@@ -406,7 +411,7 @@ class AgentMemory:
 
     def degradations_with(self, watched: Sequence[WatchedRoot]) -> tuple[Degradation, ...]:
         """The same, where how each root is watched has just been found out."""
-        found = [*self.config.impairments, *self._store.impairments]
+        found = [*self.config.impairments, *self._store.degradations()]
         found += built_otherwise(self._store.build_differences, self._engine.rebuild_waits)
         found += self.vectors.degradations()
         error = self.coordinator.last_error
@@ -436,8 +441,9 @@ class AgentMemory:
 
     def remarks(self) -> tuple[Degradation, ...]:
         """What an operator should know, although no answer is the worse for it."""
-        trouble = None if self._cache is None else self._cache.trouble
-        return self._store.remarks if trouble is None else (*self._store.remarks, trouble)
+        trouble = None if self._cache is None else self._cache.problem
+        remarks = self._store.remarks()
+        return remarks if trouble is None else (*remarks, trouble)
 
     def watched_roots(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched, as far as is known without asking the disk."""
@@ -462,7 +468,9 @@ class AgentMemory:
 
     async def _note_counts(self) -> None:
         counts = await self._on(self._quick, self._counts)
-        self.board.update(revision=counts.revision, files=counts.files, chunks=counts.chunks, whole=self._store.whole)
+        self.board.update(
+            revision=counts.revision, files=counts.files, chunks=counts.chunks, whole=self._store.has_completed_sync
+        )
 
     def measure(self) -> tuple[IndexCounts, Sizes]:
         """What the index holds, and the bytes on disk. Blocks; an agent at rest is not woken where it is known.
@@ -472,7 +480,7 @@ class AgentMemory:
         """
         known = self._store.last_counts if self.at_rest else None
         asked = known is None or known.revision != self.board.current.revision
-        return self._counts() if asked or known is None else known, sizes(self._store.path, self._cache_path)
+        return self._counts() if asked or known is None else known, sizes(self._store.sizes(), self._cache_path)
 
     def _counts(self) -> IndexCounts:
         with self._store.read() as reader:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from memoryd_server.backend.vector_side import VectorSide
-from memoryd_server.index.store import IndexStore
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.legs import Words
 from memoryd_server.search.query import SearchAnswer, SearchQuery
+from memoryd_server.store.protocol import Store
 
 # An index that is rebuilt again and again is searched as it is.
 _MOST_TIMES = 3
@@ -21,7 +21,7 @@ Reading = Callable[[Callable[[], Awaitable[SearchAnswer]], float], Awaitable[Sea
 async def search(
     query: SearchQuery,
     *,
-    store: IndexStore,
+    store: Store,
     engine: SearchEngine,
     vectors: VectorSide,
     threads: Executor,
@@ -48,11 +48,11 @@ async def search(
     return await reading(lambda: _answer(store, threads, search_both), query.deadline)
 
 
-async def _answer(store: IndexStore, threads: Executor, search_both: Callable[[], SearchAnswer]) -> SearchAnswer:
+async def _answer(store: Store, threads: Executor, search_both: Callable[[], SearchAnswer]) -> SearchAnswer:
     # Impairments are read first: a repair may end during the search. If the index was rebuilt, it is searched again.
     for _ in range(_MOST_TIMES):
-        generation, impairments = store.condition.generation, store.impairments
+        generation, impairments = store.health.generation, store.degradations()
         answer = await asyncio.get_running_loop().run_in_executor(threads, search_both)
-        if generation == store.condition.generation:
+        if generation == store.health.generation:
             break
     return replace(answer, degradations=(*answer.degradations, *impairments))

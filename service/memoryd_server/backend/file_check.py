@@ -5,10 +5,10 @@ from functools import lru_cache
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.plan import stored
-from memoryd_server.index.rows import ChunkRow
 from memoryd_server.model import FileStat, Source
 from memoryd_server.sources import Location, stat_files
 from memoryd_server.sources.corpus import Corpus
+from memoryd_server.store.rows import ChunkRow
 
 # Paths of indexed files, of all agents; nobody's request can name others.
 _MOST_PATHS_KEPT = 4_096

@@ -13,17 +13,15 @@ from dataclasses import dataclass, replace
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.backend.config import AgentConfig
 from memoryd_server.chunk import indexable_chunks, split_front_matter
-from memoryd_server.errors import DeadlineTooShort, FileNotFound
-from memoryd_server.index.connection import translated
-from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.errors import DeadlineTooShort, FileNotFound, IndexUnavailable
 from memoryd_server.index.plan import settled
-from memoryd_server.index.rows import FileRow, PreparedFile
-from memoryd_server.index.store import IndexStore
 from memoryd_server.model import Source
 from memoryd_server.sources import FileTooLarge, Location, read_file, resolve
 from memoryd_server.sources.forgotten import Forgotten
 from memoryd_server.sources.roots import resolve_for_append
 from memoryd_server.sources.transcripts import TranscriptFile, list_transcripts, session_id
+from memoryd_server.store.protocol import Store, VectorCache
+from memoryd_server.store.rows import FileRow, PreparedFile
 from memoryd_server.writing.deleting import delete
 
 
@@ -59,10 +57,10 @@ class ForgetJob:
 
     def __init__(
         self,
-        store: IndexStore,
+        store: Store,
         forgotten: Forgotten,
         config: Callable[[], AgentConfig],
-        cache: Callable[[], EmbeddingCache | None],
+        cache: Callable[[], VectorCache | None],
         now_ns: Callable[[], int],
     ) -> None:
         self._store = store
@@ -78,22 +76,24 @@ class ForgetJob:
             PathNotAllowed: the path is no memory file, or its source may not be deleted.
             FileNotFound: what is named is neither on disk nor in the index.
             WorkspaceReadOnly, DiskFull, IndexReadOnly: nothing was removed.
-            IndexUnavailable: the index cannot be used.
+            IndexUnavailable: the index cannot be used, or the system refuses the source.
         """
-        with translated():
-            if request.text:
-                return self._text(request.text)
+        if request.text:
+            return self._text(request.text)
+        try:
             receipt = self._file(request) if request.path else self._session(request)
-            return replace(receipt, purge_pending=self._store.has_deleted_words)
+        except OSError as error:
+            raise IndexUnavailable(f"the source cannot be read or deleted: {error}") from error
+        return replace(receipt, purge_pending=self._store.has_deleted_text)
 
     def purge(self, should_stop: Callable[[], bool]) -> bool:
         """Overwrites removed words on the disk; false when it has to be tried again."""
-        return not self._store.has_deleted_words or self._store.purge_deleted(should_stop)
+        return not self._store.has_deleted_text or self._store.purge(should_stop)
 
     def _file(self, request: ForgetRequest) -> Receipt:
         roots = self._config().roots
         location = (resolve_for_append if request.delete_source else resolve)(roots, request.path)
-        row = self._store.writer.files().get((Source.MEMORY, location.path))
+        row = self._store.writer().files().get((Source.MEMORY, location.path))
         exists, empty = self._emptied(location)
         if row is None and not exists:
             raise FileNotFound(
@@ -125,7 +125,7 @@ class ForgetJob:
         files = [file for file in list_transcripts(self._config().sessions_folder) if file.session_id == wanted]
         rows = [
             row
-            for (source, path), row in self._store.writer.files().items()
+            for (source, path), row in self._store.writer().files().items()
             if source is Source.SESSIONS and session_id(path.rpartition("/")[2]) == wanted
         ]
         if not files and not rows:
@@ -139,9 +139,9 @@ class ForgetJob:
 
     def _removed(self, rows: Sequence[FileRow], emptied: Sequence[PreparedFile]) -> Receipt:
         """Takes the rows out, but for those of files that are `emptied`: these stay, so that no sync reads them."""
-        writer = self._store.writer
+        writer = self._store.writer()
         with self._store.read() as reader:
-            held = reader.holdings([row.id for row in rows])
+            held = reader.stored_counts([row.id for row in rows])
         stay = {(file.source, file.path) for file in emptied}
         gone = [row for row in rows if (row.source, row.path) not in stay]
         revision = writer.write(emptied, gone) if rows else writer.revision()
@@ -158,8 +158,8 @@ class ForgetJob:
         pieces = indexable_chunks(split_front_matter(text).body, config.chunk_tokens, config.chunk_overlap, 1)
         hashes = {hashlib.sha256(each.encode()).digest() for each in (text, text.strip())}
         with self._store.read() as reader:
-            hashes |= reader.hashes_of_chunks_with(text)
-            revision = reader.revision()
+            hashes |= reader.hashes_containing(text)
+            revision = reader.revision
         return Receipt(revision, cached_embeddings=self._uncached(hashes.union(c.content_hash for c in pieces)))
 
     def _uncached(self, hashes: Iterable[bytes]) -> int:

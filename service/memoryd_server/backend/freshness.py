@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from memoryd_server.backend.config import SyncConfig
 from memoryd_server.index.plan import Hidden
-from memoryd_server.index.schema import Difference
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.sources import WatchedRoot, WatcherMode
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER
+from memoryd_server.store.identity import Difference
 
 
 def freshness(

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from memoryd_server.index.plan import differs
-from memoryd_server.index.rows import FileRow
 from memoryd_server.index.sync import DiskState
 from memoryd_server.model import FileFailure, Source, SourceFile
 from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.store.rows import FileRow
 
 
 class FileState(StrEnum):

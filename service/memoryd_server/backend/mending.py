@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from memoryd_server.backend.board import StateBoard
 from memoryd_server.errors import IndexDamaged
-from memoryd_server.index.condition import Condition
+from memoryd_server.store.protocol import Condition
 
 # A sync that waits for a provider notices late that the index it writes is damaged; nobody waits longer for it.
 MOST_WAIT_SECONDS = 2.0

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memoryd_server.index.condition import size_bytes
+from memoryd_server.store.protocol import StoreSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,6 @@ class Sizes:
     cache_bytes: int
 
 
-def sizes(index: Path, cache: Path) -> Sizes:
+def sizes(index: StoreSizes, cache: Path) -> Sizes:
     """Return the sizes in bytes; 0 for a missing file. Blocks."""
-    return Sizes(*size_bytes(index), sum(size_bytes(cache)))
+    return Sizes(index.database_bytes, index.log_bytes, sum(size_bytes(cache)))

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from memoryd_server.backend.engine import Engine
 from memoryd_server.backend.vector_side import VectorSide, VectorUse
 from memoryd_server.errors import MemorydError
-from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.rows import FileRow, IndexCounts
-from memoryd_server.index.store import IndexStore
 from memoryd_server.index.sync import DiskState
 from memoryd_server.model import FileFailure, Source
 from memoryd_server.sources import WatchedRoot
+from memoryd_server.store.protocol import Store, VectorCache
+from memoryd_server.store.rows import FileRow, IndexCounts
+from memoryd_server.text import QueryTerm
 
 # A word that the index may or may not hold: what counts is that a real search answers.
-_PROBE = '"memoryd"'
+_PROBE = QueryTerm("memoryd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,13 @@ class IndexReport:
     cached_embeddings: int
     keyword_error: str
     vectors: VectorUse
+    schema_version: int
 
 
 def report(
-    store: IndexStore,
+    store: Store,
     engine: Engine,
-    cache: EmbeddingCache | None,
+    cache: VectorCache | None,
     vectors: VectorSide,
     *,
     sources: Sequence[Source],
@@ -68,33 +69,36 @@ def report(
     disk = engine.compare()
     with store.read() as reader:
         counts = reader.counts()
-        last_sync = reader.meta("last_sync_ms")
+        last_sync = reader.last_sync_ms()
     failed = tuple(_failures(disk))
     by_source = tuple(_source_counts(source, disk, failed) for source in sources)
     # Where memoryd keeps no index of its own, the store is empty, and only the engine knows what is indexed.
     files = counts.files or sum(each.files_indexed for each in by_source)
+    sizes = store.sizes()
     return IndexReport(
         counts=replace(counts, files=files),
-        size_bytes=store.size_bytes(),
-        last_sync_ms=None if last_sync is None else int(last_sync),
+        size_bytes=sizes.database_bytes + sizes.log_bytes,
+        last_sync_ms=last_sync,
         sources=by_source,
         dirty=disk.plan.pending > 0,
         pending_files=disk.plan.pending,
-        oldest_unindexed_age_seconds=_oldest_age(disk, now_ns, last_sync_ns=int(last_sync or 0) * 1_000_000),
+        oldest_unindexed_age_seconds=_oldest_age(disk, now_ns, last_sync_ns=(last_sync or 0) * 1_000_000),
         watched_roots=watched_roots(),
         issues=(*disk.discovery.issues, *append_issues),
         failed_files=failed,
         cached_embeddings=0 if cache is None else cache.count(),
         keyword_error=keyword_error(store),
         vectors=vectors.measure(),
+        schema_version=store.schema_version,
     )
 
 
-def keyword_error(store: IndexStore) -> str:
+def keyword_error(store: Store) -> str:
     """Why the keyword leg does not answer, found out by a search as every caller's runs; empty when it does."""
     try:
         with store.read() as reader:
-            reader.keyword(_PROBE, (), 1)
+            # With sources named: the scores that are kept in memory would answer a question about all of them.
+            reader.keyword_hits([_PROBE], tuple(Source), 1)
     except MemorydError as error:
         return error.message
     return ""

@@ -17,14 +17,13 @@ from memoryd_server.embed import AbsentProvider, EmbeddingProvider, ProviderStat
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable, MemorydError
 from memoryd_server.index.batch_jobs import BatchState
 from memoryd_server.index.embedding import CostGuard, Embedder, VectorState
-from memoryd_server.index.embedding_cache import EmbeddingCache, Maker
 from memoryd_server.index.lineup import Lineup, named
-from memoryd_server.index.store import IndexStore
 from memoryd_server.index.usage import Usage, UsageBook
-from memoryd_server.index.vector_identity import VectorIdentity
-from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.search.query import SearchMode, SearchQuery
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.protocol import Store, VectorCache
+from memoryd_server.store.rows import Maker
 
 _LOCAL = "local"
 _NONE = "none"
@@ -75,19 +74,16 @@ class VectorSide:
         self,
         config: AgentConfig,
         selection: Selection,
-        cache: Callable[[], EmbeddingCache | None],
+        store: Store,
+        cache: Callable[[], VectorCache | None],
         threads: EmbedThreads,
-        on_mismatch: Callable[[], None] = lambda: None,
         *,
+        on_mismatch: Callable[[], None] = lambda: None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.selection = selection
         self.wanted = True
-        self.leg = VectorLeg(
-            sqlite_vec=config.vector_enabled,
-            extension_path=config.vector_extension_path,
-            memory_budget_bytes=config.vector_memory_bytes,
-        )
+        self.store = store
         self._confirm_above_tokens = config.confirm_above_tokens
         self._batch = config.batch
         self._cache = cache
@@ -147,19 +143,19 @@ class VectorSide:
             asker = self._askers[provider] = QueryEmbedder(provider, self._threads.of(provider))
         return asker
 
-    def look(self, store: IndexStore) -> None:
+    def look(self) -> None:
         """Finds out what the index's vectors were built with, and probes the extension. Blocks."""
         if self.lineup is not None:
-            with store.read() as reader:
-                self.lineup.look(reader.vectors)
+            with self.store.read() as reader:
+                self.lineup.look(reader)
             self.usage.load()
-            self.leg.probe()
+            self.store.probe_vector_engine()
 
     def measure(self) -> VectorUse:
         """Return what the vectors take, and have the providers look at what they need on this machine. Blocks."""
         if self.lineup is not None:
             self.lineup.refresh()
-        return VectorUse(self.usage.totals(), self.leg.form, self.leg.memory_bytes)
+        return VectorUse(self.usage.totals(), self.store.vector_engine().form, self.store.vector_memory_bytes())
 
     @property
     def state(self) -> VectorState:
@@ -290,9 +286,9 @@ class VectorSide:
             found.append(Degradation(DegradationKind.VECTORS_PENDING, "vectors", "keyword leg", chunks))
         if status.reason:
             found.append(self._skipped(status.reason))
-        if self.leg.engine.load_error:
-            reason = self.leg.engine.load_error
-            found.append(Degradation(DegradationKind.VECTOR_EXTENSION_MISSING, "sqlite-vec", "exact scan", reason))
+        missing = self.store.vector_engine().load_error
+        if missing:
+            found.append(Degradation(DegradationKind.VECTOR_EXTENSION_MISSING, "sqlite-vec", "exact scan", missing))
         return found
 
     def _skipped(self, reason: str) -> Degradation:

@@ -10,9 +10,9 @@ from memoryd_server.errors import FileNotFound, MemorydError, SyncCancelled
 from memoryd_server.index.plan import SyncPlan, stored
 from memoryd_server.index.prepare import FilePreparer, SameBytes, Vanished, why
 from memoryd_server.index.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
-from memoryd_server.index.rows import FileRow, PreparedFile, TranscriptPart
-from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
+from memoryd_server.store.protocol import Writer
+from memoryd_server.store.rows import FileRow, PreparedFile, TranscriptPart
 
 # A transaction is closed at this much text even before it holds its number of files.
 MOST_TEXT_IN_A_TRANSACTION = 4 * 1024 * 1024
@@ -25,7 +25,7 @@ class Application:
 
     def __init__(
         self,
-        writer: IndexWriter,
+        writer: Writer,
         preparer: FilePreparer,
         observer: SyncObserver,
         *,

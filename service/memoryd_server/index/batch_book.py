@@ -1,13 +1,12 @@
 """The batch jobs under way, in the embedding cache's file: written before a job is made, so that none is paid twice."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 import apsw
 
 from memoryd_server.index.cache_file import CacheFile
-from memoryd_server.index.cache_key import CacheKey
 from memoryd_server.index.connection import transaction
+from memoryd_server.store.rows import BatchJob, CacheKey
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS batch_jobs(
@@ -21,20 +20,6 @@ KEPT_MS = 7 * 24 * 60 * 60 * 1_000
 """Jobs of a maker that is not asked any more are forgotten after so long."""
 
 Insert = Callable[[apsw.Connection, CacheKey, Mapping[bytes, bytes]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchJob:
-    """A job for `texts` texts. `job_id` is the provider's, empty while it is not known whether it has been made.
-
-    `name` is ours, and unique. `attempt` counts from 1.
-    """
-
-    name: str
-    job_id: str
-    texts: int
-    begun_at_ms: int
-    attempt: int = 1
 
 
 class BatchBook:

@@ -27,10 +27,10 @@ from memoryd_server.embed import (
     on_thread,
 )
 from memoryd_server.errors import MemorydError, SyncCancelled
-from memoryd_server.index.batch_book import BatchJob
 from memoryd_server.index.batch_step import BatchSteps, Step
-from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.vector_identity import VectorIdentity
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.protocol import VectorCache
+from memoryd_server.store.rows import BatchJob
 
 MOST_FAILURES = 2
 """So many failures in a row, and no job is made until the daemon starts again."""
@@ -67,7 +67,7 @@ class BatchJobs:
         provider: EmbeddingProvider,
         api: BatchApi,
         policy: BatchPolicy,
-        cache: Callable[[], EmbeddingCache | None],
+        cache: Callable[[], VectorCache | None],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._name = provider.spec.provider
@@ -107,11 +107,11 @@ class BatchJobs:
     def hashes(self) -> set[bytes]:
         """The texts that jobs under way are to bring."""
         cache = self._cache()
-        return set() if cache is None else cache.batches.hashes(self._key)
+        return set() if cache is None else cache.jobs.hashes(self._key)
 
     def _jobs(self) -> list[BatchJob]:
         cache = self._cache()
-        return [] if cache is None else cache.batches.jobs(self._key)
+        return [] if cache is None else cache.jobs.jobs(self._key)
 
     def make(self, texts: Texts, should_stop: Callable[[], bool]) -> bool:
         """Makes as many jobs of these texts as may be under way at once; whether there are more than fit into those."""
@@ -125,22 +125,22 @@ class BatchJobs:
         return more
 
     def _make(
-        self, cache: EmbeddingCache, left: Iterator[tuple[bytes, str]], most: int, should_stop: Callable[[], bool]
+        self, cache: VectorCache, left: Iterator[tuple[bytes, str]], most: int, should_stop: Callable[[], bool]
     ) -> bool:
         while some := _one_job(left, most, should_stop):
             if len(some) < self._policy.least_texts:
                 return False
-            if len(cache.batches.jobs(self._key)) >= self._policy.at_once:
+            if len(cache.jobs.jobs(self._key)) >= self._policy.at_once:
                 return True
             name = f"memoryd-{secrets.token_hex(12)}"
             job = BatchJob(name, "", len(some), self._now_ms(), self._attempt)
             self._attempt = 1
-            cache.batches.begin(self._key, job, list(some))
+            cache.jobs.begin(self._key, job, list(some))
             self._start(job, partial(self._made_steps(cache).submit, job, some))
         return False
 
-    def _made_steps(self, cache: EmbeddingCache) -> BatchSteps:
-        return BatchSteps(self._api, cache.batches, self._key, self._dimensions)
+    def _made_steps(self, cache: VectorCache) -> BatchSteps:
+        return BatchSteps(self._api, cache.jobs, self._key, self._dimensions)
 
     def _start(self, job: BatchJob, call: Callable[[], Step]) -> None:
         self._steps[job.name] = on_thread("batch-job", call)
@@ -251,7 +251,7 @@ class BatchJobs:
 
     def _over(self, job: BatchJob, step: Step, state: JobState) -> None:
         cache = self._cache()
-        hashes = set() if cache is None else cache.batches.hashes_of(job.name)
+        hashes = set() if cache is None else cache.jobs.hashes_of(job.name)
         self.brought |= step.brought
         # What it did not bring is asked for directly, where it shows whether the text is at fault.
         self._spoiled |= hashes - step.brought
@@ -284,7 +284,7 @@ class BatchJobs:
     def _end(self, job: BatchJob) -> None:
         cache = self._cache()
         if cache is not None:
-            cache.batches.end(job.name)
+            cache.jobs.end(job.name)
         self._note()
 
     def _said(self, reason: str) -> None:

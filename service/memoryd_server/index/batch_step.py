@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any
 
 from memoryd_server.embed import BatchApi, JobState, Patience
-from memoryd_server.index.batch_book import BatchBook, BatchJob
-from memoryd_server.index.cache_key import CacheKey
+from memoryd_server.store.protocol import BatchJobTable
+from memoryd_server.store.rows import BatchJob, CacheKey
 from memoryd_server.vectors import FLOAT_BYTES, BadVector, to_blob, unit
 
 _AT_ONCE = 256
@@ -27,7 +27,7 @@ class Step:
 class BatchSteps:
     """Carries steps out for jobs of one maker. For any thread."""
 
-    def __init__(self, api: BatchApi, book: BatchBook, key: CacheKey, dimensions: int | None) -> None:
+    def __init__(self, api: BatchApi, book: BatchJobTable, key: CacheKey, dimensions: int | None) -> None:
         self._api = api
         self._book = book
         self._key = key

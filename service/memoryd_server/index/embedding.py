@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from memoryd_server.embed import BatchPolicy, EmbeddingProvider, batches_of
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.batch_jobs import BatchJobs, BatchState
-from memoryd_server.index.embedding_cache import EmbeddingCache
 from memoryd_server.index.filling import (
     CHUNKS_A_BATCH,
     EmbeddingObserver,
@@ -19,11 +18,11 @@ from memoryd_server.index.filling import (
     refusal_reason,
 )
 from memoryd_server.index.usage import UsageBook
-from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.index.vector_maker import DimensionsChanged, VectorMaker
-from memoryd_server.index.vector_rows import UnembeddedChunk, VectorRows
-from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Chunk
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.protocol import VectorCache, VectorView, Writer
+from memoryd_server.store.rows import UnembeddedChunk
 
 # A rough measure that errs on the side of more: providers count about four bytes of prose a token.
 BYTES_A_TOKEN = 4
@@ -78,7 +77,7 @@ class Embedder:
     def __init__(
         self,
         provider: EmbeddingProvider,
-        cache: Callable[[], EmbeddingCache | None],
+        cache: Callable[[], VectorCache | None],
         guard: CostGuard,
         usage: UsageBook | None = None,
         *,
@@ -102,16 +101,16 @@ class Embedder:
         """Have the provider look again at what it needs on this machine. Blocks."""
         self.provider.refresh()
 
-    def look(self, vectors: VectorRows, reason: str = "") -> None:
+    def look(self, vectors: VectorView, reason: str = "") -> None:
         """Takes the state from the index, at start and after a swap; `reason` says why vectors are missing."""
         refusals = self._refusals(vectors)
         reason = reason or refusal_reason(len(refusals), refusals[-1] if refusals else "")
-        self.state = VectorState(_stored(vectors), vectors.count_missing(), reason, len(refusals))
+        self.state = VectorState(_stored(vectors), vectors.count_pending(), reason, len(refusals))
 
-    def _refusals(self, vectors: VectorRows) -> list[str]:
+    def _refusals(self, vectors: VectorView) -> list[str]:
         """Return why the provider refused the text, for each chunk without a vector whose text it refused."""
         refused = self._maker.refused()
-        return [refused[text] for text in vectors.missing_hashes() if text in refused] if refused else []
+        return [refused[text] for text in vectors.pending_hashes() if text in refused] if refused else []
 
     @property
     def identity(self) -> VectorIdentity:
@@ -124,7 +123,7 @@ class Embedder:
 
     def run(
         self,
-        writer: IndexWriter,
+        writer: Writer,
         observer: EmbeddingObserver,
         *,
         confirmed: bool,
@@ -158,11 +157,11 @@ class Embedder:
             done = phase.run()
         finally:
             self._usage.save()
-        writer.vectors.measure_centre()
+        writer.measure_vector_centre()
         self._agreed = False
         self.fault = done.fault
         if not beside:
-            refused = len(self._refusals(writer.vectors)) if done.pending else 0
+            refused = len(self._refusals(writer)) if done.pending else 0
             self.state = replace(self.state, pending=done.pending, reason=done.reason, refused=refused)
         return done
 
@@ -171,7 +170,7 @@ class Embedder:
         """How the batch jobs fare."""
         return BatchState() if self._jobs is None else self._jobs.state
 
-    def wants_jobs(self, vectors: VectorRows) -> bool:
+    def wants_jobs(self, vectors: VectorView) -> bool:
         """Whether so much of an index is without a vector that batch jobs are to make them."""
         jobs = self._jobs
         return jobs is not None and (bool(jobs.hashes()) or jobs.are_due(self.price_of_index(vectors).chunks))
@@ -213,13 +212,13 @@ class Embedder:
             f"memoryd.confirmAboveTokens; call Sync with mode FULL (memoryd index --force) to go ahead"
         )
 
-    def price_of_index(self, vectors: VectorRows) -> Price:
+    def price_of_index(self, vectors: VectorView) -> Price:
         """What the chunks of an index would cost that a sync would send: neither in it nor in the cache nor refused."""
         after, price = 0, Price()
         everything = not self.fits(vectors)
         # What is in a batch job has been paid for.
         known = self.in_jobs() | set(() if everything else self._maker.refused())
-        while batch := vectors.chunks(after, CHUNKS_A_BATCH, everything=everything):
+        while batch := vectors.pending_chunks(after, CHUNKS_A_BATCH, everything=everything):
             after = batch[-1].chunk_id
             price += self.price([chunk for chunk in batch if chunk.content_hash not in known])
         return price
@@ -232,7 +231,7 @@ class Embedder:
             len(missing), sum(-(-len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN) for text in missing.values())
         )
 
-    def fits(self, vectors: VectorRows) -> bool:
+    def fits(self, vectors: VectorView) -> bool:
         """Whether the vectors of an index are the provider's, as far as that is known."""
         stored = _stored(vectors)
         return stored is not None and not stored.differences(self.identity)
@@ -245,7 +244,7 @@ class _Phase:
         self,
         embedder: Embedder,
         maker: VectorMaker,
-        writer: IndexWriter,
+        writer: Writer,
         observer: EmbeddingObserver,
         *,
         confirmed: bool,
@@ -257,7 +256,6 @@ class _Phase:
         self._embedder = embedder
         self._maker = maker
         self._writer = writer
-        self._vectors = writer.vectors
         self._observer = observer
         self._confirmed = confirmed
         self._beside = beside
@@ -281,7 +279,7 @@ class _Phase:
 
     def _settle_old_dimensions(self) -> None:
         """Notes the dimensions where they were not known when the identity was written."""
-        stored = _stored(self._vectors)
+        stored = _stored(self._writer)
         if stored is not None and stored.dimensions:
             self._know(stored)
 
@@ -290,7 +288,7 @@ class _Phase:
 
         Other dimensions of one question's vector could be a fault: before all vectors go, the provider is asked again.
         """
-        stored, dimensions = _stored(self._vectors), self._embedder.provider.spec.dimensions
+        stored, dimensions = _stored(self._writer), self._embedder.provider.spec.dimensions
         differing = (
             {field for field, *_ in stored.differences(self._embedder.identity)} if stored is not None else set()
         )
@@ -306,18 +304,18 @@ class _Phase:
 
     @property
     def _pending(self) -> int:
-        fits = self._embedder.fits(self._vectors)
-        return self._vectors.count_missing() if fits else self._vectors.count_chunks()
+        fits = self._embedder.fits(self._writer)
+        return self._writer.count_pending() if fits else self._writer.count_chunks()
 
     def _bring_up(self) -> EmbeddingOutcome:
         pending = self._pending
         if not pending:
             return EmbeddingOutcome()
-        tokens = 0 if self._confirmed else self._embedder.price_of_index(self._vectors).tokens
+        tokens = 0 if self._confirmed else self._embedder.price_of_index(self._writer).tokens
         reason = self._embedder.refusal(tokens)
         if reason:
             return EmbeddingOutcome(pending=pending, reason=reason)
-        if not self._embedder.fits(self._vectors):
+        if not self._embedder.fits(self._writer):
             self._begin(pending)
         if self._jobs is None:
             return self._filling(pending).fill()
@@ -334,7 +332,7 @@ class _Phase:
         while True:
             more = jobs.make(self._texts(jobs), self._should_stop)
             held = Held(done, jobs.hashes(), jobs.brought, more, jobs.reason)
-            filling = self._filling(self._vectors.count_missing(), held)
+            filling = self._filling(self._writer.count_pending(), held)
             done = filling.fill()
             if not jobs.wait(filling.wait_for, self._should_stop):
                 return replace(done, reason=done.reason or jobs.reason) if done.pending else done
@@ -343,7 +341,7 @@ class _Phase:
         """What neither the cache nor a job has, and the provider has not refused; each text once."""
         known = jobs.hashes() | set(self._maker.refused())
         after = 0
-        while batch := self._vectors.chunks(after, CHUNKS_A_BATCH, everything=False):
+        while batch := self._writer.pending_chunks(after, CHUNKS_A_BATCH, everything=False):
             after = batch[-1].chunk_id
             left = {chunk.content_hash: chunk.text for chunk in batch if chunk.content_hash not in known}
             held = self._maker.cached(list(left), 0)
@@ -353,12 +351,12 @@ class _Phase:
     def _begin(self, pending: int) -> None:
         identity = self._embedder.identity
         self._maker.forget_refused()
-        self._vectors.begin(identity.to_json())
+        self._writer.begin_vectors(identity)
         if not self._beside:
             self._embedder.state = VectorState(identity, pending)
 
     def _filling(self, pending: int, jobs: Held | None = None) -> Filling:
-        stored = _stored(self._vectors) or self._embedder.identity
+        stored = _stored(self._writer) or self._embedder.identity
         return Filling(
             self._maker,
             self._writer,
@@ -373,8 +371,8 @@ class _Phase:
         )
 
     def _know(self, identity: VectorIdentity) -> None:
-        if self._vectors.identity() != identity.to_json():
-            self._vectors.note_dimensions(identity.to_json(), identity.dimensions)
+        if self._writer.vector_identity() != identity:
+            self._writer.set_dimensions(identity)
         if not self._beside:
             self._embedder.state = replace(self._embedder.state, stored=identity)
 
@@ -383,9 +381,9 @@ class _Phase:
             self._embedder.note(outcome.pending, outcome.reason)
 
 
-def _stored(vectors: VectorRows) -> VectorIdentity | None:
+def _stored(vectors: VectorView) -> VectorIdentity | None:
     """What an index's vectors were built with; its older kind tells the dimensions by the vectors alone."""
-    identity = VectorIdentity.from_json(vectors.identity())
+    identity = vectors.vector_identity()
     if identity is None or identity.dimensions:
         return identity
-    return replace(identity, dimensions=vectors.dimensions())
+    return replace(identity, dimensions=vectors.vector_dimensions())

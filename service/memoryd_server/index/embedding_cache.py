@@ -10,9 +10,9 @@ import apsw
 from memoryd_server.index.batch_book import TABLES as BATCH_TABLES
 from memoryd_server.index.batch_book import BatchBook
 from memoryd_server.index.cache_file import CacheFile
-from memoryd_server.index.cache_key import CacheKey
 from memoryd_server.index.connection import Journal, scalar, transaction
 from memoryd_server.model import Degradation
+from memoryd_server.store.rows import CacheKey, Counts, Maker
 
 REFUSED_FOR_MS = 24 * 60 * 60 * 1_000
 """A text that was refused is asked for again after so long: the provider may have learnt to read it."""
@@ -36,18 +36,12 @@ _TABLES = (
     *BATCH_TABLES,
 )
 
-Maker = tuple[str, str]
-"""Provider and model."""
-
-Counts = tuple[int, int, int, int]
-"""Calls, tokens, retries and cache hits."""
-
 
 class EmbeddingCache:
     """Vectors as little-endian float32 blobs, by maker and SHA-256 of the text; the least recently used go first.
 
     Beside them stand the texts that a maker has refused, how much was asked of each, and the batch jobs under way.
-    `path` None keeps everything in memory. What a damaged or removed file held is paid for again; `trouble` says so.
+    `path` None keeps everything in memory. What a damaged or removed file held is paid for again; `problem` says so.
     Thread-safe; one caller at a time is served. `now_ms` is the wall clock in Unix milliseconds.
     """
 
@@ -57,10 +51,10 @@ class EmbeddingCache:
         self.max_entries = max_entries
         self._now_ms = now_ms
         self._file = CacheFile(path, _TABLES, journal, now_ms)
-        self.batches = BatchBook(self._file, self._insert)
+        self.jobs = BatchBook(self._file, self._insert)
 
     @property
-    def trouble(self) -> Degradation | None:
+    def problem(self) -> Degradation | None:
         """What became of the file, where it could not be used as it was; None when nothing did."""
         return self._file.trouble
 
@@ -186,7 +180,7 @@ class EmbeddingCache:
         """Vectors held."""
         return self._file.use(_count)
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         """Lets its file go until it is used again."""
         self._file.rest()
 

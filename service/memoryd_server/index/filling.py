@@ -6,8 +6,8 @@ from typing import Protocol
 
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.index.vector_maker import Made, VectorMaker, usual
-from memoryd_server.index.vector_rows import UnembeddedChunk
-from memoryd_server.index.writer import IndexWriter
+from memoryd_server.store.protocol import Writer
+from memoryd_server.store.rows import UnembeddedChunk
 
 CHUNKS_A_BATCH = 128
 """Chunks that are embedded before the next transaction: files that have changed wait until then."""
@@ -72,7 +72,7 @@ class Filling:
     def __init__(
         self,
         maker: VectorMaker,
-        writer: IndexWriter,
+        writer: Writer,
         observer: EmbeddingObserver,
         *,
         pending: int,
@@ -117,7 +117,7 @@ class Filling:
         return self._outcome
 
     def _next(self, after: int) -> list[UnembeddedChunk]:
-        return self._writer.vectors.chunks(after, CHUNKS_A_BATCH, everything=False)
+        return self._writer.pending_chunks(after, CHUNKS_A_BATCH, everything=False)
 
     def _embed(self, batch: Sequence[UnembeddedChunk]) -> bool:
         """Whether to go on."""
@@ -147,7 +147,7 @@ class Filling:
         rows = {chunk.chunk_id: vectors[chunk.content_hash] for chunk in batch if chunk.content_hash in vectors}
         if rows:
             self._tell_dimensions(usual(rows.values()))
-            self._observer.committed(self._writer.vectors.put(rows))
+            self._observer.committed(self._writer.put_vectors(rows))
         self._count_refused([chunk for chunk in batch if chunk.chunk_id not in rows])
         cached = sum(chunk.content_hash in held and chunk.content_hash not in self._jobs.brought for chunk in batch)
         self._hit(cached)

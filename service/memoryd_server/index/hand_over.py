@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.index.lineup import Change, Lineup, named
 from memoryd_server.index.progress import EmbeddingReporter, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
-from memoryd_server.index.store import IndexStore
-from memoryd_server.index.writer import IndexWriter
 from memoryd_server.index.yielding import Yielding
+from memoryd_server.store.protocol import Store, Writer
 
 
 class _Failed(Exception):
@@ -37,9 +36,9 @@ class HandOver:
 
     def __init__(
         self,
-        store: IndexStore,
+        store: Store,
         lineup: Lineup,
-        index_files: Callable[[IndexWriter, SyncObserver, Callable[[], bool]], SyncOutcome],
+        index_files: Callable[[Writer, SyncObserver, Callable[[], bool]], SyncOutcome],
         is_hidden: Callable[[], bool],
         monotonic: Callable[[], float],
     ) -> None:
@@ -62,7 +61,7 @@ class HandOver:
             self._stays(change, why_not)
             return None
         # Without a cache that keeps them all, each attempt would begin with the first vector.
-        keeps = change.to.remembers(self._store.writer.vectors.count_chunks())
+        keeps = change.to.remembers(self._store.writer().count_chunks())
         should_yield = asked.should_yield if keeps else _never
         watch = Yielding(Beside(asked.observer), asked.should_stop, should_yield, self._monotonic)
         try:
@@ -75,8 +74,8 @@ class HandOver:
                 raise
             return self._put_off(change, watch.cached)
         self._lineup.changed(change)
-        self._lineup.look(self._store.writer.vectors, outcome.embedding_reason)
-        revision = self._store.writer.revision()
+        self._lineup.look(self._store.writer(), outcome.embedding_reason)
+        revision = self._store.writer().revision()
         asked.observer.committed(revision)
         return replace(outcome, revision=revision, changed=True)
 
@@ -85,19 +84,19 @@ class HandOver:
             return (
                 "some folder of the memory cannot be looked into, and a rebuild would lose what the index holds of it"
             )
-        return "" if asked.confirmed else change.to.refusal(change.to.price_of_index(self._store.writer.vectors).tokens)
+        return "" if asked.confirmed else change.to.refusal(change.to.price_of_index(self._store.writer()).tokens)
 
     def _stays(self, change: Change, why: str) -> None:
         self._lineup.stays(f"{named(change.to.provider.spec)} does not take over: {why}")
 
     def _rebuild(self, change: Change, asked: Asked, watch: Yielding) -> SyncOutcome:
-        with self._store.rebuilding() as writer:
+        with self._store.rebuild() as writer:
             outcome = self._index_files(writer, Beside(asked.observer), asked.should_stop)
             reporter = EmbeddingReporter(watch, outcome.indexed_files)
             done = change.to.run(writer, reporter, confirmed=True, beside=True, should_stop=watch.should_stop)
             if change.to.fault:
                 raise _Failed(change.to.fault)
-            writer.vectors.note_stand_in(change.note.to_json())
+            writer.note_failover(change.note.to_json())
             count = outcome.indexed_files
             asked.observer.progress(SyncProgress(SyncPhase.SWAPPING, count, count, outcome.chunks, outcome.chunks))
         return replace(
@@ -108,7 +107,7 @@ class HandOver:
         self._lineup.put_off(change)
         pending = self._lineup.active.state.pending
         return SyncOutcome(
-            self._store.writer.revision(), cached_chunks=cached, pending_embeddings=pending, yielded=True
+            self._store.writer().revision(), cached_chunks=cached, pending_embeddings=pending, yielded=True
         )
 
 

@@ -2,21 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import apsw
 
 from memoryd_server.index.connection import scalar
-
-
-@dataclass(frozen=True, slots=True)
-class Holdings:
-    """Content hashes, one a chunk; entries of the keyword leg; vectors."""
-
-    hashes: tuple[bytes, ...] = ()
-    keyword_entries: int = 0
-    vectors: int = 0
+from memoryd_server.store.rows import Holdings
 
 
 def holdings(connection: apsw.Connection, file_ids: Sequence[int]) -> Holdings:

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from memoryd_server.index.bm25 import frequency_of, idf
-from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.rows import KeywordHit
-from memoryd_server.index.term_scores import best, scores_of
-from memoryd_server.index.vocabulary import Vocabulary, expression
+from memoryd_server.index.bm25 import idf
 from memoryd_server.model import Source
+from memoryd_server.store.protocol import Reader
+from memoryd_server.store.rows import KeywordHit
 from memoryd_server.text import QueryTerm, TermKind
 
 # Bounds that cost no recall and keep a long question fast; measured in the design of the keyword leg.
@@ -54,7 +52,7 @@ class KeywordAnswer:
 
 
 def search(
-    reader: IndexReader,
+    reader: Reader,
     terms: Sequence[QueryTerm],
     sources: Sequence[Source],
     *,
@@ -67,39 +65,22 @@ def search(
     Terms of half the chunks or more are searched only when the others find fewer than `enough`: SQLite gives such a
     term an inverse document frequency of 1e-6, so it ranks nothing, and it costs the most.
     """
-    vocabulary = reader.vocabulary
-    terms = _worth_asking(terms, vocabulary)
-    frequencies = {term: frequency_of(term, vocabulary) for term in terms}
+    held = reader.frequencies(terms)
+    # A guess that the index does not know says nothing of the question.
+    terms = [term for term in terms if term.kind is not TermKind.GUESS or held[term]]
+    frequencies = {term: held[term] for term in terms}
     chosen = choose_terms(terms, frequencies, chunk_count)
     telling = [term for term in chosen if 2 * frequencies[term] < chunk_count]
-    telling += _names_of_pieces(terms, frequencies, vocabulary)
-    hits = _hits(reader, telling, sources, limit)
+    telling += _names_of_pieces(terms, frequencies, reader)
+    hits = reader.keyword_hits(telling, sources, limit)
     if len(hits) < enough and not set(chosen) <= set(telling):
         telling = list(dict.fromkeys((*chosen, *telling)))
-        hits = _hits(reader, telling, sources, limit)
-    indexed = vocabulary.chunks()
+        hits = reader.keyword_hits(telling, sources, limit)
+    indexed = reader.keyword_chunks()
     weights = {term.text: idf(frequency, indexed) for term, frequency in frequencies.items()}
     counts = {term.text: frequency for term, frequency in frequencies.items()}
     names = tuple(term.text for term in chosen)
     return KeywordAnswer(tuple(hits), names, tuple(telling), weights, counts, chunk_count, len(hits) >= limit)
-
-
-def scores(reader: IndexReader, terms: Sequence[QueryTerm], ids: Sequence[int]) -> dict[int, float]:
-    """The BM25 of each of these chunks for these terms: negative, and 0 where none stands.
-
-    `terms` are those that ranked a question's hits (`KeywordAnswer.searched`). Costs a fifth of the search itself.
-    """
-    kept = reader.kept_scores.kept(terms)
-    if kept is not None:
-        return scores_of(kept, ids)
-    found = reader.keyword_scores(_any_of(terms), ids)
-    return {chunk_id: found.get(chunk_id, 0.0) for chunk_id in ids}
-
-
-def _worth_asking(terms: Sequence[QueryTerm], vocabulary: Vocabulary) -> list[QueryTerm]:
-    """All but the guesses that the index does not know."""
-    known = set(vocabulary.known([term.text for term in terms if term.kind is TermKind.GUESS]))
-    return [term for term in terms if term.kind is not TermKind.GUESS or term.text in known]
 
 
 def choose_terms(
@@ -134,7 +115,7 @@ def _within_bounds(
 
 
 def _names_of_pieces(
-    terms: Sequence[QueryTerm], frequencies: Mapping[QueryTerm, int], vocabulary: Vocabulary
+    terms: Sequence[QueryTerm], frequencies: Mapping[QueryTerm, int], reader: Reader
 ) -> list[QueryTerm]:
     """Names that hold a word of the question which the index does not know: perhaps a symbol of which an end is cut."""
     held = {term.original for term, frequency in frequencies.items() if frequency > 0}
@@ -143,23 +124,6 @@ def _names_of_pieces(
         for term in terms
         if term.original not in held and len(term.original) >= SHORTEST_PIECE and term.kind is not TermKind.GRAM
     )
-    found = [name for piece in pieces for name in vocabulary.names_with(piece.strip("_"), MOST_NAMES_OF_A_PIECE)]
+    found = [name for piece in pieces for name in reader.names_containing(piece.strip("_"), MOST_NAMES_OF_A_PIECE)]
     names = list(dict.fromkeys(found))[:MOST_NAMES_OF_A_PIECE]
     return [QueryTerm(name, kind=TermKind.GUESS, original=name) for name in names]
-
-
-def _hits(
-    reader: IndexReader, terms: Sequence[QueryTerm], sources: Sequence[Source], limit: int
-) -> Sequence[KeywordHit]:
-    if not terms:
-        return ()
-    if not sources:
-        vocabulary = reader.vocabulary
-        kept = reader.kept_scores.of([(term, frequency_of(term, vocabulary)) for term in terms])
-        if kept is not None:
-            return best(kept, limit)
-    return reader.keyword(_any_of(terms), sources, limit)
-
-
-def _any_of(terms: Sequence[QueryTerm]) -> str:
-    return " OR ".join(expression(term.text, prefix=term.prefix) for term in terms)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from memoryd_server.embed import EmbeddingSpec
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.index.embedding import Embedder
-from memoryd_server.index.json_value import JsonValue
-from memoryd_server.index.vector_identity import VectorIdentity
-from memoryd_server.index.vector_rows import VectorRows
+from memoryd_server.store.identity import JsonValue
+from memoryd_server.store.protocol import VectorView, Writer
 
 FIRST_STAY_MS = 10 * 60 * 1_000
 """How long the one that stands in stays at least; twice as long each time within a day."""
@@ -80,11 +79,11 @@ class Lineup:
         if self.second is not None:
             self.second.refresh()
 
-    def look(self, vectors: VectorRows, reason: str = "") -> None:
+    def look(self, vectors: VectorView, reason: str = "") -> None:
         """Takes from the index who made its vectors, at start and after a swap; `reason` says why some are missing."""
         self.refresh()
-        self._note = StandIn.from_json(vectors.stand_in())
-        stored = VectorIdentity.from_json(vectors.identity())
+        self._note = StandIn.from_json(vectors.failover_record())
+        stored = vectors.vector_identity()
         second = self.second
         taken = second is not None and stored is not None and not stored.differences(second.identity)
         self.active = second if second is not None and taken and self._is_noted else self.first
@@ -170,10 +169,10 @@ class Lineup:
         self._asked_ms = self._now_ms()
         self.active = change.to
 
-    def carry(self, vectors: VectorRows) -> None:
+    def carry(self, writer: Writer) -> None:
         """Has a rebuilt index remember what this one does."""
         if self._note is not None:
-            vectors.note_stand_in(self._note.to_json())
+            writer.note_failover(self._note.to_json())
 
     def stays(self, why: str) -> None:
         """A change that was due did not come about."""

@@ -1,6 +1,8 @@
 """Opens the file of an index for writing: creates, recovers, upgrades it, or sets it aside where it is damaged."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -9,10 +11,19 @@ import apsw
 
 from memoryd_server.errors import IndexTooNew, IndexUnavailable
 from memoryd_server.index import migrate, refresh, schema, swap
-from memoryd_server.index.condition import impaired
-from memoryd_server.index.connection import APPLICATION_ID, Journal, damage_words, is_damage, open_writer, transaction
-from memoryd_server.index.schema import BuildIdentity, Difference
+from memoryd_server.index.condition import impaired, size_bytes
+from memoryd_server.index.connection import (
+    APPLICATION_ID,
+    Journal,
+    damage_words,
+    is_damage,
+    open_writer,
+    transaction,
+    translated,
+)
 from memoryd_server.model import Degradation
+from memoryd_server.store.identity import BuildIdentity, Difference
+from memoryd_server.store.protocol import StoreSizes
 
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\0"
@@ -81,6 +92,23 @@ def begin(path: Path, identity: BuildIdentity, journal: Journal, after_revision:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def begun(path: Path, identity: BuildIdentity, journal: Journal, after_revision: int) -> Iterator[apsw.Connection]:
+    """The same, open until the block ends. What SQLite raises when it opens or closes it is translated."""
+    with translated():
+        connection = begin(path, identity, journal, after_revision)
+    try:
+        yield connection
+    finally:
+        with translated():
+            connection.close()
+
+
+def sizes(path: Path) -> StoreSizes:
+    """The bytes of an index and of its write-ahead log. Blocks."""
+    return StoreSizes(*size_bytes(path))
 
 
 def _make_tables(connection: apsw.Connection, identity: BuildIdentity, after_revision: int) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from memoryd_server.index.rows import FileRow
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
 from memoryd_server.sources import Discovery, Unseen
+from memoryd_server.store.rows import FileRow
 
 # A file changed this shortly before it was read may change again without its stat telling; it is hashed once more.
 RACY_NS = 1_000_000_000

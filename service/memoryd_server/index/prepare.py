@@ -8,12 +8,11 @@ from memoryd_server.chunk import indexable_chunks, split_front_matter
 from memoryd_server.errors import FileNotFound, MemorydError
 from memoryd_server.index.plan import settled
 from memoryd_server.index.prepare_transcript import TranscriptPreparer
-from memoryd_server.index.rows import FileRow, PreparedFile
-from memoryd_server.index.schema import BuildIdentity
-from memoryd_server.index.words import file_name, keyword_tokens, language_of
 from memoryd_server.model import Chunk, FileStat, Source, SourceFile
 from memoryd_server.sources import read_file
 from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.store.identity import BuildIdentity
+from memoryd_server.store.rows import FileRow, PreparedFile, file_name, keyword_tokens, language_of
 from memoryd_server.text import Analyzer
 
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from memoryd_server.chunk import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.plan import identity_of
-from memoryd_server.index.rows import FileRow, TranscriptPart, TranscriptState
-from memoryd_server.index.schema import BuildIdentity
-from memoryd_server.index.words import keyword_tokens, language_of
 from memoryd_server.model import Chunk, FileStat, SourceFile
 from memoryd_server.sources.flattening import FLATTENING_VERSION
 from memoryd_server.sources.transcript_reader import START, Position, TranscriptReader
+from memoryd_server.store.identity import BuildIdentity
+from memoryd_server.store.rows import FileRow, TranscriptPart, TranscriptState, keyword_tokens, language_of
 from memoryd_server.text import Analyzer
 
 READER_VERSION = f"{FLATTENING_VERSION}.{TRANSCRIPT_CHUNKER_VERSION}"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.index.embedding import Embedder, Price
 from memoryd_server.index.prepare import FilePreparer
-from memoryd_server.index.rows import FileRow
-from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
 from memoryd_server.model import Source, SourceFile
+from memoryd_server.store.protocol import Store
+from memoryd_server.store.rows import FileRow
 
 # A rebuild that waits is priced anew after so long: pricing reads every file.
 PRICE_HOLDS_SECONDS = 3_600.0
@@ -56,7 +56,7 @@ class RebuildGate:
 
     def __init__(
         self,
-        store: IndexStore,
+        store: Store,
         survey: Survey,
         preparer: FilePreparer,
         embedder: Callable[[], Embedder | None],
@@ -73,7 +73,7 @@ class RebuildGate:
     def holds_back(self, should_stop: Callable[[], bool]) -> bool:
         """Whether the rebuild that is due has to wait; `reason` says why, with the price. For the writer thread."""
         embedder = self._embedder()
-        if embedder is None or not self._store.needs_rebuild or not self._has_vectors():
+        if embedder is None or not self._store.build_differences or not self._has_vectors():
             self.open()
         elif self._priced_at is None or self._monotonic() - self._priced_at > PRICE_HOLDS_SECONDS:
             files = self._survey.discover().files
@@ -84,8 +84,8 @@ class RebuildGate:
 
     def _has_vectors(self) -> bool:
         # An index without any has nothing to lose, and its keywords gain by the rebuild.
-        vectors = self._store.writer.vectors
-        return bool(vectors.identity()) and vectors.count_missing() < vectors.count_chunks()
+        vectors = self._store.writer()
+        return vectors.vector_identity() is not None and vectors.count_pending() < vectors.count_chunks()
 
     def open(self) -> None:
         """Forgets the price, after a rebuild."""

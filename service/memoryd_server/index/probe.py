@@ -3,7 +3,7 @@
 import apsw
 
 from memoryd_server.index.connection import scalar
-from memoryd_server.index.schema import TOKENIZER
+from memoryd_server.store.identity import TOKENIZER
 
 
 def sqlite_version() -> str:

@@ -1,27 +1,41 @@
 """Reads the index, within one snapshot: what a search and a status report see does not change under them."""
 
+import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, cast
 
 import apsw
+import numpy as np
+from numpy.typing import NDArray
 
-from memoryd_server.index import one_step, schema
+from memoryd_server.index import centre, one_step, schema
 from memoryd_server.index.connection import scalar, snapshot, translated
-from memoryd_server.index.holdings import Holdings, hashes_of_chunks_with, holdings
+from memoryd_server.index.holdings import hashes_of_chunks_with, holdings
 from memoryd_server.index.one_step import id_list
 from memoryd_server.index.readers import ReaderPool
-from memoryd_server.index.rows import ChunkHead, ChunkRow, FileRow, IndexCounts, KeywordHit
-from memoryd_server.index.term_scores import BM25, KeptScores, ScoresMemo
+from memoryd_server.index.term_scores import BM25, KeptScores, ScoresMemo, best, scores_of
 from memoryd_server.index.transcript_rows import line_numbers
 from memoryd_server.index.vector_rows import VectorRows
-from memoryd_server.index.vocabulary import Vocabulary, VocabularyMemo
-from memoryd_server.index.writer import IndexWriter
-from memoryd_server.model import Source
+from memoryd_server.index.vocabulary import Vocabulary, VocabularyMemo, any_of
+from memoryd_server.model import FileStat, Source
+from memoryd_server.store.rows import (
+    ChunkHead,
+    ChunkRow,
+    FileKey,
+    FileRow,
+    Holdings,
+    IndexCounts,
+    KeywordHit,
+    VectorHit,
+)
+from memoryd_server.text import QueryTerm, TermKind
+from memoryd_server.vectors import Ids, Vectors
 
 # A language of fewer chunks is not asked for: its stems would cost every question time.
 LEAST_SHARE_OF_CHUNKS = 0.02
@@ -29,6 +43,8 @@ LEAST_SHARE_OF_CHUNKS = 0.02
 # How many steps of SQLite's virtual machine pass between two looks at the clock: some milliseconds. Each look waits for
 # the interpreter: every 2,000 steps, they took a fifth of what 64 callers could have got.
 _STEPS_BETWEEN_LOOKS = 50_000
+
+_FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
 
 # A look into it costs a tenth of `Source(...)`.
 _SOURCES = MappingProxyType({source.value: source for source in Source})
@@ -48,15 +64,16 @@ class LastCounts:
         self.scores = ScoresMemo()
 
 
-class IndexReader:
+class IndexReader(VectorRows):
     """One snapshot of one index, for one thread, until its block ends.
 
     It holds what was committed before `opened_at` (monotonic seconds), and perhaps a little that came later.
     """
 
-    def __init__(self, connection: apsw.Connection, last: LastCounts) -> None:
-        self._connection = connection
+    def __init__(self, connection: apsw.Connection, last: LastCounts, nearest: "NearestChunks | None" = None) -> None:
+        super().__init__(connection)
         self._last = last
+        self._nearest = nearest
         self._revision: int | None = None
         self.opened_at = time.monotonic()
 
@@ -67,7 +84,7 @@ class IndexReader:
 
     def counts(self) -> IndexCounts:
         """Revision, files without an error, and chunks."""
-        revision = self.revision()
+        revision = self.revision
         known = self._last.counts
         if known is None or known.revision != revision:
             known = self._last.counts = self._count(revision)
@@ -86,40 +103,85 @@ class IndexReader:
         sources = tuple(source for source in Source if any(row[1] == source and row[3] for row in rows))
         return IndexCounts(revision, sum(row[2] for row in rows), chunks, languages, sources)
 
-    def languages(self) -> tuple[str, ...]:
-        """The languages of at least 2 % of the chunks, for `Analyzer.query_terms`."""
-        return self.counts().languages
-
-    @property
+    @cached_property
     def vocabulary(self) -> Vocabulary:
         """The words of the keyword leg in the same snapshot."""
-        return Vocabulary(self._connection, self._last.vocabulary, self.revision())
+        return Vocabulary(self._connection, self._last.vocabulary, self.revision)
 
-    @property
+    @cached_property
     def kept_scores(self) -> KeptScores:
         """What is kept of the keyword leg's scores in the same snapshot."""
-        return KeptScores(self._connection, self._last.scores, self.revision())
+        return KeptScores(self._connection, self._last.scores, self.revision)
 
+    @property
     def revision(self) -> int:
         """The index revision."""
         if self._revision is None:
             self._revision = int(schema.get_meta(self._connection, "revision") or 0)
         return self._revision
 
-    def meta(self, key: str) -> str | int | None:
-        """A value of the meta table."""
-        return schema.get_meta(self._connection, key)
+    def last_sync_ms(self) -> int | None:
+        """When a sync last completed (Unix milliseconds); None before the first."""
+        value = schema.get_meta(self._connection, "last_sync_ms")
+        return None if value is None else int(value)
 
-    def files(self) -> dict[tuple[Source, str], FileRow]:
+    def files(self) -> dict[FileKey, FileRow]:
         """Every file that the index knows, by source and path."""
-        return IndexWriter(self._connection).files()
+        return all_files(self._connection)
 
-    @property
-    def vectors(self) -> VectorRows:
-        """The vectors of the same snapshot, to read."""
-        return VectorRows(self._connection, None)
+    def frequencies(self, terms: Sequence[QueryTerm]) -> dict[QueryTerm, int]:
+        """In how many chunks each term stands, or begins a word where it is a prefix; unknown guesses cost nothing."""
+        # One query for all guesses, which finds mostly none: what is looked up below is known then.
+        self.vocabulary.known([term.text for term in terms if term.kind is TermKind.GUESS])
+        return {term: self.vocabulary.term_frequency(term) for term in terms}
 
-    def keyword(self, match: str, sources: Sequence[Source], limit: int) -> list[KeywordHit]:
+    def keyword_chunks(self) -> int:
+        """How many chunks the keyword leg holds, as BM25 counts them."""
+        return self.vocabulary.chunks()
+
+    def names_containing(self, piece: str, limit: int) -> list[str]:
+        """At most `limit` names that hold `piece`, as in `Vocabulary.names_with`."""
+        return self.vocabulary.names_with(piece, limit)
+
+    def keyword_hits(self, terms: Sequence[QueryTerm], sources: Sequence[Source], limit: int) -> list[KeywordHit]:
+        """The best chunks for any of the terms, best first, the smaller id first among equals.
+
+        An empty `sources` means all. The user's text is never FTS5 syntax: each term is quoted.
+        """
+        if not terms:
+            return []
+        if not sources:
+            kept = self.kept_scores.of([(term, self.vocabulary.term_frequency(term)) for term in terms])
+            if kept is not None:
+                return best(kept, limit)
+        return self.matches(any_of(terms), sources, limit)
+
+    def keyword_scores(self, terms: Sequence[QueryTerm], ids: Sequence[int]) -> dict[int, float]:
+        """The BM25 of each of these chunks for these terms: 0 where none stands. A fifth of the cost of a search."""
+        kept = self.kept_scores.kept(terms)
+        if kept is not None:
+            return scores_of(kept, ids)
+        found = self.scores_of_matches(any_of(terms), ids)
+        return {chunk_id: found.get(chunk_id, 0.0) for chunk_id in ids}
+
+    def vector_hits(self, query: NDArray[np.float32], limit: int, sources: Sequence[Source]) -> list[VectorHit]:
+        """The nearest chunks of this snapshot, as in `VectorLeg.search`; none for a store without a vector leg."""
+        return [] if self._nearest is None else self._nearest(self, query, limit, sources)
+
+    def cosines(self, ids: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
+        """The cosine of each of these chunks' vectors with `query`, a unit vector; chunks without one are left out."""
+        found, vectors = self.vectors_of(ids, len(query))
+        return dict(zip(found.tolist(), (vectors @ query).tolist(), strict=True))
+
+    def vectors_of(self, ids: Sequence[int], dimensions: int) -> tuple[Ids, Vectors]:
+        """The stored vectors of these chunks, one a row, and whose they are; those of other dimensions are left out."""
+        return one_step.vectors(self._connection, ids, dimensions)
+
+    def vector_centre(self, dimensions: int) -> Vectors | None:
+        """Return the mean of the stored vectors as last measured; None if there is none of these dimensions."""
+        return centre.read(self._connection, dimensions)
+
+    def matches(self, match: str, sources: Sequence[Source], limit: int) -> list[KeywordHit]:
         """The best chunks for an FTS5 expression, best first, the smaller id first among equals.
 
         An empty `sources` means all.
@@ -135,7 +197,7 @@ class IndexReader:
             query = f"SELECT rowid AS id, {BM25} AS score FROM keyword WHERE keyword MATCH ? ORDER BY score, id LIMIT ?"  # noqa: S608
         return [KeywordHit(*row) for row in one_step.scored(self._connection, query, (match, *sources, limit))]
 
-    def keyword_scores(self, match: str, ids: Sequence[int]) -> dict[int, float]:
+    def scores_of_matches(self, match: str, ids: Sequence[int]) -> dict[int, float]:
         """The BM25 of those of these chunks that an FTS5 expression matches."""
         # "+": all matches are walked, a fifth of the work of ranking them. A search for each id by itself costs more.
         query = (
@@ -162,11 +224,11 @@ class IndexReader:
         )
         return {row[0]: _chunk_row(row) for row in one_step.table(self._connection, query, (id_list(ids),))}
 
-    def holdings(self, file_ids: Sequence[int]) -> Holdings:
+    def stored_counts(self, file_ids: Sequence[int]) -> Holdings:
         """What is held of these files: chunks by their hashes, keyword entries and vectors."""
         return holdings(self._connection, file_ids)
 
-    def hashes_of_chunks_with(self, text: str) -> set[bytes]:
+    def hashes_containing(self, text: str) -> set[bytes]:
         """The content hashes of the chunks that hold `text` word for word; looks at every chunk."""
         return hashes_of_chunks_with(self._connection, text)
 
@@ -195,6 +257,25 @@ class IndexReader:
         return int(scalar(self._connection, "SELECT coalesce(max(chunk_id), 0) FROM vectors"))
 
 
+def all_files(connection: apsw.Connection) -> dict[FileKey, FileRow]:
+    """Every file of an index, by source and path."""
+    rows = connection.execute(f"SELECT {_FILE_COLUMNS} FROM files")  # noqa: S608 -- a constant
+    return {(row.source, row.path): row for row in map(_file_row, rows)}
+
+
+def memory_files(connection: apsw.Connection, paths: Collection[str]) -> dict[FileKey, FileRow]:
+    """The same of some Markdown files; paths that the index does not know are left out."""
+    query = f"SELECT {_FILE_COLUMNS} FROM files WHERE source = ? AND path IN (SELECT value FROM json_each(?))"  # noqa: S608 -- a constant
+    rows = connection.execute(query, (Source.MEMORY, json.dumps([*paths])))
+    return {(row.source, row.path): row for row in map(_file_row, rows)}
+
+
+def _file_row(row: tuple[object, ...]) -> FileRow:
+    file_id, path, source, content_hash, size, mtime, ctime, device, inode, count, error = row
+    stat = FileStat(size, mtime, ctime, device, inode)  # type: ignore[arg-type]
+    return FileRow(file_id, path, Source(str(source)), content_hash, stat, count, error)  # type: ignore[arg-type]
+
+
 def _chunk_row(row: Sequence[Any]) -> ChunkRow:
     chunk_id, path, source, start_line, end_line, text, breadcrumb, size, mtime, language, numbers = row
     lines = line_numbers(numbers)
@@ -203,8 +284,14 @@ def _chunk_row(row: Sequence[Any]) -> ChunkRow:
     )
 
 
+NearestChunks = Callable[[IndexReader, NDArray[np.float32], int, Sequence[Source]], list[VectorHit]]
+"""Finds the nearest chunks in a reader's snapshot (`VectorLeg.search`)."""
+
+
 @contextmanager
-def reading(pool: ReaderPool, last: LastCounts, deadline: float | None = None) -> Iterator[IndexReader]:
+def reading(
+    pool: ReaderPool, last: LastCounts, deadline: float | None = None, nearest: NearestChunks | None = None
+) -> Iterator[IndexReader]:
     """A snapshot from the pool. SQLite is stopped when `time.monotonic()` passes `deadline`.
 
     Raises:
@@ -218,7 +305,7 @@ def reading(pool: ReaderPool, last: LastCounts, deadline: float | None = None) -
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
         try:
             with snapshot(connection):
-                yield IndexReader(connection, last)
+                yield IndexReader(connection, last, nearest)
         finally:
             if deadline is not None:
                 connection.set_progress_handler(None)

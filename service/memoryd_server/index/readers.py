@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from memoryd_server.errors import IndexUnavailable
+from memoryd_server.errors import DeadlineTooShort, IndexUnavailable
 from memoryd_server.index.connection import open_reader
 
 
@@ -38,7 +38,7 @@ class ReaderPool:
             try:
                 yield connection
                 healthy = True
-            except apsw.InterruptError:
+            except (apsw.InterruptError, DeadlineTooShort):
                 healthy = True
                 raise
             finally:

@@ -13,8 +13,9 @@ from memoryd_server.errors import SyncCancelled
 from memoryd_server.index import schema
 from memoryd_server.index.connection import transaction
 from memoryd_server.index.purge import note_deleted_words
-from memoryd_server.index.words import chunk_words, language_of
+from memoryd_server.index.words import chunk_words
 from memoryd_server.model import Source
+from memoryd_server.store.rows import language_of
 from memoryd_server.text import ANALYZER_VERSION, Analyzer
 
 _CHUNKS_AT_ONCE = 500

@@ -1,18 +1,15 @@
 """The tables of an index file."""
 
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import apsw
 
 from memoryd_server.errors import IndexDamaged
 from memoryd_server.index.connection import scalar
-from memoryd_server.index.json_value import JsonValue
+from memoryd_server.store.identity import TOKENIZER, BuildIdentity, Difference
 from memoryd_server.text import ANALYZER_VERSION
 
 SCHEMA_VERSION = 4
-
-TOKENIZER = "ascii tokenchars '_'"
 
 # How far each transcript was read, in bytes and lines, and by which version of what reads it.
 TRANSCRIPTS = """CREATE TABLE transcripts(
@@ -60,27 +57,7 @@ _TABLES = (
 )
 
 
-# A field, its value in the index, and the wanted one.
-Difference = tuple[str, str, str]
-
 _MIXED_CHUNKING = "mixed_chunking"
-
-
-@dataclass(frozen=True, slots=True)
-class BuildIdentity(JsonValue):
-    """What the rows of an index were built with; a difference asks for a rebuild.
-
-    The analyzer's version stands apart: another one asks for the keyword leg alone to be built anew.
-    """
-
-    chunker_version: str
-    chunk_tokens: int
-    chunk_overlap: int
-
-    def differences(self, other: Self) -> tuple[Difference, ...]:
-        """(field, this value, the other's) of each field that differs."""
-        mine, theirs = self.fields(), other.fields()
-        return tuple((name, str(mine[name]), str(theirs[name])) for name in mine if mine[name] != theirs[name])
 
 
 # Unix milliseconds. A revision is never below them when it is made, so that it rises also where the file that held the

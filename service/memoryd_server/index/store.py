@@ -16,20 +16,21 @@ from memoryd_server.errors import (
     MemorydError,
     SyncCancelled,
 )
-from memoryd_server.index import opening, purge, refresh, swap
-from memoryd_server.index.condition import Condition, Damage, FileMark, impaired, size_bytes
-from memoryd_server.index.connection import Journal, is_damage, open_reader, translated
+from memoryd_server.index import opening, purge, refresh, schema, swap
+from memoryd_server.index.condition import FileMark, impaired
+from memoryd_server.index.connection import Journal, open_reader, translated
 from memoryd_server.index.journals import journal_for
 from memoryd_server.index.opening import IndexFacts
 from memoryd_server.index.reader import IndexReader, LastCounts, reading
 from memoryd_server.index.readers import ReaderPool
 from memoryd_server.index.reading_only import open_to_read, refusals_named
-from memoryd_server.index.rows import IndexCounts
-from memoryd_server.index.schema import BuildIdentity, Difference
-from memoryd_server.index.vector_rows import VectorChanges
+from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Degradation
 from memoryd_server.sources.mounts import MOUNT_TABLE
+from memoryd_server.store.identity import BuildIdentity, Difference
+from memoryd_server.store.protocol import Condition, Damage, StopSign, StoreSizes, VectorEngineStatus
+from memoryd_server.store.rows import IndexCounts
 from memoryd_server.system import FileLock
 from memoryd_server.text import Analyzer
 
@@ -44,15 +45,15 @@ _T = TypeVar("_T")
 class IndexStore:
     """The index at `path`, held by this process from `open` to `close`.
 
-    `changes` hears of every vector and chunk that comes or goes. `open`, `writer`, `mend` and the rebuild belong to the
-    agent's one writer thread; `read` may be used from any thread.
+    `vectors` finds the nearest chunks, and hears of every vector and chunk that comes or goes. `read` may be used from
+    any thread, all else belongs to the agent's one writer thread.
     """
 
     def __init__(
         self,
         path: Path,
         identity: BuildIdentity,
-        changes: VectorChanges | None = None,
+        vectors: VectorLeg | None = None,
         mount_table: Path = MOUNT_TABLE,
     ) -> None:
         self._wanted_path = path
@@ -62,18 +63,18 @@ class IndexStore:
         self._connection: apsw.Connection | None = None
         self._pool: ReaderPool | None = None
         self._last_counts = LastCounts()
-        self._changes = changes
+        self._vectors = vectors
         self._mark: FileMark | None = None
         self._foreign: Degradation | None = None
         self._journal_reason = ""
-        self.condition = Condition()
+        self.health = Condition()
         self.journal = Journal.LOG
         self.path = path
         self.built_with: BuildIdentity | None = None
         self.build_differences: tuple[Difference, ...] = ()
         self.keyword_outdated = False
         self._refusal: MemorydError | None = None
-        self.whole = False
+        self.has_completed_sync = False
         """Whether a sync has completed since the index was begun; before that, revisions tell nothing."""
 
     def reserve(self) -> None:
@@ -120,13 +121,13 @@ class IndexStore:
         self._mark = FileMark.of(self.path, is_local=self.journal is Journal.LOG)
         self._note(opened.facts)
         if opened.mishap is not None:
-            self.condition.happened(opened.mishap)
+            self.health.happened(opened.mishap)
 
     def _note(self, facts: IndexFacts) -> None:
         self.keyword_outdated = facts.keyword_outdated
         self.built_with = facts.built_with
         self.build_differences = facts.differences
-        self.whole = facts.whole
+        self.has_completed_sync = facts.whole
 
     def _open_to_read(self, refusal: MemorydError) -> None:
         with translated():
@@ -161,19 +162,13 @@ class IndexStore:
             with suppress(apsw.Error):
                 connection.close()
 
-    @property
-    def needs_rebuild(self) -> bool:
-        """Whether the index was built with another identity, at least in part."""
-        return bool(self.build_differences)
-
-    @property
     def writer(self) -> IndexWriter:
         """The rows of the index, for the writer thread.
 
         Raises:
             IndexReadOnly, DiskFull: the index could only be opened to be read.
         """
-        return IndexWriter(self._writing, self._identity, self._changes)
+        return IndexWriter(self._writing, self._identity, self._vectors)
 
     @property
     def _writing(self) -> apsw.Connection:
@@ -187,10 +182,11 @@ class IndexStore:
 
         Raises:
             DeadlineTooShort: the deadline came first.
-            IndexDamaged: the index was found damaged or gone; `condition` tells that, and the next `mend` begins anew.
+            IndexDamaged: the index was found damaged or gone; `health` tells that, and the next `repair` begins anew.
             IndexUnavailable: it cannot be read.
         """
-        with self._noticing(), reading(_opened(self._pool), self._last_counts, deadline) as reader:
+        nearest = None if self._vectors is None else self._vectors.search
+        with self._noticing(), reading(_opened(self._pool), self._last_counts, deadline, nearest) as reader:
             # Within the reader's turn: a swap, which changes the file too, waits for its end.
             if self._mark is not None and self._mark.is_gone(self.path):
                 raise _lost(self.path)
@@ -199,14 +195,14 @@ class IndexStore:
     @contextmanager
     def _noticing(self) -> Iterator[None]:
         """Remembers damage that its body meets."""
-        generation = self.condition.generation
+        generation = self.health.generation
         try:
             yield
         except IndexDamaged as error:
-            self.condition.found(Damage(error.message, gone=not self.path.exists()), generation)
+            self.health.found(Damage(error.message, gone=not self.path.exists()), generation)
             raise
 
-    def mend(self) -> bool:
+    def repair(self) -> bool:
         """Begins the index anew where it was found damaged or gone; true when it did. For the writer thread.
 
         Where the folder could not be written and can be now, writing begins.
@@ -220,14 +216,14 @@ class IndexStore:
             self._begin_writing()
             return False
         if self._mark is None or self._mark.has_changed(self.path):
-            self.condition.found(Damage(_lost(self.path).message, gone=True), self.condition.generation)
-        damage = self.condition.damage
+            self.health.found(Damage(_lost(self.path).message, gone=True), self.health.generation)
+        damage = self.health.damage
         if damage is None:
             return False
         with _opened(self._pool).closed():
             self._close_writer()
             self._begin_anew(damage)
-            self.condition.mended()
+            self.health.mended()
         return True
 
     def _begin_anew(self, damage: Damage) -> None:
@@ -235,20 +231,22 @@ class IndexStore:
             if not self.path.exists():
                 swap.remove_journals(self.path)
             elif not damage.gone:
-                self.condition.happened(opening.set_aside(self.path, damage.reason))
+                self.health.happened(opening.set_aside(self.path, damage.reason))
                 # What stands there from now on is our own beginning, whose end may have to wait for space.
-                self.condition.damage = replace(damage, gone=True)
+                self.health.damage = replace(damage, gone=True)
             if self._lock.is_lost:
                 self._lock.release()
                 self._lock.acquire()
             self._open_file()
-        if damage.gone and self.condition.mishap is None:
-            then = "what stands there now is brought up to date" if self.whole else "the index is built anew"
+        if damage.gone and self.health.incident is None:
+            then = (
+                "what stands there now is brought up to date" if self.has_completed_sync else "the index is built anew"
+            )
             reason = f"{self.path} was removed or replaced while it was in use; {then}"
-            self.condition.happened(impaired(self._wanted_path, self.path, reason))
+            self.health.happened(impaired(self._wanted_path, self.path, reason))
         _opened(self._pool).path = self.path
-        if self._changes is not None:
-            self._changes.reset()
+        if self._vectors is not None:
+            self._vectors.reset()
 
     def _begin_writing(self) -> None:
         old = _opened(self._pool)
@@ -263,74 +261,72 @@ class IndexStore:
             raise
         old.close()
 
-    def mending(self, work: Callable[[Callable[[], bool]], _T], should_stop: Callable[[], bool]) -> _T:
+    def on_sound_index(self, work: Callable[[StopSign], _T], should_stop: StopSign) -> _T:
         """Does `work`, which stops where it is told to, on a sound index: again where damage came up meanwhile.
 
         Raises:
             IndexDamaged: what was begun anew was damaged, too, time and again.
         """
         for turns_left in (2, 1, 0):
-            self.mend()
+            self.repair()
             try:
                 with self._noticing():
-                    done = work(lambda: should_stop() or self.condition.damage is not None)
+                    done = work(lambda: should_stop() or self.health.damage is not None)
             except IndexDamaged:
                 if not turns_left:
                     raise
             except SyncCancelled:
-                if should_stop() or self.condition.damage is None:
+                if should_stop() or self.health.damage is None:
                     raise
             else:
-                if self.condition.damage is None:
+                if self.health.damage is None:
                     self._give_back_pages()
-                    self.whole = True
-                    self.condition.rebuilt()
+                    self.has_completed_sync = True
+                    self.health.rebuilt()
                     return done
         raise IndexDamaged("the index was found damaged each time that it was begun anew; look at the disk it is on")
 
-    @property
-    def impairments(self) -> tuple[Degradation, ...]:
+    def degradations(self) -> tuple[Degradation, ...]:
         """What stands in for a whole index of our own, for every answer to say."""
         read_only = None
         if self._refusal is not None:
             reason = f"nothing new is taken up: {self._refusal.message}"
             read_only = impaired(self.path, "the index as it is", reason)
-        found = (self._foreign, self.condition.mishap, read_only)
+        found = (self._foreign, self.health.incident, read_only)
         return tuple(degradation for degradation in found if degradation is not None)
 
-    @property
     def remarks(self) -> tuple[Degradation, ...]:
         """What Status tells beyond that: no answer is the worse for it."""
         rollback = impaired("write-ahead log", "rollback journal", self._journal_reason)
-        found = (self.condition.past_mishap, rollback if self._journal_reason else None)
+        found = (self.health.past_incident, rollback if self._journal_reason else None)
         return tuple(degradation for degradation in found if degradation is not None)
 
-    def refresh_keyword(self, analyzer: Analyzer, should_stop: Callable[[], bool]) -> int:
+    def refresh_keyword(self, analyzer: Analyzer, should_stop: StopSign) -> int:
         """Builds the keyword leg anew from the stored text with the present analyzer; returns the new revision.
 
         Raises:
             SyncCancelled: `should_stop` said so; the old words stay in use.
         """
-        revision = refresh.refresh_keyword(self._writing, analyzer, should_stop)
+        with translated():
+            revision = refresh.refresh_keyword(self._writing, analyzer, should_stop)
         self.keyword_outdated = False
         return revision
 
     @property
-    def has_deleted_words(self) -> bool:
-        """Whether words of deleted chunks may still be on the disk, so that `purge_deleted` is due."""
+    def has_deleted_text(self) -> bool:
+        """Whether words of deleted chunks may still be on the disk, so that `purge` is due."""
         with self._noticing(), translated():
             return self._refusal is None and purge.has_deleted_words(self._writing)
 
-    def purge_deleted(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
+    def purge(self, should_stop: StopSign = lambda: False) -> bool:
         """Makes deleted words vanish from the disk, for the writer thread; false when it has to be tried again."""
         with self._noticing(), translated():
             return purge.purge(self._writing, should_stop)
 
-    def rest(self) -> None:
-        """Gives back what costs memory while nobody asks: readers, and the writer's pages. For the writer thread.
-
-        What the write-ahead log holds is copied into the file.
-        """
+    def release_memory(self) -> None:
+        """Gives back what costs memory while nobody asks: vectors, readers, the writer's pages; empties the log."""
+        if self._vectors is not None:
+            self._vectors.unload()
         self._last_counts.rest()
         if self._pool is not None:
             self._pool.release()
@@ -349,7 +345,7 @@ class IndexStore:
                 connection.execute("PRAGMA shrink_memory").fetchall()
 
     @property
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no reader is open."""
         return self._pool is None or self._pool.at_rest
 
@@ -358,32 +354,61 @@ class IndexStore:
         """What was counted last, of the revision that it names; None where nothing was."""
         return self._last_counts.counts
 
-    def size_bytes(self) -> int:
-        """Bytes on disk: the index with its write-ahead log."""
-        return sum(size_bytes(self.path))
+    @property
+    def location(self) -> str:
+        """The path of the index."""
+        return str(self.path)
+
+    @property
+    def schema_version(self) -> int:
+        """The version of the tables."""
+        return schema.SCHEMA_VERSION
+
+    def sizes(self) -> StoreSizes:
+        """Bytes on disk: the index, and its write-ahead log."""
+        return opening.sizes(self.path)
+
+    def probe_vector_engine(self) -> None:
+        """Finds out whether sqlite-vec serves."""
+        if self._vectors is not None:
+            self._vectors.probe()
+
+    def vector_engine(self) -> VectorEngineStatus:
+        """Who compares the vectors of a small index, as last found out."""
+        if self._vectors is None:
+            return VectorEngineStatus("exact")
+        engine = self._vectors.engine
+        return VectorEngineStatus(engine.engine, engine.version, engine.load_error, self._vectors.form)
+
+    def vector_memory_bytes(self) -> int:
+        """What vectors take in memory. Waits for a commit that changes them."""
+        return 0 if self._vectors is None else self._vectors.memory_bytes
 
     @contextmanager
-    def rebuilding(self) -> Iterator[IndexWriter]:
+    def rebuild(self) -> Iterator[IndexWriter]:
         """A writer into an empty file beside the index, swapped in when the block ends without an error.
 
         Readers see the old index until the swap, which waits for those at work and takes milliseconds.
         """
         beside = swap.rebuilding_path(self.path)
-        swap.discard(self.path)
-        revision = self.writer.revision()
+        with translated():
+            swap.discard(self.path)
+        revision = self.writer().revision()
         try:
-            connection = opening.begin(beside, self._identity, self.journal, revision)
-            try:
+            with opening.begun(beside, self._identity, self.journal, revision) as connection:
                 yield IndexWriter(connection, self._identity)
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            finally:
-                connection.close()
+                with translated():
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except BaseException as error:
-            swap.remove_database(beside)
-            if is_damage(error):
-                raise IndexUnavailable(f"the rebuilt index was damaged while it was written: {error}") from error
+            with translated():
+                swap.remove_database(beside)
+            # Damage that a reader or `repair` met is known already, and is the old index's.
+            if isinstance(error, IndexDamaged) and self.health.damage is None:
+                words = f"the rebuilt index was damaged while it was written: {error.__cause__ or error}"
+                raise IndexUnavailable(words) from error
             raise
-        self._swap()
+        with translated():
+            self._swap()
 
     def _swap(self) -> None:
         with _opened(self._pool).closed():
@@ -392,8 +417,8 @@ class IndexStore:
                 self._commit_swap()
             finally:
                 self._open_file()
-                if self._changes is not None:
-                    self._changes.reset()
+                if self._vectors is not None:
+                    self._vectors.reset()
 
     def _commit_swap(self) -> None:
         try:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from memoryd_server.errors import MemorydError
 from memoryd_server.index.asks import EVERYTHING, WHAT_IS_DUE, Asks, SyncAsk
 from memoryd_server.index.plan import SyncPlan, identity_of, make_plan, moved_transcripts
-from memoryd_server.index.rows import FileRow
-from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Source, SourceFile
 from memoryd_server.sources import Discovery, stat_file
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.transcript_growth import Growth
 from memoryd_server.sources.transcripts import session_id
+from memoryd_server.store.protocol import Writer
+from memoryd_server.store.rows import FileRow
 
 Rows = Mapping[tuple[Source, str], FileRow]
 
@@ -43,7 +43,7 @@ class Survey:
     def _counts(self, file: SourceFile) -> bool:
         return file.source is Source.MEMORY or not self._is_forgotten(session_id(file.parts[-1]))
 
-    def take(self, known: IndexWriter, *, everything: bool) -> tuple[SyncPlan, Rows]:
+    def take(self, known: Writer, *, everything: bool) -> tuple[SyncPlan, Rows]:
         """What the pass has to do that begins now, and the rows that it is about.
 
         That is what was asked for since the last one, or simply everything.

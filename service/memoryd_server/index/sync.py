@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.index.apply import Application
 from memoryd_server.index.asks import EVERYTHING, SyncAsk
-from memoryd_server.index.connection import translated
 from memoryd_server.index.embedding import Embedder, Price
 from memoryd_server.index.hand_over import Asked, Beside, HandOver
 from memoryd_server.index.last_look import LastLook
@@ -28,13 +27,12 @@ from memoryd_server.index.progress import (
     SyncPhase,
     SyncProgress,
 )
-from memoryd_server.index.rows import FileRow
-from memoryd_server.index.store import IndexStore
 from memoryd_server.index.survey import Survey
-from memoryd_server.index.writer import IndexWriter
 from memoryd_server.index.yielding import Yielding
 from memoryd_server.model import Source
 from memoryd_server.sources import Discovery
+from memoryd_server.store.protocol import Store, Writer
+from memoryd_server.store.rows import FileRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class SyncEngine:
 
     def __init__(
         self,
-        store: IndexStore,
+        store: Store,
         survey: Survey,
         preparer: FilePreparer,
         *,
@@ -89,7 +87,7 @@ class SyncEngine:
         self._owed = False
         self._gate = RebuildGate(store, self._survey, preparer, lambda: self._embedder, clock.monotonic)
         self._hand_over = None if self._lineup is None else self._made_hand_over(self._lineup)
-        store.condition.watch(self._look_again)
+        store.health.watch(self._look_again)
 
     def _made_hand_over(self, lineup: Lineup) -> HandOver:
         return HandOver(
@@ -125,7 +123,7 @@ class SyncEngine:
             DiskFull: nothing of the transaction at work is kept; what was committed before stays.
             IndexUnavailable: the index cannot be written.
         """
-        return self._store.mending(lambda stop: self._run(mode, observer, stop, should_yield), should_stop)
+        return self._store.on_sound_index(lambda stop: self._run(mode, observer, stop, should_yield), should_stop)
 
     def _run(
         self,
@@ -137,15 +135,12 @@ class SyncEngine:
         observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
         asked = Asked(observer, should_stop, should_yield, confirmed=mode is SyncMode.FULL or self._owed)
         self._owed = False
-        with translated():
-            outcome = (
-                self._rebuilt(asked) if asked.confirmed or self._may_rebuild(should_stop) else self._updated(asked)
-            )
-            outcome = self._handed_over(asked, outcome)
-            self._store.writer.note_sync(self._clock.now_ns() // 1_000_000)
-            with self._store.read() as reader:
-                counts = reader.counts()
-            return replace(outcome, files=counts.files, indexed_chunks=counts.chunks)
+        outcome = self._rebuilt(asked) if asked.confirmed or self._may_rebuild(should_stop) else self._updated(asked)
+        outcome = self._handed_over(asked, outcome)
+        self._store.writer().note_sync(self._clock.now_ns() // 1_000_000)
+        with self._store.read() as reader:
+            counts = reader.counts()
+        return replace(outcome, files=counts.files, indexed_chunks=counts.chunks)
 
     def _rebuilt(self, asked: Asked) -> SyncOutcome:
         put_off = self._by_jobs(asked)
@@ -164,18 +159,18 @@ class SyncEngine:
         The old index is kept up to date meanwhile, and the next pass goes on with the rebuild.
         """
         embedder = self._embedder
-        if embedder is None or not asked.confirmed or self._store.needs_rebuild:
+        if embedder is None or not asked.confirmed or self._store.build_differences:
             return None
-        if not embedder.wants_jobs(self._store.writer.vectors):
+        if not embedder.wants_jobs(self._store.writer()):
             return None
-        outcome = self._apply(self._store.writer, asked.observer, asked.should_stop)
+        outcome = self._apply(self._store.writer(), asked.observer, asked.should_stop)
         done = self._embed_or_yield(asked, outcome)
         self._owed = done.yielded
         return done if done.yielded else None
 
     def _updated(self, asked: Asked) -> SyncOutcome:
         self._refresh_keyword(asked.observer, asked.should_stop)
-        outcome = self._apply(self._store.writer, asked.observer, asked.should_stop)
+        outcome = self._apply(self._store.writer(), asked.observer, asked.should_stop)
         return self._handed_back(asked, outcome) or self._embed_or_yield(asked, outcome)
 
     def _handed_back(self, asked: Asked, outcome: SyncOutcome | None = None) -> SyncOutcome | None:
@@ -197,19 +192,19 @@ class SyncEngine:
         return outcome.followed_by(done) if done.yielded else replace(done, removed_files=outcome.removed_files)
 
     def _may_rebuild(self, should_stop: Callable[[], bool]) -> bool:
-        if not self._store.needs_rebuild or self._gate.holds_back(should_stop):
+        if not self._store.build_differences or self._gate.holds_back(should_stop):
             return False
         return not self.compare().plan.hidden
 
     def _look_again(self) -> None:
-        if self._lineup is not None and self._store.condition.damage is None:
-            self._lineup.look(self._store.writer.vectors)
+        if self._lineup is not None and self._store.health.damage is None:
+            self._lineup.look(self._store.writer())
 
     def _apply(
-        self, writer: IndexWriter, observer: SyncObserver, should_stop: Callable[[], bool], *, beside: bool = False
+        self, writer: Writer, observer: SyncObserver, should_stop: Callable[[], bool], *, beside: bool = False
     ) -> SyncOutcome:
         began_ns = self._clock.now_ns()
-        plan, rows = self._survey.take(writer, everything=beside or not self._store.whole)
+        plan, rows = self._survey.take(writer, everything=beside or not self._store.has_completed_sync)
         application = Application(
             writer,
             self._preparer,
@@ -232,21 +227,21 @@ class SyncEngine:
             observer.committed(self._store.refresh_keyword(self._preparer.analyzer, should_stop))
 
     def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool], *, confirmed: bool) -> SyncOutcome:
-        with self._store.rebuilding() as writer:
+        with self._store.rebuild() as writer:
             outcome = self._apply(writer, Beside(observer), should_stop, beside=True)
             outcome = self._embed(writer, Beside(observer), outcome, should_stop, confirmed=confirmed, beside=True)
             if self._lineup is not None:
-                self._lineup.carry(writer.vectors)
+                self._lineup.carry(writer)
             elif self._keep_vectors:
-                writer.vectors.copy_from(self._store.writer.vectors, should_stop)
+                writer.copy_vectors(self._store.writer(), should_stop)
             observer.progress(
                 SyncProgress(
                     SyncPhase.SWAPPING, outcome.indexed_files, outcome.indexed_files, outcome.chunks, outcome.chunks
                 )
             )
         if self._lineup is not None:
-            self._lineup.look(self._store.writer.vectors, outcome.embedding_reason)
-        revision = self._store.writer.revision()
+            self._lineup.look(self._store.writer(), outcome.embedding_reason)
+        revision = self._store.writer().revision()
         observer.committed(revision)
         return replace(outcome, revision=revision, changed=True)
 
@@ -254,7 +249,7 @@ class SyncEngine:
         if self._lineup is not None and self._lineup.is_put_off:
             return outcome
         watch = Yielding(asked.observer, asked.should_stop, asked.should_yield, self._clock.monotonic)
-        writer = self._store.writer
+        writer = self._store.writer()
         try:
             done = self._embed(writer, watch, outcome, watch.should_stop, confirmed=asked.confirmed)
         except SyncCancelled:
@@ -268,7 +263,7 @@ class SyncEngine:
 
     def _embed(
         self,
-        writer: IndexWriter,
+        writer: Writer,
         observer: SyncObserver,
         outcome: SyncOutcome,
         should_stop: Callable[[], bool],
@@ -292,7 +287,7 @@ class SyncEngine:
     @property
     def rebuild_due(self) -> bool:
         """Whether the next run rebuilds, because the index was built with another identity."""
-        return self._store.needs_rebuild and not self._gate.reason
+        return bool(self._store.build_differences) and not self._gate.reason
 
     @property
     def rebuild_waits(self) -> str:
@@ -314,7 +309,7 @@ class SyncEngine:
         state = self.compare()
         if self._lineup is not None:
             self._lineup.refresh()
-        full = mode is SyncMode.FULL or self._store.needs_rebuild
+        full = mode is SyncMode.FULL or bool(self._store.build_differences)
         plan = self._survey.plan(state.discovery, state.rows, ask)
         files = state.discovery.files if full else plan.to_read
         made = price_files(self._preparer, self._embedder, files, {} if full else state.rows)
@@ -327,4 +322,4 @@ class SyncEngine:
         if self._embedder is None:
             return Price()
         with self._store.read() as reader:
-            return self._embedder.price_of_index(reader.vectors)
+            return self._embedder.price_of_index(reader)

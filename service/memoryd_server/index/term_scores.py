@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.index import one_step
-from memoryd_server.index.rows import KeywordHit
 from memoryd_server.index.vocabulary import expression
+from memoryd_server.store.rows import KeywordHit
 from memoryd_server.text import QueryTerm
 from memoryd_server.vectors import Ids
 

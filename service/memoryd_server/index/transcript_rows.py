@@ -5,9 +5,9 @@ import json
 import apsw
 
 from memoryd_server.index.plan import stored
-from memoryd_server.index.rows import TranscriptPart, TranscriptState
 from memoryd_server.model import Chunk
 from memoryd_server.sources.transcript_reader import Position
+from memoryd_server.store.rows import TranscriptPart, TranscriptState
 
 
 def packed(chunk: Chunk) -> str | None:

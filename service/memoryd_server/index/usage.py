@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from memoryd_server.embed import EmbeddingProvider
 from memoryd_server.errors import MemorydError
-from memoryd_server.index.embedding_cache import EmbeddingCache, Maker
+from memoryd_server.store.protocol import VectorCache
+from memoryd_server.store.rows import Maker
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class UsageBook:
     agent's own. What was not saved when the process is killed is not counted.
     """
 
-    def __init__(self, cache: Callable[[], EmbeddingCache | None]) -> None:
+    def __init__(self, cache: Callable[[], VectorCache | None]) -> None:
         self._cache = cache
         self._lock = threading.Lock()
         self._seen: dict[EmbeddingProvider, Usage] = {}

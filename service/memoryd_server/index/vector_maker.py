@@ -14,9 +14,9 @@ from memoryd_server.embed import (
     EmbeddingProvider,
 )
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
-from memoryd_server.index.cache_key import CacheKey
-from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.vector_identity import VectorIdentity
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.protocol import VectorCache
+from memoryd_server.store.rows import CacheKey
 from memoryd_server.vectors import FLOAT_BYTES, to_blob
 
 
@@ -42,7 +42,7 @@ class VectorMaker:
     `make` and `look_again` block and belong to the writer thread; the rest may be called from any thread.
     """
 
-    def __init__(self, provider: EmbeddingProvider, cache: Callable[[], EmbeddingCache | None]) -> None:
+    def __init__(self, provider: EmbeddingProvider, cache: Callable[[], VectorCache | None]) -> None:
         self.provider = provider
         self._cache = cache
         self._seen = 0

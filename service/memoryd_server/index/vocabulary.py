@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import apsw
 
 from memoryd_server.index.connection import scalar
+from memoryd_server.text import QueryTerm
 
 # A list of names that took a second to read is read anew no sooner than so many seconds after.
 _SECONDS_OF_USE_A_SECOND_OF_READING = 20.0
@@ -60,6 +61,10 @@ class Vocabulary:
             row = self._connection.execute("SELECT doc FROM temp.vocabulary WHERE term = ?", (term,)).fetchone()
             known = self._known.frequencies[term] = 0 if row is None else int(row[0])
         return known
+
+    def term_frequency(self, term: QueryTerm) -> int:
+        """In how many chunks a term stands, or begins another where it is a prefix."""
+        return self.prefix_frequency(term.text) if term.prefix else self.frequency(term.text)
 
     def prefix_frequency(self, prefix: str) -> int:
         """In how many chunks a term stands that begins with `prefix`."""
@@ -121,6 +126,11 @@ def expression(term: str, *, prefix: bool = False) -> str:
     """The term as an FTS5 string, quotes doubled: never FTS5 syntax."""
     quoted = '"' + term.replace('"', '""') + '"'
     return quoted + "*" if prefix else quoted
+
+
+def any_of(terms: Sequence[QueryTerm]) -> str:
+    """An FTS5 expression that matches what holds any of these terms."""
+    return " OR ".join(expression(term.text, prefix=term.prefix) for term in terms)
 
 
 def _varints(block: bytes) -> Iterator[int]:

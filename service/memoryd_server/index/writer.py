@@ -1,24 +1,28 @@
 """Writes rows. Used by one thread, inside the transactions that it opens itself."""
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import apsw
 
-from memoryd_server.index import schema
-from memoryd_server.index.connection import scalar, transaction
+from memoryd_server.errors import SyncCancelled
+from memoryd_server.index import centre, schema
+from memoryd_server.index.connection import scalar, transaction, translated
 from memoryd_server.index.plan import stored
 from memoryd_server.index.purge import note_deleted_words
-from memoryd_server.index.rows import FileRow, PreparedFile, TranscriptPart, TranscriptState
-from memoryd_server.index.schema import BuildIdentity
+from memoryd_server.index.reader import all_files, memory_files
 from memoryd_server.index.transcript_rows import note_read, packed, transcript_state
-from memoryd_server.index.vector_rows import VectorChanges, VectorRows
+from memoryd_server.index.vector_rows import VectorChanges, VectorRows, not_overwriting
 from memoryd_server.model import FileStat, Source
+from memoryd_server.store.identity import BuildIdentity, VectorIdentity
+from memoryd_server.store.protocol import StopSign, VectorView
+from memoryd_server.store.rows import FileKey, FileRow, PreparedFile, TranscriptPart, TranscriptState
+from memoryd_server.vectors import FLOAT_BYTES
 
-_FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
+_COPIED_AT_ONCE = 500
 
 
-class IndexWriter:
+class IndexWriter(VectorRows):
     """The rows of one index file, changed whole files at a time.
 
     `identity` is what the files that it is given are chunked with; None for one that writes no files. `changes` hears
@@ -31,31 +35,27 @@ class IndexWriter:
         identity: BuildIdentity | None = None,
         changes: VectorChanges | None = None,
     ) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._identity = identity
         self._changes = changes
         self._gone: list[int] = []
 
-    @property
-    def vectors(self) -> VectorRows:
-        """The vectors of the same file."""
-        return VectorRows(self._connection, self._changes)
-
-    def files(self) -> dict[tuple[Source, str], FileRow]:
+    @translated()
+    def files(self) -> dict[FileKey, FileRow]:
         """Every file that the index knows, by source and path."""
-        rows = self._connection.execute(f"SELECT {_FILE_COLUMNS} FROM files")  # noqa: S608 -- a constant
-        return {(row.source, row.path): row for row in map(_file_row, rows)}
+        return all_files(self._connection)
 
-    def memory_files(self, paths: Collection[str]) -> dict[tuple[Source, str], FileRow]:
+    @translated()
+    def memory_files(self, paths: Collection[str]) -> dict[FileKey, FileRow]:
         """The same of some Markdown files; paths that the index does not know are left out."""
-        query = f"SELECT {_FILE_COLUMNS} FROM files WHERE source = ? AND path IN (SELECT value FROM json_each(?))"  # noqa: S608 -- a constant
-        rows = self._connection.execute(query, (Source.MEMORY, json.dumps([*paths])))
-        return {(row.source, row.path): row for row in map(_file_row, rows)}
+        return memory_files(self._connection, paths)
 
+    @translated()
     def revision(self) -> int:
         """The index revision."""
         return int(schema.get_meta(self._connection, "revision") or 0)
 
+    @translated()
     def write(self, files: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
         """Replaces and removes whole files, and adds to transcripts, in one transaction; returns the new revision."""
         self._gone = []
@@ -74,6 +74,7 @@ class IndexWriter:
             self._changes.apply({}, self._gone)
         return revision
 
+    @translated()
     def touch(self, rows: Sequence[tuple[FileRow, FileStat]]) -> None:
         """Notes the new stats of files whose bytes have not changed. The revision stays."""
         with transaction(self._connection):
@@ -82,14 +83,88 @@ class IndexWriter:
                 [(*_stat_values(stat), row.id) for row, stat in rows],
             )
 
+    @translated()
     def note_sync(self, completed_at_ms: int) -> None:
         """Remembers when a sync run last completed (Unix time in milliseconds)."""
         with transaction(self._connection):
             schema.set_meta(self._connection, "last_sync_ms", completed_at_ms)
 
+    @translated()
     def transcript(self, file_id: int) -> TranscriptState | None:
         """How far a transcript was read; None for any other file, and one that could not be read."""
         return transcript_state(self._connection, file_id)
+
+    @translated()
+    def note_failover(self, record: str) -> None:
+        """Notes who stands in for the configured provider."""
+        with transaction(self._connection):
+            schema.set_meta(self._connection, "stand_in", record)
+
+    @translated()
+    def begin_vectors(self, identity: VectorIdentity) -> None:
+        """Forgets every vector and notes what the next ones are built with."""
+        with not_overwriting(self._connection), transaction(self._connection):
+            self._connection.execute("DELETE FROM vectors")
+            centre.forget(self._connection)
+            self._connection.execute("DELETE FROM unembedded")
+            self._connection.execute("INSERT INTO unembedded SELECT id FROM chunks")
+            schema.set_meta(self._connection, "vector_identity", identity.to_json())
+        if self._changes is not None:
+            self._changes.reset()
+
+    @translated()
+    def set_dimensions(self, identity: VectorIdentity) -> None:
+        """Notes the identity now that it tells the dimensions, and forgets vectors that have others."""
+        width = FLOAT_BYTES * identity.dimensions
+        with transaction(self._connection):
+            self._connection.execute("DELETE FROM vectors WHERE length(embedding) <> ?", (width,))
+            forgotten = self._connection.changes()
+            if forgotten:
+                self._connection.execute(
+                    "INSERT OR IGNORE INTO unembedded"
+                    " SELECT id FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)"
+                )
+            schema.set_meta(self._connection, "vector_identity", identity.to_json())
+        if forgotten and self._changes is not None:
+            self._changes.reset()
+
+    @translated()
+    def put_vectors(self, vectors: Mapping[int, bytes]) -> int:
+        """Stores vectors by chunk id in one transaction; returns the new revision."""
+        with transaction(self._connection):
+            self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES(?,?)", list(vectors.items()))
+            self._connection.executemany("DELETE FROM unembedded WHERE chunk_id = ?", [(each,) for each in vectors])
+            revision = schema.raise_revision(self._connection)
+        if self._changes is not None:
+            self._changes.apply(vectors, ())
+        return revision
+
+    @translated()
+    def copy_vectors(self, source: VectorView, should_stop: StopSign) -> None:
+        """Store the vectors that another index has for the texts of this one, and what they were built with.
+
+        Raises:
+            SyncCancelled: `should_stop` said so.
+        """
+        identity = source.vector_identity()
+        if identity is None:
+            return
+        self.begin_vectors(identity)
+        self.note_failover(source.failover_record())
+        wanted: dict[bytes, list[int]] = {}
+        for chunk_id, text in self._connection.execute("SELECT id, content_hash FROM chunks"):
+            wanted.setdefault(text, []).append(chunk_id)
+        after = 0
+        while rows := source.stored_vectors(after, _COPIED_AT_ONCE):
+            if should_stop():
+                raise SyncCancelled("the sync run was cancelled; the index is as it was")
+            after = rows[-1].chunk_id
+            self.put_vectors({chunk_id: row.vector for row in rows for chunk_id in wanted.get(row.content_hash, ())})
+
+    @translated()
+    def measure_vector_centre(self) -> None:
+        """Measure the mean of the vectors if the index has changed since."""
+        centre.measure(self._connection, self.revision(), self.vector_dimensions())
 
     def _replace(self, file: PreparedFile) -> None:
         known = self._id_of(file.source, file.path)
@@ -170,12 +245,6 @@ class IndexWriter:
             self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(each,) for each in ids])  # noqa: S608 -- constants
         if self._changes is not None:
             self._gone += ids
-
-
-def _file_row(row: tuple[object, ...]) -> FileRow:
-    file_id, path, source, content_hash, size, mtime, ctime, device, inode, count, error = row
-    stat = FileStat(size, mtime, ctime, device, inode)  # type: ignore[arg-type]
-    return FileRow(file_id, path, Source(str(source)), content_hash, stat, count, error)  # type: ignore[arg-type]
 
 
 def _stat_values(stat: FileStat) -> tuple[int, int, int, int, int]:

@@ -8,13 +8,13 @@ from memoryd_server import __version__
 from memoryd_server.backend import AgentMemory, IndexReport
 from memoryd_server.backend.protocol import BackendState
 from memoryd_server.backend.vector_side import ProbeOutcome
-from memoryd_server.index.schema import SCHEMA_VERSION, TOKENIZER
 from memoryd_server.rpc import enums
 from memoryd_server.rpc.conversion import degradation
 from memoryd_server.rpc.messages import build_message
 from memoryd_server.rpc.sync_conversion import active_sync, file_failed, watcher
 from memoryd_server.rpc.times import duration, timestamp
 from memoryd_server.rpc.vector_conversion import embedding_status, identity, identity_mismatches, vector_status
+from memoryd_server.store.identity import TOKENIZER
 from memoryd_server.text import ANALYZER_VERSION
 
 # A status reply stays small; ListFiles has every failed file.
@@ -136,7 +136,7 @@ def _index(memory: AgentMemory, report: IndexReport) -> memory_pb2.IndexStatus:
         memory_pb2.IndexStatus,
         state=enums.index_state(state.seen(dirty=report.dirty, files=report.counts.files).state),
         revision=report.counts.revision,
-        schema_version=SCHEMA_VERSION,
+        schema_version=report.schema_version,
         files=report.counts.files,
         chunks=report.counts.chunks,
         size_bytes=report.size_bytes,

@@ -3,11 +3,11 @@
 from memoryd.v1 import memory_pb2
 from memoryd_server.backend import AgentMemory
 from memoryd_server.backend.vector_side import ProbeOutcome, VectorSide, VectorUse
-from memoryd_server.index.embedding_cache import Maker
 from memoryd_server.index.usage import Usage
-from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.rpc.messages import build_message
 from memoryd_server.rpc.times import duration
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.rows import Maker
 
 
 def embedding_status(side: VectorSide, use: VectorUse, probe: ProbeOutcome | None) -> memory_pb2.EmbeddingStatus:
@@ -53,7 +53,7 @@ def _usage(maker: Maker, used: Usage) -> memory_pb2.ProviderUsage:
 def vector_status(memory: AgentMemory, use: VectorUse) -> memory_pb2.VectorStatus:
     """Who compares vectors."""
     side = memory.vectors
-    engine = side.leg.engine
+    engine = side.store.vector_engine()
     stored = side.state.stored
     return build_message(
         memory_pb2.VectorStatus,

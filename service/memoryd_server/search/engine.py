@@ -9,11 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.errors import EmbeddingUnavailable
-from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.rows import ChunkHead, ChunkRow
-from memoryd_server.index.store import IndexStore
-from memoryd_server.index.vector_identity import VectorIdentity
-from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.budget import within_budget
 from memoryd_server.search.citation import citation, cited
@@ -30,6 +25,9 @@ from memoryd_server.search.query import Hit, LegReport, SearchAnswer, SearchMode
 from memoryd_server.search.reorder import Reordered, reorder
 from memoryd_server.search.sharing import shared
 from memoryd_server.search.showing import Shower, Shown
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.protocol import Reader, Store
+from memoryd_server.store.rows import ChunkHead, ChunkRow
 from memoryd_server.text import Analyzer
 
 # It can happen between the making of a question's vector and the search.
@@ -46,32 +44,30 @@ class _Present:
 
 
 class SearchEngine:
-    """Searches one index, which holds `sources`, with or without a vector leg.
+    """Searches one index, which holds `sources`.
 
     `check` looks at the files of hits, so that no answer shows what has been deleted.
     """
 
     def __init__(
         self,
-        store: IndexStore,
+        store: Store,
         analyzer: Analyzer,
         check: FileCheck,
         *,
         sources: Sequence[Source],
-        vectors: VectorLeg | None = None,
         ranking: RankingConfig | None = None,
     ) -> None:
         self._sources = frozenset(sources)
         self._store = store
         self._analyzer = analyzer
         self._check = check
-        self._vectors = vectors
         self.rank_by(ranking or RankingConfig())
 
     def rank_by(self, ranking: RankingConfig) -> None:
         """Ranks by these figures from the next search on."""
         self._ranking = ranking
-        self._legs = Legs(self._analyzer, self._vectors, ranking)
+        self._legs = Legs(self._analyzer, ranking)
 
     def words(self, query: SearchQuery) -> Words | None:
         """The keyword leg's part of a search, for while the question's vector is being made; None where it has none.
@@ -80,7 +76,8 @@ class SearchEngine:
             DeadlineTooShort, IndexUnavailable: as `search`.
         """
         with self._store.read(query.deadline) as reader:
-            counts, languages = reader.counts(), reader.languages()
+            counts = reader.counts()
+            languages = counts.languages
             terms = self._analyzer.query_terms(query.text, languages)
             question = Question(query, terms, languages, None, "")
             done = self._legs.words(reader, question, self._groups(query, counts.sources), counts.chunks)
@@ -108,9 +105,9 @@ class SearchEngine:
         """
         with self._store.read(query.deadline) as reader:
             counts = reader.counts()
-            languages = reader.languages()
+            languages = counts.languages
             terms = self._analyzer.query_terms(query.text, languages)
-            if made_by is not None and not made_by.made(reader.vectors.identity()):
+            if made_by is not None and not made_by.made(reader.vector_identity()):
                 vector, no_vector = None, _REPLACED
                 if query.mode is SearchMode.VECTOR:
                     raise EmbeddingUnavailable(_REPLACED, retry_after_seconds=1.0)
@@ -163,7 +160,7 @@ class SearchEngine:
         return replace(answer, empty_reason=reason, empty_explanation=explanation)
 
     def _scale(
-        self, reader: IndexReader, question: Question, legs: LegAnswers, made_by: VectorIdentity | None
+        self, reader: Reader, question: Question, legs: LegAnswers, made_by: VectorIdentity | None
     ) -> CosineScale | None:
         """Return the scale of the question's cosines; None if no least cosine applies."""
         if question.query.min_score is not None or question.vector is None or not legs.vector_hits:
@@ -171,7 +168,7 @@ class SearchEngine:
         known = None if made_by is None else known_scale(made_by.model)
         if known is not None:
             return known
-        centre = reader.vectors.centre(len(question.vector))
+        centre = reader.vector_centre(len(question.vector))
         return UNCALIBRATED if centre is None else derived_scale(question.vector, centre)
 
     def _present(self, ranked: Sequence[Candidate], rows: RowsAsNeeded, most: int) -> _Present:

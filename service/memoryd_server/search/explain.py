@@ -1,9 +1,9 @@
 """Why an answer is empty, in a word and in a sentence with what to do about it. Pure."""
 
 from memoryd_server.index.keyword import KeywordAnswer
-from memoryd_server.index.rows import IndexCounts
 from memoryd_server.search.cosine_scale import CosineScale
 from memoryd_server.search.query import EmptyReason, SearchAnswer, SearchQuery
+from memoryd_server.store.rows import IndexCounts
 
 
 def empty_reason(

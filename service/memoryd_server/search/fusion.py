@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from memoryd_server.index.rows import KeywordHit
-from memoryd_server.index.vectors import VectorHit
+from memoryd_server.store.rows import KeywordHit, VectorHit
 
 _NONE: Mapping[int, float] = MappingProxyType({})
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from memoryd_server.index import keyword
 from memoryd_server.index.keyword import KeywordAnswer
-from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.vectors import VectorHit, VectorLeg
 from memoryd_server.model import Source
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.fusion import Candidate, fuse
 from memoryd_server.search.query import LegReport, SearchMode, SearchQuery
+from memoryd_server.store.protocol import Reader
+from memoryd_server.store.rows import VectorHit
 from memoryd_server.text import Analyzer, QueryTerm
 
 # Candidates of each leg before fusion, at least; more cost time and find nothing. A chunk that is further down by
@@ -68,13 +68,12 @@ class LegAnswers:
 class Legs:
     """Both legs of one index."""
 
-    def __init__(self, analyzer: Analyzer, vectors: VectorLeg | None, ranking: RankingConfig) -> None:
+    def __init__(self, analyzer: Analyzer, ranking: RankingConfig) -> None:
         self._analyzer = analyzer
-        self._vectors = vectors
         self._ranking = ranking
 
     def words(
-        self, reader: IndexReader, question: Question, groups: Groups, chunk_count: int
+        self, reader: Reader, question: Question, groups: Groups, chunk_count: int
     ) -> tuple[KeywordAnswer, float] | None:
         """What the keyword leg finds, and the seconds it took; None where a vector would stand in its place."""
         if question.query.mode is SearchMode.VECTOR or not self._ranking.hybrid:
@@ -85,7 +84,7 @@ class Legs:
 
     def run(
         self,
-        reader: IndexReader,
+        reader: Reader,
         question: Question,
         groups: Groups,
         chunk_count: int,
@@ -118,7 +117,7 @@ class Legs:
 
     def _keyword(
         self,
-        reader: IndexReader,
+        reader: Reader,
         question: Question,
         groups: Groups,
         chunk_count: int,
@@ -132,7 +131,7 @@ class Legs:
     def _limit(self, question: Question, least: int) -> int:
         return max(least, self._ranking.candidate_multiplier * question.query.max_results)
 
-    def _search(self, reader: IndexReader, question: Question, groups: Groups, chunk_count: int) -> KeywordAnswer:
+    def _search(self, reader: Reader, question: Question, groups: Groups, chunk_count: int) -> KeywordAnswer:
         limit, enough = self._limit(question, WORD_CANDIDATES), question.query.max_results
         answers = (
             keyword.search(reader, question.terms, sources, enough=enough, limit=limit, chunk_count=chunk_count)
@@ -140,16 +139,16 @@ class Legs:
         )
         return reduce(KeywordAnswer.and_also, answers)
 
-    def _vector(self, reader: IndexReader, question: Question, groups: Groups) -> Sequence[VectorHit]:
-        if question.vector is None or self._vectors is None:
+    def _vector(self, reader: Reader, question: Question, groups: Groups) -> Sequence[VectorHit]:
+        if question.vector is None:
             return ()
         limit = self._limit(question, MEANING_CANDIDATES)
-        found = [self._vectors.search(reader, question.vector, limit, sources) for sources in groups]
+        found = [reader.vector_hits(question.vector, limit, sources) for sources in groups]
         return found[0] if len(found) == 1 else sorted(itertools.chain(*found), key=lambda hit: -hit.cosine)
 
     def _fused(
         self,
-        reader: IndexReader,
+        reader: Reader,
         question: Question,
         found: KeywordAnswer | None,
         hits: Sequence[VectorHit],
@@ -158,7 +157,7 @@ class Legs:
             return fuse(None if found is None else found.hits, hits or None)
         by_words = {hit.chunk_id for hit in found.hits}
         by_meaning = {hit.chunk_id for hit in hits}
-        cosines = reader.vectors.cosines(sorted(by_words - by_meaning), question.vector)
+        cosines = reader.cosines(sorted(by_words - by_meaning), question.vector)
         others = sorted(by_meaning - by_words)
         return fuse(
             found.hits,
@@ -166,7 +165,7 @@ class Legs:
             vector_weight=self._ranking.vector_weight,
             text_weight=self._ranking.text_weight,
             true_cosine=cosines,
-            true_bm25=keyword.scores(reader, found.searched, others) if found.is_full else {},
+            true_bm25=reader.keyword_scores(found.searched, others) if found.is_full else {},
         )
 
 

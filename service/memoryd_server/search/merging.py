@@ -6,8 +6,8 @@ one in English. Shown apart, the parts of one passage would take the places of o
 
 from collections.abc import Sequence
 
-from memoryd_server.index.rows import ChunkRow
 from memoryd_server.search.fusion import Candidate
+from memoryd_server.store.rows import ChunkRow
 
 Ranked = tuple[Candidate, ChunkRow]
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from memoryd_server.index.reader import IndexReader
-from memoryd_server.index.rows import ChunkRow
+from memoryd_server.store.protocol import Reader
+from memoryd_server.store.rows import ChunkRow
 
 # Whether the file of each of these chunks is still there, and as it was when it was indexed: (there, unchanged).
 FileCheck = Callable[[Sequence[ChunkRow]], Sequence[tuple[bool, bool]]]
@@ -24,7 +24,7 @@ class LookedAt(NamedTuple):
 class RowsAsNeeded:
     """Rows of the chunks `ids`, which will be asked for in about this order, with a look at their files."""
 
-    def __init__(self, reader: IndexReader, ids: Sequence[int], check: FileCheck) -> None:
+    def __init__(self, reader: Reader, ids: Sequence[int], check: FileCheck) -> None:
         self._reader = reader
         self._ids = ids
         self._check = check

@@ -4,12 +4,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from memoryd_server.index.rows import ChunkHead
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.dates import boosted, dates_in
 from memoryd_server.search.decay import day_of, decay_of, decayed
 from memoryd_server.search.fusion import Candidate
 from memoryd_server.search.mmr import diversified
+from memoryd_server.store.rows import ChunkHead
 
 
 @dataclass(frozen=True, slots=True)

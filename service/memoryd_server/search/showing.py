@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from memoryd_server.index.keyword import KeywordAnswer
-from memoryd_server.index.rows import ChunkRow
 from memoryd_server.search.coverage import alternatives, coverage, weights
 from memoryd_server.search.legs import Question
 from memoryd_server.search.snippet import Snippet, best_snippet
+from memoryd_server.store.rows import ChunkRow
 from memoryd_server.text import Analyzer, WordFinder
 
 

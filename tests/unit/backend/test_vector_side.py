@@ -23,7 +23,12 @@ def side_of(tmp_path):
     settings = load(environ={}, home=tmp_path, flags={"state_dir": str(tmp_path / "state")})
     config = agent_config(settings.agents["main"], settings)
     threads = EmbedThreads()
-    yield lambda selection, *on_mismatch: VectorSide(config, selection, lambda: None, threads, *on_mismatch)
+    unused = Desk(tmp_path / "unused").store
+
+    def made_of(selection, store=unused, **options):
+        return VectorSide(config, selection, store, lambda: None, threads, **options)
+
+    yield made_of
     threads.shutdown()
 
 
@@ -53,7 +58,7 @@ def query(mode=SearchMode.UNSPECIFIED, text="heron"):
 
 def made(side, desk):
     """The side after its provider has made the index's vectors."""
-    side.embedder.run(desk.store.writer, Notes(), confirmed=True, should_stop=lambda: False)
+    side.embedder.run(desk.store.writer(), Notes(), confirmed=True, should_stop=lambda: False)
     return side
 
 
@@ -98,8 +103,8 @@ async def test_a_question_gets_its_vector_when_the_index_has_the_providers(side_
 
 async def test_before_the_first_vector_no_provider_is_asked(side_of, desk):
     provider = WordProvider()
-    side = side_of(of(provider))
-    side.look(desk.store)
+    side = side_of(of(provider), desk.store)
+    side.look()
     assert "a sync makes them" in (await side.question(query(SearchMode.HYBRID))).reason
     with pytest.raises(EmbeddingUnavailable, match="a sync makes them"):
         await side.question(query(SearchMode.VECTOR))
@@ -110,8 +115,8 @@ async def test_before_the_first_vector_no_provider_is_asked(side_of, desk):
 async def test_vectors_of_another_model_are_never_met_by_this_ones(side_of, desk):
     made(side_of(of(WordProvider())), desk)
     provider = WordProvider("other")
-    side = side_of(of(provider))
-    side.look(desk.store)
+    side = side_of(of(provider), desk.store)
+    side.look()
     assert "'words'" in (await side.question(query(SearchMode.HYBRID))).reason
     with pytest.raises(EmbeddingUnavailable, match="'words'"):
         await side.question(query(SearchMode.VECTOR))
@@ -123,7 +128,7 @@ async def test_vectors_of_another_model_are_never_met_by_this_ones(side_of, desk
 
 async def test_a_question_that_shows_another_model_is_told_once_and_meets_no_old_vector(side_of, desk):
     provider, told = WordProvider(told=False), []
-    side = made(side_of(of(provider), lambda: told.append(1)), desk)
+    side = made(side_of(of(provider), on_mismatch=lambda: told.append(1)), desk)
     assert (await side.question(query(text="a"))).vector is not None
     assert told == []
     provider.dimensions = 8

@@ -114,12 +114,12 @@ def test_a_full_sync_takes_the_disk_as_it_is(desk, away):
 
 def test_a_rebuild_for_other_chunks_waits_for_the_root_to_be_back(desk, away):
     desk.reopen(OTHER_IDENTITY)
-    assert desk.store.needs_rebuild
+    assert desk.store.build_differences
     check_kept(desk, ALL, hidden=3)
-    assert desk.store.needs_rebuild
+    assert desk.store.build_differences
     away.rename(desk.workspace)
     assert desk.sync().indexed_files == 4
-    assert not desk.store.needs_rebuild
+    assert not desk.store.build_differences
 
 
 def test_a_root_that_goes_away_while_its_files_are_read_keeps_its_rows(desk, monkeypatch, tmp_path):

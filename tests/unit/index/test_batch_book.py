@@ -2,9 +2,9 @@
 
 import pytest
 
-from memoryd_server.index.batch_book import KEPT_MS, BatchJob
-from memoryd_server.index.cache_key import CacheKey
+from memoryd_server.index.batch_book import KEPT_MS
 from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.store.rows import BatchJob, CacheKey
 
 KEY, OTHER = CacheKey("openai", "small", "a"), CacheKey("openai", "large", "a")
 HERON, STORK = b"h" * 32, b"s" * 32
@@ -28,43 +28,43 @@ def job(name="one", born=1_000, **more):
 
 
 def test_a_job_is_there_after_a_restart_with_its_texts_and_its_id(cache, path):
-    cache.batches.begin(KEY, job(attempt=2), [HERON, STORK])
-    cache.batches.made("one", "batch-7")
+    cache.jobs.begin(KEY, job(attempt=2), [HERON, STORK])
+    cache.jobs.made("one", "batch-7")
     again = EmbeddingCache(path, 100, lambda: 1)
-    assert again.batches.jobs(KEY) == [BatchJob("one", "batch-7", 2, 1_000, 2)]
-    assert again.batches.hashes(KEY) == again.batches.hashes_of("one") == {HERON, STORK}
+    assert again.jobs.jobs(KEY) == [BatchJob("one", "batch-7", 2, 1_000, 2)]
+    assert again.jobs.hashes(KEY) == again.jobs.hashes_of("one") == {HERON, STORK}
     again.close()
 
 
 def test_jobs_of_another_maker_are_not_told(cache):
-    cache.batches.begin(KEY, job(), [HERON])
-    assert (cache.batches.jobs(OTHER), cache.batches.hashes(OTHER)) == ([], set())
+    cache.jobs.begin(KEY, job(), [HERON])
+    assert (cache.jobs.jobs(OTHER), cache.jobs.hashes(OTHER)) == ([], set())
 
 
 def test_what_a_job_brings_is_in_the_cache_where_it_is_wanted(cache):
-    cache.batches.begin(KEY, job(), [HERON])
-    assert cache.batches.take(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [HERON]
+    cache.jobs.begin(KEY, job(), [HERON])
+    assert cache.jobs.take(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [HERON]
     assert cache.get(KEY, [HERON, STORK]) == {HERON: VECTOR}
 
 
 def test_a_text_that_was_forgotten_meanwhile_does_not_come_back(cache):
-    cache.batches.begin(KEY, job(), [HERON, STORK])
+    cache.jobs.begin(KEY, job(), [HERON, STORK])
     cache.forget([HERON])
-    assert cache.batches.take(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [STORK]
+    assert cache.jobs.take(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [STORK]
     assert cache.get(KEY, [HERON]) == {}
 
 
 def test_a_job_that_has_ended_is_gone_with_its_texts(cache):
-    cache.batches.begin(KEY, job(), [HERON])
-    cache.batches.begin(KEY, job("two"), [STORK])
-    cache.batches.end("one")
-    assert [each.name for each in cache.batches.jobs(KEY)] == ["two"]
-    assert cache.batches.hashes(KEY) == {STORK}
-    assert cache.batches.take(KEY, "one", {HERON: VECTOR}) == []
+    cache.jobs.begin(KEY, job(), [HERON])
+    cache.jobs.begin(KEY, job("two"), [STORK])
+    cache.jobs.end("one")
+    assert [each.name for each in cache.jobs.jobs(KEY)] == ["two"]
+    assert cache.jobs.hashes(KEY) == {STORK}
+    assert cache.jobs.take(KEY, "one", {HERON: VECTOR}) == []
 
 
 def test_jobs_that_nobody_has_asked_after_for_a_week_are_forgotten(cache):
-    cache.batches.begin(OTHER, job("old", born=1_000), [HERON])
-    cache.batches.begin(KEY, job("new", born=1_001 + KEPT_MS), [STORK])
-    assert (cache.batches.jobs(OTHER), cache.batches.hashes_of("old")) == ([], set())
-    assert len(cache.batches.jobs(KEY)) == 1
+    cache.jobs.begin(OTHER, job("old", born=1_000), [HERON])
+    cache.jobs.begin(KEY, job("new", born=1_001 + KEPT_MS), [STORK])
+    assert (cache.jobs.jobs(OTHER), cache.jobs.hashes_of("old")) == ([], set())
+    assert len(cache.jobs.jobs(KEY)) == 1

@@ -34,7 +34,7 @@ def check(library, terms):
     with library.store.read() as reader:
         chunks = reader.counts().chunks
         answer = keyword.search(reader, terms, (), enough=chunks, limit=chunks, chunk_count=chunks)
-        scores = keyword.scores(reader, answer.searched, [hit.chunk_id for hit in answer.hits])
+        scores = reader.keyword_scores(answer.searched, [hit.chunk_id for hit in answer.hits])
         assert answer.hits
         assert scores == {hit.chunk_id: hit.bm25 for hit in answer.hits}
 
@@ -54,7 +54,7 @@ def check(library, terms):
 )
 def test_scores_are_those_of_sqlite(library, query):
     with library.store.read() as reader:
-        languages = reader.languages()
+        languages = reader.counts().languages
     check(library, ANALYZER.query_terms(query, languages))
 
 
@@ -65,8 +65,8 @@ def test_scores_of_prefixes_are_those_of_sqlite(library):
 def test_a_chunk_without_the_words_scores_nothing(library):
     with library.store.read() as reader:
         ids = [row[0] for row in reader._connection.execute("SELECT id FROM chunks LIMIT 3")]
-        assert keyword.scores(reader, [QueryTerm("absent")], [*ids, 10**9]) == dict.fromkeys([*ids, 10**9], 0.0)
-        assert keyword.scores(reader, [], []) == {}
+        assert reader.keyword_scores([QueryTerm("absent")], [*ids, 10**9]) == dict.fromkeys([*ids, 10**9], 0.0)
+        assert reader.keyword_scores([], []) == {}
 
 
 @pytest.mark.parametrize(("frequency", "chunks"), [(1, 10), (0, 10), (10, 10), (5, 10), (0, 0)])

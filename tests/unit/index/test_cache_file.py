@@ -81,8 +81,8 @@ def test_damage_at_work_is_set_aside_and_work_goes_on(filled, path, damage):
     assert all(vectors(*range(200))[key] == value for key, value in found.items())
     assert works(filled)
     (aside,) = path.parent.glob("*.damaged-*")
-    assert filled.trouble.used == str(aside)
-    assert "made again" in filled.trouble.reason
+    assert filled.problem.used == str(aside)
+    assert "made again" in filled.problem.reason
 
 
 def test_a_write_meets_damage_and_is_kept_all_the_same(filled, path):
@@ -124,7 +124,7 @@ def test_damage_of_the_cache_is_no_damage_of_the_index(tmp_path):
     shelf.write(late="kestrel")
     outcome = shelf.sync()
     assert (outcome.indexed_files, outcome.pending_embeddings) == (1, 0)
-    assert shelf.desk.store.condition.damage is None
+    assert shelf.desk.store.health.damage is None
     assert shelf.desk.revision() > before
     assert not list(shelf.desk.path.parent.glob("main.sqlite.damaged-*"))
     shelf.close()
@@ -134,13 +134,13 @@ def test_memory_stands_in_where_the_file_cannot_be_opened_until_it_can(path, clo
     with unwritable(path.parent):
         cache = EmbeddingCache(path, 10, clock)
         assert works(cache)
-        assert cache.trouble.used == "memory"
+        assert cache.problem.used == "memory"
     assert works(cache)
     assert not path.exists()
     clock.ms += RETRY_MS + 1
     assert works(cache)
     assert path.exists()
-    assert cache.trouble is None
+    assert cache.problem is None
     cache.close()
 
 
@@ -183,21 +183,21 @@ def open_files(path):
 def test_a_cache_at_rest_holds_no_file_and_answers_all_the_same(filled, path):
     held = vectors(*range(200))
     assert open_files(path) > 0
-    filled.rest()
-    filled.rest()
+    filled.release_memory()
+    filled.release_memory()
     assert open_files(path) == 0
     assert filled.get(KEY, list(held)) == held
     assert open_files(path) > 0
-    assert filled.trouble is None
+    assert filled.problem is None
 
 
 def test_a_cache_whose_file_is_damaged_or_removed_at_rest_begins_anew(filled, path, clock):
-    filled.rest()
+    filled.release_memory()
     path.write_bytes(b"no database at all" * 1000)
     assert filled.get(KEY, list(vectors(1))) == {}
-    assert "set aside" in filled.trouble.reason
+    assert "set aside" in filled.problem.reason
     filled.put(KEY, vectors(1))
-    filled.rest()
+    filled.release_memory()
     path.unlink()
     assert filled.get(KEY, list(vectors(1))) == {}
     filled.put(KEY, vectors(2))
@@ -207,14 +207,14 @@ def test_a_cache_whose_file_is_damaged_or_removed_at_rest_begins_anew(filled, pa
 def test_a_cache_in_memory_does_not_lose_what_it_holds_by_resting(clock):
     cache = EmbeddingCache(None, 100, clock)
     cache.put(KEY, vectors(1))
-    cache.rest()
+    cache.release_memory()
     assert cache.get(KEY, list(vectors(1))) == vectors(1)
     cache.close()
 
 
 def test_a_closed_cache_stays_closed(filled):
     filled.close()
-    filled.rest()
+    filled.release_memory()
     with pytest.raises(IndexUnavailable):
         filled.get(KEY, list(vectors(1)))
 
@@ -226,6 +226,6 @@ def test_a_cache_makes_and_opens_its_file_when_it_is_first_used(path, clock):
     assert open_files(path) > 0
     cache.close()
     unused = EmbeddingCache(path, 100, clock)
-    unused.rest()
+    unused.release_memory()
     assert open_files(path) == 0
     unused.close()

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from memoryd_server.index import centre, schema
-from memoryd_server.index.vector_rows import VectorRows
+from memoryd_server.index.writer import IndexWriter
+from memoryd_server.store.identity import VectorIdentity
 from vector_desk import VectorDesk, clusters, numbered
 
 
@@ -16,7 +17,7 @@ def desk(tmp_path):
 
 
 def measured(desk, dimensions=8):
-    VectorRows(desk.connection, None).measure_centre()
+    IndexWriter(desk.connection).measure_vector_centre()
     return centre.read(desk.connection, dimensions)
 
 
@@ -65,7 +66,7 @@ def test_a_vector_with_a_number_that_is_not_finite_does_not_count(desk):
 def test_vectors_of_another_identity_have_no_centre_until_it_is_measured(desk):
     desk.commit(numbered(clusters(3, 8)))
     assert measured(desk) is not None
-    VectorRows(desk.connection, None).begin("another")
+    IndexWriter(desk.connection).begin_vectors(VectorIdentity("p", "another", "", 8, "", ""))
     assert centre.read(desk.connection, 8) is None
 
 

@@ -1,6 +1,6 @@
 """Another model behind the same name shows by the length of its vectors, and never meets the old one's."""
 
-import json
+import dataclasses
 
 import pytest
 
@@ -32,17 +32,17 @@ def sizes(shelf):
 
 def recorded(shelf):
     with shelf.desk.store.read() as reader:
-        return json.loads(reader.vectors.identity())["dimensions"]
+        return reader.vector_identity().dimensions
 
 
 def record(shelf, dimensions):
     """Makes the index one that does not say the dimensions, as older ones do, and opens it anew."""
     with shelf.desk.store.read() as reader:
-        identity = json.loads(reader.vectors.identity())
-    vectors = shelf.desk.store.writer.vectors
+        identity = reader.vector_identity()
+    vectors = shelf.desk.store.writer()
     vectors._connection.execute(
         "UPDATE meta SET value = ? WHERE key = 'vector_identity'",
-        (json.dumps({**identity, "dimensions": dimensions}, sort_keys=True),),
+        (dataclasses.replace(identity, dimensions=dimensions).to_json(),),
     )
     shelf.use(shelf.provider)
 
@@ -185,7 +185,7 @@ def test_an_index_that_does_not_say_its_dimensions_is_told_by_its_vectors(shelf)
 
 def test_vectors_of_two_lengths_in_such_an_index_become_of_one(shelf):
     shelf.sync()
-    connection = shelf.desk.store.writer.vectors._connection
+    connection = shelf.desk.store.writer()._connection
     connection.execute(
         "UPDATE vectors SET embedding = zeroblob(32) WHERE chunk_id = (SELECT max(chunk_id) FROM vectors)"
     )

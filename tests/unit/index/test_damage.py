@@ -13,8 +13,8 @@ import pytest
 from desk import SOUND, Notes
 from memoryd_server.errors import IndexBusy, IndexDamaged, SyncCancelled
 from memoryd_server.index import swap
-from memoryd_server.index.condition import Condition, Damage
 from memoryd_server.index.progress import SyncMode, SyncPhase
+from memoryd_server.store.protocol import Condition, Damage
 from memoryd_server.system import FileLock
 from shelf import Shelf
 
@@ -85,8 +85,8 @@ def check_healed(desk, before):
     assert desk.found("number7x") == ["memory/n7.md"]
     assert desk.integrity() == SOUND
     assert desk.revision() > before
-    assert desk.store.condition.damage is None
-    assert desk.store.impairments == ()
+    assert desk.store.health.damage is None
+    assert desk.store.degradations() == ()
     assert desk.sync().changed is False
 
 
@@ -109,7 +109,7 @@ def test_damage_to_the_file_is_met_by_a_search_or_a_sync_and_mended(filled, dama
     assert answers <= {True, None}, "a wrong answer without a word"
     check_healed(filled, before)
     (aside,) = asides(filled)
-    (remark,) = filled.store.remarks
+    (remark,) = filled.store.remarks()
     assert remark.used == str(aside)
     assert str(aside) in remark.reason
 
@@ -165,7 +165,7 @@ def test_what_a_search_has_found_ends_the_run_under_way_which_then_begins_anew(f
     def tell(progress):
         if progress.phase is SyncPhase.INDEXING and progress.completed_files and not told:
             told.append(progress)
-            condition = filled.store.condition
+            condition = filled.store.health
             condition.found(Damage("a search met it", gone=False), condition.generation)
 
     outcome = filled.sync(notes=Notes(on_progress=tell))
@@ -190,8 +190,8 @@ def test_damage_that_a_purge_meets_is_remembered(filled):
     halve(filled.path)
     filled.store._connection.execute("PRAGMA shrink_memory").fetchall()
     with pytest.raises(IndexDamaged):
-        filled.store.purge_deleted()
-    assert filled.store.condition.damage is not None
+        filled.store.purge()
+    assert filled.store.health.damage is not None
     filled.sync()
     assert filled.integrity() == SOUND
     assert filled.revision() > before
@@ -229,7 +229,7 @@ def test_an_index_removed_while_it_is_in_use_is_noticed_and_made_anew(filled):
     assert look(filled, 3) is None
     check_healed(filled, before)
     assert asides(filled) == []
-    assert "removed or replaced" in filled.store.remarks[0].reason
+    assert "removed or replaced" in filled.store.remarks()[0].reason
 
 
 def test_a_sync_notices_by_itself_that_the_index_was_removed(filled):
@@ -246,7 +246,7 @@ def test_a_log_removed_while_it_is_in_use_costs_nothing(filled):
     assert (filled.revision(), len(filled.paths())) == (before, FILES)
     assert filled.integrity() == SOUND
     assert asides(filled) == []
-    assert "brought up to date" in filled.store.remarks[0].reason
+    assert "brought up to date" in filled.store.remarks()[0].reason
 
 
 def test_an_older_index_put_in_its_place_is_opened_and_brought_up_to_date(filled):
@@ -328,7 +328,7 @@ def test_searches_on_many_threads_are_right_or_say_so_while_the_index_is_damaged
     stop, wrong, answered = threading.Event(), [], []
 
     def state():
-        return filled.store.whole, filled.revision()
+        return filled.store.has_completed_sync, filled.revision()
 
     def search(which):
         number = which

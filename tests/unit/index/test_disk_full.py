@@ -41,7 +41,7 @@ def test_a_sync_beyond_the_disk_keeps_nothing_of_its_transaction_and_searches_go
         with pytest.raises(DiskFull, match="free some space"):
             small.sync()
         check_serves(small, before)
-    assert small.store.condition.damage is None
+    assert small.store.health.damage is None
 
 
 def test_what_was_committed_before_the_disk_was_full_stays(small):
@@ -84,7 +84,7 @@ def test_a_restart_on_a_full_disk_answers_and_says_why_it_takes_nothing_up(small
     try:
         small.open()
         assert small.found("number7x") == ["memory/n7.md"]
-        assert "full" in small.store.impairments[0].reason
+        assert "full" in small.store.degradations()[0].reason
         with pytest.raises(DiskFull):
             small.sync()
         assert small.found("number8x") == ["memory/n8.md"]
@@ -92,7 +92,7 @@ def test_a_restart_on_a_full_disk_answers_and_says_why_it_takes_nothing_up(small
         ballast.unlink()
     small.sync()
     assert small.found("kestrel") == ["memory/late.md"]
-    assert small.store.impairments == ()
+    assert small.store.degradations() == ()
 
 
 def test_a_full_disk_without_an_index_is_refused_with_that_reason(tmp_path):

@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from memoryd_server.index import embedding_cache
-from memoryd_server.index.batch_book import BatchJob
 from memoryd_server.index.embedding_cache import REFUSED_FOR_MS, CacheKey, EmbeddingCache
 from memoryd_server.index.progress import SyncMode
+from memoryd_server.store.rows import BatchJob
 
 KEY = CacheKey("openai", "small", "https://api")
 
@@ -209,7 +209,7 @@ def test_what_is_forgotten_is_gone_whoever_made_it_and_nothing_else_is(make):
 
 def test_a_batch_under_way_brings_back_nothing_that_was_forgotten(make):
     cache = make()
-    cache.batches.begin(KEY, BatchJob("job", "id", 2, 1, 1), [digest(1), digest(2)])
+    cache.jobs.begin(KEY, BatchJob("job", "id", 2, 1, 1), [digest(1), digest(2)])
     cache.forget([digest(1)])
-    assert cache.batches.take(KEY, "job", vectors(1, 2)) == [digest(2)]
+    assert cache.jobs.take(KEY, "job", vectors(1, 2)) == [digest(2)]
     assert cache.get(KEY, [digest(1), digest(2)]) == vectors(2)

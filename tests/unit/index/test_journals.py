@@ -85,7 +85,7 @@ def test_syncs_searches_rebuilds_and_restarts_work_without_a_log(remote):
     (remote.workspace / "memory/n8.md").unlink()
     before = remote.sync().revision
     assert (remote.found("kestrel"), remote.found("number7x"), remote.found("number8x")) == (["memory/n7.md"], [], [])
-    assert remote.store.purge_deleted()
+    assert remote.store.purge()
     assert remote.sync(SyncMode.FULL).revision > before
     assert remote.integrity() == SOUND
     remote.reopen()
@@ -95,11 +95,11 @@ def test_syncs_searches_rebuilds_and_restarts_work_without_a_log(remote):
 
 
 def test_the_reason_is_told_to_the_operator_and_in_no_answer(remote):
-    (remark,) = remote.store.remarks
+    (remark,) = remote.store.remarks()
     assert (remark.wanted, remark.used) == ("write-ahead log", "rollback journal")
     assert "nfs4" in remark.reason
     assert "--state-dir" in remark.reason
-    assert remote.store.impairments == ()
+    assert remote.store.degradations() == ()
 
 
 def test_an_index_moves_between_file_systems_with_what_it_holds(tmp_path):
@@ -124,7 +124,7 @@ def test_deleted_words_are_gone_from_the_disk_without_a_log_too(remote):
     remote.sync()
     (remote.workspace / "memory/secret.md").unlink()
     remote.sync()
-    assert remote.store.purge_deleted()
+    assert remote.store.purge()
     for file in remote.path.parent.iterdir():
         assert b"xyzzyplugh" not in file.read_bytes()
 

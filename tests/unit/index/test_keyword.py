@@ -17,7 +17,7 @@ from memoryd_server.index.keyword import (
     choose_terms,
 )
 from memoryd_server.index.vocabulary import expression
-from memoryd_server.index.words import MOST_TITLE_CHARS
+from memoryd_server.store.rows import MOST_TITLE_CHARS
 from memoryd_server.text import QueryTerm, TermKind
 
 NASTY = [
@@ -183,7 +183,7 @@ def test_one_character_of_an_unspaced_script_finds_the_words_it_begins(opened):
 def answer_to(opened, query, limit=10):
     with opened.store.read() as reader:
         chunks = reader.counts().chunks
-        question = ANALYZER.query_terms(query, reader.languages())
+        question = ANALYZER.query_terms(query, reader.counts().languages)
         return keyword.search(reader, question, (), enough=limit, limit=limit, chunk_count=chunks)
 
 
@@ -233,7 +233,7 @@ def test_texts_of_several_languages_are_found_by_other_forms_of_their_words(open
     opened.write("memory/en.md", "The heron stands in the reeds and waits for libraries, as it is not too cold for it.")
     opened.sync()
     with opened.store.read() as reader:
-        assert set(reader.languages()) == {"", "de"}
+        assert set(reader.counts().languages) == {"", "de"}
     assert [opened.found(q) for q in ("Haus", "library")] == [["memory/de.md"], ["memory/en.md"]]
 
 
@@ -245,7 +245,7 @@ def test_a_language_of_few_chunks_is_not_asked_for(opened):
         opened.write(f"memory/{number}.md", "The heron stands in the reeds.")
     opened.sync()
     with opened.store.read() as reader:
-        assert reader.languages() == ("",)
+        assert reader.counts().languages == ("",)
 
 
 def test_the_title_in_the_front_matter_finds_a_file(opened):

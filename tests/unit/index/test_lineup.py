@@ -45,7 +45,7 @@ class Town(Shelf):
         first = Embedder(self.first, lambda: self.cache, guard)
         self.lineup = Lineup(first, second, no_second, now_ms=lambda: self.now_ms)
         with self.desk.store.read() as reader:
-            self.lineup.look(reader.vectors)
+            self.lineup.look(reader)
 
     def lineup_of_sync(self):
         return self.lineup
@@ -56,7 +56,7 @@ class Town(Shelf):
 
     @staticmethod
     def made_by(reader, provider):
-        return f'"{provider.spec.model}"' in reader.vectors.identity()
+        return reader.vector_identity().model == provider.spec.model
 
     def fail(self, error=None):
         self.first.fault = error or EmbeddingUnavailable("the first is down")

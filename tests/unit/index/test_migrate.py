@@ -66,14 +66,14 @@ def test_an_index_of_schema_1_answers_at_once_and_reads_no_file_again(old):
     old.open()
     assert version_of(old.path) <= schema.SCHEMA_VERSION
     assert old.found("crane") == ["memory/harbour.md"]
-    assert (old.store.impairments, old.store.build_differences) == ((), ())
+    assert (old.store.degradations(), old.store.build_differences) == ((), ())
     assert old.store.keyword_outdated
     outcome = old.sync()
     assert (outcome.indexed_files, outcome.unchanged_files, outcome.removed_files) == (0, 2, 0)
     # FTS5 checks a table by what a connection remembers of it, so one that has remembered nothing has to ask.
     assert old.reopen().integrity() == SOUND
     with old.store.read() as reader:
-        assert "de" in reader.languages()
+        assert "de" in reader.counts().languages
     assert old.found("Fisch") == ["memory/reiher.md"], "by its stem, which the old words did not have"
 
 
@@ -132,7 +132,7 @@ def test_an_index_of_every_past_schema_answers_at_once_and_becomes_what_a_fresh_
     assert version_of(desk.path) == version
     desk.open()
     assert desk.found("crane") == ["memory/harbour.md"]
-    assert desk.store.impairments == ()
+    assert desk.store.degradations() == ()
     before = desk.revision()
     outcome = desk.sync()
     assert (outcome.indexed_files, outcome.removed_files) == (0, 0)
@@ -224,12 +224,12 @@ def test_an_index_of_a_schema_that_no_step_leads_from_is_built_anew_and_says_so(
     desk.close()
     mark(desk.path, 0)
     desk.open()
-    (impairment,) = desk.store.impairments
+    (impairment,) = desk.store.degradations()
     assert "older memoryd (schema 0)" in impairment.reason
     assert desk.found("heron") == []
     assert desk.sync().revision > before
     assert desk.found("heron") == ["memory/a.md"]
-    assert desk.store.impairments == ()
+    assert desk.store.degradations() == ()
 
 
 def test_a_newer_index_is_refused_and_not_a_byte_of_it_is_touched(desk):

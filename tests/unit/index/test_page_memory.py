@@ -40,7 +40,7 @@ def read_all(desks):
 def test_pages_of_many_indexes_are_bounded_together(indexes, monkeypatch):
     unbounded = read_all(indexes)
     for desk in indexes:
-        desk.store.rest()
+        desk.store.release_memory()
     monkeypatch.setattr(connection, "_HEAP_BYTES", apsw.memory_used() + ROOM_BYTES)
     connection.bound_page_caches(0)
     bounded = read_all(indexes)

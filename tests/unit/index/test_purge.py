@@ -37,9 +37,9 @@ def test_removed_words_are_purged(desk, files):
     filled(desk.open(), files)
     assert traces(desk) == PLANTED
     forget(desk)
-    assert desk.store.has_deleted_words
-    assert desk.store.purge_deleted()
-    assert not desk.store.has_deleted_words
+    assert desk.store.has_deleted_text
+    assert desk.store.purge()
+    assert not desk.store.has_deleted_text
     assert traces(desk) == []
     assert desk.integrity() == SOUND
 
@@ -49,7 +49,7 @@ def test_replaced_words_are_purged(opened):
     for number in range(len(PLANTED)):
         opened.write(f"memory/planted-{number}.md", "nothing is left of it")
     opened.sync()
-    assert opened.store.purge_deleted()
+    assert opened.store.purge()
     assert traces(opened) == []
     assert opened.found("nothing left")
 
@@ -62,7 +62,7 @@ def test_words_are_purged_after_many_small_syncs(opened):
     forget(opened)
     opened.write("memory/later.md", "something later")
     opened.sync()
-    assert opened.store.purge_deleted()
+    assert opened.store.purge()
     assert traces(opened) == []
 
 
@@ -70,29 +70,29 @@ def test_words_deleted_before_a_restart_are_purged_after_it(desk):
     filled(desk.open())
     forget(desk)
     desk.reopen()
-    assert desk.store.has_deleted_words
-    assert desk.store.purge_deleted()
+    assert desk.store.has_deleted_text
+    assert desk.store.purge()
     assert traces(desk) == []
 
 
 def test_a_second_purge_has_nothing_to_do_and_harms_nothing(opened):
     filled(opened)
     forget(opened)
-    assert opened.store.purge_deleted()
-    assert opened.store.purge_deleted()
+    assert opened.store.purge()
+    assert opened.store.purge()
     assert opened.integrity() == SOUND
 
 
 def test_new_words_leave_nothing_to_purge(opened):
     filled(opened)
-    assert not opened.store.has_deleted_words
+    assert not opened.store.has_deleted_text
 
 
 def test_a_purge_that_is_stopped_is_still_due(opened):
     filled(opened)
     forget(opened)
-    assert not opened.store.purge_deleted(lambda: True)
-    assert opened.store.has_deleted_words
+    assert not opened.store.purge(lambda: True)
+    assert opened.store.has_deleted_text
 
 
 def test_a_purge_that_a_reader_keeps_from_its_end_is_still_due(opened):
@@ -101,13 +101,13 @@ def test_a_purge_that_a_reader_keeps_from_its_end_is_still_due(opened):
     with opened.store.read() as reader:
         reader.counts()
         forget(opened)
-        assert not opened.store.purge_deleted()
-        assert opened.store.has_deleted_words
-    assert opened.store.purge_deleted()
+        assert not opened.store.purge()
+        assert opened.store.has_deleted_text
+    assert opened.store.purge()
     assert traces(opened) == []
 
 
 def test_an_empty_index_can_be_purged(tmp_path):
     desk = Desk(tmp_path).open()
-    assert desk.store.purge_deleted()
+    assert desk.store.purge()
     desk.close()

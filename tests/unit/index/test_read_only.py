@@ -24,13 +24,13 @@ def filled(desk):
 
 def check_reads(desk):
     assert desk.found("number7x") == ["memory/n7.md"]
-    (impairment,) = desk.store.impairments
+    (impairment,) = desk.store.degradations()
     assert impairment.kind is DegradationKind.INDEX_IMPAIRED
     assert "cannot be written" in impairment.reason
     for mode in SyncMode:
         with pytest.raises(IndexReadOnly, match="make it writable"):
             desk.sync(mode)
-    assert not desk.store.has_deleted_words
+    assert not desk.store.has_deleted_text
     assert desk.found("number8x") == ["memory/n8.md"]
 
 
@@ -94,7 +94,7 @@ def test_the_first_sync_after_it_can_be_written_again_takes_everything_up(filled
     assert filled.sync().indexed_files == 1
     assert filled.found("kestrel") == ["memory/late.md"]
     assert filled.revision() > before
-    assert filled.store.impairments == ()
+    assert filled.store.degradations() == ()
     assert filled.integrity() == SOUND
     with pytest.raises(IndexBusy):
         FileLock(filled.path.with_name("main.sqlite.lock")).acquire()

@@ -134,7 +134,7 @@ def test_a_reader_serves_on_after_it_was_stopped(opened):
 
 def test_a_deadline_does_not_outlive_its_search(opened):
     with opened.store.read(time.monotonic() + 0.01) as reader:
-        reader.revision()
+        reader.counts()
     with opened.store.read() as reader:
         count = reader._connection.execute(ENDLESS.replace("2e8", "3e5")).fetchall()
     assert count == [(300_000,)]

@@ -34,7 +34,7 @@ def meta(desk, key):
 def test_the_next_sync_makes_the_words_of_the_present_analyzer(opened):
     desk = outdated(opened)
     assert desk.store.keyword_outdated
-    assert not desk.store.needs_rebuild
+    assert not desk.store.build_differences
     before, notes = desk.revision(), Notes()
     desk.sync(notes=notes)
     assert not desk.store.keyword_outdated

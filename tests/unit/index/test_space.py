@@ -9,6 +9,7 @@ import pytest
 
 from desk import SOUND, Desk
 from memoryd_server.index import log_length
+from memoryd_server.store.identity import VectorIdentity
 from shelf import Shelf
 
 WORDS = [
@@ -47,7 +48,7 @@ def rounds(desk, sync, files, chance, *, tidy_every):
         sync()
         longest = max(longest, log_size(desk))
         if tidy_every and number % tidy_every == 0:
-            assert desk.store.purge_deleted()
+            assert desk.store.purge()
     return longest
 
 
@@ -69,10 +70,10 @@ def test_a_hundred_rounds_of_edits_leave_an_index_at_most_twice_a_fresh_one(tmp_
     desk.sync()
     assert rounds(desk, desk.sync, files, chance, tidy_every=tidy_every) < MOST_LOG_BYTES
     # What the daemon does within a minute.
-    assert desk.store.purge_deleted()
+    assert desk.store.purge()
     with fresh(lambda folder: Desk(folder).open(), tmp_path / "fresh", desk) as other:
         other.sync()
-        assert other.store.purge_deleted()
+        assert other.store.purge()
         assert size(desk) <= 2 * size(other)
         assert desk.rows() == other.rows()
     assert desk.integrity() == SOUND
@@ -88,7 +89,7 @@ def test_vectors_leave_no_more_behind(tmp_path, files):
     assert rounds(shelf.desk, shelf.sync, files, chance, tidy_every=10) < MOST_LOG_BYTES
     with fresh(Shelf, tmp_path / "fresh", shelf.desk) as other:
         other.sync()
-        assert other.desk.store.purge_deleted()
+        assert other.desk.store.purge()
         assert size(shelf.desk) <= 2 * size(other.desk)
         assert shelf.vectors().keys() == other.vectors().keys()
     shelf.close()
@@ -135,17 +136,21 @@ def test_searches_that_never_rest_do_not_let_the_log_grow(opened, monkeypatch):
     assert max(lengths) < 4 * 200 * PAGE_BYTES
 
 
+def identity(model):
+    return VectorIdentity("p", model, "", 768, "", "")
+
+
 def test_another_model_does_not_write_every_old_vector_to_the_log(opened):
-    vectors = opened.store.writer.vectors
-    vectors.begin("one")
+    vectors = opened.store.writer()
+    vectors.begin_vectors(identity("one"))
     for first in range(0, 2_000, 100):
-        vectors.put({number: random.Random(number).randbytes(3_072) for number in range(first, first + 100)})
-    assert opened.store.purge_deleted()
+        vectors.put_vectors({number: random.Random(number).randbytes(3_072) for number in range(first, first + 100)})
+    assert opened.store.purge()
     pages = size(opened) // PAGE_BYTES
-    vectors.begin("another")
+    vectors.begin_vectors(identity("another"))
     assert log_size(opened) < pages // 10 * PAGE_BYTES
     assert opened.store._connection.execute("PRAGMA secure_delete").fetchone() == (1,)
     for first in range(0, 2_000, 100):
-        vectors.put({number: random.Random(number).randbytes(3_072) for number in range(first, first + 100)})
-    assert opened.store.purge_deleted()
+        vectors.put_vectors({number: random.Random(number).randbytes(3_072) for number in range(first, first + 100)})
+    assert opened.store.purge()
     assert size(opened) // PAGE_BYTES <= pages + 10, "the freed pages are taken first"

@@ -17,6 +17,7 @@ from memoryd_server.index.progress import SyncMode
 from memoryd_server.index.schema import SCHEMA_VERSION
 from memoryd_server.index.store import IndexStore
 from memoryd_server.model import DegradationKind
+from memoryd_server.store.protocol import StoreSizes
 
 HOLDER = """
 import sys
@@ -129,8 +130,8 @@ def test_the_sibling_of_another_programs_database_is_found_again(desk):
     foreign_database(desk.path)
     with_a_note(desk).reopen()
     assert desk.found("heron") == ["memory/a.md"]
-    assert [i.kind for i in desk.store.impairments] == [DegradationKind.INDEX_IMPAIRED]
-    assert desk.store.impairments[0].used.endswith("main.memoryd.sqlite")
+    assert [i.kind for i in desk.store.degradations()] == [DegradationKind.INDEX_IMPAIRED]
+    assert desk.store.degradations()[0].used.endswith("main.memoryd.sqlite")
 
 
 def test_two_foreign_databases_leave_no_place_and_are_both_left_alone(desk):
@@ -161,14 +162,14 @@ def test_a_damaged_index_is_set_aside_and_built_anew(desk, damage):
     damaged(desk, damage).open()
     assert desk.found("heron") == []
     (aside,) = desk.path.parent.glob("*.damaged-*")
-    (impairment,) = desk.store.impairments
+    (impairment,) = desk.store.degradations()
     assert (impairment.kind, impairment.used) == (DegradationKind.INDEX_IMPAIRED, str(aside))
     assert str(aside) in impairment.reason
     desk.sync()
     assert desk.found("heron") == ["memory/a.md"]
     assert desk.integrity() == SOUND
-    assert desk.store.impairments == ()
-    assert [remark.used for remark in desk.store.remarks] == [str(aside)]
+    assert desk.store.degradations() == ()
+    assert [remark.used for remark in desk.store.remarks()] == [str(aside)]
 
 
 def test_a_leftover_log_of_a_damaged_index_does_not_haunt_the_new_one(desk):
@@ -184,7 +185,7 @@ def test_an_empty_file_is_taken_for_a_new_index(desk):
     desk.path.write_bytes(b"")
     with_a_note(desk)
     assert desk.found("heron") == ["memory/a.md"]
-    assert desk.store.impairments == ()
+    assert desk.store.degradations() == ()
 
 
 def test_a_new_index_that_the_power_cut_left_empty_beside_its_log_is_begun_anew(desk):
@@ -257,15 +258,15 @@ def test_the_size_counts_the_log_and_survives_its_absence(opened):
     opened.write("memory/a.md", "text")
     opened.sync()
     wal = opened.path.with_name(opened.path.name + "-wal")
-    assert opened.store.size_bytes() == opened.path.stat().st_size + wal.stat().st_size
+    assert opened.store.sizes() == StoreSizes(opened.path.stat().st_size, wal.stat().st_size)
     opened.close()
     assert not wal.exists()
-    assert opened.store.size_bytes() == opened.path.stat().st_size
+    assert opened.store.sizes() == StoreSizes(opened.path.stat().st_size, 0)
 
 
 def test_an_index_at_rest_is_whole_without_its_log(desk, tmp_path):
     with_a_note(desk)
-    desk.store.rest()
+    desk.store.release_memory()
     alone = tmp_path / "alone.sqlite"
     alone.write_bytes(desk.path.read_bytes())
     with closing(sqlite3.connect(alone)) as connection:

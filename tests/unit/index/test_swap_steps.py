@@ -58,7 +58,7 @@ def check_whole(desk, before):
     assert desk.found("always") == ["memory/b.md"]
     assert desk.integrity() == SOUND
     assert set(desk.beside()) <= KNOWN
-    assert desk.store.impairments == ()
+    assert desk.store.degradations() == ()
     assert desk.revision() >= before
     desk.sync()
     assert desk.found(NEW) == ["memory/a.md"]

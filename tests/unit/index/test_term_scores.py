@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from desk import Desk
 from memoryd_server.index import term_scores
-from memoryd_server.index.keyword import _any_of
 from memoryd_server.index.term_scores import best, scores_of
+from memoryd_server.index.vocabulary import any_of
 from memoryd_server.text import QueryTerm
 
 BIRDS = [f"bird{n}" for n in range(12)]
@@ -48,7 +48,7 @@ def kept(reader, terms):
 
 
 def ranked(reader, terms, limit):
-    return reader.keyword(_any_of(terms), (), limit)
+    return reader.matches(any_of(terms), (), limit)
 
 
 @settings(max_examples=150, deadline=None)
@@ -63,7 +63,7 @@ def test_the_best_are_those_of_fts5_with_their_very_scores(shelf, terms, limit):
 def test_single_chunks_get_the_score_of_fts5_and_nothing_for_no_word(shelf, terms, choose):
     with shelf.store.read() as reader:
         ids = [*choose.sample(sorted(reader.chunk_ids(["memory"])), 20), 10**9]
-        wanted = reader.keyword_scores(_any_of(terms), ids)
+        wanted = reader.scores_of_matches(any_of(terms), ids)
         assert scores_of(kept(reader, terms), ids) == {chunk_id: wanted.get(chunk_id, 0.0) for chunk_id in ids}
 
 
@@ -167,7 +167,7 @@ class TestWhatIsKept:
     def test_an_idle_agent_gives_it_back(self, desk):
         with desk.store.read() as reader:
             kept(reader, [self.COMMON])
-        desk.store.rest()
+        desk.store.release_memory()
         assert desk.store._last_counts.scores.known is None
 
 

@@ -95,7 +95,7 @@ class Changes(RuleBasedStateMachine):
         if len(self.old) < 2:
             opened = self.desk.read()
             reader = opened.__enter__()
-            reader.revision()
+            reader.counts()
             self.old.append((opened, reader))
 
     @rule(leg=st.sampled_from(range(len(ENGINES))))
@@ -130,7 +130,7 @@ def test_a_snapshot_older_than_the_last_change_is_not_loaded_from(desk, options)
     leg = desk.leg(**options)
     desk.commit({1: np.ones(4), 2: -np.ones(4)})
     with desk.read() as old:
-        old.revision()
+        old.counts()
         desk.commit({2: np.ones(4), 3: np.ones(4)}, removed=[1])
         assert [hit.chunk_id for hit in leg.search(old, np.ones(4), 5)] == [1, 2]
     assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5)] == [2, 3]
@@ -141,7 +141,7 @@ def test_a_chunk_that_a_snapshot_lacks_is_dropped_from_its_answer(desk):
     desk.commit({1: np.ones(4)})
     desk.search(leg, np.ones(4))
     with desk.read() as old:
-        old.revision()
+        old.counts()
         desk.commit({2: np.ones(4)}, removed=[1])
         assert [hit.chunk_id for hit in leg.search(old, np.ones(4), 5)] == []
     assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5)] == [2]
@@ -165,7 +165,7 @@ def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(desk,
     desk.commit(numbered(clusters(400, 64)))
     leg = desk.leg()
     with desk.read() as old:
-        old.revision()
+        old.counts()
         desk.commit({300: np.ones(64)})
         with desk.read() as reader, pytest.raises(DeadlineTooShort):
             leg.search(broken_off(reader, 2), np.ones(64), 3)

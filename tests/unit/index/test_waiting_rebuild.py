@@ -79,7 +79,7 @@ def test_files_that_change_meanwhile_are_indexed_and_embedded_and_those_removed_
     assert shelf.desk.found("kestrel") == ["memory/new.md"]
     assert shelf.desk.found("stork") == []
     assert np.allclose(shelf.vectors()["kestrel"], word_vector("kestrel"))
-    assert shelf.desk.store.needs_rebuild
+    assert shelf.desk.store.build_differences
     assert shelf.desk.integrity() == SOUND
 
 
@@ -103,7 +103,7 @@ def test_going_back_before_anything_changed_costs_nothing(shelf):
     rows, vectors = rechunked(shelf)
     shelf.sync()
     rechunked(shelf, IDENTITY)
-    assert not shelf.desk.store.needs_rebuild
+    assert not shelf.desk.store.build_differences
     assert shelf.sync().changed is False
     assert shelf.desk.rows()[0] == rows
     check_same_vectors(shelf, vectors)
@@ -116,7 +116,7 @@ def test_what_the_cache_holds_costs_nothing_so_the_rebuild_goes_ahead(shelf):
     asked = len(shelf.provider.batches)
     outcome = shelf.sync()
     assert (outcome.pending_embeddings, len(shelf.provider.batches)) == (0, asked)
-    assert not shelf.desk.store.needs_rebuild
+    assert not shelf.desk.store.build_differences
 
 
 @pytest.mark.parametrize("guard", [CostGuard(300, remote=False), CostGuard(0, remote=True), CostGuard(10**6, True)])
@@ -124,7 +124,7 @@ def test_a_rebuild_that_needs_no_consent_does_not_wait(shelf, guard):
     rows, _ = rechunked(shelf, guard=guard)
     assert shelf.sync().pending_embeddings == 0
     assert len(shelf.desk.rows()[0]) > len(rows)
-    assert not shelf.desk.store.needs_rebuild
+    assert not shelf.desk.store.build_differences
 
 
 def test_an_index_without_vectors_has_nothing_to_wait_for(tmp_path):
@@ -135,7 +135,7 @@ def test_an_index_without_vectors_has_nothing_to_wait_for(tmp_path):
     rows, _ = rechunked(shelf)
     outcome = shelf.sync()
     assert len(shelf.desk.rows()[0]) > len(rows)
-    assert not shelf.desk.store.needs_rebuild
+    assert not shelf.desk.store.build_differences
     assert "confirmAboveTokens" in outcome.embedding_reason
     shelf.close()
 
@@ -164,7 +164,7 @@ def test_the_price_is_found_out_once_and_again_after_a_while(shelf, monkeypatch)
     now[0] += PRICE_HOLDS_SECONDS + 1
     engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False)
     assert len(read) == 3
-    assert not shelf.desk.store.needs_rebuild, "what is left costs nothing that was not agreed to"
+    assert not shelf.desk.store.build_differences, "what is left costs nothing that was not agreed to"
 
 
 def test_a_stop_while_pricing_ends_the_run_and_leaves_everything(shelf):

@@ -7,10 +7,10 @@ import pytest
 from desk import ANALYZER, Desk
 from memoryd_server.errors import DeadlineTooShort, EmbeddingUnavailable
 from memoryd_server.index import keyword
-from memoryd_server.index.vector_identity import VectorIdentity
 from memoryd_server.model import DegradationKind, Source
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import EmptyReason, SearchMode, SearchQuery
+from memoryd_server.store.identity import VectorIdentity
 from shelf import Shelf
 from word_provider import WordProvider
 
@@ -177,7 +177,7 @@ class TestVectorOfAnotherIdentity:
         shelf.close()
 
     def ask(self, shelf, made_by, text="heron", **changes):
-        engine = SearchEngine(shelf.desk.store, ANALYZER, all_there, sources=[Source.MEMORY], vectors=shelf.leg)
+        engine = SearchEngine(shelf.desk.store, ANALYZER, all_there, sources=[Source.MEMORY])
         # What keywords would not find is near the vector.
         vector = made_by.vector("stork")
         return engine.search(query_of(text, **changes), vector, made_by=VectorIdentity.of(made_by.spec))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.index.rows import KeywordHit
 from memoryd_server.search.cut import cut
 from memoryd_server.search.fusion import Candidate, fuse, text_score
+from memoryd_server.store.rows import KeywordHit
 
 # What FTS5 gives: negative, the best first.
 RANKS = st.lists(st.floats(-40, -1e-6), min_size=1, max_size=50, unique_by=lambda x: round(x, 6)).map(sorted)

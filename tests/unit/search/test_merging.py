@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.index.rows import ChunkRow
 from memoryd_server.model import Source
 from memoryd_server.search.fusion import Candidate
 from memoryd_server.search.merging import merged
+from memoryd_server.store.rows import ChunkRow
 
 LINES = [f"line {number}" for number in range(1, 71)]
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memoryd_server.index.rows import ChunkHead
 from memoryd_server.model import Source
 from memoryd_server.search.config import RankingConfig
 from memoryd_server.search.fusion import Candidate
 from memoryd_server.search.reorder import reorder
+from memoryd_server.store.rows import ChunkHead
 
 NOW = datetime(2023, 6, 14, 10, tzinfo=UTC)
 CANDIDATES = [Candidate(number, 1 - number / 10) for number in (1, 2, 3)]

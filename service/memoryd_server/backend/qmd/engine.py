@@ -6,10 +6,10 @@ from memoryd_server.index.asks import EVERYTHING, SyncAsk
 from memoryd_server.index.last_look import LastLook
 from memoryd_server.index.plan import make_plan, stored
 from memoryd_server.index.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncProgress
-from memoryd_server.index.rows import FileRow
 from memoryd_server.index.sync import Clock, DiskState
 from memoryd_server.model import Source
 from memoryd_server.sources import Discovery, Roots, discover
+from memoryd_server.store.rows import FileRow
 
 
 class QmdEngine:

@@ -7,6 +7,5 @@ cosines always come from the blobs of the caller's own snapshot.
 from memoryd_server.index.vectors.blas import use_calling_thread_only
 from memoryd_server.index.vectors.extension import VectorEngine
 from memoryd_server.index.vectors.leg import COARSE_ABOVE, VectorLeg
-from memoryd_server.index.vectors.ranking import VectorHit
 
-__all__ = ["COARSE_ABOVE", "VectorEngine", "VectorHit", "VectorLeg", "use_calling_thread_only"]
+__all__ = ["COARSE_ABOVE", "VectorEngine", "VectorLeg", "use_calling_thread_only"]

@@ -25,7 +25,7 @@ class AllowedChunks:
         """Return the sorted chunks of `restricting` sources in the reader's snapshot; None if there are no sources."""
         if not sources:
             return None
-        revision = reader.revision()
+        revision = reader.revision
         known = self._known.get(sources)
         if known is not None and known[0] == revision:
             return known[1]

@@ -12,11 +12,12 @@ from memoryd_server.index.vectors import extension, scan
 from memoryd_server.index.vectors.allowed import AllowedChunks, restricting
 from memoryd_server.index.vectors.extension import VectorEngine
 from memoryd_server.index.vectors.matrix import Matrix
-from memoryd_server.index.vectors.ranking import Best, VectorHit
+from memoryd_server.index.vectors.ranking import Best
 from memoryd_server.index.vectors.residency import Residency
 from memoryd_server.index.vectors.resident import Resident
 from memoryd_server.index.vectors.signs import SignBits, bytes_a_chunk
 from memoryd_server.model import Source
+from memoryd_server.store.rows import VectorHit
 from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors, exact_unit
 
 COARSE_ABOVE = 10_000

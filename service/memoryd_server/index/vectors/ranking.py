@@ -1,23 +1,15 @@
 """Exact cosines and their order: larger first, the smaller chunk id first among equals."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
+from memoryd_server.store.rows import VectorHit
 from memoryd_server.vectors import Ids, Vectors
 
 # Twice what a dot product of unit vectors in float32 is ever wrong by, whatever the order of its additions, and more.
 ROUNDING = 2e-5
 
 _ROWS_AT_ONCE = 1_024
-
-
-class VectorHit(NamedTuple):
-    """A chunk that the vector leg found, and the cosine of its vector with the query's."""
-
-    chunk_id: int
-    cosine: float
 
 
 def cosines(vectors: Vectors, query: NDArray[np.float64]) -> NDArray[np.float64]:

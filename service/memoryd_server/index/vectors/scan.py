@@ -28,7 +28,7 @@ def offer_all(reader: IndexReader, dimensions: int, allowed: Ids | None, best: B
 def offer(reader: IndexReader, dimensions: int, ids: Ids, best: Best) -> None:
     """Offer the vectors of some chunks, in bounded memory."""
     for first in range(0, len(ids), PAGE):
-        best.offer(*reader.vectors.of(ids[first : first + PAGE].tolist(), dimensions))
+        best.offer(*reader.vectors_of(ids[first : first + PAGE].tolist(), dimensions))
 
 
 def _pages(reader: IndexReader) -> Iterator[Rows]:

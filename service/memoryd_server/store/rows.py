@@ -1,11 +1,19 @@
-"""The rows of the index as values. Those that a search makes by the hundred are named tuples: quicker to make."""
+"""What an index holds and is given: rows out, documents in.
+
+Values that a search makes by the hundred are named tuples, which are quicker to make.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from memoryd_server.model import Chunk, FileStat, Source
 from memoryd_server.sources.transcript_reader import Position
+from memoryd_server.text import Analyzer
+
+# Each chunk of a file is found by its title, so that a long one would be indexed thousands of times over.
+MOST_TITLE_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +27,10 @@ class FileRow:
     stat: FileStat
     chunk_count: int
     error: str | None
+
+
+FileKey = tuple[Source, str]
+"""A file's source and path."""
 
 
 class ChunkHead(NamedTuple):
@@ -53,6 +65,13 @@ class KeywordHit(NamedTuple):
     bm25: float
 
 
+class VectorHit(NamedTuple):
+    """A chunk that the vector leg found, and the cosine of its vector with the query's."""
+
+    chunk_id: int
+    cosine: float
+
+
 @dataclass(frozen=True, slots=True)
 class IndexCounts:
     """How much an index holds, and at which revision.
@@ -66,6 +85,32 @@ class IndexCounts:
     chunks: int
     languages: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Content hashes, one a chunk; entries of the keyword leg; vectors."""
+
+    hashes: tuple[bytes, ...] = ()
+    keyword_entries: int = 0
+    vectors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnembeddedChunk:
+    """A chunk that wants a vector."""
+
+    chunk_id: int
+    content_hash: bytes
+    text: str
+
+
+class StoredVector(NamedTuple):
+    """A chunk's vector, as little-endian float32, with the content hash of its text."""
+
+    chunk_id: int
+    content_hash: bytes
+    vector: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +171,51 @@ class TranscriptPart:
     def source(self) -> Source:
         """Transcripts."""
         return Source.SESSIONS
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """Who makes the vectors. `provider_key` stands for the endpoint and what else changes them; no secret is in it."""
+
+    provider: str
+    model: str
+    provider_key: str
+
+
+Maker = tuple[str, str]
+"""Provider and model."""
+
+Counts = tuple[int, int, int, int]
+"""Calls, tokens, retries and cache hits."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """A job for `texts` texts. `job_id` is the provider's, empty while it is not known whether it has been made.
+
+    `name` is ours, and unique. `attempt` counts from 1.
+    """
+
+    name: str
+    job_id: str
+    texts: int
+    begun_at_ms: int
+    attempt: int = 1
+
+
+def keyword_tokens(analyzer: Analyzer, text: str, breadcrumb: str, name: str, language: str) -> tuple[str, str]:
+    """Returns the tokens of the two columns, body and context; `name` is what `file_name` says of the chunk's file."""
+    return analyzer.index_tokens(text, language), analyzer.index_tokens(f"{name} {breadcrumb}", language)
+
+
+def file_name(path: str, metadata: Mapping[str, object]) -> str:
+    """Returns what a file is called: its name without folder and ending, and its title, cut where it is long."""
+    stem, title = PurePosixPath(path).stem, metadata.get("title")
+    return f"{stem} {title[:MOST_TITLE_CHARS]}" if isinstance(title, str) else stem
+
+
+def language_of(analyzer: Analyzer, texts: Sequence[str]) -> str:
+    """Returns the language of a file that has these chunks: told from them, so that it can be told again later."""
+    if not texts:
+        return ""
+    return analyzer.language_of(texts[0] if len(texts) == 1 else f"{texts[0]}\n{texts[len(texts) // 2]}")

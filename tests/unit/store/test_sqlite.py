@@ -1,0 +1,27 @@
+"""The SQLite driver keeps the contract of a store."""
+
+from unit.store import sqlite_child
+from unit.store.contract import StoreContract
+
+
+class TestSqlite(StoreContract):
+    """With the vectors of a small index held whole."""
+
+    child = sqlite_child.__name__
+
+    def new_store(self, folder):
+        return sqlite_child.new_store(folder)
+
+
+class TestSqliteWithSignBits(TestSqlite):
+    """With one bit of each number, as in a large index."""
+
+    def new_store(self, folder):
+        return sqlite_child.new_store(folder, coarse_above=2)
+
+
+class TestSqliteWithoutMemory(TestSqlite):
+    """With no vectors in memory."""
+
+    def new_store(self, folder):
+        return sqlite_child.new_store(folder, memory_budget_bytes=0)

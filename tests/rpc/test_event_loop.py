@@ -158,7 +158,7 @@ async def make_detailed_calls(running):
             await made
 
 
-async def test_no_call_does_io_on_the_event_loop(serve, home, overseer, settings):
+async def test_no_call_opens_a_file_or_asks_sqlite_on_the_event_loop(serve, home, overseer, settings):
     home.put("MEMORY.md", "the long-term heron")
     home.many(20)
     home.environ = {"PATH": os.defpath, "HOME": str(home.root)}

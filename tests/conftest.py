@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -14,6 +15,10 @@ REPOSITORY = Path(__file__).parents[1]
 SHORT = Path("/tmp")
 if len(tempfile.gettempdir()) > 16 and SHORT.is_dir():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHORT))
+
+# Tests start hundreds of processes. Without compiled files, each takes two seconds to compile the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # No test may send anything to a provider that whoever runs it has a key of.
 for name in [name for name in os.environ if name.endswith(("_API_KEY", "_API_KEYS"))]:

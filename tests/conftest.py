@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from properties import FAST_EXAMPLES, FAST_PROFILE
+
 REPOSITORY = Path(__file__).parents[1]
 
 # Daemons listen on sockets in the tests' folders, and a socket's path may hold some hundred bytes only.
@@ -24,7 +26,9 @@ sys.dont_write_bytecode = False
 for name in [name for name in os.environ if name.endswith(("_API_KEY", "_API_KEYS"))]:
     del os.environ[name]
 
+# Property tests try fewer examples in the fast tier: `--hypothesis-profile fast`.
 settings.register_profile("memoryd", deadline=None)
+settings.register_profile(FAST_PROFILE, deadline=None, max_examples=FAST_EXAMPLES)
 settings.load_profile("memoryd")
 
 

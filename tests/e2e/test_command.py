@@ -5,11 +5,17 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import uuid
 
 import pytest
 
 from serving import COMMAND, environment, memoryd, serving
+
+# Runs a command with the default handler of SIGINT, which a process inherits as ignored where the tests run in the
+# background.
+RESET = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+INTERRUPTIBLE = [sys.executable, "-c", RESET]
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +190,7 @@ def test_a_session_s_start_and_end(run, workspace, served, request):
 
 def test_watch_tells_the_state_at_once_and_goes_on_until_it_is_interrupted(served, home):
     command = [*COMMAND, "watch", "--json", "--state-dir", str(served.state)]
-    process = subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(INTERRUPTIBLE + command, env=environment(home), stdout=subprocess.PIPE, text=True)
     first = json.loads(process.stdout.readline())
     assert (first["agentId"], first["heartbeat"]) == ("main", False)
     assert process.poll() is None

@@ -15,6 +15,7 @@ from memoryd_server.errors import DeadlineTooShort
 from memoryd_server.index.gate import Gate
 from memoryd_server.index.vectors import scan
 from memoryd_server.index.vectors.slots import Slots
+from properties import examples
 from vector_desk import VectorDesk, check_same, clusters, numbered
 
 DIMENSIONS = 5
@@ -123,7 +124,7 @@ class Changes(RuleBasedStateMachine):
 
 
 TestAnySequenceOfChanges = Changes.TestCase
-TestAnySequenceOfChanges.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestAnySequenceOfChanges.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 
 
 @pytest.mark.parametrize("options", ENGINES)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.model import Source
+from properties import examples
 from vector_desk import PLENTY, VectorDesk, check_same, clusters, numbered
 
 EXTENSION = {"sqlite_vec": True}
@@ -78,7 +79,7 @@ def test_equals_come_by_chunk_id_however_many_they_are(desk, options):
     seed=st.integers(0, 2**16),
     options=st.sampled_from([EXTENSION, NUMPY, COARSE, SIGNS_ALONE, SCAN]),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_few_vectors_are_ranked_exactly(tmp_path_factory, shape, limit, seed, options):
     random = np.random.default_rng(seed)
     count, dimensions = shape

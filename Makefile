@@ -124,7 +124,8 @@ endif
 
 ## Checking
 
-PYTEST := $(BIN)/pytest -q -n 2 --durations=10
+# A worker takes a whole run of tests at once, so that what a file's tests share is set up once.
+PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal --durations=10
 
 .PHONY: test
 test: setup skipped ## Runs the fast tier of the tests, with fewer examples per property; 4 minutes on two cores

@@ -40,11 +40,15 @@ def served(workspace, tmp_path_factory, home):
         yield daemon
 
 
-@pytest.fixture(params=["with a daemon", "without a daemon"])
-def run(request, served, workspace, tmp_path_factory, home):
+@pytest.fixture(params=["with a daemon", pytest.param("without a daemon", marks=pytest.mark.slow)])
+def run(request, served, alone):
     """Runs a verb: through the daemon that runs, or all by itself."""
-    if request.param == "with a daemon":
-        return served.memoryd
+    return served.memoryd if request.param == "with a daemon" else alone
+
+
+@pytest.fixture
+def alone(workspace, tmp_path_factory, home):
+    """Runs a verb without a daemon."""
     state = tmp_path_factory.mktemp("lone")
 
     def alone(*arguments, **options):
@@ -62,6 +66,10 @@ def check(done, *, code=0, out="", err=""):
 
 def test_a_search_prints_score_place_and_text(run):
     check(run("search", "harbour", "master"), out=r"^1\.000 MEMORY\.md:1-\d+\n.*Ilse")
+
+
+def test_a_search_works_without_a_daemon(alone):
+    check(alone("search", "harbour", "master"), out=r"^1\.000 MEMORY\.md:1-\d+\n.*Ilse")
 
 
 def test_a_search_in_json_is_the_contracts_reply(run):
@@ -211,6 +219,7 @@ def test_config_tells_values_and_where_they_came_from(run, workspace):
     assert {"key", "value", "origin"} == set(described["settings"][0])
 
 
+@pytest.mark.slow
 def test_doctor_and_every_verb_explain_settings_that_cannot_be_used(tmp_path, home):
     (tmp_path / "memoryd.json5").write_text("{memoryd: {reconcilSeconds: 5}}", "utf-8")
     check(memoryd("doctor", "--state-dir", tmp_path, home=home), code=1, out="FAIL settings: .*reconcileSeconds")
@@ -235,6 +244,7 @@ def test_a_second_daemon_on_the_same_socket_is_refused(served, workspace, tmp_pa
     check(done, code=2, err="another memoryd listens at")
 
 
+@pytest.mark.slow
 def test_a_second_daemon_on_the_same_index_is_refused(served, workspace, tmp_path, home):
     done = memoryd(
         "serve", "--workspace", workspace, "--state-dir", served.state, "--listen", f"unix:{tmp_path}/s", home=home

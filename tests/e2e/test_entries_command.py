@@ -56,6 +56,7 @@ def test_the_verbs_store_recall_list_forget_export_and_import(folders):
         check(run("doctor"), out="entries of main: 2 entries")
 
 
+@pytest.mark.slow
 def test_entries_that_are_off_say_how_to_switch_them_on(folders):
     workspace, state, home = folders
     (state / "memoryd.json5").unlink()

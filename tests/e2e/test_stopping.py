@@ -63,6 +63,7 @@ def outcome(call):
     return thread, found
 
 
+@pytest.mark.slow
 def test_sigterm_with_an_embedding_call_in_flight_ends_everything_in_time(town, served, provider, gate):
     with client(served) as connection:
         following = connection.sync(timeout=60)

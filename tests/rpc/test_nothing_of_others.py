@@ -178,6 +178,7 @@ def test_a_token_for_ada_sees_the_same_in_every_world(worlds, steps):
     check_alike(worlds, steps)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(calls | deeds, min_size=1, max_size=6))
 def test_it_does_where_qmd_answers(qmd_worlds, steps):

@@ -250,6 +250,7 @@ async def test_many_callers_at_once_store_each_text_once(opened):
         assert len({entry.text for entry in page.entries}) == len(page.entries)
 
 
+@pytest.mark.slow
 async def test_old_versions_are_cleared_away_behind_the_callers(opened, tmp_path):
     async with opened(None) as memory:
         for number in range(140):
@@ -282,6 +283,7 @@ async def test_what_a_crash_left_over_is_cleared_away_without_a_write(opened, tm
         await eventually(look)
 
 
+@pytest.mark.slow
 async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path, monkeypatch):
     monkeypatch.setattr("memoryd_server.backend.entry_upkeep.BATCH", 1)
     async with opened(WordProvider("a", dimensions=WIDE)) as memory:

@@ -155,6 +155,7 @@ def test_a_killed_worker_fails_the_question_and_comes_back(make):
     assert provider.status().state is ProviderState.READY
 
 
+@pytest.mark.slow
 def test_documents_survive_a_killed_worker(make):
     provider = make()
     provider.embed_query("a", soon())
@@ -167,6 +168,7 @@ def test_documents_survive_a_killed_worker(make):
     assert not [answer for answer in answers if isinstance(answer, EmbeddingFailure)]
 
 
+@pytest.mark.slow
 def test_a_text_at_which_the_worker_dies_twice_fails_alone(make, tmp_path):
     provider = make(package="json")
     provider._command = lambda: [sys.executable, str(CHILD), "worker"]
@@ -177,6 +179,7 @@ def test_a_text_at_which_the_worker_dies_twice_fails_alone(make, tmp_path):
     assert first.size == third.size == 384
 
 
+@pytest.mark.slow
 def test_a_refusal_is_the_texts_only_when_a_plain_text_gets_its_vector(make):
     provider = make(package="json")
     provider._command = lambda: [sys.executable, str(CHILD), "worker"]

@@ -77,7 +77,7 @@ def test_the_second_sigterm_ends_it_at_once(town, daemon):
 
     waiting = threading.Thread(target=wait_for_what_never_comes)
     waiting.start()
-    time.sleep(0.5)
+    time.sleep(0.2)
     terminate(daemon.process)
     eventually(lambda: town.events("stop-daemon"))
     with pytest.raises(subprocess.TimeoutExpired):

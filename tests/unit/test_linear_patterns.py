@@ -154,6 +154,7 @@ def found():
     return [*named(), *inline()]
 
 
+@pytest.mark.slow
 def test_every_pattern_is_found():
     """As many as the source names at the top level of modules and in functions, and the ones known to be hidden."""
     places = {place for each, _, _ in found() for place in each}
@@ -179,6 +180,7 @@ def test_only_functions_with_tests_of_their_own_compile_what_they_are_given():
     assert given == COMPILERS
 
 
+@pytest.mark.slow
 def test_the_use_of_every_pattern_is_known():
     assert [places for places, _, methods in found() if not methods and TRUSTED.keys().isdisjoint(places)] == []
 
@@ -196,6 +198,7 @@ def test_patterns_take_time_in_proportion_to_their_texts(part):
     assert not weak, ascii(weak)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_quadratic_pattern_is_noticed(name):
     assert weakness(re.compile(*QUADRATIC[name]), "finditer") is not None

@@ -235,6 +235,7 @@ def test_stop_words_are_words_as_the_analyzer_writes_them():
     assert all(fold(word) == word for word in STOP_WORDS)
 
 
+@pytest.mark.slow
 def test_the_caches_are_bounded():
     analyzer = Analyzer()
     analyzer.index_tokens(" ".join(map(str, range(120_000))))

@@ -43,6 +43,7 @@ def seconds(form, text):
     return min(found)
 
 
+@pytest.mark.slow
 @pytest.mark.attacks
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0f73", "\uff9e\u0301"])

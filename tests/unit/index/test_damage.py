@@ -95,9 +95,9 @@ def asides(desk):
 
 
 def look_at_every_page(filled):
-    """Damage that nobody has touched yet has not been noticed either."""
-    with contextlib.suppress(IndexDamaged):
-        filled.integrity()
+    """Damage that nobody has touched yet has not been noticed either: a read of the store's own notices it."""
+    with contextlib.suppress(IndexDamaged), filled.store.read() as reader:
+        reader._connection.execute("PRAGMA integrity_check").fetchall()
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

@@ -134,6 +134,7 @@ def test_a_token_is_not_sent_in_the_clear_beyond_this_machine(served, tmp_path, 
     check(done, code=2, err="refusing to send the token to 192.0.2.1:7627 in the clear; speak TLS")
 
 
+@pytest.mark.slow
 @needs_openssl
 @pytest.mark.parametrize("mutual", [False, True])
 def test_a_daemon_beyond_loopback_serves_over_tls(workspace, tmp_path, home, mutual):

@@ -78,14 +78,17 @@ def test_a_search_in_json_is_the_contracts_reply(run):
     assert answer["info"]["servedMode"] == "SEARCH_MODE_KEYWORD"
 
 
+@pytest.mark.slow
 def test_a_search_without_a_match_says_why_and_succeeds(run):
     check(run("search", "xylophone"), out="No matches: no word of the query")
 
 
+@pytest.mark.slow
 def test_a_search_for_nothing_is_a_usage_error(run):
     check(run("search"), code=2, err="say what to search for")
 
 
+@pytest.mark.slow
 def test_min_score_out_of_range_is_told_with_the_field(run):
     check(run("search", "ferry", "--min-score", "7"), code=2, err=r"min_score: .*between 0 and 1.*INVALID_REQUEST")
 
@@ -103,11 +106,13 @@ def test_get_tells_a_missing_file_from_a_forbidden_one(run, path, code, reason):
     check(run("get", path), code=code, err=reason)
 
 
+@pytest.mark.slow
 def test_an_unknown_agent_is_not_found_and_the_known_ones_are_named(run):
     check(run("search", "--agent", "nobody", "ferry"), code=3, err="configured are: main")
     check(run("status", "--agent", "nobody"), code=3, err="configured are: main")
 
 
+@pytest.mark.slow
 def test_index_says_what_it_did(run):
     check(run("index"), out=r"Memory index updated \(main\): \d+ indexed, \d+ unchanged, 0 removed, 0 failed")
     check(run("index", "--force"), out=r"\(main\): [23] indexed, 0 unchanged")
@@ -120,6 +125,7 @@ def test_index_in_json_is_one_event_a_line(run):
     assert "completed" in events[-1]
 
 
+@pytest.mark.slow
 def test_index_fails_when_a_file_does(run, workspace):
     name = bytes(workspace / "memory") + b"/\xff.md"
     os.close(os.open(name, os.O_CREAT))
@@ -137,6 +143,7 @@ def test_status_tells_how_the_memory_is_doing(run):
     assert report[0]["status"]["index"]["state"] == "INDEX_STATE_READY"
 
 
+@pytest.mark.slow
 def test_files_and_agents_are_listed(run):
     run("index")
     check(run("files"), out=r"indexed .* MEMORY\.md")
@@ -213,6 +220,7 @@ def test_doctor_finds_nothing_wrong(run):
     assert {"name", "verdict", "detail", "meaning", "advice"} == set(json.loads(run("doctor", "--json").stdout)[0])
 
 
+@pytest.mark.slow
 def test_config_tells_values_and_where_they_came_from(run, workspace):
     check(run("config"), out=r"memoryd\.reconcileSeconds +45\.0 +\(default\)")
     described = json.loads(run("config", "--json").stdout)
@@ -258,6 +266,7 @@ def test_a_daemon_beyond_loopback_is_refused(workspace, tmp_path, home):
     check(done, code=2, err="beyond loopback")
 
 
+@pytest.mark.slow
 def test_a_daemon_on_loopback_answers_and_leaves_no_trace(workspace, tmp_path, home):
     with serving(workspace, tmp_path, home=home, listen="127.0.0.1:0") as daemon:
         check(memoryd("agents", "--address", daemon.address, home=home), code=4, err="TOKEN_MISSING")

@@ -66,6 +66,7 @@ def test_a_table_shows_each_group_and_the_whole(run, tmp_path):
     assert not list((tmp_path / "state").rglob("*.sqlite*"))
 
 
+@pytest.mark.slow
 def test_json_says_what_was_measured_and_of_what(run, tmp_path):
     out = tmp_path / "new" / "eval.json"
     found = json.loads(check(run("--json", "--by", "dataset/lang", "--out", out)).stdout)

@@ -37,6 +37,7 @@ def test_a_first_index(ruin, kills):
     assert in_the_middle or kills < 10, "no kill came in the middle: slow the provider down"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", KILLS)
 def test_a_sync_of_what_changed(ruin, kills):
     chance = random.Random(2)

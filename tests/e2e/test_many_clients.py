@@ -89,6 +89,7 @@ def test_streams_that_are_given_up_leave_nothing(town, count, warm_up):
         assert paths(connection, "heron") == ["memory/a.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
 def test_a_reader_that_stalls_slows_nobody_down(town, seconds):
     """Its streams' events are bounded, the latest of them wins, and syncs go on beside it."""

@@ -89,6 +89,7 @@ def completed(done):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_refused_key_is_named_and_the_exit_status_is_1(begin, provider):
     provider.refuse = refusing_the_key
     place = begin(using(provider))

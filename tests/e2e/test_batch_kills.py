@@ -9,6 +9,8 @@ from fake_providers import fake_provider
 from memoryd.messages import SEARCH_MODE_VECTOR
 from serving import end
 
+pytestmark = pytest.mark.slow
+
 NOTES = 30
 
 
@@ -59,7 +61,6 @@ def test_killed_while_the_job_is_at_work(town, notes, provider):
     check_goes_on(town, provider)
 
 
-@pytest.mark.slow
 def test_killed_after_the_job_was_made_and_before_its_id_came(town, notes, provider):
     provider.keep_back = 1.0
     killed_when(town, lambda: provider.jobs)

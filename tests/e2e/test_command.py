@@ -184,6 +184,7 @@ def test_what_is_forgotten_is_found_no_more_and_stays_unless_it_is_to_go(run, wo
     check(run("forget"), code=2, err="name one of")
 
 
+@pytest.mark.slow
 def test_a_session_s_start_and_end(run, workspace, served, request):
     context = check(run("session", "context", "--session-key", "main", "--recall"), out="^== MEMORY.md .*Ilse")
     assert "memory_search" in context.stdout

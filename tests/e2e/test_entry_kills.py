@@ -15,7 +15,7 @@ from memoryd.messages import REMEMBER_ACTION_ALREADY_STORED, REMEMBER_ACTION_DUP
 from object_store import BUCKET, needs_object_store, object_store
 from serving import end, start
 
-pytestmark = [needs_lancedb, pytest.mark.faults]
+pytestmark = [needs_lancedb, pytest.mark.faults, pytest.mark.slow]
 
 WRITERS = "ab"
 BETWEEN_KILLS = 5
@@ -108,12 +108,11 @@ def check_kills(folder, config, kills):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=slow)])
 def test_every_acknowledged_entry_is_there_once_however_often_the_daemon_is_killed(tmp_path, kills):
     check_kills(tmp_path, {}, kills)
 
 
-@pytest.mark.slow
 @needs_object_store
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=slow)])

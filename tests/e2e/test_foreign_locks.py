@@ -93,6 +93,7 @@ def begun(town, agents):
     time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_everything_but_the_locked_files_answers_and_the_retry_writes_once(town, served):
     files = [log_of(town, name) for name in ("ada", "bob")]
     with locked(*files):

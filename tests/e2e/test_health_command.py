@@ -18,6 +18,7 @@ def places(tmp_path):
     return home, workspace, state
 
 
+@pytest.mark.slow
 def test_a_daemon_that_serves_ends_with_0_on_a_socket_and_over_tcp(places):
     home, workspace, state = places
     for listen in (None, "127.0.0.1:0"):

@@ -1,6 +1,6 @@
 """`kill -9` at random moments of each kind of work: nothing lost, nothing twice, no file left, the old index serving.
 
-One moment in the fast tier, twenty of each kind in the long tier. The moments are printed, and the same in each run.
+Two moments of each kind, and twenty. The moments are printed, and the same in each run.
 """
 
 import random
@@ -12,10 +12,10 @@ from e2e.town import Questioner, client, eventually
 from fake_providers import embedding_server
 from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL, SYNC_PHASE_SWAPPING
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 NOTE_7 = {"number7x": {"memory/7/note-7.md"}}
-KILLS = [1, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+KILLS = [2, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 
 
 @pytest.fixture
@@ -24,7 +24,6 @@ def ruin(town, tmp_path):
         yield Ruin(town, server, tmp_path).prepare()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kills", KILLS)
 def test_a_first_index(ruin, kills):
     before = ruin.markdown()
@@ -37,7 +36,6 @@ def test_a_first_index(ruin, kills):
     assert in_the_middle or kills < 10, "no kill came in the middle: slow the provider down"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kills", KILLS)
 def test_a_sync_of_what_changed(ruin, kills):
     chance = random.Random(2)
@@ -73,7 +71,6 @@ def rebuild(ruin, die):
     return len(answers)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kills", KILLS)
 def test_a_rebuild(ruin, kills):
     before = ruin.markdown()
@@ -90,7 +87,6 @@ def test_a_rebuild(ruin, kills):
     assert ruin.markdown() == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kills", KILLS)
 def test_a_swap(ruin, kills):
     """A swap takes milliseconds: the kill follows its announcement."""

@@ -54,6 +54,7 @@ def test_a_hangup_signal_brings_new_settings_into_force(town, served):
     assert event["changed"] == ["agents.list[main].memorySearch.query.maxResults"]
 
 
+@pytest.mark.slow
 def test_memoryd_reload_tells_what_is_in_force_and_what_waits(town, served):
     configure(town, max_results=2, listen=["unix:/tmp/elsewhere.sock"], local={"threads": 1})
     done = check_reload(served, 0, out="in force: agents.list[main].memorySearch.query.maxResults")

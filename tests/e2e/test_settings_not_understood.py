@@ -37,6 +37,7 @@ def configure(state, openai, **more):
 NONE = {"memory": {"search": {"provider": "none"}}}
 
 
+@pytest.mark.slow
 def test_doctor_status_log_and_reload_name_the_setting_and_nothing_is_sent(places, openai):
     home, workspace, state = places
     where = configure(state, openai, **NONE)

@@ -213,6 +213,7 @@ def test_the_copy_in_sqlite_vec_is_made_anew_when_half_of_it_is_holes(desk):
     assert max(sizes[-20:]) <= 4 * fresh
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ENGINES)
 def test_searches_go_on_while_changes_are_applied(desk, options):
     vectors = clusters(3_000, 32)

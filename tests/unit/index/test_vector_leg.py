@@ -166,6 +166,7 @@ def recall(desk, leg, queries, limit):
     return found / (limit * len(queries))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [100, 384])
 @pytest.mark.parametrize("limit", [10, 50])
 def test_sign_bits_find_99_of_100_neighbours(desk, dimensions, limit):
@@ -176,6 +177,7 @@ def test_sign_bits_find_99_of_100_neighbours(desk, dimensions, limit):
     assert resident(leg) == "SignBits"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "most"),
     [(SIGNS_ALONE, 200), (COARSE, 200 + 768 * 1.2), (NUMPY, 4 * 768 * 1.2), (EXTENSION, 4 * 768 * 1.2)],

@@ -125,6 +125,7 @@ def test_fifty_threads_make_fifty_entries(desk):
         assert desk.lines(LOG, answer) == [f"entry {number}".encode()]
 
 
+@pytest.mark.slow
 def test_four_processes_make_fifty_entries(desk):
     counts = {"a": 13, "b": 13, "c": 12, "d": 12}
     children = [desk.start(LOG, name + "{}", f"from {name} {{}}", count=count) for name, count in counts.items()]

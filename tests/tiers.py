@@ -7,7 +7,8 @@ def keep_cases(items, folder, most):
     """Mark as slow all but `most` cases, evenly spread, of each parametrized test below `folder`."""
     tests = {}
     for item in items:
-        if item.path.is_relative_to(folder) and item.get_closest_marker("slow") is None:
+        elsewhere = any(item.get_closest_marker(name) for name in ("slow", "clients"))
+        if item.path.is_relative_to(folder) and not elsewhere:
             tests.setdefault((item.path, item.originalname), []).append(item)
     for cases in tests.values():
         step = max(1, (len(cases) - 1) / max(1, most - 1))

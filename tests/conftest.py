@@ -2,11 +2,14 @@
 
 import importlib.util
 import os
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from properties import FAST_EXAMPLES, FAST_PROFILE
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -15,11 +18,17 @@ SHORT = Path("/tmp")
 if len(tempfile.gettempdir()) > 16 and SHORT.is_dir():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHORT))
 
+# Tests start hundreds of processes. Without compiled files, each takes two seconds to compile the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # No test may send anything to a provider that whoever runs it has a key of.
 for name in [name for name in os.environ if name.endswith(("_API_KEY", "_API_KEYS"))]:
     del os.environ[name]
 
+# Property tests try fewer examples in the fast tier: `--hypothesis-profile fast`.
 settings.register_profile("memoryd", deadline=None)
+settings.register_profile(FAST_PROFILE, deadline=None, max_examples=FAST_EXAMPLES)
 settings.load_profile("memoryd")
 
 

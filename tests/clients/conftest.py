@@ -1,9 +1,20 @@
 """What the tests of all clients share: the daemons and the runners."""
 
+from pathlib import Path
+
 import pytest
 
 from clients.ground import Ground
 from clients.runner import running
+from tiers import keep_cases
+
+# Each case starts a client. The fast tier runs so many cases of a parametrized test; `make clients` runs all.
+FAST_CASES = 12
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    keep_cases(items, Path(__file__).parent, FAST_CASES)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ pytestmark = needs_openssl
 
 
 def plays():
-    """Each case with each language. `make test` has Python's in the clear, which is quick; `make clients` has all."""
+    """Each case with each language. Both tiers have Python's without TLS, which is quick; `make clients` has all."""
     for language in LANGUAGES:
         for case, over in cases():
             quick = language.name == OWN and over != "tls"

@@ -68,6 +68,7 @@ def test_a_token_is_made_used_and_revoked_while_the_daemon_runs(served, tmp_path
     check(served.memoryd("token", "revoke", token_id), code=3, err="there is no token")
 
 
+@pytest.mark.slow
 def test_commands_of_the_owner_find_the_first_token_by_themselves(served):
     check(served.memoryd("agents"), out="main")
     check(served.memoryd("index", "--agent", "main"))
@@ -76,6 +77,7 @@ def test_commands_of_the_owner_find_the_first_token_by_themselves(served):
     check(served.memoryd("doctor"), out="ok   tokens: .* in force")
 
 
+@pytest.mark.slow
 def test_tokens_in_json_tell_everything_but_the_token(served):
     new = json.loads(check(served.memoryd("token", "new", "--json", "--agent", "main")).stdout)
     listed = json.loads(check(served.memoryd("token", "list", "--json")).stdout)
@@ -86,6 +88,7 @@ def test_tokens_in_json_tell_everything_but_the_token(served):
     assert new["token"] not in json.dumps(listed)
 
 
+@pytest.mark.slow
 def test_a_client_s_token_file_must_be_private_and_hold_a_token(served, tmp_path):
     _, file = made(served, tmp_path)
     file.chmod(0o644)
@@ -97,6 +100,7 @@ def test_a_client_s_token_file_must_be_private_and_hold_a_token(served, tmp_path
     check(elsewhere(served, tmp_path / "none", "agents"), code=2, err="there is no token")
 
 
+@pytest.mark.slow
 def test_a_daemon_that_refuses_the_token_is_not_taken_for_one_that_is_away(workspace, tmp_path, home):
     (tmp_path / "state").mkdir()
     state = state_of(tmp_path / "state")
@@ -108,6 +112,7 @@ def test_a_daemon_that_refuses_the_token_is_not_taken_for_one_that_is_away(works
         check(daemon.memoryd("agents", "--token-file", token), out="main")
 
 
+@pytest.mark.slow
 def test_a_second_daemon_on_the_same_port_is_refused(served, workspace, tmp_path, home):
     for listen in (served.address, served.address.replace("127.0.0.1", "localhost")):
         done = memoryd("serve", "--workspace", workspace, "--state-dir", tmp_path, "--listen", listen, home=home)
@@ -115,18 +120,21 @@ def test_a_second_daemon_on_the_same_port_is_refused(served, workspace, tmp_path
     check(served.memoryd("agents"), out="main")
 
 
+@pytest.mark.slow
 def test_a_second_daemon_on_the_same_index_is_refused_also_over_tcp(served, workspace, home):
     done = memoryd("serve", "--workspace", workspace, "--state-dir", served.state, "--listen", "127.0.0.1:0", home=home)
     check(done, code=5, err=rf"held by another memoryd \(process {served.process.pid}\)")
     check(served.memoryd("agents"), out="main")
 
 
+@pytest.mark.slow
 def test_a_token_is_not_sent_in_the_clear_beyond_this_machine(served, tmp_path, home):
     _, file = made(served, tmp_path)
     done = memoryd("agents", "--address", "192.0.2.1:7627", "--token-file", file, home=home)
     check(done, code=2, err="refusing to send the token to 192.0.2.1:7627 in the clear; speak TLS")
 
 
+@pytest.mark.slow
 @needs_openssl
 @pytest.mark.parametrize("mutual", [False, True])
 def test_a_daemon_beyond_loopback_serves_over_tls(workspace, tmp_path, home, mutual):
@@ -151,6 +159,7 @@ def test_a_daemon_beyond_loopback_serves_over_tls(workspace, tmp_path, home, mut
         check(daemon.memoryd("doctor", *shown), out="ok   certificate: .* is good until")
 
 
+@pytest.mark.slow
 def test_tls_options_that_make_no_sense_are_refused(served, tmp_path):
     check(served.memoryd("agents", "--tls-cert", tmp_path / "c"), code=2, err="--tls-cert and --tls-key")
     done = memoryd("agents", "--address", served.address, "--tls-ca", tmp_path / "none", home=served.home)

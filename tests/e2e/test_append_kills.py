@@ -12,7 +12,7 @@ from e2e.crashes import check_equal_to_fresh, found, kill, points
 from e2e.town import client, eventually, last_event
 from serving import end, environment
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 CHILD = Path(__file__).with_name("appending_client.py")
 LOG = "memory/log.md"

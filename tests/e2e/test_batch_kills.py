@@ -9,6 +9,8 @@ from fake_providers import fake_provider
 from memoryd.messages import SEARCH_MODE_VECTOR
 from serving import end
 
+pytestmark = pytest.mark.slow
+
 NOTES = 30
 
 

@@ -57,6 +57,7 @@ def served(town, clock):
     return town.start(within=clock.within)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [-2 * DAY, -40 * 365 * DAY, 30 * DAY])
 def test_changes_are_found_and_revisions_rise_whatever_the_clock_says(town, clock, served, shift):
     with client(served) as connection:
@@ -95,6 +96,7 @@ def test_appends_go_to_the_day_of_the_clock_and_a_repeated_one_is_known(town, cl
     assert sum(text.count("an otter") for text in files) == 1
 
 
+@pytest.mark.slow
 def test_an_index_lost_while_the_clock_was_set_back_begins_above_the_old_one(town, clock, served):
     """A revision that falls would make every caller wait who wants to see what it has written."""
     with client(served) as connection:

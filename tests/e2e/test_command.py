@@ -5,11 +5,17 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import uuid
 
 import pytest
 
 from serving import COMMAND, environment, memoryd, serving
+
+# Runs a command with the default handler of SIGINT, which a process inherits as ignored where the tests run in the
+# background.
+RESET = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+INTERRUPTIBLE = [sys.executable, "-c", RESET]
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +40,15 @@ def served(workspace, tmp_path_factory, home):
         yield daemon
 
 
-@pytest.fixture(params=["with a daemon", "without a daemon"])
-def run(request, served, workspace, tmp_path_factory, home):
+@pytest.fixture(params=["with a daemon", pytest.param("without a daemon", marks=pytest.mark.slow)])
+def run(request, served, alone):
     """Runs a verb: through the daemon that runs, or all by itself."""
-    if request.param == "with a daemon":
-        return served.memoryd
+    return served.memoryd if request.param == "with a daemon" else alone
+
+
+@pytest.fixture
+def alone(workspace, tmp_path_factory, home):
+    """Runs a verb without a daemon."""
     state = tmp_path_factory.mktemp("lone")
 
     def alone(*arguments, **options):
@@ -58,20 +68,27 @@ def test_a_search_prints_score_place_and_text(run):
     check(run("search", "harbour", "master"), out=r"^1\.000 MEMORY\.md:1-\d+\n.*Ilse")
 
 
+def test_a_search_works_without_a_daemon(alone):
+    check(alone("search", "harbour", "master"), out=r"^1\.000 MEMORY\.md:1-\d+\n.*Ilse")
+
+
 def test_a_search_in_json_is_the_contracts_reply(run):
     answer = json.loads(check(run("search", "--json", "--max-results", "1", "会议")).stdout)
     assert [result["path"] for result in answer["results"]] == ["memory/2026-01-02.md"]
     assert answer["info"]["servedMode"] == "SEARCH_MODE_KEYWORD"
 
 
+@pytest.mark.slow
 def test_a_search_without_a_match_says_why_and_succeeds(run):
     check(run("search", "xylophone"), out="No matches: no word of the query")
 
 
+@pytest.mark.slow
 def test_a_search_for_nothing_is_a_usage_error(run):
     check(run("search"), code=2, err="say what to search for")
 
 
+@pytest.mark.slow
 def test_min_score_out_of_range_is_told_with_the_field(run):
     check(run("search", "ferry", "--min-score", "7"), code=2, err=r"min_score: .*between 0 and 1.*INVALID_REQUEST")
 
@@ -89,11 +106,13 @@ def test_get_tells_a_missing_file_from_a_forbidden_one(run, path, code, reason):
     check(run("get", path), code=code, err=reason)
 
 
+@pytest.mark.slow
 def test_an_unknown_agent_is_not_found_and_the_known_ones_are_named(run):
     check(run("search", "--agent", "nobody", "ferry"), code=3, err="configured are: main")
     check(run("status", "--agent", "nobody"), code=3, err="configured are: main")
 
 
+@pytest.mark.slow
 def test_index_says_what_it_did(run):
     check(run("index"), out=r"Memory index updated \(main\): \d+ indexed, \d+ unchanged, 0 removed, 0 failed")
     check(run("index", "--force"), out=r"\(main\): [23] indexed, 0 unchanged")
@@ -106,6 +125,7 @@ def test_index_in_json_is_one_event_a_line(run):
     assert "completed" in events[-1]
 
 
+@pytest.mark.slow
 def test_index_fails_when_a_file_does(run, workspace):
     name = bytes(workspace / "memory") + b"/\xff.md"
     os.close(os.open(name, os.O_CREAT))
@@ -123,6 +143,7 @@ def test_status_tells_how_the_memory_is_doing(run):
     assert report[0]["status"]["index"]["state"] == "INDEX_STATE_READY"
 
 
+@pytest.mark.slow
 def test_files_and_agents_are_listed(run):
     run("index")
     check(run("files"), out=r"indexed .* MEMORY\.md")
@@ -163,6 +184,7 @@ def test_what_is_forgotten_is_found_no_more_and_stays_unless_it_is_to_go(run, wo
     check(run("forget"), code=2, err="name one of")
 
 
+@pytest.mark.slow
 def test_a_session_s_start_and_end(run, workspace, served, request):
     context = check(run("session", "context", "--session-key", "main", "--recall"), out="^== MEMORY.md .*Ilse")
     assert "memory_search" in context.stdout
@@ -184,7 +206,7 @@ def test_a_session_s_start_and_end(run, workspace, served, request):
 
 def test_watch_tells_the_state_at_once_and_goes_on_until_it_is_interrupted(served, home):
     command = [*COMMAND, "watch", "--json", "--state-dir", str(served.state)]
-    process = subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(INTERRUPTIBLE + command, env=environment(home), stdout=subprocess.PIPE, text=True)
     first = json.loads(process.stdout.readline())
     assert (first["agentId"], first["heartbeat"]) == ("main", False)
     assert process.poll() is None
@@ -199,12 +221,14 @@ def test_doctor_finds_nothing_wrong(run):
     assert {"name", "verdict", "detail", "meaning", "advice"} == set(json.loads(run("doctor", "--json").stdout)[0])
 
 
+@pytest.mark.slow
 def test_config_tells_values_and_where_they_came_from(run, workspace):
     check(run("config"), out=r"memoryd\.reconcileSeconds +45\.0 +\(default\)")
     described = json.loads(run("config", "--json").stdout)
     assert {"key", "value", "origin"} == set(described["settings"][0])
 
 
+@pytest.mark.slow
 def test_doctor_and_every_verb_explain_settings_that_cannot_be_used(tmp_path, home):
     (tmp_path / "memoryd.json5").write_text("{memoryd: {reconcilSeconds: 5}}", "utf-8")
     check(memoryd("doctor", "--state-dir", tmp_path, home=home), code=1, out="FAIL settings: .*reconcileSeconds")
@@ -229,6 +253,7 @@ def test_a_second_daemon_on_the_same_socket_is_refused(served, workspace, tmp_pa
     check(done, code=2, err="another memoryd listens at")
 
 
+@pytest.mark.slow
 def test_a_second_daemon_on_the_same_index_is_refused(served, workspace, tmp_path, home):
     done = memoryd(
         "serve", "--workspace", workspace, "--state-dir", served.state, "--listen", f"unix:{tmp_path}/s", home=home
@@ -242,6 +267,7 @@ def test_a_daemon_beyond_loopback_is_refused(workspace, tmp_path, home):
     check(done, code=2, err="beyond loopback")
 
 
+@pytest.mark.slow
 def test_a_daemon_on_loopback_answers_and_leaves_no_trace(workspace, tmp_path, home):
     with serving(workspace, tmp_path, home=home, listen="127.0.0.1:0") as daemon:
         check(memoryd("agents", "--address", daemon.address, home=home), code=4, err="TOKEN_MISSING")

@@ -79,6 +79,7 @@ def addresses(served):
     return tcp, unix
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("what", SENT)
 def test_who_is_connected_is_served_while_thousands_connect_and_say(served, room, what, count):

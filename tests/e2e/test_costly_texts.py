@@ -85,6 +85,7 @@ def cost(town, served, connection, name, line):
     return after.user + after.system - before.user - before.system
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
 def test_costly_message_in_a_transcript_delays_no_call(town, served, name):
     with client(served) as connection:

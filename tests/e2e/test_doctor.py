@@ -50,6 +50,7 @@ def test_a_healthy_daemon_is_explained_line_by_line(places):
         assert check["detail"] in told or check["name"] in MOVING
 
 
+@pytest.mark.slow
 def test_a_socket_that_a_killed_daemon_left_is_told_and_is_no_failure(places):
     home, workspace, state = places
     served = start(workspace, state, home=home)
@@ -78,6 +79,7 @@ def with_metrics_at(state, port):
     (state / "memoryd.json5").write_text(json.dumps({"memoryd": {"metrics": {"listen": f"127.0.0.1:{port}"}}}))
 
 
+@pytest.mark.slow
 def test_the_figures_of_a_daemon_are_fetched(places):
     home, workspace, state = places
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -94,6 +96,7 @@ def test_the_figures_of_a_daemon_are_fetched(places):
     assert f"http://127.0.0.1:{port}/metrics answers" in by_name(found(done))["metrics"]["detail"]
 
 
+@pytest.mark.slow
 def test_a_port_that_another_has_fails_where_no_daemon_runs_and_keeps_no_command_from_its_work(places):
     home, workspace, state = places
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -96,6 +96,7 @@ def test_files_renamed_in_out_and_within_are_followed(town, served, tmp_path):
     assert check_found(served, {}, gone=["kestrel", "heron"]) == []
 
 
+@pytest.mark.slow
 def test_folders_moved_in_within_and_out_are_followed(town, served, tmp_path):
     outside = tmp_path / "project"
     (outside / "deep").mkdir(parents=True)
@@ -110,6 +111,7 @@ def test_folders_moved_in_within_and_out_are_followed(town, served, tmp_path):
     check_found(served, {}, gone=["kestrel", "osprey"])
 
 
+@pytest.mark.slow
 def test_a_folder_replaced_by_another_is_watched_again(town, served):
     for word in ("kestrel", "osprey"):
         shutil.rmtree(town.memory)
@@ -117,6 +119,7 @@ def test_a_folder_replaced_by_another_is_watched_again(town, served):
         check_found(served, {word: ["memory/new/b.md"]}, gone=["heron"])
 
 
+@pytest.mark.slow
 def test_reading_the_files_starts_no_sync(town, served):
     with client(served) as connection:
         last_event(connection)
@@ -131,6 +134,7 @@ def test_reading_the_files_starts_no_sync(town, served):
     assert len(town.events("complete-sync")) == before + 1
 
 
+@pytest.mark.slow
 def test_a_change_is_found_without_a_watcher_within_the_reconcile_interval(town):
     town.configure(watch=False, reconcile_seconds=1)
     town.write("memory/a.md", "heron")
@@ -142,6 +146,7 @@ def test_a_change_is_found_without_a_watcher_within_the_reconcile_interval(town)
         assert paths(connection, "kestrel") == ["memory/b.md"]
 
 
+@pytest.mark.slow
 def test_a_file_that_never_rests_does_not_keep_a_sync_from_ending(town):
     for number in range(300):
         town.write(f"memory/{number}.md", f"note {number}")

@@ -28,6 +28,14 @@ def check(done, *, code=0, out="", err=""):
     return done.stdout
 
 
+def test_an_entry_is_stored_and_recalled(folders):
+    workspace, state, home = folders
+    with serving(workspace, state, home=home) as served:
+        check(served.memoryd("entry", "remember", "the heron nests", "--category", "fact"), out="Stored: ")
+        check(served.memoryd("entry", "recall", "herons"), out="[fact] the heron nests")
+
+
+@pytest.mark.slow
 def test_the_verbs_store_recall_list_forget_export_and_import(folders):
     workspace, state, home = folders
     with serving(workspace, state, home=home) as served:
@@ -56,6 +64,7 @@ def test_the_verbs_store_recall_list_forget_export_and_import(folders):
         check(run("doctor"), out="entries of main: 2 entries")
 
 
+@pytest.mark.slow
 def test_entries_that_are_off_say_how_to_switch_them_on(folders):
     workspace, state, home = folders
     (state / "memoryd.json5").unlink()

@@ -15,7 +15,7 @@ from memoryd.messages import REMEMBER_ACTION_ALREADY_STORED, REMEMBER_ACTION_DUP
 from object_store import BUCKET, needs_object_store, object_store
 from serving import end, start
 
-pytestmark = [needs_lancedb, pytest.mark.faults]
+pytestmark = [needs_lancedb, pytest.mark.faults, pytest.mark.slow]
 
 WRITERS = "ab"
 BETWEEN_KILLS = 5

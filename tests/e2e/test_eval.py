@@ -66,6 +66,7 @@ def test_a_table_shows_each_group_and_the_whole(run, tmp_path):
     assert not list((tmp_path / "state").rglob("*.sqlite*"))
 
 
+@pytest.mark.slow
 def test_json_says_what_was_measured_and_of_what(run, tmp_path):
     out = tmp_path / "new" / "eval.json"
     found = json.loads(check(run("--json", "--by", "dataset/lang", "--out", out)).stdout)
@@ -77,21 +78,25 @@ def test_json_says_what_was_measured_and_of_what(run, tmp_path):
     assert found["overall"]["answered_with_nothing"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("least", "code", "err"), [("0.6", 0, ""), ("0.7", 1, r"recall@6 is 0\.6667, below 0\.7")])
 def test_a_recall_below_the_least_fails(run, least, code, err):
     check(run("--min-recall", least), code=code, out="^all", err=err)
 
 
+@pytest.mark.slow
 def test_a_limit_takes_so_many_of_each_dataset(run):
     found = json.loads(check(run("--json", "--limit", "1")).stdout)
     assert found["overall"]["queries"] == 1
 
 
+@pytest.mark.slow
 def test_an_ill_formed_row_is_told_with_file_and_line(run):
     bad = {key: value for key, value in ROWS[1].items() if key != "query"}
     check(run(rows=[ROWS[0], bad]), code=2, err=r"shore/queries\.jsonl:2: 'query' must be")
 
 
+@pytest.mark.slow
 def test_questions_on_files_that_are_no_memory_are_left_out_and_said(run, tmp_path):
     (tmp_path / "shore" / "other").mkdir()
     (tmp_path / "shore" / "other" / "notes.txt").write_text("one\ntwo\nthree\n")
@@ -101,6 +106,7 @@ def test_questions_on_files_that_are_no_memory_are_left_out_and_said(run, tmp_pa
     check(run(rows=[other]), code=2, err="no question could be asked")
 
 
+@pytest.mark.slow
 def test_an_index_that_is_kept_is_used_again(run, tmp_path):
     keep = tmp_path / "kept"
     first = check(run("--keep", keep))
@@ -110,6 +116,7 @@ def test_an_index_that_is_kept_is_used_again(run, tmp_path):
     assert sorted(keep.glob("*/memory/index.sqlite")) == indexes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "err"),
     [

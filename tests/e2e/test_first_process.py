@@ -51,6 +51,7 @@ def test_a_sigterm_ends_it_with_0(town, daemon):
     assert town.events("stop-daemon")
 
 
+@pytest.mark.slow
 def test_a_sigterm_that_comes_while_it_starts_ends_it(town):
     command = [*FIRST, *COMMAND, "serve", "--workspace", town.workspace, "--state-dir", town.state]
     with subprocess.Popen(
@@ -68,6 +69,7 @@ def test_a_sigterm_that_comes_while_it_starts_ends_it(town):
     assert (process.returncode, told, errors) == (ENDED, b"", b"")
 
 
+@pytest.mark.slow
 def test_the_second_sigterm_ends_it_at_once(town, daemon):
     def wait_for_what_never_comes():
         with client(daemon) as connection, pytest.raises(MemorydError):
@@ -75,7 +77,7 @@ def test_the_second_sigterm_ends_it_at_once(town, daemon):
 
     waiting = threading.Thread(target=wait_for_what_never_comes)
     waiting.start()
-    time.sleep(0.5)
+    time.sleep(0.2)
     terminate(daemon.process)
     eventually(lambda: town.events("stop-daemon"))
     with pytest.raises(subprocess.TimeoutExpired):

@@ -93,6 +93,7 @@ def begun(town, agents):
     time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_everything_but_the_locked_files_answers_and_the_retry_writes_once(town, served):
     files = [log_of(town, name) for name in ("ada", "bob")]
     with locked(*files):
@@ -122,6 +123,7 @@ def test_everything_but_the_locked_files_answers_and_the_retry_writes_once(town,
         assert file.read_text() == f"the heron of {name}\n" + f"{TEXT}\n" * 4
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_process_while_appends_wait_for_locks(town, served):
     files = [log_of(town, name) for name in ("ada", "bob")]
     with locked(*files):
@@ -147,6 +149,7 @@ def fill(descriptor):
                 os.write(descriptor, b"x" * size)
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_process_although_whoever_reads_its_log_hangs(town):
     reading, writing = os.pipe()
     filler = None

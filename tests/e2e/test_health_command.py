@@ -18,6 +18,7 @@ def places(tmp_path):
     return home, workspace, state
 
 
+@pytest.mark.slow
 def test_a_daemon_that_serves_ends_with_0_on_a_socket_and_over_tcp(places):
     home, workspace, state = places
     for listen in (None, "127.0.0.1:0"):
@@ -30,6 +31,7 @@ def test_a_daemon_that_serves_ends_with_0_on_a_socket_and_over_tcp(places):
             assert (ours.returncode, ours.stdout.strip()) == (0, "SERVING")
 
 
+@pytest.mark.slow
 def test_none_is_started_and_an_absent_one_ends_with_5(places):
     home, _, state = places
     done = memoryd("health", "--state-dir", state, home=home)
@@ -38,6 +40,7 @@ def test_none_is_started_and_an_absent_one_ends_with_5(places):
     assert (named.returncode, "UNAVAILABLE" in named.stderr) == (5, True)
 
 
+@pytest.mark.slow
 def test_one_that_was_killed_ends_with_5(places):
     home, workspace, state = places
     with serving(workspace, state, home=home) as served:
@@ -45,6 +48,7 @@ def test_one_that_was_killed_ends_with_5(places):
         assert served.memoryd("health").returncode == 5
 
 
+@pytest.mark.slow
 def test_a_service_that_there_is_not_has_no_health(places):
     home, workspace, state = places
     with serving(workspace, state, home=home) as served:
@@ -72,6 +76,7 @@ def test_systemd_is_told_when_the_daemon_answers(places, abstract):
             end(process)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "relative", "/nowhere/at/all"])
 def test_a_supervisor_that_is_not_there_holds_nothing_up(places, name):
     home, workspace, state = places

@@ -89,6 +89,7 @@ def completed(done):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_refused_key_is_named_and_the_exit_status_is_1(begin, provider):
     provider.refuse = refusing_the_key
     place = begin(using(provider))
@@ -116,6 +117,7 @@ def test_a_refused_key_is_named_and_the_exit_status_is_1(begin, provider):
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_status_with_index_ends_as_index_does(begin, provider):
     provider.refuse = refusing_the_key
     place = begin(using(provider))
@@ -135,6 +137,7 @@ def test_cost_that_waits_for_approval_names_the_flag_that_approves_it(begin, pro
     assert check(place.run("index", "--force"), 0, "Memory index updated").stderr == ""
 
 
+@pytest.mark.slow
 def test_a_refused_text_is_missing_although_another_run_does_not_help(begin, provider):
     provider.refuse = refusing_soup
     place = begin(using(provider))
@@ -148,16 +151,19 @@ def test_a_refused_text_is_missing_although_another_run_does_not_help(begin, pro
     check(place.run("index"), 0, "Memory index updated")
 
 
+@pytest.mark.slow
 def test_a_named_provider_without_a_key_is_missing(begin):
     place = begin({"provider": "openai"})
     check(place.run("index"), 1, "2 chunks without a vector", "main: no API key is configured for the provider openai")
 
 
+@pytest.mark.slow
 def test_a_missing_model_file_is_named(begin, tmp_path):
     place = begin({"provider": "local", "local": {"modelPath": str(tmp_path / "none.gguf")}})
     check(place.run("index"), 1, "2 chunks without a vector", r"none\.gguf is missing|llama-cpp-python is missing")
 
 
+@pytest.mark.slow
 def test_a_model_that_is_still_downloaded_is_named_with_what_to_do(begin, monkeypatch, model_path):
     """The hub's server accepts the connection and never answers."""
     assert model_path
@@ -169,6 +175,7 @@ def test_a_model_that_is_still_downloaded_is_named_with_what_to_do(begin, monkey
         assert "while memoryd serve runs" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", [{"provider": "none"}, {}], ids=["none", "auto"])
 def test_nothing_is_said_of_vectors_that_nobody_wants(begin, search):
     place = begin(search)
@@ -177,6 +184,7 @@ def test_nothing_is_said_of_vectors_that_nobody_wants(begin, search):
     assert completed(place.run("index", "--json"))["completed"]["vectorsMissing"] is False
 
 
+@pytest.mark.slow
 def test_one_agent_that_fails_keeps_no_other_from_its_sync(begin, tmp_path):
     """`broken` has a folder in the place of its index, and `unkeyed` a provider without a key."""
     listed = []

@@ -109,6 +109,7 @@ def test_an_index_of_few_files_survives_a_kill_right_after_its_sync(town):
     check_whole(town, 50)
 
 
+@pytest.mark.slow
 def test_a_second_daemon_is_refused_and_the_first_serves_on(town):
     served = town.start()
     with pytest.raises(AssertionError, match=rf"process {served.process.pid}\b"):

@@ -1,6 +1,6 @@
 """`kill -9` at random moments of each kind of work: nothing lost, nothing twice, no file left, the old index serving.
 
-A few moments by default, twenty in the slow run. The moments are printed, and the same in each run.
+Two moments of each kind, and twenty. The moments are printed, and the same in each run.
 """
 
 import random
@@ -12,7 +12,7 @@ from e2e.town import Questioner, client, eventually
 from fake_providers import embedding_server
 from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL, SYNC_PHASE_SWAPPING
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 NOTE_7 = {"number7x": {"memory/7/note-7.md"}}
 KILLS = [2, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]

@@ -28,6 +28,7 @@ def log_bytes(town):
     return log.stat().st_size if log.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", SECONDS)
 def test_eight_processes_that_search_sync_and_write_meet_no_lock(town, seconds):
     for number in range(200):
@@ -68,6 +69,7 @@ def cancelled_streams(connection, count):
         stream.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "warm_up"), [(300, 100), pytest.param(10_000, 1_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
@@ -87,6 +89,7 @@ def test_streams_that_are_given_up_leave_nothing(town, count, warm_up):
         assert paths(connection, "heron") == ["memory/a.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
 def test_a_reader_that_stalls_slows_nobody_down(town, seconds):
     """Its streams' events are bounded, the latest of them wins, and syncs go on beside it."""

@@ -112,6 +112,7 @@ def test_a_mount_that_is_silent_without_our_knowing_is_found_out_and_polled(town
         found(connection, "stork", ["memory/last.md"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "words"),
     [("max_inotify_watches", "max_user_watches"), ("max_inotify_instances", "max_user_instances")],
@@ -131,6 +132,7 @@ def test_where_inotify_is_used_up_the_files_are_polled_and_status_says_so(town, 
         eventually(lambda: connection.status().index.files == 1)
 
 
+@pytest.mark.slow
 def test_a_workspace_that_cannot_be_read_any_more_is_not_forgotten(town):
     """A file system that stops answering: every look at it fails."""
     town.configure(debounce_ms=50, reconcile_seconds=1)

@@ -35,6 +35,7 @@ def desk(tmp_path, fake):
     return Desk(tmp_path, fake.path)
 
 
+@pytest.mark.slow
 def test_a_search_at_the_command_line_is_in_scope(desk):
     answer = json.loads(desk.memoryd("search", "crane", "--json").stdout)
     assert [hit["path"] for hit in answer["results"]] == ["memory/a.md"]
@@ -43,6 +44,7 @@ def test_a_search_at_the_command_line_is_in_scope(desk):
     assert "memory.qmd.scope" in out
 
 
+@pytest.mark.slow
 def test_status_tells_of_qmd(desk, fake):
     desk.memoryd("search", "crane")
     assert "Backend    qmd 2.8.3" in desk.memoryd("status", "--deep").stdout

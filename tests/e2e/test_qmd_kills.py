@@ -58,6 +58,7 @@ def test_no_command_outlives_its_daemon(town, fake, number):
             time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_daemon_that_starts_again_goes_on_with_the_index(town, fake):
     town.write("memory/a.md", "a crane\n")
     configure(town, fake)

@@ -54,6 +54,7 @@ def test_a_hangup_signal_brings_new_settings_into_force(town, served):
     assert event["changed"] == ["agents.list[main].memorySearch.query.maxResults"]
 
 
+@pytest.mark.slow
 def test_memoryd_reload_tells_what_is_in_force_and_what_waits(town, served):
     configure(town, max_results=2, listen=["unix:/tmp/elsewhere.sock"], local={"threads": 1})
     done = check_reload(served, 0, out="in force: agents.list[main].memorySearch.query.maxResults")
@@ -70,6 +71,7 @@ def test_memoryd_reload_tells_what_is_in_force_and_what_waits(town, served):
     check_reload(served, 0, out="nothing has changed")
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_used_is_an_error_and_changes_nothing(town, served):
     town.config.write_text('{"memoryd": {"reconcileSecond": 3}}')
     check_reload(served, 1, err="did you mean")
@@ -84,6 +86,7 @@ def test_a_file_that_cannot_be_used_is_an_error_and_changes_nothing(town, served
         assert (hits(connection), connection.status().service.settings_error) == (2, "")
 
 
+@pytest.mark.slow
 def test_agents_and_the_log_level_change_under_a_running_daemon(town, served):
     with client(served) as connection:
         with pytest.raises(MemorydError):
@@ -99,6 +102,7 @@ def test_agents_and_the_log_level_change_under_a_running_daemon(town, served):
         assert hits(connection) == 5
 
 
+@pytest.mark.slow
 def test_many_signals_while_searches_run_lose_no_call(town, served):
     errors = []
     with client(served) as connection:
@@ -120,11 +124,13 @@ def test_many_signals_while_searches_run_lose_no_call(town, served):
     assert served.process.poll() is None
 
 
+@pytest.mark.slow
 def test_without_a_daemon_reload_says_so(town):
     done = memoryd("reload", "--state-dir", town.state, home=town.home)
     assert (done.returncode, "no daemon runs" in done.stderr) == (5, True)
 
 
+@pytest.mark.slow
 def test_the_note_of_a_daemon_that_was_killed_sends_no_signal_to_whoever_has_its_number_now(town, served):
     end(served.process, signal.SIGKILL)
     note = town.state / "memoryd.endpoint.json"
@@ -141,6 +147,7 @@ def test_the_note_of_a_daemon_that_was_killed_sends_no_signal_to_whoever_has_its
         bystander.wait(10)
 
 
+@pytest.mark.slow
 def test_the_note_is_for_its_owner_alone_and_goes_with_the_daemon(town, served):
     note = town.state / "memoryd.endpoint.json"
     assert note.stat().st_mode & 0o777 == 0o600

@@ -103,6 +103,7 @@ def test_deleted_words_are_soon_nowhere_while_searches_go_on(town, served):
     check_gone(town)
 
 
+@pytest.mark.slow
 def test_a_kill_between_deletion_and_purge_leaves_the_purge_to_the_next_daemon(town, served):
     delete(town)
     with client(served) as connection:
@@ -114,6 +115,7 @@ def test_a_kill_between_deletion_and_purge_leaves_the_purge_to_the_next_daemon(t
     check_gone(town)
 
 
+@pytest.mark.slow
 def test_a_rebuild_leaves_nothing_of_what_was_deleted_before(town, served):
     delete(town)
     with client(served) as connection:

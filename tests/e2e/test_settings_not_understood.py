@@ -27,6 +27,7 @@ def configure(state, openai, **more):
 NONE = {"memory": {"search": {"provider": "none"}}}
 
 
+@pytest.mark.slow
 def test_doctor_status_log_and_reload_name_the_setting_and_nothing_is_sent(places, openai):
     home, workspace, state = places
     where = configure(state, openai, **NONE)
@@ -55,6 +56,7 @@ def test_doctor_status_log_and_reload_name_the_setting_and_nothing_is_sent(place
         assert openai.requests == []
 
 
+@pytest.mark.slow
 def test_refused_reload_of_a_truncated_file_sends_nothing_until_the_file_is_right_again(places, openai):
     home, workspace, state = places
     file = state / "openclaw.json"
@@ -76,6 +78,7 @@ def test_refused_reload_of_a_truncated_file_sends_nothing_until_the_file_is_righ
         assert openai.texts == ["the kettle is in the shed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("provider", "status"), [("auto", 0), ("openai", 1)])
 def test_index_fails_only_where_the_blocked_provider_is_named(places, openai, provider, status):
     home, workspace, state = places
@@ -86,6 +89,7 @@ def test_index_fails_only_where_the_blocked_provider_is_named(places, openai, pr
     assert openai.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [("doctor",), ("index", "--force"), ("search", "ferry"), ("status", "--deep")])
 def test_commands_without_a_daemon_send_nothing_either(places, openai, verb):
     home, workspace, state = places

@@ -58,6 +58,7 @@ def check_stops(served):
         pytest.fail(f"the daemon still runs {time.monotonic() - began:.0f} s after SIGTERM")
 
 
+@pytest.mark.slow
 def test_headers_without_requests_from_tcp_leave_the_socket_and_other_tokens_served(served, tcp, unix, token):
     check_answers(unix)
     connections = [RawConnection(tcp) for _ in range(3)]
@@ -77,6 +78,7 @@ def test_headers_without_requests_from_tcp_leave_the_socket_and_other_tokens_ser
     check_stops(served)
 
 
+@pytest.mark.slow
 def test_call_without_a_token_ends_at_its_headers(tcp):
     with RawConnection(tcp) as connection:
         streams = connection.open_many(SEARCH, 50)
@@ -93,6 +95,7 @@ def test_calls_whose_requests_do_not_come_end(tcp, token):
         assert connection.read_until(lambda: connection.ended == streams)
 
 
+@pytest.mark.slow
 def test_requests_that_do_not_come_take_only_the_places_of_their_token(served, tcp, unix, token):
     other = served.memoryd("token", "new", "--name", "other").stdout.split()[0]
     with RawConnection(tcp) as connection:
@@ -104,6 +107,7 @@ def test_requests_that_do_not_come_take_only_the_places_of_their_token(served, t
         check_answers(tcp, token)
 
 
+@pytest.mark.slow
 def test_health_watch_that_reads_nothing_keeps_no_shutdown_and_no_other_watch_waiting(served, tcp, unix, token):
     with RawConnection(tcp, window=0) as stalled, RawConnection(unix, window=0) as owner, RawConnection(tcp) as reading:
         stalled.open(HEALTH_WATCH, token, EMPTY)
@@ -116,6 +120,7 @@ def test_health_watch_that_reads_nothing_keeps_no_shutdown_and_no_other_watch_wa
         assert served.process.wait(timeout=STOP_SECONDS) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [SEARCH, WATCH_INDEX])
 def test_reply_that_is_not_read_keeps_no_shutdown_waiting(served, tcp, unix, token, method):
     request = pb.MemorySearchRequest(query="heron").SerializeToString() if method == SEARCH else EMPTY

@@ -1,9 +1,12 @@
 """A daemon whose state directory cannot be written starts, answers, says so, and ends in order."""
 
+import pytest
+
 from disks import unwritable
 from serving import memoryd, serving
 
 
+@pytest.mark.slow
 def test_a_daemon_serves_a_read_only_state_directory(tmp_path):
     workspace, state, socket = tmp_path / "workspace", tmp_path / "state", f"unix:{tmp_path}/m.sock"
     (workspace / "memory").mkdir(parents=True)

@@ -63,6 +63,7 @@ def outcome(call):
     return thread, found
 
 
+@pytest.mark.slow
 def test_sigterm_with_an_embedding_call_in_flight_ends_everything_in_time(town, served, provider, gate):
     with client(served) as connection:
         following = connection.sync(timeout=60)
@@ -99,7 +100,7 @@ def test_the_second_sigterm_ends_it_at_once(town, served):
         # A caller who waits for what never comes keeps the first one waiting for its grace.
         revision = connection.status().index.revision
         waiting, _ = outcome(lambda: connection.search(query="x", min_revision=revision + 10**9, timeout=60))
-        time.sleep(0.3)
+        time.sleep(0.2)
         served.process.send_signal(signal.SIGTERM)
         eventually(lambda: town.events("stop-daemon"))
         began = time.monotonic()

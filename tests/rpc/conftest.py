@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -6,6 +7,15 @@ from fake_providers import embedding_server
 from fake_qmd.installs import make_fake
 from rpc.following import Hold
 from rpc.wire import Home, quiet, start
+from tiers import keep_cases
+
+# Each case starts a daemon. The fast tier runs so many cases of a parametrized test.
+FAST_CASES = 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    keep_cases(items, Path(__file__).parent, FAST_CASES)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def short_pauses(monkeypatch):
     monkeypatch.setattr(batch_jobs, "SEARCH_SECONDS", 0.3)
 
 
-@pytest.fixture(params=["openai", "gemini", "voyage"])
+@pytest.fixture(params=["openai", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gemini", "voyage"))])
 def provider(request):
     with fake_provider(request.param, [KEY]) as server:
         yield server

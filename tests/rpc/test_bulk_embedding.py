@@ -60,6 +60,7 @@ async def pending(running):
     return (await running.status()).index.pending_embeddings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("remote", "most"), [({}, 4), ({"nonBatchConcurrency": 1}, 1), ({"nonBatchConcurrency": 2}, 2)]
 )

@@ -158,6 +158,7 @@ async def test_the_budget_decides_what_is_in_memory_and_changes_no_answer(serve,
     await check_recall(daemon, shelf, questions)
 
 
+@pytest.mark.slow
 async def test_an_index_that_outgrows_the_budget_answers_from_disk(serve, provider, shelf):
     shelf.add(200)
     budget = 400 * BYTES_OF_BITS

@@ -37,6 +37,7 @@ async def cost_of_search(serve, fake, fault):
     return spent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", SEARCHES)
 async def test_costly_answer_of_qmd_is_read_in_linear_time(serve, fake, fault):
     plain = await cost_of_search(serve, fake, SEARCHES[fault])

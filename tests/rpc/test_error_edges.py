@@ -1,7 +1,7 @@
 """Errors at the edges: an index that cannot be opened, and values that are too large to be repeated."""
 
 import asyncio
-import time
+import threading
 
 import grpc
 import pytest
@@ -77,10 +77,10 @@ async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, hom
 async def test_an_index_that_is_opened_again_for_one_who_leaves_is_open_for_the_next(serve, home, monkeypatch):
     running = await serving_what_can_be_opened_now(serve, home)
     monkeypatch.setattr(directory, "REOPEN_SECONDS", 0.0)
-    opened = IndexStore.open
+    opened, go = IndexStore.open, threading.Event()
 
     def slowly(store):
-        time.sleep(0.4)
+        go.wait(TIMEOUT)
         opened(store)
 
     monkeypatch.setattr(IndexStore, "open", slowly)
@@ -88,6 +88,7 @@ async def test_an_index_that_is_opened_again_for_one_who_leaves_is_open_for_the_
         await running.stub.Status(pb.StatusRequest(agent_id="other"), timeout=0.1)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     first = running.daemon.agents._memories["other"]
+    go.set()
     assert (await running.synced(agent_id="other")).indexed_files == 1
     assert running.daemon.agents._memories["other"] is first, "it was opened twice"
 

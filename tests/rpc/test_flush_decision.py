@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memoryd.v1 import memory_service_pb2 as pb
+from properties import examples
 from rpc.wire import check_refused, refused
 
 MIB = 1024 * 1024
@@ -212,7 +213,13 @@ async def test_bad_inputs_are_all_named(serve, request_, violations):
 
 
 async def test_no_request_is_a_fault(serve):
-    @settings(max_examples=120, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples(120),
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(
         st.fixed_dictionaries(
             {},

@@ -89,6 +89,7 @@ async def test_appends_beyond_a_number_do_not_wait_and_leave_other_calls_their_r
     assert sorted(file.read_text().splitlines()[1:]) == texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 async def test_32_clients_of_agents_that_share_a_file_are_not_refused(serve, home, shared):
     entries = [{"id": n, "default": n == "ada", "workspace": str(home.root / ("x" if shared else n))} for n in AGENTS]

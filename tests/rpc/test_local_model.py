@@ -59,6 +59,7 @@ async def test_a_paraphrase_that_shares_no_word_is_found(running, question, note
     assert (answer.info.embedding.provider, answer.info.degradations) == ("local", [])
 
 
+@pytest.mark.slow
 async def test_64_searches_at_once_each_get_their_own_answer(home, serve, model_path):
     texts = {f"n{number}": f"report {number} about {'very ' * (number % 5)}old matters" for number in range(64)}
     home.write(**texts)
@@ -96,6 +97,7 @@ async def test_searches_go_on_when_the_worker_dies_and_are_hybrid_again_after_a_
     assert kinds((await running.status()).degradations) == []
 
 
+@pytest.mark.slow
 async def test_a_sync_goes_on_with_a_new_worker_when_the_worker_dies(running, home):
     os.kill(worker_pid(), signal.SIGSEGV)
     home.write(**{f"n{number}": f"note number {number}" for number in range(20)})

@@ -12,6 +12,7 @@ from memoryd.v1 import entry_service_pb2 as entry_pb
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.rpc.opaque import make_cursor, make_page_token
+from properties import examples
 from rpc.agent_calls import AGENT_CALLS
 from rpc.worlds import World
 
@@ -171,12 +172,13 @@ def check_alike(worlds, steps):
             assert other == alone, f"{other}\n{alone}"
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(calls | deeds, min_size=1, max_size=8))
 def test_a_token_for_ada_sees_the_same_in_every_world(worlds, steps):
     check_alike(worlds, steps)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(calls | deeds, min_size=1, max_size=6))
 def test_it_does_where_qmd_answers(qmd_worlds, steps):
@@ -185,7 +187,7 @@ def test_it_does_where_qmd_answers(qmd_worlds, steps):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(calls | deeds, min_size=1, max_size=6))
 def test_it_does_where_qmd_answers_however_long_one_looks(qmd_worlds, steps):
     check_alike(qmd_worlds, steps)

@@ -108,6 +108,7 @@ def figures(request, model_path, tmp_path_factory):
     return asyncio.run(measured(home, model))
 
 
+@pytest.mark.slow
 def test_paraphrases_that_the_model_can_place_are_found_by_default(figures):
     missed = [each for each in figures.placed if each.by_default is None]
     assert len(figures.placed) >= 60

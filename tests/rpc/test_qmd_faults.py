@@ -110,6 +110,7 @@ async def test_after_a_failure_no_caller_waits_for_qmd_again(qmd, fake):
     assert "BACKEND_FALLBACK" in kinds(status.degradations)
 
 
+@pytest.mark.slow
 async def test_it_is_tried_again_without_a_restart(qmd, fake):
     running = await qmd()
     fake.faults(search="fail")
@@ -144,6 +145,7 @@ async def test_removed_and_put_back(qmd, fake):
     assert not fallback_reason(await answered_by(running, QMD, seconds=60))
 
 
+@pytest.mark.slow
 async def test_missing_from_the_start_it_is_used_once_it_is_there(serve, fake, home):
     fake.remove()
     running = await serve(qmd_settings(fake.path, limits=LIMITS, update={"onBoot": True}), background=True)
@@ -215,6 +217,7 @@ async def test_an_update_that_fails_leaves_the_old_index_and_is_told(qmd, fake, 
     assert (sorted(paths(answer)), list(answer.info.degradations)) == (["memory/a.md", "memory/b.md"], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["busy-once", "constraint-once"])
 async def test_an_update_that_meets_another_writer_is_tried_again(qmd, fake, home, fault):
     running = await qmd()
@@ -294,6 +297,7 @@ async def test_stopping_ends_what_runs(qmd, fake):
     await asyncio.gather(*calls, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_one_command_embeds_at_a_time(serve, fake, home):
     agents = [{"id": f"a{n}", "workspace": str(home.root / f"w{n}")} for n in range(4)]
     for n in range(4):

@@ -1,6 +1,5 @@
 """An agent that nobody asks gives back what it holds, goes on following its files, and answers as before."""
 
-import asyncio
 import os
 import threading
 from pathlib import Path
@@ -16,6 +15,19 @@ AWAKE = {"memoryd": {"idleSeconds": 3600, "reconcileSeconds": 1}}
 def open_files(home, ending):
     found = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
     return sum(name.startswith(str(home.state_dir)) and name.endswith(ending) for name in found)
+
+
+def passes_of(running):
+    """One entry for each pass from now on."""
+    passes = []
+    tidy = running.memory()._upkeep._background._tidy
+
+    async def counted():
+        await tidy()
+        passes.append(1)
+
+    running.memory()._upkeep._background._tidy = counted
+    return passes
 
 
 async def test_an_agent_at_rest_holds_no_reader_and_answers_when_asked(serve, home):
@@ -41,9 +53,10 @@ async def test_what_an_agent_frees_is_returned_to_the_system_once(serve, home, m
     running.daemon._threads.freed._after_seconds = 0.0
     await running.search("ferry")
     await eventually(lambda: running.memory().at_rest and returned)
-    passes = len(returned)
-    await asyncio.sleep(2.5)
-    assert len(returned) == passes, "an agent that rests already has nothing to return"
+    before = len(returned)
+    passes = passes_of(running)
+    await eventually(lambda: len(passes) >= 2)
+    assert len(returned) == before, "an agent that rests already has nothing to return"
 
 
 async def test_an_agent_at_rest_follows_its_files(serve, home):
@@ -63,14 +76,7 @@ async def test_an_agent_that_is_asked_keeps_what_it_holds(serve, home):
     running = await serve(AWAKE, background=True)
     await running.synced()
     await running.search("ferry")
-    passes = []
-    tidy = running.memory()._background._tidy
-
-    async def counted():
-        await tidy()
-        passes.append(1)
-
-    running.memory()._background._tidy = counted
+    passes = passes_of(running)
     await eventually(lambda: len(passes) >= 2)
     assert not running.memory().at_rest
 

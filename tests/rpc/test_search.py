@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
+from properties import examples
 from rpc.wire import empty_reason, eventually, kinds, paths
 
 SOURCE = memory_pb2
@@ -292,7 +293,13 @@ QUERIES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size
 
 
 async def test_no_text_is_an_error(indexed):
-    @settings(max_examples=150, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples(150),
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(QUERIES | st.sampled_from(['"', "a-b:c*", "NEAR(a b)", "^x", "(", "x" * 4_096, "é" * 2_048, "a " * 2_048]))
     def check(query):
         queries.append(query)

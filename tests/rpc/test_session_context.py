@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
+from properties import examples
 from rpc.wire import TIMEOUT, check_refused, eventually, quiet, refused, trigger
 
 NOON = {"seconds": 1_770_552_000}  # 2026-02-08 12:00 UTC
@@ -155,7 +156,13 @@ def fitting(tool):
     required = {key: arguments.pop(key) for key in schema["required"]}
     found = []
 
-    @settings(max_examples=40, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples(40),
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(st.fixed_dictionaries(required, optional=arguments))
     def collect(given_):
         found.append(given_)

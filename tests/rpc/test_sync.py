@@ -43,6 +43,7 @@ async def test_a_run_begins_with_started_and_ends_with_completed(serve, home):
     assert not completed.HasField("estimate")
 
 
+@pytest.mark.slow
 async def test_progress_is_told_at_most_some_ten_times_a_second(serve, home):
     home.many(2_500)
     events = await (await serve()).sync()
@@ -338,6 +339,7 @@ async def test_a_run_that_is_being_stopped_takes_no_joiner_with_it(serve, home, 
     assert (await running.status()).index.files == 20
 
 
+@pytest.mark.slow
 async def test_a_reader_that_does_not_read_holds_nobody_up_and_misses_no_failure(serve, home):
     count = 3_000
     home.write(**{f"big{n:04}-{'x' * 100}": "x" * 200 for n in range(count)})

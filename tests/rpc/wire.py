@@ -18,7 +18,8 @@ from memoryd_server.app import Daemon
 from memoryd_server.observe.log import make_log
 from memoryd_server.settings import load
 
-TIMEOUT = 20
+# A machine that others use, too, may take this long for the first call that imports LanceDB.
+TIMEOUT = 60
 
 # The modes of a search; the first where the request sets none.
 UNSET, HYBRID, KEYWORD, VECTOR = (
@@ -162,7 +163,7 @@ async def start(home, settings=None, *, background=False, **flags):
     return Running(home, daemon, address, grpc.aio.insecure_channel(address), log)
 
 
-async def eventually(look, *, seconds=10.0):
+async def eventually(look, *, seconds=30.0):
     """The first true answer of `look`, a function or a coroutine function, for what no event tells."""
     async with asyncio.timeout(seconds):
         while True:

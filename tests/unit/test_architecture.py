@@ -1,9 +1,8 @@
 """The rules of docs/architecture.md that import contracts cannot tell."""
 
 import ast
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 SERVICE = REPOSITORY / "service" / "memoryd_server"
@@ -14,15 +13,15 @@ MUTABLE_CALLS = {"list", "dict", "set", "bytearray", "defaultdict", "deque", "Co
 CONSTANT_TYPES = ("Mapping", "Final", "Sequence")
 
 
-def modules():
-    files = [*SERVICE.rglob("*.py"), *CLIENT.glob("*.py")]
-    return [pytest.param(file, id=str(file.relative_to(REPOSITORY))) for file in sorted(files)]
+FILES = sorted([*SERVICE.rglob("*.py"), *CLIENT.glob("*.py")])
 
 
+@cache
 def tree(file):
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+@cache
 def imported(file):
     names = set()
     for node in ast.walk(tree(file)):
@@ -41,6 +40,7 @@ def dotted(node):
     return ".".join([*([node.id] if isinstance(node, ast.Name) else []), *reversed(parts)])
 
 
+@cache
 def mentioned(file):
     return imported(file) | {dotted(node) for node in ast.walk(tree(file)) if isinstance(node, ast.Attribute)}
 
@@ -53,53 +53,67 @@ def has(names, *packages):
     return sorted(name for name in names if any(name == p or name.startswith(p + ".") for p in packages))
 
 
-@pytest.mark.parametrize("file", modules())
-def test_only_settings_read_the_environment(file):
-    # A client that is told nothing finds its daemon by the environment.
-    if not is_within(file, "settings") and file != CLIENT / "discovery.py":
-        assert has(mentioned(file), "os.environ", "os.environb", "os.getenv", "os.getenvb") == []
+def violations(rule, *, allowed_in=(), client=True):
+    """Return one line per file that breaks a rule. `rule` returns what is wrong with a file, as a list."""
+    files = [file for file in FILES if not is_within(file, *allowed_in) and (client or CLIENT not in file.parents)]
+    found = [(file.relative_to(REPOSITORY), wrong) for file in files if (wrong := rule(file))]
+    return "".join(f"\n{file}: {', '.join(map(str, wrong))}" for file, wrong in found)
 
 
-@pytest.mark.parametrize("file", modules())
-def test_only_qmd_and_the_embedding_worker_start_processes(file):
-    if not is_within(file, "backend/qmd", "backend/qmd.py", "embed"):
-        starters = ("subprocess", "multiprocessing", "os.fork", "os.system", "os.popen", "os.posix_spawn")
-        assert (
-            has(mentioned(file), *starters, "asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell") == []
-        )
+def test_all_modules_are_checked():
+    assert len(FILES) > 150
+    assert SERVICE / "rpc" / "server.py" in FILES
+    assert CLIENT / "discovery.py" in FILES
 
 
-@pytest.mark.parametrize("file", modules())
-def test_no_process_is_forked_to_go_on_with_our_threads_gone(file):
-    """gRPC and SQLite do not survive a fork; what is started is another program."""
-    assert has(mentioned(file), "multiprocessing", "os.fork", "os.forkpty", "pty.fork") == []
-    keywords = {node.arg for node in ast.walk(tree(file)) if isinstance(node, ast.keyword)}
-    assert "preexec_fn" not in keywords
+def test_only_settings_and_client_discovery_read_the_environment():
+    names = ("os.environ", "os.environb", "os.getenv", "os.getenvb")
+
+    def rule(file):
+        return [] if file == CLIENT / "discovery.py" else has(mentioned(file), *names)
+
+    assert not violations(rule, allowed_in=["settings"])
 
 
-@pytest.mark.parametrize("file", modules())
-def test_only_the_command_runs_an_event_loop(file):
-    """So a process has one: gRPC for asyncio does not work on several."""
-    if not is_within(file, "cli"):
-        assert has(mentioned(file), "asyncio.run", "asyncio.new_event_loop", "asyncio.Runner") == []
+def test_only_qmd_and_the_embedding_worker_start_processes():
+    starters = ("subprocess", "multiprocessing", "os.fork", "os.system", "os.popen", "os.posix_spawn")
+    starters += ("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell")
+    places = ["backend/qmd", "backend/qmd.py", "embed"]
+    assert not violations(lambda file: has(mentioned(file), *starters), allowed_in=places)
 
 
-@pytest.mark.parametrize("file", modules())
-def test_only_the_edge_and_the_client_import_grpc(file):
-    if CLIENT not in file.parents and not is_within(file, "rpc"):
-        wire = ("grpc", "grpc_health", "grpc_reflection", "grpc_status", "google.rpc", "google.protobuf", "memoryd.v1")
-        assert has(imported(file), *wire) == []
+def test_no_module_forks_the_process():
+    """gRPC and SQLite do not survive a fork; a new process runs another program."""
+    names = ("multiprocessing", "os.fork", "os.forkpty", "pty.fork")
+
+    def rule(file):
+        keywords = {node.arg for node in ast.walk(tree(file)) if isinstance(node, ast.keyword)}
+        return has(mentioned(file), *names) + sorted(keywords & {"preexec_fn"})
+
+    assert not violations(rule)
 
 
-@pytest.mark.parametrize("file", modules())
-def test_only_the_index_imports_sqlite(file):
-    if not is_within(file, "index"):
-        assert has(imported(file), "apsw", "sqlite3") == []
+def test_only_the_command_line_runs_an_event_loop():
+    """A process has one event loop: gRPC for asyncio does not work on several."""
+    names = ("asyncio.run", "asyncio.new_event_loop", "asyncio.Runner")
+    assert not violations(lambda file: has(mentioned(file), *names), allowed_in=["cli"])
 
 
-@pytest.mark.parametrize("file", modules())
-def test_no_file_is_too_long_to_read(file):
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+def test_only_the_edge_and_the_client_import_grpc():
+    names = ("grpc", "grpc_health", "grpc_reflection", "grpc_status", "google.rpc", "google.protobuf", "memoryd.v1")
+    assert not violations(lambda file: has(imported(file), *names), allowed_in=["rpc"], client=False)
+
+
+def test_only_the_index_imports_sqlite():
+    assert not violations(lambda file: has(imported(file), "apsw", "sqlite3"), allowed_in=["index"])
+
+
+def test_no_file_is_too_long_to_read():
+    def rule(file):
+        lines = len(file.read_text(encoding="utf-8").splitlines())
+        return [f"{lines} lines"] if lines > LONGEST_FILE else []
+
+    assert not violations(rule)
 
 
 def is_mutable(value):
@@ -119,7 +133,9 @@ def module_state(file):
                 yield dotted(node.target)
 
 
-@pytest.mark.parametrize("file", modules())
-def test_a_module_holds_no_state(file):
-    assert list(module_state(file)) == []
-    assert not [node for node in ast.walk(tree(file)) if isinstance(node, ast.Global)]
+def test_no_module_holds_state():
+    def rule(file):
+        changed = [f"global {', '.join(node.names)}" for node in ast.walk(tree(file)) if isinstance(node, ast.Global)]
+        return [*module_state(file), *changed]
+
+    assert not violations(rule)

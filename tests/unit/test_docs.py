@@ -14,8 +14,10 @@ PAGES += [REPOSITORY / "clients" / "README.md", *REPOSITORY.glob("clients/*/READ
 PAGES += REPOSITORY.glob("docs/decisions/*.md")
 
 
-def pages():
-    return [pytest.param(page, id=str(page.relative_to(REPOSITORY))) for page in sorted(set(PAGES))]
+def violations(rule):
+    """One line per page that breaks a rule. `rule` returns what is wrong with a page; empty where nothing is."""
+    found = [(page.relative_to(REPOSITORY), wrong) for page in sorted(set(PAGES)) if (wrong := rule(page))]
+    return "".join(f"\n{page}: {', '.join(sorted(wrong))}" for page, wrong in found)
 
 
 def text(path):
@@ -40,18 +42,22 @@ def test_a_row_has_the_status_that_the_proto_names():
     assert {reason: status for status, reason in rows} == wanted
 
 
-@pytest.mark.parametrize("page", pages())
-def test_a_link_leads_somewhere(page):
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+def test_links_lead_somewhere():
+    def rule(page):
+        links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
+        return [link for link in links if not (page.parent / link).exists()]
+
+    assert not violations(rule)
 
 
-@pytest.mark.parametrize("page", pages())
-def test_a_make_target_that_is_named_exists(page):
+def test_make_targets_that_are_named_exist():
     files = [REPOSITORY / "Makefile", *REPOSITORY.glob("clients/*/client.mk")]
     targets = {target for file in files for target in re.findall(r"^([a-z-]+):", text(file), re.MULTILINE)}
-    named = re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert set(named) - targets == set()
+
+    def rule(page):
+        return set(re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)) - targets
+
+    assert not violations(rule)
 
 
 def test_every_decision_is_numbered_in_order():

@@ -289,9 +289,25 @@ PUMPS = {
 }
 
 
+# What the fast tier tries; the long tier tries all of them.
+COMMON_PUMPS = ("blanks", "lines", "letters", "digits", "short folders")
+SUFFIXES = ("", "xHEARTBEAT_OK", " NO_REPLY", ":", "\nx/")
+
+
+def superlinear(work, pumps):
+    """The attacks under which one kind of work takes more time than its text explains."""
+    attacks = [Attack("", PUMPS[pump], suffix) for pump in pumps for suffix in SUFFIXES]
+    return [attack for attack in attacks if outgrows(WORK[work], attack)]
+
+
 @pytest.mark.attacks
-@pytest.mark.parametrize("pump", PUMPS)
 @pytest.mark.parametrize("work", WORK)
-def test_the_whole_work_takes_time_in_proportion_to_its_text(work, pump):
-    for suffix in ("", "xHEARTBEAT_OK", " NO_REPLY", ":", "\nx/"):
-        assert not outgrows(WORK[work], Attack("", PUMPS[pump], suffix))
+def test_the_whole_work_on_common_texts_takes_time_in_proportion_to_them(work):
+    assert not superlinear(work, COMMON_PUMPS)
+
+
+@pytest.mark.slow
+@pytest.mark.attacks
+@pytest.mark.parametrize("work", WORK)
+def test_the_whole_work_takes_time_in_proportion_to_its_text(work):
+    assert not superlinear(work, PUMPS)

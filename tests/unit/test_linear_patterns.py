@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,8 @@ COMPILERS = {
 # Patterns that no foreign text reaches.
 TRUSTED = {"memoryd_server.settings.document._DOCSTRING": "reads our own docstrings, when the documentation is made"}
 DEEPEST = 6
+# So that two processes share the work, and no test comes near the time limit.
+PARTS = 8
 
 # What the package used before, and the attack that each fell to.
 QUADRATIC = {
@@ -145,19 +148,17 @@ def inline():
             yield (f"{file}:{function}",), pattern, methods
 
 
-FOUND = [*named(), *inline()]
+@cache
+def found():
+    """Every pattern of the package, as (places, pattern, methods). It imports every module, so not at collection."""
+    return [*named(), *inline()]
 
 
-def params():
-    for number, (places, pattern, methods) in enumerate(FOUND):
-        if TRUSTED.keys().isdisjoint(places):
-            yield pytest.param(pattern, methods, id=f"{places[0]}-{number}")
-
-
+@pytest.mark.slow
 def test_every_pattern_is_found():
     """As many as the source names at the top level of modules and in functions, and the ones known to be hidden."""
-    places = {place for found, _, _ in FOUND for place in found}
-    assert len(FOUND) > 150
+    places = {place for each, _, _ in found() for place in each}
+    assert len(found()) > 150
     for name in ("sources.noise._TAG_OPENS", "sources.secret_forms.FORMS", "search.dates._READINGS"):
         assert f"memoryd_server.{name}" in places
     assert "entries/capture.py:_undisguised" in places
@@ -167,7 +168,7 @@ def test_every_pattern_is_found():
             if isinstance(node, ast.Assign | ast.AnnAssign) and calls:
                 target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
                 place = f".{file.removesuffix('.py').replace('/', '.')}.{ast.unparse(target)}"
-                assert any(found.endswith(place) for found in places), place
+                assert any(each.endswith(place) for each in places), place
 
 
 def test_only_functions_with_tests_of_their_own_compile_what_they_are_given():
@@ -179,16 +180,25 @@ def test_only_functions_with_tests_of_their_own_compile_what_they_are_given():
     assert given == COMPILERS
 
 
+@pytest.mark.slow
 def test_the_use_of_every_pattern_is_known():
-    assert [places for places, _, methods in FOUND if not methods and TRUSTED.keys().isdisjoint(places)] == []
+    assert [places for places, _, methods in found() if not methods and TRUSTED.keys().isdisjoint(places)] == []
 
 
-@pytest.mark.parametrize(("pattern", "methods"), [*params()])
-def test_pattern_takes_time_in_proportion_to_its_text(pattern, methods):
-    weak = {method: weakness(pattern, method) for method in methods}
-    assert not any(weak.values()), ascii(weak)
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_patterns_take_time_in_proportion_to_their_texts(part):
+    """All patterns in so many parts, each with every violation in its message."""
+    weak = [
+        (places[0], method, attack)
+        for places, pattern, methods in found()[part::PARTS]
+        for method in methods
+        if TRUSTED.keys().isdisjoint(places) and (attack := weakness(pattern, method))
+    ]
+    assert not weak, ascii(weak)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_quadratic_pattern_is_noticed(name):
     assert weakness(re.compile(*QUADRATIC[name]), "finditer") is not None

@@ -157,8 +157,10 @@ async def test_the_longest_wait_holds_however_far_the_deadline_is(questions, pro
 
 @pytest.mark.parametrize("seconds", [-1.0, 0.3, 0.6])
 async def test_a_caller_in_a_hurry_puts_the_provider_at_rest_for_nobody(questions, provider, seconds):
-    provider.before_query = lambda _text: time.sleep(0.3)
+    gate = threading.Event()
+    provider.before_query = lambda _text: gate.wait(20)
     assert (await questions.embed("a", soon(seconds))).error is not None
+    gate.set()
     assert (await questions.embed("b", soon())).vector is not None
 
 

@@ -11,6 +11,7 @@ from memoryd_server.backend.reading import read_range
 from memoryd_server.backend.session_context import MOST_CHARS, load_context, log_paths
 from memoryd_server.sources import Roots
 from memoryd_server.sources.corpus import Corpus
+from properties import examples
 
 TODAY = date(2026, 2, 8)
 YESTERDAYS, TODAYS = "memory/2026-02-07.md", "memory/2026-02-08.md"
@@ -154,7 +155,7 @@ def test_without_a_budget_one_file_is_limited_all_the_same(workspace):
     st.lists(st.text("ab é漢\n\r", max_size=60), min_size=3, max_size=3),
     st.integers(1, 120),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(150))
 def test_whatever_is_shown_is_within_the_budget_and_stands_where_it_says(workspace, contents, budget):
     put(workspace, **dict(zip(("long_term", "yesterday", "today"), contents, strict=True)))
     files = load(workspace, budget=budget)

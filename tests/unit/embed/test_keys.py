@@ -62,9 +62,12 @@ def test_a_rested_key_is_used_again(server, provider):
     server.tired[KEYS[0]] = server.limited(seconds=1)
     assert embedded(provider)
     server.tired.clear()
-    time.sleep(1.1)
-    assert embedded(provider)
-    assert used(server) == [KEYS[0], KEYS[1], KEYS[0]]
+    until = time.monotonic() + 20
+    while used(server)[-1] != KEYS[0]:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+        assert embedded(provider)
+    assert set(used(server)[1:-1]) == {KEYS[1]}
 
 
 def test_a_question_finds_another_key_within_its_deadline(server, provider):

@@ -154,6 +154,12 @@ def test_stopping_keeps_what_was_made(shared):
     assert all(answer.transient for answer in answers[len(made) :])
 
 
+def answers(provider):
+    with suppress(EmbeddingUnavailable):
+        provider.embed_query("a", soon())
+        return True
+
+
 def test_a_killed_worker_fails_the_question_and_comes_back(make, worker_pid):
     provider = make(first_rest_seconds=1.0)
     provider.embed_query("a", soon())
@@ -166,12 +172,12 @@ def test_a_killed_worker_fails_the_question_and_comes_back(make, worker_pid):
     assert 0 < caught.value.retry_after_seconds <= 1
     assert provider.status().state is ProviderState.UNAVAILABLE
     assert "SIGSEGV" in provider.status().reason
-    time.sleep(1.0)
-    provider.embed_query("a", soon())
+    eventually(lambda: answers(provider))
     assert worker_pid() != first
     assert provider.status().state is ProviderState.READY
 
 
+@pytest.mark.slow
 def test_documents_survive_a_killed_worker(make, worker_pid):
     provider = make()
     provider.embed_query("a", soon())
@@ -184,6 +190,7 @@ def test_documents_survive_a_killed_worker(make, worker_pid):
     assert not [answer for answer in answers if isinstance(answer, EmbeddingFailure)]
 
 
+@pytest.mark.slow
 def test_a_text_at_which_the_worker_dies_twice_fails_alone(make, tmp_path):
     provider = make(package="json")
     provider._command = lambda: [sys.executable, str(CHILD), "worker"]
@@ -194,6 +201,7 @@ def test_a_text_at_which_the_worker_dies_twice_fails_alone(make, tmp_path):
     assert first.size == third.size == 384
 
 
+@pytest.mark.slow
 def test_a_refusal_is_the_texts_only_when_a_plain_text_gets_its_vector(make, worker_pid):
     provider = make(package="json")
     provider._command = lambda: [sys.executable, str(CHILD), "worker"]

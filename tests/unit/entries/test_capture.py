@@ -137,6 +137,7 @@ LONG_RUNS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", LONG_RUNS)
 @pytest.mark.parametrize("before", ["", "<"])
 def test_a_long_text_takes_time_by_its_length_and_not_by_its_square(before, run):

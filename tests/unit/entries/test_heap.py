@@ -61,6 +61,7 @@ def written(folder, count):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_lancedbs_threads_share_few_heaps(tmp_path):
     assert written(tmp_path / "e", 40)["heaps"] <= 2
 

@@ -47,6 +47,7 @@ def test_entries_are_kept_in_an_object_store(options):
     again.close()
 
 
+@pytest.mark.slow
 def test_two_writers_lose_nothing_and_each_sees_what_the_other_stored(options):
     writers = [opened(options, "shared") for _ in range(2)]
 
@@ -63,6 +64,7 @@ def test_two_writers_lose_nothing_and_each_sees_what_the_other_stored(options):
         store.close()
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer_is_named_and_no_secret_is(options):
     unreachable = {**options, "endpoint": "http://127.0.0.1:9", "aws_secret_access_key": "sesame-secret"}
     place = Place("s3://entries/x/main", {**unreachable, "client_max_retries": "0", "connect_timeout": "1s"})

@@ -233,6 +233,7 @@ def test_what_is_no_dataset_is_left_as_it_is_and_named(tmp_path):
     assert (folder / "_versions" / "1.manifest").read_bytes() == b"not a manifest"
 
 
+@pytest.mark.slow
 def test_files_and_versions_are_bounded_however_much_is_written(tmp_path, store):
     for number in range(150):
         store.remember(new(f"number {number}"), spread(number))
@@ -267,6 +268,7 @@ def test_what_was_forgotten_leaves_the_disk_with_the_tidying(tmp_path, store, ti
     assert store.count() == len(kept)
 
 
+@pytest.mark.slow
 def test_readers_and_a_writer_and_a_tidying_do_not_disturb_one_another(store):
     store.remember(new("the heron"), spread(0))
     stop = threading.Event()

@@ -123,6 +123,7 @@ def test_the_index_is_made_anew_when_it_has_doubled_and_fits_vectors_of_another_
     shelf.check()
 
 
+@pytest.mark.slow
 def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(shelf, tmp_path):
     shelf.add(400)
     most = 0

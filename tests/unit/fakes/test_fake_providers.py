@@ -109,6 +109,7 @@ def test_an_unknown_address_is_not_found(name, post):
         assert post(server, good(server), path="/v1/nothing").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_fault_can_be_asked_for_over_http_and_passes(name, kind, post):

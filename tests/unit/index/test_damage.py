@@ -323,6 +323,7 @@ def test_damage_is_told_once_and_not_of_an_index_that_is_past():
     assert condition.damage is not None
 
 
+@pytest.mark.slow
 def test_searches_on_many_threads_are_right_or_say_so_while_the_index_is_damaged_and_mended(filled):
     checkpoint(filled)
     stop, wrong, answered = threading.Event(), [], []

@@ -34,6 +34,7 @@ def check_serves(desk, before):
     assert desk.integrity() == SOUND
 
 
+@pytest.mark.slow
 def test_a_sync_beyond_the_disk_keeps_nothing_of_its_transaction_and_searches_go_on(small):
     before = small.rows(), small.revision()
     grow(small)

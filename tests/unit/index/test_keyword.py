@@ -19,6 +19,7 @@ from memoryd_server.index.keyword import (
 from memoryd_server.index.vocabulary import expression
 from memoryd_server.store.rows import MOST_TITLE_CHARS
 from memoryd_server.text import QueryTerm, TermKind
+from properties import examples
 
 NASTY = [
     *('"', "'", "*", "a*", "^b", "-", "a-b", "foo:bar", "body:x", "C++", "don't", "GB/s", "TODO: fix", "AND", "OR NOT"),
@@ -67,7 +68,7 @@ def shelf(tmp_path_factory):
     desk.close()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(QUERIES)
 @example('a "unbalanced')
 @example("NEAR/2 (x)")
@@ -75,7 +76,7 @@ def test_no_question_raises(shelf, query):
     shelf.found(query)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(QUERIES)
 @example("成语接龙 和 a b c d e f g h i j k")
 @example("成 语 接 龙 飞 书 插 件 配 置 ABC9931")

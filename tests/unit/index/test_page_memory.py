@@ -37,6 +37,7 @@ def read_all(desks):
     return (apsw.memory_used() - before) / MEBIBYTE
 
 
+@pytest.mark.slow
 def test_pages_of_many_indexes_are_bounded_together(indexes, monkeypatch):
     unbounded = read_all(indexes)
     for desk in indexes:

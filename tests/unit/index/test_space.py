@@ -61,6 +61,7 @@ def fresh(maker, folder, desk):
     other.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", SIZES)
 @pytest.mark.parametrize("tidy_every", [0, 10])
 def test_a_hundred_rounds_of_edits_leave_an_index_at_most_twice_a_fresh_one(tmp_path, files, tidy_every):
@@ -80,6 +81,7 @@ def test_a_hundred_rounds_of_edits_leave_an_index_at_most_twice_a_fresh_one(tmp_
     desk.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", SIZES)
 def test_vectors_leave_no_more_behind(tmp_path, files):
     chance = random.Random(files)
@@ -118,6 +120,7 @@ def searching(desk, threads=3):
             worker.join(30)
 
 
+@pytest.mark.slow
 def test_searches_that_never_rest_do_not_let_the_log_grow(opened, monkeypatch):
     """Else it would hold every page that a long sync writes."""
     monkeypatch.setattr(log_length, "_COPIED_PAGES", 50)

@@ -276,6 +276,7 @@ def test_an_index_at_rest_is_whole_without_its_log(desk, tmp_path):
     assert desk.found("egret") == ["memory/b.md"]
 
 
+@pytest.mark.slow
 def test_a_large_run_leaves_few_pages_in_memory(opened):
     for number in range(300):
         opened.write(f"memory/{number}.md", " ".join(f"word{number}x{i}" for i in range(900)))

@@ -74,12 +74,14 @@ def test_a_kill_before_each_step_leaves_one_whole_index(outcomes):
     assert turn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [(1,), (2,), (3, 1), (5, 4)])
 def test_more_crashes_while_recovering_from_the_first_do_no_more_harm(outcomes, again):
     for desk in outcomes(*again):
         check_whole(desk, outcomes.revision)
 
 
+@pytest.mark.slow
 def test_what_each_crash_leaves_can_be_read_where_nothing_can_be_mended(outcomes):
     for desk in outcomes():
         with unwritable(desk.path.parent):

@@ -266,6 +266,7 @@ def test_files_are_committed_by_the_batch(opened, files, per_transaction, commit
     assert outcome.revision == notes.revisions[-1] == opened.revision()
 
 
+@pytest.mark.slow
 def test_large_files_are_committed_before_the_batch_is_full(opened):
     for number in range(4):
         opened.write(f"memory/{number}.md", "words of a note\n" * 200_000)
@@ -323,6 +324,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", SyncMode)
 def test_a_full_disk_is_named_and_the_index_still_answers(small_disk, mode):
     desk = Desk(small_disk).open()

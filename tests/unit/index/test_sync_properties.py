@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from desk import SOUND, Desk
 from memoryd_server.index.progress import SyncMode
+from properties import examples
 
 # Few, so that edits meet.
 FOLDERS = ("memory", "memory/a", "memory/b", "memory/a/deep")
@@ -157,5 +158,5 @@ class EditsAndSyncs(RuleBasedStateMachine):
 
 TestEditsAndSyncs = EditsAndSyncs.TestCase
 TestEditsAndSyncs.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -12,6 +12,7 @@ from memoryd_server.index import term_scores
 from memoryd_server.index.term_scores import best, scores_of
 from memoryd_server.index.vocabulary import any_of
 from memoryd_server.text import QueryTerm
+from properties import examples
 
 BIRDS = [f"bird{n}" for n in range(12)]
 WORDS = [*BIRDS, "成语", "成人", "heron", "kestrel"]
@@ -51,14 +52,14 @@ def ranked(reader, terms, limit):
     return reader.matches(any_of(terms), (), limit)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=25), st.sampled_from([1, 3, 5, 50, 1000]))
 def test_the_best_are_those_of_fts5_with_their_very_scores(shelf, terms, limit):
     with shelf.store.read() as reader:
         assert best(kept(reader, terms), limit) == ranked(reader, terms, limit)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=25), st.randoms())
 def test_single_chunks_get_the_score_of_fts5_and_nothing_for_no_word(shelf, terms, choose):
     with shelf.store.read() as reader:

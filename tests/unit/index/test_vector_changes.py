@@ -15,6 +15,7 @@ from memoryd_server.errors import DeadlineTooShort
 from memoryd_server.index.gate import Gate
 from memoryd_server.index.vectors import scan
 from memoryd_server.index.vectors.slots import Slots
+from properties import examples
 from vector_desk import VectorDesk, check_same, clusters, numbered
 
 DIMENSIONS = 5
@@ -122,7 +123,7 @@ class Changes(RuleBasedStateMachine):
 
 
 TestAnySequenceOfChanges = Changes.TestCase
-TestAnySequenceOfChanges.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestAnySequenceOfChanges.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 
 
 @pytest.mark.parametrize("options", ENGINES)
@@ -196,6 +197,7 @@ def test_the_mean_is_taken_anew_when_vectors_have_doubled_and_searches_go_on(des
     assert not leg._residency._resident.worn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ENGINES)
 def test_searches_go_on_while_changes_are_applied(desk, options):
     vectors = clusters(3_000, 32)

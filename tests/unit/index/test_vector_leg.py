@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.model import Source
+from properties import examples
 from vector_desk import PLENTY, VectorDesk, check_same, clusters, numbered
 
 WHOLE = {}
@@ -78,7 +79,7 @@ def test_equals_come_by_chunk_id_however_many_they_are(desk, options):
     seed=st.integers(0, 2**16),
     options=st.sampled_from([WHOLE, COARSE, SIGNS_ALONE, SCAN, EXTENSION_SCAN]),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_few_vectors_are_ranked_exactly(tmp_path_factory, shape, limit, seed, options):
     random = np.random.default_rng(seed)
     count, dimensions = shape
@@ -202,6 +203,7 @@ def recall(desk, leg, queries, limit):
     return found / (limit * len(queries))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [100, 384])
 @pytest.mark.parametrize("limit", [10, 50])
 def test_sign_bits_find_99_of_100_neighbours(desk, dimensions, limit):
@@ -212,6 +214,7 @@ def test_sign_bits_find_99_of_100_neighbours(desk, dimensions, limit):
     assert resident(leg) == "SignBits"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "most"),
     [(SIGNS_ALONE, 200), (COARSE, 200 + 768 * 1.2), (WHOLE, 4 * 768 * 1.2)],

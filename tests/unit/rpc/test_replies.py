@@ -20,6 +20,7 @@ from memoryd_server.rpc import conversion, entry_conversion, session_conversion,
 from memoryd_server.rpc.messages import build_message
 from memoryd_server.search.query import Hit, LegReport
 from memoryd_server.sources import WatchedRoot
+from properties import examples
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
 COUNTS = st.integers(0, 2**31 - 1)
@@ -61,7 +62,7 @@ REPLIES = {
 
 
 @pytest.mark.parametrize(("kind", "convert"), REPLIES.values(), ids=REPLIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_a_value_with_any_text_becomes_a_message(kind, convert, data):
     message = convert(data.draw(any_of(kind)))

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.settings import RefusedSettings, changed_keys, load
 from memoryd_server.settings.report import Blocker
+from properties import examples
 
 SECRET = {"source": "env", "provider": "default", "id": "X"}
 ENTRIES = "memory-lancedb"
@@ -279,7 +280,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(anything)
 def test_the_layout_of_newer_versions_disables_providers_whatever_it_holds(home, value):
     loaded = home.load({"memory": {"search": value}, "agents": {"entries": value}})

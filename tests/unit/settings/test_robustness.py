@@ -16,6 +16,7 @@ from memoryd_server.settings.memory_block import MemoryBlock
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.service import ServiceSettings
 from memoryd_server.settings.tree import Tree, merged
+from properties import examples
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(["~", "5m", "unix:x"])
@@ -77,7 +78,7 @@ def check(reference: str, own: str, environ=None, flags=None):
             "".join(loaded.warnings).encode()
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(files, files)
 def test_no_content_of_the_files_raises_anything_but_a_settings_error(reference, own):
     check(json.dumps(reference), json.dumps(own))

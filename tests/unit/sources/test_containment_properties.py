@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.sources import Roots, discover, read_file, resolve, resolve_for_append, stat_file, stat_files
+from properties import examples
 
 FRAGMENTS = [
     "..",
@@ -92,26 +93,26 @@ def check(tree: Path, path: str) -> None:
 fragment_paths = st.lists(st.sampled_from(FRAGMENTS), max_size=6).map("/".join)
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000), deadline=None)
 @given(path=fragment_paths)
 def test_a_relative_path_gives_a_file_inside_or_nothing(tree, path):
     check(tree, path)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(path=fragment_paths, slashes=st.sampled_from(["/", "//", "/./", "/../"]))
 def test_an_absolute_path_gives_a_file_inside_or_nothing(tree, path, slashes):
     check(tree, os.fspath(tree) + slashes + path)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(path=st.text(max_size=40))
 def test_any_text_at_all_gives_a_file_inside_or_nothing(tree, path):
     check(tree, path)
     check(tree, f"memory/{path}.md")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(path=fragment_paths)
 def test_what_can_be_appended_to_lies_in_the_workspace_s_memory(tree, path):
     try:

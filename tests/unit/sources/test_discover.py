@@ -233,6 +233,7 @@ def read_what_is_left(files) -> None:
             assert file.path != "memory/stays.md"
 
 
+@pytest.mark.slow
 def test_ten_thousand_files_are_found(workspace, roots):
     for number in range(10_000):
         folder = workspace / "memory" / f"d{number % 200}"

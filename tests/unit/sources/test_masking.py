@@ -61,6 +61,7 @@ def test_no_text_breaks_it_and_nothing_but_secrets_changes_its_lines(text):
     assert len(shown) <= len(text) + 40 * (text.count("PRIVATE KEY") + 1) + 3 * text.count(":") + 3 * text.count("=")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

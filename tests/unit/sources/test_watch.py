@@ -142,6 +142,7 @@ def test_a_workspace_reached_by_a_link_is_watched(workspace, tmp_path):
     check(Roots(os.fspath(tmp_path / "link")), (workspace / "memory/a.md").touch, noticed=True)
 
 
+@pytest.mark.slow
 def test_a_storm_of_ten_thousand_files_in_new_folders_ends_with_every_folder_watched(workspace, roots):
     with watching(roots) as (watcher, changes):
         for number in range(200):

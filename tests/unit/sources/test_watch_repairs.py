@@ -212,6 +212,7 @@ def test_a_stopped_watcher_starts_again(workspace, roots):
         watcher.stop()
 
 
+@pytest.mark.slow
 def test_stopping_in_the_middle_of_a_storm_ends(workspace, roots):
     done = threading.Event()
 

@@ -15,6 +15,7 @@ from memoryd_server.text import ANALYZER_VERSION, Analyzer, QueryTerm, TermKind
 from memoryd_server.text.folding import fold
 from memoryd_server.text.stemming import STEMMER_VERSION
 from memoryd_server.text.stop_words import STOP_WORDS
+from properties import examples
 
 WORDS = [
     *("memory", "GitHub", "fooBar", "HTMLParser", "snake_case", "kebab-case", "a.b.c", "v1.2.3", "#12", "--verbose"),
@@ -63,7 +64,7 @@ def check(analyzer, text, expected):
     assert analyzer.index_tokens(text) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(TEXTS)
 def test_tokens_are_fit_for_the_keyword_table(analyzer, text):
     for token in [*analyzer.index_tokens(text).split(" "), *(term.text for term in analyzer.query_terms(text))]:
@@ -71,7 +72,7 @@ def test_tokens_are_fit_for_the_keyword_table(analyzer, text):
         assert not any(unicodedata.category(char) in {"Cc", "Cs", "Zs", "Zl", "Zp"} for char in token)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(TEXTS)
 def test_no_token_is_empty(analyzer, text):
     tokens = analyzer.index_tokens(text)
@@ -79,7 +80,7 @@ def test_no_token_is_empty(analyzer, text):
     assert all(term.text for term in analyzer.query_terms(text))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(TEXTS)
 @example("第3章 GitHub에서 กา")
 def test_every_word_of_a_text_asks_only_for_tokens_of_the_text(analyzer, text):
@@ -125,7 +126,7 @@ def test_accents_make_no_difference(analyzer, word):
     assert analyzer.index_tokens(word) == analyzer.index_tokens(plain)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(TEXTS, TEXTS)
 def test_the_keyword_table_keeps_the_tokens_and_finds_them(analyzer, text, other):
     db = apsw.Connection(":memory:")
@@ -234,6 +235,7 @@ def test_stop_words_are_words_as_the_analyzer_writes_them():
     assert all(fold(word) == word for word in STOP_WORDS)
 
 
+@pytest.mark.slow
 def test_the_caches_are_bounded():
     analyzer = Analyzer()
     analyzer.index_tokens(" ".join(map(str, range(120_000))))

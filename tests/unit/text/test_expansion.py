@@ -94,6 +94,7 @@ def held_after(questions):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_what_is_remembered_of_questions_is_that_of_plain_ones():
     pieces = [f"{number:04}" for number in range(400)]
     plain = held_after(f"{piece}/lorem/ipsum/dolor/sit-amet" for piece in pieces)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import memoryd_server
 from memoryd_server.text.normal_forms import normalized
+from properties import examples
 
 FORMS = ("NFC", "NFD", "NFKC")
 # Marks of several classes, marks that are taken apart, letters that are marks by compatibility; letters that take them.
@@ -25,7 +26,7 @@ MOST_TIMES_IN_ORDER = 30
 LEAST_SECONDS = 0.005
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @example("a" + "\u0301\u0316" * 100)
 @example("\u0f73" * 100 + "\uff9e\u0301" * 100)
 @given(TEXTS)
@@ -42,6 +43,7 @@ def seconds(form, text):
     return min(found)
 
 
+@pytest.mark.slow
 @pytest.mark.attacks
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0f73", "\uff9e\u0301"])

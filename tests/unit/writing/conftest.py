@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from tiers import keep_cases
 from unit.writing.patient import PatientAppender
+
+# Most cases start a process. The fast tier runs so many cases of a parametrized test.
+FAST_CASES = 4
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    keep_cases(items, Path(__file__).parent, FAST_CASES)
+
 
 CHILD = Path(__file__).parent / "appending_child.py"
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from memoryd_server.errors import DiskFull, IndexUnavailable, InvalidRequest, PathNotAllowed, WorkspaceReadOnly
 from memoryd_server.writing import target
 from memoryd_server.writing.ledger import Ledger
+from properties import examples
 
 LOG = "memory/2026-02-08.md"
 
@@ -124,6 +125,7 @@ def test_fifty_threads_make_fifty_entries(desk):
         assert desk.lines(LOG, answer) == [f"entry {number}".encode()]
 
 
+@pytest.mark.slow
 def test_four_processes_make_fifty_entries(desk):
     counts = {"a": 13, "b": 13, "c": 12, "d": 12}
     children = [desk.start(LOG, name + "{}", f"from {name} {{}}", count=count) for name, count in counts.items()]
@@ -238,7 +240,7 @@ def test_a_ledger_that_cannot_be_opened_stops_the_append(desk):
     assert not desk.file(LOG).exists()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     before=st.binary(max_size=40).map(lambda raw: raw + b"x\r\n"[: len(raw) % 4]),
     appends=st.lists(

@@ -15,6 +15,7 @@ from memoryd_server.errors import FileNotFound, PathNotAllowed, WorkspaceReadOnl
 from memoryd_server.sources import Roots
 from memoryd_server.writing import archive, new_file
 from memoryd_server.writing.archive import Archiver, ArchiveRequest
+from properties import examples
 
 ZONE = ZoneInfo("Europe/Berlin")
 LOCAL = datetime(2026, 2, 8, 13, 5, tzinfo=ZONE)
@@ -277,7 +278,7 @@ def test_a_file_whose_name_is_no_plain_text_is_no_transcript(place, name):
 
 
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=6), st.binary(max_size=200))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=80)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(80))
 def test_whatever_was_said_is_one_line_a_message_in_a_file_that_is_new(place, texts, noise):
     place.put("abc.jsonl", noise + b"\n" + talk(*texts).encode() + noise)
     before = place.files()

@@ -50,6 +50,7 @@ def test_a_block_known_by_its_hash_is_found_where_it_was_moved_to(before, conten
     assert blocks_with(block.sha256, len(block.data), head + tail) == []
 
 
+@pytest.mark.slow
 def test_the_search_for_a_hash_has_an_end_in_a_file_made_to_be_costly():
     assert blocks_with(sha256(b"absent").hexdigest(), 250_000, b"\n" * 2_000_000) == []
 

@@ -88,6 +88,7 @@ def check_retry(outcome, before, block, *, recover, heading=""):
     assert place.appender.issues() == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recover", [False, True])
 @pytest.mark.parametrize(
     ("before", "heading", "lead"),
@@ -105,6 +106,7 @@ def test_a_retry_makes_exactly_one_entry(tmp_path, beginning, *, before, heading
         check_retry(outcome, before, f"{lead}{TEXT}\n".encode(), recover=recover, heading=heading)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recover", [False, True])
 def test_another_append_before_the_retry_is_kept_and_no_text_stands_twice(tmp_path, beginning, recover):
     for outcome in killed(tmp_path, [beginning(b"earlier\n")]):

@@ -4,6 +4,8 @@ import json
 import signal
 import socket
 
+import pytest
+
 from serving import end, memoryd, serving, start
 
 # Another a moment later.

@@ -20,13 +20,13 @@ def open_files(home, ending):
 def passes_of(running):
     """One entry for each pass from now on."""
     passes = []
-    tidy = running.memory()._upkeep._background._tidy
+    tidy = running.memory()._background._tidy
 
     async def counted():
         await tidy()
         passes.append(1)
 
-    running.memory()._upkeep._background._tidy = counted
+    running.memory()._background._tidy = counted
     return passes
 
 

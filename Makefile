@@ -4,7 +4,7 @@ PYTHON ?= python3
 UV ?= uv
 BIN := .venv/bin
 STUBS := clients/python/src/memoryd/v1
-TOOLS := service/memoryd_server/recall/tools.json
+TOOLS := service/memoryd_server/sessions/tools.json
 PIP := -m pip --disable-pip-version-check --no-input
 GRPCURL_VERSION := v1.9.3
 HAS_NPM := $(shell command -v npm 2>/dev/null)
@@ -272,7 +272,7 @@ protos/node_modules/.ready: protos/package-lock.json
 .PHONY: docs
 docs: setup ## Regenerates the pages that come from the code: docs/configuration.md and docs/recall.md
 	$(BIN)/python -m memoryd_server.settings.document > docs/configuration.md
-	$(BIN)/python -m memoryd_server.recall.document > docs/recall.md
+	$(BIN)/python -m memoryd_server.sessions.recall > docs/recall.md
 
 .PHONY: lock
 lock: ## Resolves the dependencies anew into service/locks; needs uv

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from memoryd_server.entries.dataset import row
 from memoryd_server.entries.model import Category, Embedded, Entry, Place
-from memoryd_server.entries.schema import row
 from memoryd_server.entries.store import EntryStore, NewEntry
-from memoryd_server.text import Analyzer
+from memoryd_server.text.analyzer import Analyzer
 
 RESULTS = Path(__file__).parent / "results" / "entries.json"
 DIMENSIONS = 384

@@ -6,18 +6,19 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from memoryd_server.chunk import CHUNKER_VERSION
-from memoryd_server.index import keyword
-from memoryd_server.index.connection import open_reader, snapshot
-from memoryd_server.index.prepare import FilePreparer
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.store import IndexStore
-from memoryd_server.index.survey import Survey
-from memoryd_server.index.sync import Clock, SyncEngine
-from memoryd_server.sources import Roots
+from memoryd_server.chunk.markdown import CHUNKER_VERSION
+from memoryd_server.model import Clock
+from memoryd_server.search import keyword
 from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sqlite.connection import open_reader, snapshot
+from memoryd_server.sqlite.store import IndexStore
 from memoryd_server.store.identity import BuildIdentity
-from memoryd_server.text import Analyzer
+from memoryd_server.sync.engine import SyncEngine
+from memoryd_server.sync.planner import Survey
+from memoryd_server.sync.prepare import FilePreparer
+from memoryd_server.sync.progress import SyncMode
+from memoryd_server.text.analyzer import Analyzer
 
 IDENTITY = BuildIdentity(str(CHUNKER_VERSION), 400, 80)
 OTHER_IDENTITY = dataclasses.replace(IDENTITY, chunk_tokens=40)

@@ -8,7 +8,7 @@ import pytest
 
 from memoryd_server.entries.model import Category, Embedded, Place
 from memoryd_server.entries.store import EntryStore, NewEntry
-from memoryd_server.text import Analyzer
+from memoryd_server.text.analyzer import Analyzer
 from word_provider import word_vector
 
 needs_lancedb = pytest.mark.skipif(

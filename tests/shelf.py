@@ -3,16 +3,17 @@
 import numpy as np
 
 from desk import ANALYZER, IDENTITY, Desk, Notes
-from memoryd_server.index.embedding import CostGuard, Embedder
-from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.lineup import Lineup
-from memoryd_server.index.prepare import FilePreparer
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.store import IndexStore
-from memoryd_server.index.survey import Survey
-from memoryd_server.index.sync import Clock, SyncEngine
-from memoryd_server.index.vectors import VectorLeg
+from memoryd_server.embedding.embedder import CostGuard, Embedder
+from memoryd_server.embedding.failover import Lineup
+from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sqlite.embedding_cache import EmbeddingCache
+from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sqlite.vector_index import VectorLeg
+from memoryd_server.sync.engine import SyncEngine
+from memoryd_server.sync.planner import Survey
+from memoryd_server.sync.prepare import FilePreparer
+from memoryd_server.sync.progress import SyncMode
 from word_provider import WordProvider, word_vector
 
 FREE = CostGuard(0, remote=True)

@@ -4,12 +4,12 @@ import dataclasses
 import json
 
 from desk import ANALYZER, Desk
-from memoryd_server.index.asks import Asks, SyncAsk
-from memoryd_server.index.prepare import FilePreparer
-from memoryd_server.index.survey import Survey
-from memoryd_server.index.sync import Clock, SyncEngine
+from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.transcript_growth import Growth, GrowthLimits
+from memoryd_server.sources.transcripts import Growth, GrowthLimits
+from memoryd_server.sync.engine import SyncEngine
+from memoryd_server.sync.planner import Asks, Survey, SyncAsk
+from memoryd_server.sync.prepare import FilePreparer
 
 
 def record(role, text, **more):

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from memoryd_server.index import schema
-from memoryd_server.index.connection import open_writer, transaction
-from memoryd_server.index.reader import LastCounts, reading
-from memoryd_server.index.readers import ReaderPool
-from memoryd_server.index.vectors import VectorLeg
 from memoryd_server.model import Source
+from memoryd_server.sqlite import schema
+from memoryd_server.sqlite.connection import open_writer, transaction
+from memoryd_server.sqlite.reader import LastCounts, reading
+from memoryd_server.sqlite.readers import ReaderPool
+from memoryd_server.sqlite.vector_index import VectorLeg
 
 PLENTY = 1 << 30
 

@@ -5,8 +5,8 @@ import threading
 import numpy as np
 
 from fake_providers import vector
-from memoryd_server.embed import EmbeddingFailure, EmbeddingSpec, ProviderState, ProviderStatus
 from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
+from memoryd_server.providers.provider import EmbeddingFailure, EmbeddingSpec, ProviderState, ProviderStatus
 
 
 def word_vector(text, dimensions=16):

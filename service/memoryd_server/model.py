@@ -1,10 +1,14 @@
-"""The value types that every stage shares. No I/O.
+"""Shared values: Source, Chunk, FileStat, Degradation, Clock.
+
+The value types that every stage shares. No I/O.
 
 Lines are 1-based and inclusive. A `path` is always the display path of a file: relative to the workspace with "/"
 separators, beginning with "../" for files of extra paths outside it.
 """
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -90,3 +94,55 @@ class Degradation:
     wanted: str
     used: str
     reason: str
+
+
+# A file changed this shortly before it was read may change again without its stat telling; it is hashed once more.
+RACY_NS = 1_000_000_000
+
+
+# Stands for the ctime of a file whose stat is no proof that its bytes are those of the index.
+_UNSETTLED = 0
+
+
+_MOST = (1 << 63) - 1
+
+
+def identity_of(stat: FileStat) -> tuple[int, int]:
+    """What tells one file from another whatever their names are: device and inode, as the index holds them."""
+    return _signed(stat.device), _signed(stat.inode)
+
+
+def differs(on_disk: FileStat, row: FileStat) -> bool:
+    """Whether a file's stat tells of another state than the row's; a row without a ctime is compared by the rest."""
+    now = stored(on_disk)
+    return now != row and replace(now, ctime_ns=_UNSETTLED) != row
+
+
+def stored(stat: FileStat) -> FileStat:
+    """The stat as the index keeps it: SQLite's integers are signed and end, in nanoseconds, in the year 2262."""
+    return FileStat(
+        stat.size_bytes,
+        min(stat.mtime_ns, _MOST),
+        min(stat.ctime_ns, _MOST),
+        _signed(stat.device),
+        _signed(stat.inode),
+    )
+
+
+def settled(stat: FileStat, now_ns: int) -> FileStat:
+    """The stat to store for a file read at `now_ns`; without the ctime when the file had only just changed."""
+    if now_ns - max(stat.mtime_ns, stat.ctime_ns) > RACY_NS:
+        return stat
+    return replace(stat, ctime_ns=_UNSETTLED)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The two clocks that a sync reads: wall time in Unix nanoseconds, and a steady one in seconds."""
+
+    now_ns: Callable[[], int] = time.time_ns
+    monotonic: Callable[[], float] = time.monotonic

@@ -1,9 +1,16 @@
-"""Locks between processes, and the errors of a file system that is full or cannot be written.
+"""FileLock, durable renames, memory back to the system.
+
+What makes a change of names in a folder survive a power cut.
+
+Has LanceDB's many threads leave no more memory behind than they use.
+
+Locks between processes, and the errors of a file system that is full or cannot be written.
 
 The locks are `flock` locks: they end with the process that holds them. No function here waits without a limit, because
 any program can hold a lock on any file that it can open.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -14,13 +21,37 @@ from pathlib import Path
 
 from memoryd_server.errors import DiskFull, IndexBusy, IndexReadOnly, IndexUnavailable, MemorydError
 
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the names in `folder` are on the disk.
+
+    Raises:
+        OSError: the folder cannot be opened, or not be written.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def give_back() -> None:
+    """Returns free pages to the system, where glibc keeps them."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 """Error numbers of a file or folder that cannot be written."""
+
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of a file system, or of a quota, without space."""
 
+
 _HELD = frozenset({errno.EWOULDBLOCK, errno.EACCES})
+
+
 _PAUSE_SECONDS = 0.05
 
 

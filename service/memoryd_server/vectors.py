@@ -1,4 +1,7 @@
-"""Vectors of length 1, and their blobs: little-endian float32. Pure."""
+"""Unit vectors and their float32 blobs.
+
+Vectors of length 1, and their blobs: little-endian float32. Pure.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,13 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 Vector = NDArray[np.float32]
 """One vector."""
 
+
 Vectors = NDArray[np.float32]
 """A matrix: one vector a row."""
 
+
 Ids = NDArray[np.int64]
 
+
 _BLOB = np.dtype("<f4")
+
+
 FLOAT_BYTES = _BLOB.itemsize
+
 
 # A vector whose components are all smaller has no usable direction.
 _SHORTEST = 1e-10

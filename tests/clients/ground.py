@@ -11,7 +11,8 @@ from pathlib import Path
 
 from certificates import Authority
 from memoryd.client import connect
-from memoryd_server.access import TokenFiles, TokenStore
+from memoryd_server.access.token_store import TokenStore
+from memoryd_server.access.tokens import TokenFiles
 from rpc.agent_calls import HAS_LANCEDB
 from serving import end, start
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.chunk import chunk_markdown, utf16_length
+from memoryd_server.chunk.markdown import chunk_markdown, utf16_length
 
 CASES = json.loads((Path(__file__).parent / "data" / "chunk_markdown.json").read_text("utf-8"))
 

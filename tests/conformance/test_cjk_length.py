@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.chunk import cjk_length
+from memoryd_server.chunk.markdown import cjk_length
 
 CASES = json.loads((Path(__file__).parent / "data" / "cjk_length.json").read_text("utf-8"))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.settings import load
+from memoryd_server.settings.loading import load
 
 CASES = json.loads((Path(__file__).parent / "data" / "config.json").read_text(encoding="utf-8"))
 

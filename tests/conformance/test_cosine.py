@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memoryd_server.index.vectors.ranking import cosines
+from memoryd_server.sqlite.exact import cosines
 from memoryd_server.vectors import unit
 
 CASES = json.loads((Path(__file__).parent / "data" / "cosine.json").read_text("utf-8"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.text import Analyzer
+from memoryd_server.text.analyzer import Analyzer
 
 CASES = json.loads((Path(__file__).parent / "data" / "keywords.json").read_text("utf-8"))
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.search.fusion import Candidate
-from memoryd_server.search.mmr import diversified, reference_words
+from memoryd_server.search.query import Candidate
+from memoryd_server.search.ranking import diversified, reference_words
 
 DATA = json.loads((Path(__file__).parent / "data" / "mmr.json").read_text("utf-8"))
 TEXTS = {int(item["id"]): item["content"] for item in DATA["items"]}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.backend.qmd.scope import allows
-from memoryd_server.backend.session_keys import SessionKey
-from memoryd_server.settings import QmdSettings
-from memoryd_server.wiring_qmd import scope_of
+from memoryd_server.app.plugins import scope_of
+from memoryd_server.qmd.config import allows
+from memoryd_server.sessions.context import SessionKey
+from memoryd_server.settings.memory import QmdSettings
 
 DATA = json.loads((Path(__file__).parent / "data" / "qmd_scope.json").read_text("utf-8"))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.search.decay import day_of, is_evergreen, multiplier
+from memoryd_server.search.ranking import day_of, is_evergreen, multiplier
 
 CASES = json.loads((Path(__file__).parent / "data" / "temporal.json").read_text("utf-8"))
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources.flattening import message_of
-from memoryd_server.sources.masking import masked
+from memoryd_server.sources.secrets import masked
+from memoryd_server.sources.transcript_text import message_of
 
 FOLDER = Path(__file__).parent / "data"
 FLATTENED = json.loads((FOLDER / "session_flatten.json").read_text("utf-8"))

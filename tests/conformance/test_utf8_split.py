@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.chunk import split_utf8
+from memoryd_server.chunk.markdown import split_utf8
 
 CASES = json.loads((Path(__file__).parent / "data" / "utf8_split.json").read_text("utf-8"))
 

@@ -16,7 +16,7 @@ from e2e.town import Questioner, client, last_event
 from fake_providers import Fault
 from memoryd.client import MemorydError
 from memoryd.messages import SEARCH_MODE_KEYWORD
-from memoryd_server.index.store import IndexStore
+from memoryd_server.sqlite.store import IndexStore
 from serving import end
 from word_provider import word_vector
 

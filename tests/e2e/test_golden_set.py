@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.evaluation import read_golden_set
+from memoryd_server.evaluation.golden import read_golden_set
 from serving import memoryd
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -9,7 +9,7 @@ from e2e.crashes import found
 from e2e.town import Questioner, client, eventually, last_event
 from fake_providers import embedding_server
 from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL
-from memoryd_server.text import Analyzer
+from memoryd_server.text.analyzer import Analyzer
 from serving import end
 
 SECRET = """---

@@ -7,7 +7,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.access import TokenFiles, TokenStore
+from memoryd_server.access.token_store import TokenStore
+from memoryd_server.access.tokens import TokenFiles
 from rpc.wire import TIMEOUT
 
 SERVICE = "memoryd.v1.MemoryService"

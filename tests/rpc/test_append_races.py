@@ -132,10 +132,10 @@ async def test_a_link_in_place_of_the_locked_file_is_refused(serve, home, log):
 
 
 async def test_a_file_that_is_replaced_without_end_fails_and_the_retry_writes_once(serve, home, log, monkeypatch):
-    from memoryd_server.writing import target  # noqa: PLC0415 -- the one place where a write can be followed by a rename
+    from memoryd_server.writing import memory_file  # noqa: PLC0415 -- the one place where a write can be followed by a rename
 
     running = await serve()
-    write_all, saves = target.write_all, []
+    write_all, saves = memory_file.write_all, []
 
     def write_and_save(fd, data):
         write_all(fd, data)
@@ -143,7 +143,7 @@ async def test_a_file_that_is_replaced_without_end_fails_and_the_retry_writes_on
         replace(log, f"save {len(saves)}\n")
 
     with monkeypatch.context() as patched:
-        patched.setattr(target, "write_all", write_and_save)
+        patched.setattr(memory_file, "write_all", write_and_save)
         call = running.append(TEXT, path=LOG, idempotency_key="k")
         found = await check_refused(call, "UNAVAILABLE", "INDEX_BUSY", retry=True, mentions="replaced")
     assert found.metadata["path"] == LOG

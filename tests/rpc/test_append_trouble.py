@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from memoryd_server.writing.block import Block, content_of, request_digest
-from memoryd_server.writing.entries import Entry, encode
+from memoryd_server.writing.ledger import Entry, encode
+from memoryd_server.writing.memory_file import Block, content_of, request_digest
 
 LOG = "memory/log.md"
 TEXT = "decided to keep the cache"

@@ -8,8 +8,8 @@ import pytest
 from fake_providers import fake_provider
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.embed import pacing
-from memoryd_server.index import batch_jobs
+from memoryd_server.embedding import batch_jobs
+from memoryd_server.providers import pacing
 from rpc.wire import eventually, paths
 
 KEYWORD, VECTOR = memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR

@@ -14,7 +14,7 @@ import pytest
 from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.index.vectors import COARSE_ABOVE
+from memoryd_server.sqlite.vector_index import COARSE_ABOVE
 from rpc.wire import paths
 
 DIMENSIONS = 384

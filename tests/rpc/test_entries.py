@@ -156,8 +156,8 @@ async def test_without_a_provider_entries_are_kept_and_found_by_words_and_it_is_
 
 @needs_lancedb
 async def test_a_provider_that_is_down_delays_the_vectors_and_loses_nothing(serve, provider, monkeypatch):
-    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.FIRST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr("memoryd_server.backend.entry_vectors.PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("memoryd_server.entries.maintenance.FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("memoryd_server.entries.maintenance.PAUSE_SECONDS", 0.05)
     settings = with_config(embedding=embedding(provider, baseUrl="http://127.0.0.1:9"))
     down = await serve(settings)
     stored = await remember(down, "the heron nests by the weir")

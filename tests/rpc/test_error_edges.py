@@ -8,8 +8,9 @@ import pytest
 
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.backend import directory
-from memoryd_server.index.store import IndexStore
+from memoryd_server.agent import agents
+from memoryd_server.agent import agents as agents_module
+from memoryd_server.sqlite.store import IndexStore
 from rpc.agent_calls import call, for_agent
 from rpc.wire import TIMEOUT, check_refused, refused
 
@@ -66,7 +67,7 @@ async def serving_what_can_be_opened_now(serve, home):
 async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, home, monkeypatch):
     running = await serving_what_can_be_opened_now(serve, home)
     await check_refused(running.search("ferry", agent_id="other"), "UNAVAILABLE", "INDEX_UNAVAILABLE")
-    monkeypatch.setattr(directory, "REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(agents_module, "REOPEN_SECONDS", 0.0)
     await running.sync(agent_id="other")
     answer, *_ = await asyncio.gather(*(running.search("ferry", agent_id="other") for _ in range(5)))
     assert [hit.path for hit in answer.results] == ["MEMORY.md"]
@@ -76,7 +77,7 @@ async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, hom
 
 async def test_an_index_that_is_opened_again_for_one_who_leaves_is_open_for_the_next(serve, home, monkeypatch):
     running = await serving_what_can_be_opened_now(serve, home)
-    monkeypatch.setattr(directory, "REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(agents, "REOPEN_SECONDS", 0.0)
     opened, go = IndexStore.open, threading.Event()
 
     def slowly(store):

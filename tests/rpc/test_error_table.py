@@ -11,8 +11,8 @@ import pytest
 
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.rpc.opaque import make_cursor
-from memoryd_server.rpc.status_mapping import _CODES
+from memoryd_server.rpc.errors import _CODES
+from memoryd_server.rpc.wire import make_cursor
 from rpc.agent_calls import AGENT_CALLS, call, for_agent
 from rpc.wire import TIMEOUT, check_refused, eventually, kinds_of, refused
 

@@ -12,7 +12,7 @@ from fake_qmd.installs import make_fake
 from memoryd.v1 import entry_service_pb2 as entries_pb
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.embed import pacing
+from memoryd_server.providers import pacing
 from rpc.qmd_calls import BUILTIN, QMD, ask, fallback_reason, qmd_settings, ready
 from rpc.wire import HYBRID, KEYWORD, TIMEOUT, UNSET, VECTOR, kinds, paths, refusal
 

@@ -8,7 +8,7 @@ import pytest
 
 from fake_providers import Fault
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.index.store import IndexStore
+from memoryd_server.sqlite.store import IndexStore
 from rpc.following import FULL, follow, rest
 from rpc.wire import TIMEOUT, check_refused, eventually, paths
 from transcripts import user

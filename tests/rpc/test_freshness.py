@@ -8,9 +8,9 @@ import time
 import pytest
 
 from memoryd.v1 import memory_pb2
-from memoryd_server import app
-from memoryd_server.sources import watch
-from memoryd_server.sources.watch_inotify import InotifyReader
+from memoryd_server.app import daemon
+from memoryd_server.sources import watcher
+from memoryd_server.sources.inotify import InotifyReader
 from rpc.following import FULL
 from rpc.wire import eventually, kinds, paths
 
@@ -100,7 +100,7 @@ async def test_a_descriptor_closed_under_the_watcher_costs_one_pass(begin, home)
 
 
 async def test_a_polling_thread_that_is_killed_costs_one_pass(begin, home, monkeypatch):
-    monkeypatch.setattr(watch, "silent_mount", lambda _: "nfs4")
+    monkeypatch.setattr(watcher, "silent_mount", lambda _: "nfs4")
     running = await begin()
     for emitter in the_watcher(running)._entries[0].watch._observer.emitters:
         emitter.stop()
@@ -237,7 +237,7 @@ async def test_a_forced_sync_forgets_what_is_away(begin, home):
 
 
 async def test_a_mount_that_tells_nothing_is_polled_and_says_so(begin, home, monkeypatch):
-    monkeypatch.setattr(watch, "silent_mount", lambda _: "virtiofs")
+    monkeypatch.setattr(watcher, "silent_mount", lambda _: "virtiofs")
     running = await begin(reconcile_seconds=3600)
     status = await check_mode(running, POLLING, "virtiofs")
     assert kinds(status.degradations) == ["WATCHER_IMPAIRED"]
@@ -252,9 +252,9 @@ class Deaf(InotifyReader):
 
 
 async def test_events_that_never_come_are_made_up_for_and_the_root_is_polled(begin, home, monkeypatch):
-    monkeypatch.setattr(app, "open_inotify", Deaf)
-    monkeypatch.setattr(watch, "SKEW_NS", 0)
-    monkeypatch.setattr(watch, "LATE_NS", 1_000_000)
+    monkeypatch.setattr(daemon, "open_inotify", Deaf)
+    monkeypatch.setattr(watcher, "SKEW_NS", 0)
+    monkeypatch.setattr(watcher, "LATE_NS", 1_000_000)
     running = await begin()
     await check_mode(running, NATIVE)
     await check_new_file_found(running, home)
@@ -270,7 +270,7 @@ class Short(InotifyReader):
 
 
 async def test_without_inotify_watches_the_root_is_polled_and_says_so(begin, home, monkeypatch):
-    monkeypatch.setattr(app, "open_inotify", Short)
+    monkeypatch.setattr(daemon, "open_inotify", Short)
     running = await begin(reconcile_seconds=3600)
     status = await check_mode(running, POLLING, "max_user_watches")
     assert kinds(status.degradations) == ["WATCHER_IMPAIRED"]

@@ -3,7 +3,7 @@
 import pytest
 
 from memoryd.v1 import memory_pb2
-from memoryd_server.sources.ignoring import IGNORE_FILE, MOST_RULES
+from memoryd_server.sources.ignore import IGNORE_FILE, MOST_RULES
 from rpc.following import FULL
 from rpc.wire import kinds, paths
 

@@ -7,8 +7,8 @@ import pytest
 
 from fake_providers import SERVERS, Fault, fake_provider
 from memoryd.v1 import memory_pb2
-from memoryd_server.embed import pacing
-from memoryd_server.wiring import agent_config
+from memoryd_server.app.config import agent_config
+from memoryd_server.providers import pacing
 
 # One for each place that a secret can come from, and one that the provider makes up of it.
 SENTINEL = "sentinel-5ecret"

@@ -8,7 +8,7 @@ import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
-from memoryd_server.backend.reading import FileRange
+from memoryd_server.agent.files import FileRange
 from rpc.callers import bearer, health, health_watch, new_token, token_file
 from rpc.wire import TIMEOUT, check_refused, eventually
 

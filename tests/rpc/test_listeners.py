@@ -9,8 +9,9 @@ import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
+from memoryd_server.access.addresses import parse
 from memoryd_server.errors import IndexBusy, SettingsError
-from memoryd_server.rpc.listeners import Listener, parse
+from memoryd_server.rpc.server import Listener
 from rpc.callers import bearer, new_token
 from rpc.wire import Home, quiet, start
 

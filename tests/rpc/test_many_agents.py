@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from memoryd_server.backend import directory
+from memoryd_server.agent import agents
 from memoryd_server.errors import IndexBusy
-from memoryd_server.index.store import IndexStore
+from memoryd_server.sqlite.store import IndexStore
 from memoryd_server.system import FileLock
 from rpc.wire import check_refused, eventually, paths, quiet, start
 
@@ -18,8 +18,8 @@ LAST = f"a{AGENTS - 1}"
 @pytest.fixture
 def few_first(monkeypatch):
     """One index is open before the daemon listens, and the others follow one by one."""
-    monkeypatch.setattr(directory, "OPENED_FIRST", 1)
-    monkeypatch.setattr(directory, "OPENED_BESIDE_CALLS", 1)
+    monkeypatch.setattr(agents, "OPENED_FIRST", 1)
+    monkeypatch.setattr(agents, "OPENED_BESIDE_CALLS", 1)
 
 
 @pytest.fixture

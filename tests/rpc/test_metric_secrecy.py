@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from memoryd.v1 import entry_service_pb2, memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.backend.sync_run import SyncTrigger
+from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.model import DegradationKind
-from memoryd_server.observe import metrics_listener
+from memoryd_server.observe import metrics
 from rpc.wire import TIMEOUT, eventually
 
 METRICS = {"memoryd": {"metrics": {"listen": "127.0.0.1:0"}}}
@@ -163,12 +163,12 @@ async def test_a_fetch_wakes_nobody_who_rests(serve, home):
 
 
 async def test_callers_who_say_nothing_take_no_more_than_a_few_threads_and_are_left(serve, monkeypatch):
-    monkeypatch.setattr(metrics_listener._Handler, "timeout", 1.0)
+    monkeypatch.setattr(metrics._Handler, "timeout", 1.0)
     running = await serve(METRICS)
     host, _, port = running.daemon.metrics_url.removeprefix("http://").removesuffix("/metrics").rpartition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=5) for _ in range(metrics_listener.MOST_AT_ONCE * 4)]
+    silent = [socket.create_connection((host, int(port)), timeout=5) for _ in range(metrics.MOST_AT_ONCE * 4)]
     try:
-        turned_away = sum(_is_closed(one) for one in silent[metrics_listener.MOST_AT_ONCE :])
+        turned_away = sum(_is_closed(one) for one in silent[metrics.MOST_AT_ONCE :])
         assert turned_away > 0
         await eventually(lambda: _answers(host, int(port)))
     finally:

@@ -12,7 +12,7 @@ from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.errors import SettingsError
-from memoryd_server.observe.metrics_listener import MOST_AT_ONCE
+from memoryd_server.observe.metrics import MOST_AT_ONCE
 from rpc.wire import eventually
 
 ANY_PORT = {"metrics": {"listen": "127.0.0.1:0"}}

@@ -11,7 +11,7 @@ from fake_qmd.installs import make_fake
 from memoryd.v1 import entry_service_pb2 as entry_pb
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.rpc.opaque import make_cursor, make_page_token
+from memoryd_server.rpc.wire import make_cursor, make_page_token
 from properties import examples
 from rpc.agent_calls import AGENT_CALLS
 from rpc.worlds import World

@@ -14,7 +14,7 @@ import pytest
 
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.text import Analyzer
+from memoryd_server.text.analyzer import Analyzer
 from rpc.wire import Home, empty_reason, paths, quiet, start
 
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)

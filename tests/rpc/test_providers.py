@@ -7,7 +7,7 @@ import pytest
 from fake_providers import SERVERS, fake_provider
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.embed import pacing
+from memoryd_server.providers import pacing
 from rpc.wire import kinds, paths
 
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)

@@ -9,12 +9,12 @@ import pytest
 from fake_providers import Fault, embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.app import Daemon, _reload_whenever
-from memoryd_server.backend.agent_memory import AgentMemory
+from memoryd_server.agent.agent import AgentMemory
+from memoryd_server.app.daemon import Daemon, _reload_whenever
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.observe.log import LogLevel, make_log
-from memoryd_server.rpc.status_conversion import shared_apart
-from memoryd_server.settings import load
+from memoryd_server.rpc.status_response import shared_apart
+from memoryd_server.settings.loading import load
 from rpc.following import FULL, follow, rest
 from rpc.wire import TIMEOUT, check_refused, eventually, kinds, paths, quiet, refused
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.backend import directory
+from memoryd_server.agent import agents as agents_module
 from memoryd_server.errors import IndexTooNew
-from memoryd_server.index import schema
-from memoryd_server.index.connection import open_writer
+from memoryd_server.sqlite import schema
+from memoryd_server.sqlite.connection import open_writer
 from rpc.wire import check_refused, paths, quiet, start
 
 DATA = Path(__file__).parents[1] / "unit" / "index" / "data"
@@ -75,7 +75,7 @@ async def test_after_a_downgrade_the_other_agents_answer_and_nothing_is_lost(ser
     # Whoever stays with the older memoryd moves the file away, and may move it back after an upgrade.
     aside = home.root / "kept.sqlite"
     index(home, "ahead").rename(aside)
-    monkeypatch.setattr(directory, "REOPEN_SECONDS", 0)
+    monkeypatch.setattr(agents_module, "REOPEN_SECONDS", 0)
     assert (await running.synced(agent_id="ahead")).indexed_files == 1
     assert paths(await running.search("heron", agent_id="ahead")) == ["memory/a.md"]
     assert digest(aside) == before

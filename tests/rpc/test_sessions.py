@@ -155,7 +155,7 @@ async def test_status_counts_each_source(home, serve):
 
 
 async def test_what_a_session_says_is_indexed_when_it_is_due_and_not_before(home, serve, monkeypatch):
-    monkeypatch.setattr("memoryd_server.backend.background.TRANSCRIPT_WINDOW_SECONDS", 0.05)
+    monkeypatch.setattr("memoryd_server.agent.background.TRANSCRIPT_WINDOW_SECONDS", 0.05)
     say(home, "s1.jsonl", user("about the harbour"))
     memoryd = await serve(sessions(), background=True)
     await eventually(lambda: memoryd.memory().board.current.files == 1)

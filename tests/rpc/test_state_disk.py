@@ -7,7 +7,7 @@ import pytest
 from disks import fill_up, small_disk, unwritable
 from memoryd.v1 import memory_pb2
 from memoryd_server.errors import IndexReadOnly
-from memoryd_server.index.journals import journal_for
+from memoryd_server.sqlite.connection import journal_for
 from rpc.wire import check_refused, eventually, kinds, paths
 
 FILES = 20
@@ -129,7 +129,7 @@ async def test_a_start_on_a_full_disk_answers_from_what_is_there(filled, serve):
 async def test_a_remote_disk_is_told_to_the_operator_and_everything_works(filled, serve, monkeypatch):
     table = filled.root / "mountinfo"
     table.write_text(f"30 25 0:30 / {filled.state_dir} rw shared:1 - virtiofs source rw\n")
-    monkeypatch.setattr("memoryd_server.index.store.journal_for", lambda folder, _: journal_for(folder, table))
+    monkeypatch.setattr("memoryd_server.sqlite.store.journal_for", lambda folder, _: journal_for(folder, table))
     running = await serve()
     await running.synced()
     await running.synced(mode="SYNC_MODE_FULL")

@@ -12,7 +12,7 @@ from certificates import Authority, needs_openssl
 from memoryd.client import MemorydError, Tls, connect
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
-from memoryd_server.access import watch
+from memoryd_server.access import admission
 from memoryd_server.errors import SettingsError
 from rpc.callers import bearer, new_token
 from rpc.wire import TIMEOUT, Home, check_refused, eventually, quiet, start
@@ -165,7 +165,7 @@ SPOILS = {
 
 @pytest.fixture
 def often(monkeypatch):
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)
 
 
 @pytest.mark.usefixtures("often")

@@ -11,10 +11,10 @@ import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
-from memoryd_server.access import watch
+from memoryd_server.access import admission
 from memoryd_server.errors import SettingsError
-from memoryd_server.rpc import gate as gate_module
 from memoryd_server.rpc import interceptors
+from memoryd_server.rpc import interceptors as gate_module
 from rpc.callers import (
     CALLS,
     SERVICE,
@@ -252,7 +252,7 @@ async def test_a_sync_goes_on_when_the_token_of_its_stream_is_revoked(over_tcp, 
 
 
 async def test_a_file_that_is_spoilt_at_work_lets_nobody_in_and_says_so_until_it_is_mended(serve, home, monkeypatch):
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)
     listen = [f"unix:{home.socket}", "127.0.0.1:0"]
     running = await serve({"memoryd": {"listen": listen}}, listen=None)
     _, token = new_token(home)
@@ -318,7 +318,7 @@ async def test_calls_wait_for_no_file_on_the_event_loop(over_tcp, home, monkeypa
             asyncio.run_coroutine_threadsafe(released.wait(), loop).result(TIMEOUT)
         return real(path, *args, **kwargs)
 
-    monkeypatch.setattr("memoryd_server.access.freshness.os.stat", hanging)
+    monkeypatch.setattr("memoryd_server.access.private_files.os.stat", hanging)
     call = asyncio.ensure_future(over_tcp.stub.ListAgents(pb.ListAgentsRequest(), **bearer(token)))
     assert await over_tcp.memory().keyword_error() == ""
     assert not call.done()

@@ -14,9 +14,9 @@ from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 from memoryd.v1.entry_service_pb2_grpc import EntryServiceStub
-from memoryd_server.app import Daemon
+from memoryd_server.app.daemon import Daemon
 from memoryd_server.observe.log import make_log
-from memoryd_server.settings import load
+from memoryd_server.settings.loading import load
 
 # A machine that others use, too, may take this long for the first call that imports LanceDB.
 TIMEOUT = 60

@@ -78,7 +78,7 @@ def test_only_settings_and_client_discovery_read_the_environment():
 def test_only_qmd_and_the_embedding_worker_start_processes():
     starters = ("subprocess", "multiprocessing", "os.fork", "os.system", "os.popen", "os.posix_spawn")
     starters += ("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell")
-    places = ["backend/qmd", "backend/qmd.py", "embed"]
+    places = ["qmd", "providers"]
     assert not violations(lambda file: has(mentioned(file), *starters), allowed_in=places)
 
 
@@ -104,8 +104,8 @@ def test_only_the_edge_and_the_client_import_grpc():
     assert not violations(lambda file: has(imported(file), *names), allowed_in=["rpc"], client=False)
 
 
-def test_only_the_index_imports_sqlite():
-    assert not violations(lambda file: has(imported(file), "apsw", "sqlite3"), allowed_in=["index"])
+def test_only_the_sqlite_driver_imports_sqlite():
+    assert not violations(lambda file: has(imported(file), "apsw", "sqlite3"), allowed_in=["sqlite"])
 
 
 def test_no_file_is_too_long_to_read():

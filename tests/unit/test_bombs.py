@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import pytest
 
 from growth import seconds
-from memoryd_server.chunk import chunk_markdown, split_front_matter
-from memoryd_server.entries.block import escaped
-from memoryd_server.entries.capture import suggest
+from memoryd_server.chunk.front_matter import split_front_matter
+from memoryd_server.chunk.markdown import chunk_markdown
+from memoryd_server.entries.capture import escaped, suggest
 from memoryd_server.search.dates import dates_in
 from memoryd_server.search.snippet import best_snippet
-from memoryd_server.sources.masking import masked
-from memoryd_server.text import Analyzer
+from memoryd_server.sources.secrets import masked
+from memoryd_server.text.analyzer import Analyzer
 
 pytestmark = pytest.mark.attacks
 

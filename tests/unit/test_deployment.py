@@ -16,7 +16,7 @@ import click
 import pytest
 
 from memoryd_server.cli.main import main
-from memoryd_server.settings import load
+from memoryd_server.settings.loading import load
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "service" / "deploy"

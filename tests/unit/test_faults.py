@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from memoryd_server.faults import Faults, repeat
+from memoryd_server.background_tasks import Faults, repeat
 from memoryd_server.observe.log import FaultLog, make_log
 
 

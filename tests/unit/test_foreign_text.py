@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.embed.http_errors import Discretion, RequestRefused, problem, raise_for
-from memoryd_server.embed.pacing import Transient
 from memoryd_server.errors import MemorydError
 from memoryd_server.foreign_text import parse_json, shown_path, valid_text, valid_tree
+from memoryd_server.providers.http_errors import Discretion, RequestRefused, problem, raise_for
+from memoryd_server.providers.pacing import Transient
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 TREES = st.recursive(

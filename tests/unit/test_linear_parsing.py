@@ -9,16 +9,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from growth import Attack, outgrows
-from memoryd_server.backend.qmd import client, hits, index, output
-from memoryd_server.backend.qmd.globs import matches
-from memoryd_server.backend.qmd.output import Row
-from memoryd_server.backend.qmd.process import Ending, Finished
-from memoryd_server.embed import http_errors, spec
-from memoryd_server.search import decay
-from memoryd_server.settings import describing
-from memoryd_server.sources import noise, secret_forms, transcripts
-from memoryd_server.sources.flattening import message_of
-from memoryd_server.sources.ignoring import parse_rules
+from memoryd_server.providers import http_errors, provider
+from memoryd_server.qmd import client, hits, index
+from memoryd_server.qmd.client import Row
+from memoryd_server.qmd.globs import matches
+from memoryd_server.qmd.process import Ending, Finished
+from memoryd_server.search import ranking
+from memoryd_server.settings import resolved
+from memoryd_server.sources import secrets, transcript_text, transcripts
+from memoryd_server.sources.ignore import parse_rules
+from memoryd_server.sources.transcript_text import message_of
 
 SILENT_ENDS = re.compile(
     r"^[\s*_`\"']*(?:HEARTBEAT_OK|NO_REPLY)\b[\s*_`\"'.!]*|\s*\b(?:HEARTBEAT_OK|NO_REPLY)[\s*_`\"'.!]*$"
@@ -69,7 +69,7 @@ def texts(*tokens):
 @example("NO_REPLY_")
 @example("text\x1c NO_REPLY\n")
 def test_silent_replies_are_removed_as_before(text):
-    assert noise._without_silent_ends(text) == SILENT_ENDS.sub("", text)
+    assert transcript_text._without_silent_ends(text) == SILENT_ENDS.sub("", text)
 
 
 @given(texts("[[", "[", "]]", "]", "reply_to:", "reply_to_current", "audio_as_voice", "  "))
@@ -78,12 +78,12 @@ def test_silent_replies_are_removed_as_before(text):
 @example("[[[audio_as_voice]]]")
 @example("[[reply_to:[[reply_to:a]b[[reply_to:c]] d")
 def test_reply_tags_are_removed_as_before(text):
-    assert noise._without_reply_tags(text) == REPLY_TAG.sub("", text)
+    assert transcript_text._without_reply_tags(text) == REPLY_TAG.sub("", text)
 
 
 @given(texts("HEARTBEAT.md", "HEARTBEAT_OK", ".", "HEARTBEAT"))
 def test_heartbeats_are_recognised_as_before(text):
-    assert noise._is_heartbeat(text) == bool(HEARTBEAT.search(text))
+    assert transcript_text._is_heartbeat(text) == bool(HEARTBEAT.search(text))
 
 
 @given(texts("-u", "--user", "=", '"', "'", "name", "secret", "-"))
@@ -91,7 +91,7 @@ def test_heartbeats_are_recognised_as_before(text):
 @example("-u =:secret")
 @example('-u "=a:secret')
 def test_secrets_of_user_options_are_found_as_before(text):
-    form = next(form for form in secret_forms.FORMS if "--user" in form.hints)
+    form = next(form for form in secrets.FORMS if "--user" in form.hints)
     assert [found.span("secret") for found in form.pattern.finditer(text)] == [
         found.span("secret") for found in USER_OPTION.finditer(text)
     ]
@@ -101,8 +101,8 @@ def test_secrets_of_user_options_are_found_as_before(text):
 def test_words_for_no_results_are_read_as_before(text):
     said = any(NOTHING.search(line.strip()) for line in text.splitlines())
     try:
-        assert (output.parse_rows("", text) == []) is said
-    except output.QmdFailure:
+        assert (client.parse_rows("", text) == []) is said
+    except client.QmdFailure:
         assert not said
 
 
@@ -162,7 +162,7 @@ def test_rows_are_found_in_their_files_as_before(text, snippet, start, line):
 @example("/memory//2026-02-10")
 def test_dated_paths_are_read_as_before(path):
     before = DATED.search(path)
-    found = decay._dated(path)
+    found = ranking._dated(path)
     assert (found and found.groups()) == (before and before.groups())
 
 
@@ -175,8 +175,8 @@ def test_names_of_transcripts_are_read_as_before(name):
 
 @given(texts("?", "&", "=", "#", "key", "?a=b"))
 def test_credentials_of_addresses_are_masked_as_before(text):
-    shown = describing._without_credentials(f"http://a/{text}")
-    masked = QUERY.sub(r"\1=***", describing._USERINFO.sub("//***@", f"http://a/{text}"))
+    shown = resolved._without_credentials(f"http://a/{text}")
+    masked = QUERY.sub(r"\1=***", resolved._USERINFO.sub("//***@", f"http://a/{text}"))
     assert shown == masked
 
 
@@ -189,8 +189,8 @@ def test_array_lengths_are_recognised_as_before(text):
     "2.0", "v2.0", "2", "\n", "mistral", "small", "m3")), max_size=6).map("".join))  # fmt: skip
 def test_model_families_are_found_as_before(name):
     before = next((at for at, pattern in enumerate(FAMILIES) if re.search(pattern, name)), None)
-    found = spec._family(name)
-    assert (None if found is None else spec._FAMILIES.index(found)) == before
+    found = provider._family(name)
+    assert (None if found is None else provider._FAMILIES.index(found)) == before
 
 
 def regex_of_glob(pattern):
@@ -247,7 +247,7 @@ def failure_of(stderr):
 
 def rows_of(stdout):
     with contextlib.suppress(client.QmdFailure):
-        output.parse_rows(stdout, "")
+        client.parse_rows(stdout, "")
 
 
 def place_of(snippet):
@@ -262,7 +262,7 @@ WORK = {
     "qmd error": failure_of,
     "qmd answer": rows_of,
     "place of a snippet": place_of,
-    "dated path": decay.day_of,
+    "dated path": ranking.day_of,
     "transcript's name": transcripts.session_id,
     "glob": lambda text: matches("**/*a*a*a*a*{b,**/c}*[ab]?x", text),
     "glob without a slash": lambda text: matches("**/**/**/*b*b*b*b.md", text.replace("/", "")),

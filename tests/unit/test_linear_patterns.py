@@ -39,9 +39,9 @@ USES = {
 # Functions that compile what they are given: tests of their own attack what they make.
 COMPILERS = {
     ("search/dates.py", "_pattern"),
-    ("sources/secret_forms.py", "_prefixed"),
-    ("sources/ignoring.py", "_segment"),
-    ("backend/qmd/globs.py", "_class"),
+    ("sources/secrets.py", "_prefixed"),
+    ("sources/ignore.py", "_segment"),
+    ("qmd/globs.py", "_class"),
 }
 # Patterns that no foreign text reaches.
 TRUSTED = {"memoryd_server.settings.document._DOCSTRING": "reads our own docstrings, when the documentation is made"}
@@ -159,7 +159,7 @@ def test_every_pattern_is_found():
     """As many as the source names at the top level of modules and in functions, and the ones known to be hidden."""
     places = {place for each, _, _ in found() for place in each}
     assert len(found()) > 150
-    for name in ("sources.noise._TAG_OPENS", "sources.secret_forms.FORMS", "search.dates._READINGS"):
+    for name in ("sources.transcript_text._TAG_OPENS", "sources.secrets.FORMS", "search.dates._READINGS"):
         assert f"memoryd_server.{name}" in places
     assert "entries/capture.py:_undisguised" in places
     for file, tree in sources():

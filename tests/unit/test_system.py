@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memoryd_server.access import TokenStore
+from memoryd_server.access.token_store import TokenStore
 from memoryd_server.errors import FileBusy, IndexBusy
 from memoryd_server.system import FileLock, try_lock
 

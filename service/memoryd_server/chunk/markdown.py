@@ -1,10 +1,203 @@
-"""Markdown into chunks, the units of indexing."""
+"""Markdown into chunks: headings, packing, lengths.
 
+Markdown into chunks, the units of indexing.
+
+The headings that a line of Markdown stands under.
+
+Only ATX headings (`## Title`) count, and none inside a code fence.
+
+Packs the lines of a text into spans of bounded size.
+
+A line is one segment, or several when it is long; a span is segments joined by newlines. Sizes are weighted lengths
+(`cjk_length`), one more for each segment's newline. A span also never has more UTF-16 units than its bound: where the
+overlap and the next segment would, the overlap is cut to its end and the segment to the room that is left.
+
+Lengths of text: UTF-16 units, and the weighted length that chunk sizes are reckoned in.
+
+Both are never smaller than the number of code points, and equal to it for ASCII. A lone surrogate is one unit.
+
+Cuts text at a number of UTF-8 bytes, as embedding providers count.
+
+The version of the chunker: when it differs from an index's, every file is chunked again.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
+from typing import Final, NamedTuple
 
-from memoryd_server.chunk.headings import breadcrumbs
-from memoryd_server.chunk.packing import Limits, Span, pack
 from memoryd_server.model import Chunk
+
+_MIN_UNITS = 32
+
+
+_UNITS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Text with the numbers of its first and last line."""
+
+    text: str
+    start_line: int
+    end_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in UTF-16 units: of a span, of the overlap, and of the segments of a line in a dense script."""
+
+    span: int
+    overlap: int
+    dense_segment: int
+
+    @classmethod
+    def of_tokens(cls, tokens: int, overlap: int) -> "Limits":
+        """Returns the limits for sizes in tokens; a span is never smaller than 32 units."""
+        return cls(
+            span=max(_MIN_UNITS, tokens * _UNITS_PER_TOKEN),
+            overlap=max(0, overlap * _UNITS_PER_TOKEN),
+            dense_segment=max(1, tokens),
+        )
+
+
+class _Segment(NamedTuple):
+    line: int
+    text: str
+    cost: int
+
+
+def pack(text: str, limits: Limits) -> list[Span]:
+    """Returns the spans of `text` in order, numbered from line 1. Empty text gives one empty span.
+
+    Linear in the length of `text`; lines are told apart by line feeds alone, so a carriage return stays in its line.
+    """
+    packer = _Packer(limits, measure_for(text))
+    packer.add_lines(text.split("\n"))
+    packer.emit()
+    return packer.spans
+
+
+class _Packer:
+    """Collects segments until the next one does not fit."""
+
+    def __init__(self, limits: Limits, measure: Callable[[str], int]) -> None:
+        self.spans: list[Span] = []
+        self._limits = limits
+        self._measure = measure
+        self._segments: list[_Segment] = []
+        self._size = 0
+
+    def add_lines(self, lines: Sequence[str]) -> None:
+        """Adds the lines, the first of which is number 1."""
+        measure, most = self._measure, self._limits.span
+        for number, line in enumerate(lines, 1):
+            cost = measure(line) + 1
+            # Most lines simply fit: the only path that a line of ordinary text pays for.
+            if self._size + cost <= most:
+                self._segments.append(_Segment(number, line, cost))
+                self._size += cost
+            elif cost <= most + 1:
+                self._add_line(_Segment(number, line, cost))
+            else:
+                self._add_long(number, line)
+
+    def _add_line(self, segment: _Segment) -> None:
+        """Adds a whole line; where the overlap leaves room for a part of it only, the rest goes into the next span."""
+        taken = self._add(segment)
+        if taken < len(segment.text):
+            self._add_long(segment.line, segment.text[taken:])
+
+    def _add_long(self, number: int, text: str) -> None:
+        """Adds a line segment by segment, cutting anew behind one that was taken in part."""
+        start = 0
+        while start < len(text):
+            for part in self._segments_at(text, start):
+                taken = self._add(_Segment(number, part, self._measure(part) + 1))
+                start += taken
+                if taken < len(part):
+                    break
+
+    def emit(self) -> None:
+        """Ends the span."""
+        text = "\n".join([segment.text for segment in self._segments])
+        self.spans.append(Span(text, self._segments[0].line, self._segments[-1].line))
+
+    def _segments_at(self, text: str, start: int) -> Iterator[str]:
+        piece = head(text[start : start + self._limits.span], self._limits.span)
+        if self._measure(piece) <= self._limits.span:
+            yield piece
+            return
+        cuts = [0]
+        while cuts[-1] < len(piece):
+            cuts.append(cuts[-1] + self._dense_length(piece, cuts[-1]))
+        for begin, end in pairwise(cuts):
+            yield piece[begin:end]
+
+    def _dense_length(self, piece: str, start: int) -> int:
+        units = self._limits.dense_segment
+        part = head(piece[start : start + units], units)
+        short_of_a_pair = utf16_length(part) < units and start + len(part) < len(piece)
+        return len(part) + short_of_a_pair
+
+    def _add(self, segment: _Segment) -> int:
+        """Adds a segment, ending the span first where it does not fit, and returns how many characters were taken."""
+        if self._size + segment.cost > self._limits.span and self._segments:
+            self.emit()
+            self._keep_overlap()
+            if self._segments and self._outgrows(segment):
+                return self._squeeze(segment)
+        self._segments.append(segment)
+        self._size += segment.cost
+        return len(segment.text)
+
+    def _keep_overlap(self) -> None:
+        """Keeps the last segments, as many as reach the overlap; at least one, unless there is no overlap."""
+        kept = 0
+        first = len(self._segments)
+        while first > 0 and kept < self._limits.overlap:
+            first -= 1
+            kept += self._segments[first].cost
+        self._segments = self._segments[first:]
+        self._size = kept
+
+    def _outgrows(self, segment: _Segment) -> bool:
+        # Weighted sizes are never smaller than units, so they settle the common case.
+        if self._size + segment.cost <= self._limits.span:
+            return False
+        return self._units() + 1 + utf16_length(segment.text) > self._limits.span
+
+    def _units(self) -> int:
+        return sum(utf16_length(segment.text) + 1 for segment in self._segments) - 1
+
+    def _squeeze(self, segment: _Segment) -> int:
+        """Cuts the kept segments to their end and adds what of `segment` fits. Returns how many characters that is.
+
+        A part of a line that directly follows a kept part of the same line is joined to it without a newline.
+        """
+        self._cut_overlap()
+        joins = bool(self._segments) and self._segments[-1].line == segment.line
+        room = self._limits.span - self._units() - (not joins)
+        taken = head(segment.text, room)
+        before = self._segments.pop().text if joins else ""
+        text = before + taken
+        self._segments.append(_Segment(segment.line, text, self._measure(text) + 1))
+        self._size = sum(each.cost for each in self._segments)
+        return len(taken)
+
+    def _cut_overlap(self) -> None:
+        # Half of the span at most, so that every span brings something new however large the overlap is.
+        room = min(self._limits.overlap, self._limits.span // 2)
+        kept: list[_Segment] = []
+        for segment in reversed(self._segments):
+            end = tail(segment.text, room)
+            if room <= 0 or (segment.text and not end):
+                break
+            kept.append(_Segment(segment.line, end, self._measure(end) + 1))
+            room -= utf16_length(end) + 1
+        self._segments = kept[::-1]
 
 
 def chunk_markdown(body: str, tokens: int, overlap: int, first_line: int = 1) -> list[Chunk]:
@@ -36,3 +229,167 @@ def _chunk(span: Span, breadcrumb: str, offset: int) -> Chunk:
         content_hash=sha256(span.text.encode("utf-8", "surrogatepass")).digest(),
         breadcrumb=breadcrumb,
     )
+
+
+MAX_BREADCRUMB_CHARS: Final = 200
+
+
+_SEPARATOR = " > "
+
+
+# A heading, or a line that may open or close a code fence. The line feed before it, rather than "^", lets the search
+# leap from line to line.
+_MARK = re.compile(r"\n {0,3}(?:(#{1,6})(?:[ \t]+(.*))?\r?$|(`{3,}|~{3,})(.*)$)", re.MULTILINE)
+
+
+class _Heading(NamedTuple):
+    line: int
+    level: int
+    title: str
+
+
+def breadcrumbs(body: str, lines: Sequence[int]) -> list[str]:
+    """Returns, for each line number, the titles of the headings above it, outermost first, joined by " > ".
+
+    `lines` are 1-based and ascending. A heading is not above itself, and closes those of its own level and deeper. Of a
+    breadcrumb longer than 200 characters the outermost titles are left out.
+    """
+    if not lines or lines[-1] == 1 or "#" not in body:
+        return [""] * len(lines)
+    headings = _headings(body)
+    ahead = next(headings, None)
+    stack: list[_Heading] = []
+    result = []
+    for line in lines:
+        while ahead and ahead.line <= line:
+            _push(stack, ahead)
+            ahead = next(headings, None)
+        result.append(_join([heading.title for heading in stack if heading.line < line]))
+    return result
+
+
+def _push(stack: list[_Heading], heading: _Heading) -> None:
+    while stack and stack[-1].level >= heading.level:
+        stack.pop()
+    stack.append(heading)
+
+
+def _join(titles: list[str]) -> str:
+    shown = [title for title in titles if title]
+    while len(shown) > 1 and len(_SEPARATOR.join(shown)) > MAX_BREADCRUMB_CHARS:
+        del shown[0]
+    return _SEPARATOR.join(shown)[:MAX_BREADCRUMB_CHARS]
+
+
+def _headings(body: str) -> Iterator[_Heading]:
+    line, counted, fence = 0, 0, ""
+    for mark in _MARK.finditer("\n" + body):
+        hashes, title, ticks, info = mark.groups()
+        if ticks:
+            fence = _fence_after(fence, ticks, info)
+        elif not fence:
+            line += mark.string.count("\n", counted, mark.start(1))
+            counted = mark.start(1)
+            # A character more than is shown tells that it is too long; each chunk below it would carry the rest along.
+            yield _Heading(line, len(hashes), _clean(title or "")[: MAX_BREADCRUMB_CHARS + 1])
+
+
+def _fence_after(fence: str, ticks: str, info: str) -> str:
+    """Returns the fence that is open after a line of `ticks` and `info`, empty when none is."""
+    if not fence:
+        return "" if ticks[0] == "`" and "`" in info else ticks
+    closes = ticks.startswith(fence) and not info.strip()
+    return "" if closes else fence
+
+
+def _clean(title: str) -> str:
+    words = " ".join(title.split())
+    without_closing = words.rstrip("#")
+    if without_closing.endswith(" ") or not without_closing:
+        return without_closing.rstrip()
+    return words
+
+
+# Characters of scripts in which one character is about a token, so that it weighs as much as four Latin letters.
+_WIDE = re.compile("[\u2e80-\u9fff\ua000-\ua4ff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f]+")
+
+
+_WIDE_WEIGHT = 4
+
+
+# All that may weigh other than 1: the scripts above, and what UTF-16 writes as a pair.
+_NOT_SINGLE = re.compile("[\u2e80-\U0010ffff]")
+
+
+def utf16_length(text: str) -> int:
+    """Returns the number of UTF-16 code units of `text`."""
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def cjk_length(text: str) -> int:
+    """Returns the weighted length of `text`: 4 for each CJK, Yi or Hangul character, else its UTF-16 units."""
+    if text.isascii():
+        return len(text)
+    narrow = _WIDE.sub("", text)
+    return utf16_length(narrow) + _WIDE_WEIGHT * (len(text) - len(narrow))
+
+
+def measure_for(text: str) -> Callable[[str], int]:
+    """Returns the cheapest function that gives `cjk_length` for every part of `text`."""
+    return len if text.isascii() or not _NOT_SINGLE.search(text) else cjk_length
+
+
+def head(text: str, units: int) -> str:
+    """Returns the longest beginning of `text` that has at most `units` UTF-16 units and ends between code points."""
+    part = text[: max(0, units)]
+    while (excess := utf16_length(part) - units) > 0 and part:
+        part = part[: -max(1, excess // 2)]
+    return part
+
+
+def tail(text: str, units: int) -> str:
+    """Returns the longest end of `text` that has at most `units` UTF-16 units and begins between code points."""
+    part = text[-units:] if units > 0 else ""
+    while (excess := utf16_length(part) - units) > 0 and part:
+        part = part[max(1, excess // 2) :]
+    return part
+
+
+def split_utf8(text: str, max_bytes: int) -> list[str]:
+    """Returns `text` in parts of at most `max_bytes` UTF-8 bytes, cut between code points; joined they are `text`.
+
+    `max_bytes` of 0 means no limit. A code point that is longer than `max_bytes` becomes a part of its own, so that
+    no text is lost. The result holds at least one part.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    if max_bytes <= 0 or len(data) <= max_bytes:
+        return [text]
+    parts = []
+    start = 0
+    while start < len(data):
+        end = _cut(data, start, max_bytes)
+        parts.append(data[start:end].decode("utf-8", "surrogatepass"))
+        start = end
+    return parts
+
+
+def _cut(data: bytes, start: int, max_bytes: int) -> int:
+    """Returns where the part that begins at `start` ends: always beyond `start`, always at a code point's edge."""
+    end = min(start + max_bytes, len(data))
+    while end > start and _inside(data, end):
+        end -= 1
+    if end == start:
+        end += 1
+        while _inside(data, end):
+            end += 1
+    return end
+
+
+def _inside(data: bytes, at: int) -> bool:
+    return at < len(data) and data[at] & 0xC0 == 0x80  # noqa: PLR2004 -- UTF-8's continuation bytes are 10xxxxxx
+
+
+CHUNKER_VERSION: Final = 1
+"""Rises with every change that gives other chunks for the same text and numbers."""

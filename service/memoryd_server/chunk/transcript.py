@@ -10,15 +10,18 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Final
 
-from memoryd_server.chunk.lengths import cjk_length
-from memoryd_server.chunk.packing import Limits
+from memoryd_server.chunk.markdown import Limits, cjk_length
 from memoryd_server.model import Chunk
 
 TRANSCRIPT_CHUNKER_VERSION: Final = 1
 """Rises with every change that gives other chunks for the same messages and numbers."""
 
+
 MOST_UNITS_A_LINE = 800
+
+
 _LEAST_UNITS_A_PIECE = 8
+
 
 NumberedLine = tuple[int, str]
 

@@ -1,1 +1,1 @@
-"""The `memoryd` command: a gRPC client of a running daemon where there is one, else of one in this process."""
+"""The `memoryd` command: a file a verb group."""

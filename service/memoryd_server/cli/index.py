@@ -1,16 +1,40 @@
-"""`memoryd index` and `memoryd watch`: bringing the index up to date, and following it."""
+"""Index, watch.
+
+`memoryd index` and `memoryd watch`: bringing the index up to date, and following it.
+
+Follows a sync run, with a progress bar for people.
+"""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from memoryd import messages
 from memoryd.client import MemorydClient, MemorydError
-from memoryd_server.cli.following import follow_as_json, follow_with_bar, is_complete
-from memoryd_server.cli.options import Common, agent_option, common_options, json_option
-from memoryd_server.cli.output import FAILURE, complain, enum_word, print_json_line, reported
-from memoryd_server.cli.session import session
+from memoryd_server.cli.connection import session
+from memoryd_server.cli.options import (
+    FAILURE,
+    Common,
+    agent_option,
+    common_options,
+    complain,
+    enum_word,
+    json_option,
+    print_json_line,
+    reported,
+)
 
 
 @click.command()
@@ -126,3 +150,56 @@ def _state_line(state: messages.WatchIndexResponse) -> str:
         progress = state.active_sync.progress
         line += f", syncing {progress.completed_files}/{progress.total_files}"
     return line
+
+
+def follow_quietly(client: MemorydClient, agent: str) -> messages.SyncCompleted:
+    """Syncs with a bar on standard error that goes away; files that fail are told there."""
+    with client.sync(agent_id=agent) as events:
+        return follow_with_bar(events, label="indexing", transient=True)
+
+
+def follow_with_bar(
+    events: Iterable[messages.SyncResponse], *, label: str, transient: bool = False
+) -> messages.SyncCompleted:
+    """Follows a run to its end with a bar on standard error where that is a terminal."""
+    completed = messages.SyncCompleted()
+    with _bar(label, transient=transient) as (bar, task):
+        for event in events:
+            kind = event.WhichOneof("event")
+            if kind == "progress":
+                bar.update(task, total=event.progress.total_files or None, completed=event.progress.completed_files)
+            elif kind == "file_failed":
+                click.echo(f"memoryd: {event.file_failed.path}: {event.file_failed.error}", err=True)
+            elif kind == "completed":
+                completed = event.completed
+    return completed
+
+
+def follow_as_json(events: Iterable[messages.SyncResponse], agent: str) -> messages.SyncCompleted:
+    """Follow a run to its end; print one line of JSON an event, with the agent's id as `agentId`."""
+    completed = messages.SyncCompleted()
+    for event in events:
+        print_json_line({"agentId": agent, **messages.to_dict(event)})
+        if event.WhichOneof("event") == "completed":
+            completed = event.completed
+    return completed
+
+
+def is_complete(done: messages.SyncCompleted) -> bool:
+    """Return whether every file is indexed and no vector that is wanted is missing."""
+    return not (done.failed_files or done.vectors_missing)
+
+
+@contextmanager
+def _bar(label: str, *, transient: bool) -> Iterator[tuple[Progress, TaskID]]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    disable = not sys.stderr.isatty()
+    with Progress(*columns, console=console, transient=transient, disable=disable) as progress:
+        yield progress, progress.add_task(label, total=None)

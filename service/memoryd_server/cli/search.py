@@ -8,10 +8,9 @@ import click
 
 from memoryd import messages
 from memoryd.client import MemorydClient
-from memoryd_server.cli.following import follow_quietly
-from memoryd_server.cli.options import Common, agent_option, common_options, json_option
-from memoryd_server.cli.output import reported, show
-from memoryd_server.cli.session import session
+from memoryd_server.cli.connection import session
+from memoryd_server.cli.index import follow_quietly
+from memoryd_server.cli.options import Common, agent_option, common_options, json_option, reported, show
 
 _MODES = ("hybrid", "keyword", "vector")
 

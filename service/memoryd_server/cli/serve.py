@@ -1,18 +1,47 @@
-"""`memoryd serve`: the daemon itself."""
+"""Serve, reload, health.
+
+`memoryd serve`: the daemon itself.
+
+`memoryd reload`: has the daemon read its settings again, and tells what came of it.
+
+`memoryd health`: whether a daemon serves, for whoever supervises it.
+
+Tells systemd how the start and the end of a service of `Type=notify` go.
+"""
 
 import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
-from memoryd_server import app
-from memoryd_server.cli.endpoint import LastReload, forget_endpoint, marked_alive, note_endpoint
-from memoryd_server.cli.notify import notify
-from memoryd_server.cli.options import Common, settings_options
-from memoryd_server.cli.output import reported
+from memoryd._channel import open_channel
+from memoryd_server.agent.status import SettingsReport
+from memoryd_server.app import daemon
+from memoryd_server.cli.connection import LastReload, endpoints, forget_endpoint, marked_alive, note_endpoint, running
+from memoryd_server.cli.options import (
+    FAILURE,
+    UNAVAILABLE,
+    Common,
+    common_options,
+    json_option,
+    print_json,
+    reported,
+    settings_options,
+)
 from memoryd_server.observe.log import LogLevel, make_log
-from memoryd_server.rpc.status_conversion import SettingsReport
-from memoryd_server.settings import ResolvedSettings, process_environment
+from memoryd_server.rpc.health import Health, ask_health
+from memoryd_server.settings.environment import process_environment
+from memoryd_server.settings.loading import state_directory
+from memoryd_server.settings.resolved import ResolvedSettings
 
 
 @click.command()
@@ -59,5 +88,104 @@ def serve(
             note(LastReload(report.loads, report.error, report.changed, report.awaiting_restart))
 
         with marked_alive(settings.state_dir):
-            asyncio.run(app.run(settings, log, ready, log_level=level, load=load, on_reload=reloaded))
+            asyncio.run(daemon.run(settings, log, ready, log_level=level, load=load, on_reload=reloaded))
         forget_endpoint(settings.state_dir)
+
+
+# A memory is opened anew once the calls that use it have ended, or their grace is over.
+_PATIENCE_SECONDS = 120.0
+
+
+_LOOK_SECONDS = 0.05
+
+
+@click.command()
+@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), help="That of the daemon.")
+@json_option
+def reload(state_dir: Path | None, as_json: bool) -> None:
+    """Has the running daemon read its settings again, with the flags and variables that it was started with.
+
+    Prints what is in force now and what waits for a restart. Exits with 1 when the settings cannot be used, which
+    changes nothing, or when an agent's memory could not be opened with them; with 5 when no daemon answers.
+    """
+    with reported():
+        place = state_directory(environ=process_environment(), home=Path.home(), flags={"state_dir": state_dir})
+    outcome = _reloaded(place)
+    if as_json:
+        print_json(asdict(outcome))
+    else:
+        _show(outcome)
+    sys.exit(FAILURE if outcome.error else 0)
+
+
+def _reloaded(state_dir: Path) -> LastReload:
+    found = running(state_dir)
+    if found is None:
+        _give_up(f"no daemon runs on the state directory {state_dir}; name another one with --state-dir")
+    os.kill(found.pid, signal.SIGHUP)
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        now = running(state_dir)
+        if now is None or now.pid != found.pid:
+            _give_up("the daemon ended meanwhile; its log tells why")
+        if now.reload.loads > found.reload.loads:
+            return now.reload
+        if time.monotonic() > until:
+            _give_up(f"process {found.pid} is not done after {_PATIENCE_SECONDS:.0f} s; its log tells more")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _give_up(message: str) -> NoReturn:
+    click.echo(f"memoryd: {message}", err=True)
+    sys.exit(UNAVAILABLE)
+
+
+def _show(outcome: LastReload) -> None:
+    for key in outcome.changed:
+        click.echo(f"in force: {key}")
+    for key in outcome.awaiting_restart:
+        click.echo(f"waits for a restart: {key}")
+    if outcome.error:
+        click.echo(f"memoryd: {outcome.error}", err=True)
+    elif not outcome.changed and not outcome.awaiting_restart:
+        click.echo("nothing has changed")
+
+
+@click.command()
+@click.option("--service", default="", help="Of this service alone, for example memoryd.v1.EntryService.")
+@click.option("--timeout", default=3.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds to wait.")
+@common_options
+def health(common: Common, service: str, timeout: float) -> None:
+    """Asks the running daemon for its health, and starts none.
+
+    Prints SERVING and ends with 0; with 1 when the daemon answers and does not serve; with 5 when none answers.
+    """
+    with reported():
+        found = _asked(common, service, timeout)
+    if found.state:
+        click.echo(found.state)
+        sys.exit(0 if found.serving else FAILURE)
+    click.echo(f"memoryd: {found.problem}", err=True)
+    sys.exit(UNAVAILABLE)
+
+
+def _asked(common: Common, service: str, timeout: float) -> Health:
+    found = Health("", "no daemon runs here; name one with --address, or start it: memoryd serve")
+    for endpoint in endpoints(common):
+        with open_channel(endpoint, retries=False) as channel:
+            found = ask_health(channel, endpoint.token, service, timeout)
+        if found.state:
+            break
+    return found
+
+
+def notify(environ: Mapping[str, str], *lines: str) -> None:
+    """Sends `lines`, such as "READY=1", to whoever started this process, where it wants to be told."""
+    address = environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    # A supervisor that is away must not keep the daemon from its work.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as one:
+        # An abstract name begins with a NUL, which a variable cannot hold.
+        one.connect("\0" + address[1:] if address.startswith("@") else address)
+        one.sendall("\n".join(lines).encode())

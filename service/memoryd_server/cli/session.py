@@ -1,190 +1,97 @@
-"""A client for one command: of the daemon that runs, or of one that lives in this process as long as the command."""
+"""`memoryd session`: what a session loads at its start, and what is kept of it at its end."""
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
 
-from memoryd._channel import open_channel
-from memoryd.client import MemorydClient, MemorydError, Tls, connect
-from memoryd.discovery import Endpoint, noted_addresses
-from memoryd_server.access import CertificateFiles, TokenFiles, first_token, read_tokens
-from memoryd_server.access.validity import validity
-from memoryd_server.cli.options import Common
-from memoryd_server.errors import MemorydError as MemorydServerError
-from memoryd_server.errors import SettingsError
-from memoryd_server.rpc.listeners import parse
-from memoryd_server.settings import ResolvedSettings
+import click
 
-# How long a daemon may take to say that it is there.
-_GREETING_SECONDS = 2.0
-
-# Reasons that tell of a daemon which is there.
-_REFUSALS = frozenset({"TOKEN_MISSING", "TOKEN_INVALID"})
+from memoryd import messages
+from memoryd_server.cli.connection import session as client_session
+from memoryd_server.cli.options import Common, agent_option, common_options, json_option, reported, show
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A client, and whether the daemon behind it is another process."""
-
-    client: MemorydClient
-    remote: bool
+@click.group()
+def session() -> None:
+    """What a session loads at its start, and what is kept of it at its end."""
 
 
-@contextmanager
-def session(common: Common, *, background: bool = False) -> Iterator[Session]:
-    """The daemon that was named; else the one that runs for this state directory; else one in this process.
-
-    `background` lets the one in this process watch files and sync by itself.
-
-    Raises:
-        SettingsError: the settings cannot be used.
-        memoryd.client.MemorydError: the daemon that was named does not answer.
-    """
-    named = common.daemon_address()
-    if named is not None:
-        with _connect(_named(common, named)) as client:
-            yield Session(client, remote=True)
-        return
-    settings = common.settings()
-    found = _running(settings, common.tls)
-    if found is not None:
-        with found:
-            yield Session(found, remote=True)
-        return
-    with _in_process(settings, background=background) as client:
-        yield Session(client, remote=False)
+@session.command()
+@common_options
+@agent_option
+@json_option
+@click.option("--session-key", default="", help="The session; only the agent's main session loads MEMORY.md.")
+@click.option("--max-chars", type=int, help="Budget for all texts together.")
+@click.option("--recall", is_flag=True, help="Also the recall section of the system prompt, and the tools' schemas.")
+@click.option("--time-zone", default="", help="IANA time zone of the session's day.")
+def context(
+    common: Common, agent: str, as_json: bool, session_key: str, max_chars: int | None, recall: bool, time_zone: str
+) -> None:
+    """Shows the files that a session loads at its start."""
+    with reported(), client_session(common) as found:
+        reply = found.client.session_context(
+            agent_id=agent,
+            session_key=session_key,
+            max_total_chars=max_chars,
+            include_recall_prompt=recall,
+            time_zone=time_zone,
+        )
+        show(reply, lambda: _context_lines(reply), as_json=as_json)
 
 
-def endpoints(common: Common) -> Iterator[Endpoint]:
-    """Where the daemon may be, likeliest first: as it was named, else as it noted itself, else as the settings say.
-
-    Raises:
-        SettingsError: the settings, a token or what TLS needs cannot be used.
-    """
-    named = common.daemon_address()
-    if named is not None:
-        yield _named(common, named)
-    else:
-        yield from _candidates(common.settings(), common.tls)
+def _context_lines(reply: messages.SessionContextResponse) -> Iterator[str]:
+    for file in reply.files:
+        yield f"== {file.path} ({_file_note(file)})"
+        if file.text:
+            yield file.text
+    if reply.recall_prompt:
+        yield f"== recall section\n{reply.recall_prompt}"
+    for tool in reply.tool_schemas:
+        yield f"== {tool.name}: {tool.description}\n{tool.parameters_json}"
 
 
-def _named(common: Common, address: str) -> Endpoint:
-    """The daemon at `address`, with the token that was named; on this machine, else with its owner's.
-
-    Raises:
-        SettingsError: a file cannot be used, or the token would travel in the clear beyond this machine.
-    """
-    file, here = common.named_token_file(), _is_here(address)
-    asks = here and not address.startswith("unix:")
-    token = _first_of(file) if file is not None else _owner_token(common) if asks else None
-    tls = common.named_tls()
-    if token is not None and not here and tls is None:
-        raise SettingsError(f"refusing to send the token to {address} in the clear; speak TLS with --tls or --tls-ca")
-    return _endpoint(address, token, tls)
+def _file_note(file: messages.SessionContextFile) -> str:
+    if not file.exists:
+        return "absent"
+    if file.problem:
+        return f"not read: {file.problem}"
+    if not file.text:
+        return "left out for want of room" if file.truncated else "empty"
+    return f"lines {file.start_line}-{file.end_line}{', cut' if file.truncated else ''}"
 
 
-def _is_here(address: str) -> bool:
-    try:
-        return parse(address).loopback
-    except SettingsError:
-        return False
+@session.command()
+@common_options
+@agent_option
+@json_option
+@click.option("--slug", default="", help="Short name for the file; one is made when it is not given.")
+@click.option("--messages", "count", type=int, help="Messages to keep, counted from the end.  [default: 15]")
+@click.option("--session-key", default="", help="The session, for the file's head.")
+@click.option("--time-zone", default="", help="IANA time zone of the file's date.")
+@click.argument("transcript")
+def archive(
+    common: Common,
+    agent: str,
+    as_json: bool,
+    slug: str,
+    count: int | None,
+    session_key: str,
+    time_zone: str,
+    transcript: str,
+) -> None:
+    """Turns the last messages of TRANSCRIPT, a file name or a session id, into a memory file."""
+    with reported(), client_session(common) as found:
+        done = found.client.session_archive(
+            agent_id=agent,
+            transcript=transcript,
+            slug=slug,
+            message_count=count,
+            session_key=session_key,
+            time_zone=time_zone,
+        )
+        show(done, lambda: iter([_archived_line(done)]), as_json=as_json)
 
 
-def _first_of(file: Path) -> str:
-    try:
-        return read_tokens(file)[0]
-    except (FileNotFoundError, IndexError) as error:
-        raise SettingsError(f"there is no token in the token file {file}") from error
-
-
-def _owner_token(common: Common) -> str | None:
-    try:
-        return _token_of(common.settings())
-    except SettingsError:
-        # The daemon is the one that was named, and need not be the one of settings that are out of order.
-        return None
-
-
-def _token_of(settings: ResolvedSettings) -> str | None:
-    return first_token(TokenFiles.beneath(settings.state_dir, settings.service.token_file).plain)
-
-
-def _endpoint(address: str, token: str | None, tls: Tls | None) -> Endpoint:
-    return Endpoint(address) if address.startswith("unix:") else Endpoint(address, token, tls)
-
-
-def _connect(endpoint: Endpoint) -> MemorydClient:
-    """A client that does not wait for a daemon that is away: there may be another one, or none is needed.
-
-    Raises:
-        SettingsError: a file of its TLS cannot be read.
-    """
-    try:
-        return MemorydClient(open_channel(endpoint, retries=False), endpoint.token)
-    except OSError as error:
-        raise SettingsError(f"cannot read {error.filename}: {error.strerror}") from error
-
-
-def _candidates(settings: ResolvedSettings, asked: Tls | None) -> Iterator[Endpoint]:
-    for address in dict.fromkeys([*noted_addresses(settings.state_dir), *settings.service.listen]):
-        if address.startswith("unix:"):
-            if Path(address.removeprefix("unix:")).exists():
-                yield Endpoint(address)
-        else:
-            yield Endpoint(address, _token_of(settings), _own_tls(settings, asked))
-
-
-def _running(settings: ResolvedSettings, asked: Tls | None) -> MemorydClient | None:
-    """A client of the daemon that runs with these settings, if one answers.
-
-    Raises:
-        SettingsError: the token or what TLS needs cannot be read.
-        memoryd.client.MemorydError: it answers, and refuses the token.
-    """
-    for endpoint in _candidates(settings, asked):
-        client = _connect(endpoint)
-        try:
-            client.list_agents(page_size=1, timeout=_GREETING_SECONDS)
-        except MemorydError as error:
-            client.close()
-            if error.reason in _REFUSALS:
-                raise
-        else:
-            return client
-    return None
-
-
-def _own_tls(settings: ResolvedSettings, asked: Tls | None) -> Tls | None:
-    """TLS with a daemon of these settings: its certificate is known, and so trusted whatever address is dialled."""
-    own = settings.service.tls
-    files = CertificateFiles.named(own.cert_file, own.key_file, own.client_ca_file)
-    if files is None or (asked is not None and asked.ca_file is not None):
-        return asked
-    try:
-        name = next(iter(validity(files).names), "")
-    except (MemorydServerError, OSError):
-        # The key may be out of our reach, and the daemon's all the same.
-        name = ""
-    client = asked or Tls()
-    return Tls(files.certificate, client.cert_file, client.key_file, name)
-
-
-@contextmanager
-def _in_process(settings: ResolvedSettings, *, background: bool) -> Iterator[MemorydClient]:
-    with tempfile.TemporaryDirectory(prefix="memoryd-") as directory:
-        address = f"unix:{directory}/s"
-        # Figures are the daemon's: a command that serves them for a moment would need the daemon's address to be free.
-        metrics = settings.service.metrics.model_copy(update={"listen": None})
-        service = settings.service.model_copy(update={"listen": (address,), "metrics": metrics})
-        # Imported here: a command that finds a daemon needs none of its modules, and starts in half the time.
-        from memoryd_server.cli.local import LocalDaemon  # noqa: PLC0415
-
-        local = LocalDaemon(replace(settings, service=service), background=background)
-        local.start()
-        try:
-            with connect(address) as client:
-                yield client
-        finally:
-            local.stop()
+def _archived_line(done: messages.SessionArchiveResponse) -> str:
+    if not done.path:
+        return "Nothing was said in this transcript; no file was written."
+    word = "Already archived" if done.already_archived else "Archived"
+    return f"{word}: {done.messages} {'message' if done.messages == 1 else 'messages'} in {done.path}"

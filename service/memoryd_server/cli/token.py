@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from memoryd_server.access import TokenFiles, TokenRecord, TokenStore, read_tokens
-from memoryd_server.cli.options import Common, json_option, settings_options
-from memoryd_server.cli.output import NOT_FOUND, print_json, reported
-from memoryd_server.settings import ResolvedSettings
+from memoryd_server.access.token_store import TokenRecord, TokenStore
+from memoryd_server.access.tokens import TokenFiles, read_tokens
+from memoryd_server.cli.options import NOT_FOUND, Common, json_option, print_json, reported, settings_options
+from memoryd_server.settings.resolved import ResolvedSettings
 
 _UNITS: Mapping[str, timedelta] = {
     "m": timedelta(minutes=1),
@@ -19,7 +19,11 @@ _UNITS: Mapping[str, timedelta] = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
+
+
 _LONGEST = timedelta(days=36_525)
+
+
 _MOST_NAME_CHARS = 100
 
 

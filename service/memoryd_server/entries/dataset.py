@@ -1,8 +1,22 @@
-"""One agent's dataset: LanceDB's calls, with their errors named, commits retried and readers kept off a clean-up.
+"""LanceDB calls, columns, vector index, errors.
+
+One agent's dataset: LanceDB's calls, with their errors named, commits retried and readers kept off a clean-up.
 
 Blocks; for threads. A dataset in a folder has one process, by a lock file; in an object store it may have several.
+
+The columns of a dataset, and entries as its rows. The names are the reference's where it has them.
+
+Gives LanceDB's failures the names that callers know.
+
+The index of a dataset's vectors, for datasets so large that comparing with each of them takes too long.
+
+It holds every vector with a byte a number, undivided: a search goes through all of them, proposes, and the vectors
+themselves decide. So what is found is what a search without an index finds, and rows that came since are looked at
+beside it.
 """
 
+import ctypes
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -10,31 +24,136 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from memoryd_server.entries.faults import entry_errors, is_conflict
-from memoryd_server.entries.heap import bound_heap, give_back
-from memoryd_server.entries.model import Place
-from memoryd_server.entries.schema import SHOWN, TABLE, VECTOR, WORDS_INDEX, columns, vector_column
-from memoryd_server.entries.vector_index import index_vectors, refine_factor
-from memoryd_server.errors import EntriesUnavailable, IndexBusy
-from memoryd_server.index.gate import Gate
-from memoryd_server.system import FileLock
+from memoryd_server.entries.model import Category, Embedded, Entry, Place
+from memoryd_server.errors import DiskFull, EntriesUnavailable, IndexBusy, MemorydError
+from memoryd_server.system import DISK_FULL, FileLock, give_back
+from memoryd_server.threads import Gate
 from memoryd_server.vectors import Vector
 
+TABLE = "memories"
+
+
+VECTOR = "vector"
+
+
+SHOWN = ("id", "text", "importance", "category", "createdAt", "key")
+"""The columns that an entry is made of."""
+
+
+_CATEGORIES = frozenset(Category)
+
+
+WORDS_INDEX: Mapping[str, Any] = {
+    "base_tokenizer": "whitespace",
+    "lower_case": False,
+    "stem": False,
+    "remove_stop_words": False,
+    "ascii_folding": False,
+    "max_token_length": None,
+}
+"""The tokens are memoryd's own already: LanceDB only takes them apart at the spaces."""
+
+
+def columns() -> Any:
+    """The columns of a new dataset. That of the vectors comes with the first one, whose length it has."""
+    import pyarrow as pa  # noqa: PLC0415 -- an extra
+
+    return pa.schema(
+        [
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("text", pa.string()),
+            pa.field("importance", pa.float64()),
+            pa.field("category", pa.string()),
+            pa.field("createdAt", pa.int64()),
+            pa.field("key", pa.string()),
+            pa.field("hash", pa.string()),
+            pa.field("tokens", pa.string()),
+            pa.field("embedding", pa.string()),
+        ]
+    )
+
+
+def vector_column(dimensions: int) -> Any:
+    """The column of vectors of this length."""
+    import pyarrow as pa  # noqa: PLC0415 -- an extra
+
+    return pa.field(VECTOR, pa.list_(pa.float32(), dimensions))
+
+
+def row(entry: Entry, tokens: str, embedded: Embedded | None) -> dict[str, Any]:
+    """An entry as a row; without a vector where there is none."""
+    found: dict[str, Any] = {
+        "id": entry.entry_id,
+        "text": entry.text,
+        "importance": entry.importance,
+        "category": entry.category.value,
+        "createdAt": entry.created_ms,
+        "key": entry.key,
+        "hash": text_hash(entry.text),
+        "tokens": tokens,
+        "embedding": "",
+    }
+    return found if embedded is None else {**found, **embedding(embedded)}
+
+
+def embedding(embedded: Embedded) -> dict[str, Any]:
+    """A vector as part of a row."""
+    return {"embedding": embedded.identity, VECTOR: embedded.vector}
+
+
+def entry(found: Mapping[str, Any]) -> Entry:
+    """The entry of a row with the columns `SHOWN`. A category that another program wrote is OTHER."""
+    return Entry(
+        found["id"],
+        found["text"] or "",
+        found["importance"] or 0.0,
+        Category(found["category"]) if found["category"] in _CATEGORIES else Category.OTHER,
+        found["createdAt"],
+        found["key"] or "",
+    )
+
+
+def text_hash(text: str) -> str:
+    """What the very same text has in common with itself."""
+    return hashlib.sha256(text.strip().encode()).hexdigest()
+
+
+def quoted(text: str) -> str:
+    """A text in a condition."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 LOCK_FILE = "entries.lock"
+
+
 ATTEMPTS = 5
 
+
 INDEX_CACHE_BYTES = 64 * 2**20
+
+
 METADATA_CACHE_BYTES = 8 * 2**20
 """LanceDB's own limits are gigabytes, which old versions fill. An index that has no room is read by every search."""
+
 
 _PATIENCE: Mapping[str, str] = {"client_max_retries": "3", "client_retry_timeout": "20"}
 """An object store that is away must not hold the threads that all agents share for LanceDB's three minutes."""
 
+
 _LONG = timedelta(days=1)
+
+
 _NOTHING = timedelta(milliseconds=1)
+
+
 _OTHERS_MAY_READ = timedelta(hours=1)
+
+
 _A_WHILE = timedelta(minutes=1)
+
+
 _NEWEST_FIRST = ("createdAt", "id")
+
 
 _T = TypeVar("_T")
 
@@ -262,3 +381,108 @@ class Dataset:
     def _reading(self) -> Iterator[None]:
         with self._gate.shared(), entry_errors(self.place.uri):
             yield
+
+
+_MOST_CHARS = 300
+
+
+_FULL = ("no space left", "os error 28", "disk quota exceeded")
+
+
+@contextmanager
+def entry_errors(where: str) -> Iterator[None]:
+    """Names what went wrong with the dataset at `where`.
+
+    Raises:
+        DiskFull: for want of space or quota.
+        EntriesUnavailable: for any other reason.
+    """
+    try:
+        yield
+    except MemorydError:
+        raise
+    # LanceDB raises RuntimeError, ValueError, OSError and Arrow's own errors for the same causes.
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0][:_MOST_CHARS]
+        if _is_full(error):
+            raise DiskFull(f"the entries at {where} cannot be written: {said}; free some space") from error
+        raise EntriesUnavailable(f"the entries at {where} cannot be used: {said}", retry_after_seconds=1.0) from error
+
+
+def _is_full(error: Exception) -> bool:
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        return True
+    return any(words in str(error).lower() for words in _FULL)
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether another writer's commit came first, so that trying again helps."""
+    return "conflict" in str(error).lower()
+
+
+INDEXED_FROM = 4_000_000
+"""Numbers, rows by dimensions. Up to there a search without an index takes some fifteen milliseconds."""
+
+
+MOST_PARTS = 8
+"""Each tidying adds a part for the rows that came since the last one; of so many, one index is made again."""
+
+
+PROPOSED = 64
+"""How many vectors are compared exactly, at least."""
+
+
+_GROWTH = 2
+"""The bytes are scaled to the vectors of the day it was made; of so many times as many, it is made anew."""
+
+
+_NAME = "vectors_of_"
+
+
+def refine_factor(limit: int) -> int:
+    """How many times as many as are asked for are compared exactly."""
+    return max(4, -(-PROPOSED // limit))
+
+
+def index_vectors(table: Any, dimensions: int, *, anew: bool) -> None:
+    """Gives a dataset the index that it needs, if it needs one and has none that fits, or it is to be made `anew`."""
+    rows = table.count_rows(f"{VECTOR} IS NOT NULL") if dimensions else 0
+    there = [index.name for index in table.list_indices() if index.columns == [VECTOR]]
+    if rows * dimensions < INDEXED_FROM or (not anew and any(_fits(table, name, rows) for name in there)):
+        return
+    from lancedb.index import IvfSq  # noqa: PLC0415 -- an extra
+
+    name = f"{_NAME}{rows}"
+    table.create_index(VECTOR, config=IvfSq(distance_type="l2", num_partitions=1), name=name, replace=True)
+    for old in there:
+        if old != name:
+            table.drop_index(old)
+
+
+def _fits(table: Any, name: str, rows: int) -> bool:
+    made_of = name.removeprefix(_NAME)
+    if not made_of.isdigit() or rows >= _GROWTH * int(made_of):
+        return False
+    return int(table.index_stats(name).num_indices) < MOST_PARTS
+
+
+MOST_ARENAS = 2
+
+
+_M_ARENA_MAX = -8
+"""The number that glibc's `mallopt` knows this limit by."""
+
+
+def bound_heap() -> None:
+    """Bounds what the process keeps of memory that was freed; to be called before LanceDB starts its threads.
+
+    glibc gives every thread a heap of its own, up to eight a core, and a write of LanceDB passes through dozens of
+    threads: after thousands of writes most of the process was holes in such heaps. Where there is no glibc nothing
+    is changed.
+    """
+    import pyarrow as pa  # noqa: PLC0415 -- an extra
+
+    # Arrow's own allocator is one more that keeps what it has got.
+    pa.set_memory_pool(pa.system_memory_pool())
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, MOST_ARENAS)

@@ -1,13 +1,22 @@
-"""What an entry is, and what is asked of the store of them. No I/O."""
+"""Entry, Category, scores, EntryConfig.
+
+What an entry is, and what is asked of the store of them. No I/O.
+
+How near an entry is to a text, 0..1. Pure.
+
+What one agent's entries are made with. The composition root fills it from the settings.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from memoryd_server.providers.provider import EmbeddingConfig
 from memoryd_server.vectors import Vector
 
 DUPLICATE_SCORE = 0.95
 """From this score on, two texts say the same."""
+
 
 CANDIDATE_SCORE, CLEAR_SCORE, CANDIDATES = 0.7, 0.9, 5
 """What a text to forget may mean, what it does mean when it is alone above it, and how many are looked at."""
@@ -104,3 +113,42 @@ class Place:
     def __repr__(self) -> str:
         """Without the options, which hold secrets."""
         return f"Place(uri={self.uri!r})"
+
+
+def of_distance(distance: float) -> float:
+    """The score of a squared Euclidean distance of two vectors of length one, as the reference has it."""
+    return 1.0 / (1.0 + max(0.0, distance))
+
+
+def of_bm25(value: float) -> float:
+    """The score of a BM25 value, which tells the order and nothing more."""
+    return max(0.0, value) / (1.0 + max(0.0, value))
+
+
+ENTRIES_PLUGIN = "entries"
+"""The name of this plug-in."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryConfig:
+    """Where entries are, and what the settings want done with them.
+
+    `dimensions` is how long the settings say that vectors are; 0 where they do not. `auto_capture` and `auto_recall`
+    are for the gateway: whether it stores and recalls without anybody asking. A provider that costs is not sent more
+    than `confirm_above_tokens` unless somebody says so; 0 is no bound.
+    """
+
+    enabled: bool
+    place: Place
+    embedding: EmbeddingConfig
+    dimensions: int
+    auto_capture: bool
+    auto_recall: bool
+    capture_max_chars: int
+    confirm_above_tokens: int
+
+    @classmethod
+    def of(cls, plugins: Mapping[str, object]) -> "EntryConfig | None":
+        """Return the configuration of entries among an agent's plug-ins; None if there is none."""
+        found = plugins.get(ENTRIES_PLUGIN)
+        return found if isinstance(found, cls) else None

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from memoryd_server.entries import score
-from memoryd_server.entries.dataset import Dataset
+from memoryd_server.entries import model
+from memoryd_server.entries.dataset import VECTOR, Dataset, embedding, entry, quoted, row, text_hash
 from memoryd_server.entries.model import (
     DUPLICATE_SCORE,
     Action,
@@ -17,9 +17,8 @@ from memoryd_server.entries.model import (
     Remembered,
     Scored,
 )
-from memoryd_server.entries.schema import VECTOR, embedding, entry, quoted, row, text_hash
 from memoryd_server.errors import EntryNotFound, FieldViolation, InvalidRequest
-from memoryd_server.text import Analyzer
+from memoryd_server.text.analyzer import Analyzer
 from memoryd_server.text.terms import TermKind
 
 TIDY_AFTER_WRITES = 64
@@ -135,7 +134,7 @@ class EntryStore:
             return []
         condition = _all_of(f"embedding = {quoted(embedded.identity)}", _within(categories))
         found = self._dataset.nearest(embedded.vector, condition, limit)
-        return [Scored(entry(each), score.of_distance(each["_distance"])) for each in found]
+        return [Scored(entry(each), model.of_distance(each["_distance"])) for each in found]
 
     def with_words(self, query: str, limit: int, categories: Collection[Category] = ()) -> list[Scored]:
         """The entries that have the most telling of the words of a query, best first."""
@@ -145,7 +144,7 @@ class EntryStore:
         if not terms:
             return []
         found = self._dataset.with_words(" ".join(terms), _within(categories), limit)
-        return [Scored(entry(each), score.of_bm25(each["_score"])) for each in found]
+        return [Scored(entry(each), model.of_bm25(each["_score"])) for each in found]
 
     def forget(self, entry_id: str) -> Entry:
         """Deletes an entry and answers with it.

@@ -10,16 +10,19 @@ Lines count from 1, both ends inclusive. `gold` is empty, or `kind` is `adversar
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from memoryd_server.errors import MemorydError
-from memoryd_server.evaluation.metrics import Gold, Span
+from memoryd_server.evaluation.scoring import Gold, Query, Span
 
 _QUERIES = "queries.jsonl"
+
+
 _WORDS = ("id", "workspace", "query", "kind", "lang")
+
+
 _UNANSWERABLE = "adversarial"
 
 
@@ -27,20 +30,6 @@ class GoldenSetError(MemorydError):
     """A golden set cannot be used. The message names the file, the line and what is wrong."""
 
     reason = "INVALID_REQUEST"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One question. `gold` is empty for what nothing answers; `asked_at` is None where the row names no day."""
-
-    query_id: str
-    workspace: Path
-    text: str
-    gold: tuple[Gold, ...]
-    kind: str
-    lang: str
-    dataset: str
-    asked_at: datetime | None
 
 
 def read_golden_set(data: Path) -> tuple[Query, ...]:

@@ -1,1 +1,1 @@
-"""What operators see of the daemon beside its answers: the log, and the doctor's checks."""
+"""Log and metrics."""

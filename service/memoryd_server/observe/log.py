@@ -13,6 +13,7 @@ import structlog
 
 Log = structlog.typing.FilteringBoundLogger
 
+
 _Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 

@@ -1,16 +1,29 @@
-"""The figures that Prometheus fetches: what happened since the start, and how things are at the moment of asking."""
+"""Prometheus figures and their listener.
 
+The figures that Prometheus fetches: what happened since the start, and how things are at the moment of asking.
+
+Where Prometheus fetches figures: plain HTTP, without a token, off unless an address is set.
+"""
+
+import socket
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from memoryd_server import __version__
+from memoryd_server.errors import SettingsError
 from memoryd_server.observe.meter import SearchEnd, SyncEnd
 
 _CALL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
 _SYNC_SECONDS = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 
 
@@ -203,12 +216,16 @@ _AGENT_GAUGES: Sequence[tuple[str, str, Callable[[AgentFigures], float]]] = (
     ("pending_embeddings", "Chunks that wait for a vector.", lambda a: a.pending_embeddings),
     ("resident_vector_bytes", "Memory that the vectors take.", lambda a: a.resident_vector_bytes),
 )
+
+
 _DAEMON_GAUGES: Sequence[tuple[str, str, Callable[[Figures], float]]] = (
     ("rpc_calls_running", "Calls under way, streams aside.", lambda f: f.calls),
     ("rpc_streams_running", "Streams under way.", lambda f: f.streams),
     ("agents_open", "Agents whose index is open.", lambda f: len(f.agents)),
     ("agents_resting", "Agents that have given back what they hold, as nobody asks.", lambda f: f.resting),
 )
+
+
 _PROVIDER_COUNTERS: Sequence[tuple[str, str, Callable[[ProviderFigures], float]]] = (
     ("calls", "Calls of providers of embeddings.", lambda p: p.calls),
     ("tokens", "Tokens sent in them, as counted or estimated.", lambda p: p.tokens),
@@ -222,3 +239,110 @@ def _gauge(name: str, told: str, samples: Iterable[tuple[Sequence[str], float]],
     for values, value in samples:
         family.add_metric(values, value)
     return family
+
+
+# Whoever comes while so many are served is turned away at once.
+MOST_AT_ONCE = 8
+
+
+# A caller that says nothing for so long is left.
+PATIENCE_SECONDS = 10.0
+
+
+class MetricsListener:
+    """Serves `metrics` at `host` and `port` from `start` to `stop`; port 0 is any free one."""
+
+    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+        self.metrics = metrics
+        self._host = host
+        self._port = port
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where figures are fetched; empty while it does not serve."""
+        if self._server is None:
+            return ""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._server.server_port}/metrics"
+
+    def start(self) -> None:
+        """Begins to serve, on a thread of its own.
+
+        Raises:
+            SettingsError: the address cannot be used.
+        """
+        try:
+            self._server = _server(self._host, self._port)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise SettingsError(
+                f"cannot serve metrics at {self._host}:{self._port}: {why}; choose another memoryd.metrics.listen"
+            ) from error
+        self._server.set_app(make_wsgi_app(self.metrics.registry))
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Serves no more. Stopping twice is fine; blocks for a moment."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread a caller, of whom there are few."""
+
+    daemon_threads = True
+    # Ending must not wait for a caller that says nothing.
+    block_on_close = False
+
+    def __init__(self, family: socket.AddressFamily, address: tuple[str, int]) -> None:
+        self.address_family = family
+        self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        # WSGIServer's own asks the name server for the machine's name, which may take long.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = "memoryd", self.server_address[1]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            # The system has no thread left: the place must not stay taken.
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a caller that left or said nothing is no news."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE_SECONDS
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: the daemon's log has events of its own."""
+
+
+def _server(host: str, port: int) -> _Server:
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return _Server(family, (str(address[0]), int(address[1])))

@@ -1,1 +1,1 @@
-"""The gRPC edge. The only package that imports grpc or generated code."""
+"""The gRPC edge; only importer of grpc."""

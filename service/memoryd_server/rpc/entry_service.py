@@ -1,19 +1,34 @@
-"""The EntryService: validate, ask the agent's entries, convert. Nothing is decided here."""
+"""EntryService with its requests and responses.
+
+The EntryService: validate, ask the agent's entries, convert. Nothing is decided here.
+
+Requests of the EntryService into values, or every violation at once. Bounds are those of the contract's comments.
+
+Answers of the EntryService as messages.
+"""
 
 import asyncio
+import math
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd.v1.entry_service_pb2_grpc import EntryServiceServicer, add_EntryServiceServicer_to_server
-from memoryd_server.backend import AgentDirectory
-from memoryd_server.backend.entry_directory import EntryDirectory
-from memoryd_server.backend.entry_memory import Forgotten
-from memoryd_server.entries.block import LEAST_PROMPT_CHARS
-from memoryd_server.entries.capture import suggest
-from memoryd_server.rpc import entry_calls, entry_conversion
-from memoryd_server.rpc.entry_health import EntryHealth
-from memoryd_server.rpc.extension import ExtensionService
-from memoryd_server.rpc.grpc_types import Context
-from memoryd_server.rpc.service import MemoryService
+from memoryd_server.agent.agents import AgentDirectory
+from memoryd_server.agent.requests import MOST_KEY_BYTES, MOST_QUERY_BYTES
+from memoryd_server.entries.capture import IMPORTANCE, LEAST_PROMPT_CHARS, Refusal, Suggestion, recall_block, suggest
+from memoryd_server.entries.directory import EntryDirectory
+from memoryd_server.entries.memory import Forgotten, Recalled
+from memoryd_server.entries.model import Category, Entry, Listing, Position, Remembered, Scored
+from memoryd_server.entries.store import NewEntry
+from memoryd_server.errors import FieldViolation, InvalidRequest
+from memoryd_server.model import Degradation
+from memoryd_server.rpc.health import EntryHealth, ExtensionService
+from memoryd_server.rpc.memory_service import MemoryService
+from memoryd_server.rpc.requests import Fields, page
+from memoryd_server.rpc.responses import degradation
+from memoryd_server.rpc.wire import Context, build_message, make_page_token, read_page_token, timestamp
 
 ENTRY_SERVICE = "memoryd.v1.EntryService"
 
@@ -29,55 +44,53 @@ class EntryService(EntryServiceServicer):
     async def Remember(self, request: pb.RememberRequest, context: Context) -> pb.RememberResponse:
         """Stores an entry, unless one that says the same is there."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
-            new = entry_calls.remember_call(request)
+            new = remember_call(request)
             work = memory.remember(new, self._first.deadline(context))
-            return entry_conversion.remembered(*await self._first.in_time(work, context))
+            return remembered(*await self._first.in_time(work, context))
 
     async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:
         """Finds the entries nearest to a text."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
-            call = entry_calls.recall_call(request)
+            call = recall_call(request)
             deadline = self._first.deadline(context)
             work = memory.recall(call.query, call.limit, call.min_score, call.categories, deadline)
-            return entry_conversion.recalled(await self._first.in_time(work, context))
+            return recalled(await self._first.in_time(work, context))
 
     async def Forget(self, request: pb.ForgetRequest, context: Context) -> pb.ForgetResponse:
         """Deletes an entry by its id, or the one that a text clearly means."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
-            call = entry_calls.forget_call(request)
+            call = forget_call(request)
             if call.entry_id:
-                return entry_conversion.forgotten(
-                    Forgotten(await self._first.in_time(memory.forget(call.entry_id), context))
-                )
+                return forgotten(Forgotten(await self._first.in_time(memory.forget(call.entry_id), context)))
             work = memory.forget_meant(call.query, self._first.deadline(context))
-            return entry_conversion.forgotten(await self._first.in_time(work, context))
+            return forgotten(await self._first.in_time(work, context))
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Context) -> pb.ListEntriesResponse:
         """Lists an agent's entries, newest first."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
-            call = entry_calls.list_call(request)
+            call = list_call(request)
             work = memory.page(call.after, call.size, call.categories)
-            return entry_conversion.listed(await self._first.in_time(work, context))
+            return listed(await self._first.in_time(work, context))
 
     async def SuggestCapture(self, request: pb.SuggestCaptureRequest, context: Context) -> pb.SuggestCaptureResponse:
         """Tells which of a turn's messages would be worth storing."""
         config = self._entries.config_of(self._agents.enabled_config(request.agent_id))
-        messages = entry_calls.captured_messages(request)
+        messages = captured_messages(request)
         work = asyncio.to_thread(suggest, messages, config.capture_max_chars)
         judged = await self._first.in_time(work, context)
-        return entry_conversion.captured(*judged, auto_capture=config.auto_capture)
+        return captured(*judged, auto_capture=config.auto_capture)
 
     async def RecallBlock(self, request: pb.RecallBlockRequest, context: Context) -> pb.RecallBlockResponse:
         """Recalls what concerns a prompt, as a block to put before it."""
         config = self._agents.enabled_config(request.agent_id)
-        prompt = entry_calls.prompt_of(request)
+        prompt = prompt_of(request)
         if not self._entries.config_of(config).auto_recall:
             return pb.RecallBlockResponse(empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_OFF)
         if len(prompt) < LEAST_PROMPT_CHARS:
             return pb.RecallBlockResponse(empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_PROMPT_TOO_SHORT)
         async with self._entries.use(config) as memory:
             work = memory.for_prompt(prompt, self._first.deadline(context))
-            return entry_conversion.block(await self._first.in_time(work, context))
+            return block(await self._first.in_time(work, context))
 
 
 def entry_service(
@@ -87,3 +100,279 @@ def entry_service(
     servicer = EntryService(agents, entries, memory_service)
     health = EntryHealth(agents, entries) if checked else None
     return ExtensionService(ENTRY_SERVICE, servicer, add_EntryServiceServicer_to_server, health)
+
+
+MOST_TEXT_BYTES = 128 * 1024
+
+
+MOST_ENTRIES = 50
+
+
+DEFAULT_ENTRIES = 5
+
+
+DEFAULT_MIN_SCORE = 0.1
+
+
+DEFAULT_IMPORTANCE = 0.7
+
+
+MOST_MESSAGES = 1_000
+
+
+MOST_MESSAGES_BYTES = 1024 * 1024
+
+
+_LIST = "entries"
+
+
+_CATEGORIES: Mapping[int, Category] = {
+    pb.ENTRY_CATEGORY_UNSPECIFIED: Category.OTHER,
+    pb.ENTRY_CATEGORY_PREFERENCE: Category.PREFERENCE,
+    pb.ENTRY_CATEGORY_FACT: Category.FACT,
+    pb.ENTRY_CATEGORY_DECISION: Category.DECISION,
+    pb.ENTRY_CATEGORY_ENTITY: Category.ENTITY,
+    pb.ENTRY_CATEGORY_OTHER: Category.OTHER,
+}
+
+
+# In a list to look in, "not set" asks for nothing that there is.
+_NAMED: Mapping[int, Category] = {
+    number: category for number, category in _CATEGORIES.items() if number != pb.ENTRY_CATEGORY_UNSPECIFIED
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecallCall:
+    """A text to recall entries by."""
+
+    query: str
+    limit: int
+    min_score: float
+    categories: tuple[Category, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetCall:
+    """What to forget: an entry's id, or, where that is empty, what a text means."""
+
+    entry_id: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListCall:
+    """A page of the list."""
+
+    after: Position | None
+    size: int
+    categories: tuple[Category, ...]
+
+
+def remember_call(request: pb.RememberRequest) -> NewEntry:
+    """A checked RememberRequest."""
+    fields = Fields(request)
+    key = fields.text("idempotency_key", most_bytes=MOST_KEY_BYTES)
+    if not all("!" <= character <= "~" or character == " " for character in key):
+        fields.violation("idempotency_key", "must be printable ASCII characters")
+    importance = _share(fields, request, "importance", DEFAULT_IMPORTANCE)
+    new = NewEntry(
+        text=fields.text("text", most_bytes=MOST_TEXT_BYTES, required=True),
+        importance=importance,
+        category=fields.choice("category", _CATEGORIES),
+        key=key,
+    )
+    fields.check()
+    return new
+
+
+def recall_call(request: pb.RecallRequest) -> RecallCall:
+    """A checked RecallRequest."""
+    fields = Fields(request)
+    call = RecallCall(
+        query=fields.text("query", most_bytes=MOST_QUERY_BYTES, required=True),
+        limit=fields.clamped("limit", DEFAULT_ENTRIES, MOST_ENTRIES),
+        min_score=_share(fields, request, "min_score", DEFAULT_MIN_SCORE),
+        categories=fields.choices("categories", _NAMED),
+    )
+    fields.check()
+    return call
+
+
+def _share(fields: Fields, request: pb.RememberRequest | pb.RecallRequest, field: str, default: float) -> float:
+    if fields.has(field) and math.isnan(getattr(request, field)):
+        fields.violation(field, "is not a number")
+        return default
+    value = fields.share(field)
+    return default if value is None else value
+
+
+def forget_call(request: pb.ForgetRequest) -> ForgetCall:
+    """A checked ForgetRequest."""
+    fields = Fields(request)
+    target = request.WhichOneof("target")
+    call = ForgetCall("", "")
+    if target is None:
+        fields.violation("target", "is missing; give an entry_id or a query")
+    elif target == "query":
+        call = ForgetCall("", fields.text("query", most_bytes=MOST_QUERY_BYTES, required=True))
+    else:
+        call = ForgetCall(_uuid(fields, request.entry_id), "")
+    fields.check()
+    return call
+
+
+def _uuid(fields: Fields, text: str) -> str:
+    try:
+        return str(uuid.UUID(text.strip()))
+    except ValueError:
+        fields.violation(
+            "entry_id", f"{text[:64]!r} is not a UUID such as an entry has; Recall and ListEntries tell them"
+        )
+        return ""
+
+
+def list_call(request: pb.ListEntriesRequest) -> ListCall:
+    """A checked ListEntriesRequest."""
+    fields = Fields(request)
+    categories = fields.choices("categories", _NAMED)
+    fields.check()
+    asked = page(request)
+    return ListCall(_position(asked.token), asked.size, categories)
+
+
+def token_after(position: Position) -> str:
+    """The token of the page after a position."""
+    return make_page_token(_LIST, f"{position.created_ms}:{position.entry_id}")
+
+
+def _position(token: str) -> Position | None:
+    text = read_page_token(_LIST, token)
+    if not text:
+        return None
+    try:
+        created_ms, entry_id = text.split(":")
+        return Position(int(created_ms), str(uuid.UUID(entry_id)))
+    except ValueError:
+        raise InvalidRequest([FieldViolation("page_token", "is not a next_page_token of this list")]) from None
+
+
+def captured_messages(request: pb.SuggestCaptureRequest) -> list[str]:
+    """The messages of a checked SuggestCaptureRequest."""
+    fields = Fields(request)
+    messages = list(request.user_messages)
+    if len(messages) > MOST_MESSAGES:
+        fields.violation("user_messages", f"are {len(messages):,}; at most {MOST_MESSAGES:,} are allowed")
+    if (size := sum(len(message.encode()) for message in messages)) > MOST_MESSAGES_BYTES:
+        fields.violation("user_messages", f"are {size:,} bytes long; at most {MOST_MESSAGES_BYTES:,} are allowed")
+    fields.check()
+    return messages
+
+
+def prompt_of(request: pb.RecallBlockRequest) -> str:
+    """The part of a prompt that is looked at."""
+    return request.prompt.strip().encode()[:MOST_QUERY_BYTES].decode("utf-8", "ignore")
+
+
+MOST_PAGE_BYTES = 1024 * 1024
+
+
+def _category(value: Category) -> str:
+    return f"ENTRY_CATEGORY_{value.upper()}"
+
+
+def entry(value: Entry) -> pb.Entry:
+    """An entry."""
+    return build_message(
+        pb.Entry,
+        entry_id=value.entry_id,
+        text=value.text,
+        importance=value.importance,
+        category=_category(value.category),
+        create_time=timestamp(value.created_ms * 1_000_000),
+    )
+
+
+def _scored(values: Iterable[Scored]) -> list[pb.ScoredEntry]:
+    return [pb.ScoredEntry(entry=entry(value.entry), score=value.score) for value in values]
+
+
+def remembered(value: Remembered, degradations: Iterable[Degradation]) -> pb.RememberResponse:
+    """What became of a text."""
+    return pb.RememberResponse(
+        action=f"REMEMBER_ACTION_{value.action}",
+        entry=entry(value.entry),
+        score=value.score,
+        degradations=map(degradation, degradations),
+    )
+
+
+def recalled(value: Recalled) -> pb.RecallResponse:
+    """What was recalled."""
+    return pb.RecallResponse(entries=_scored(value.entries), degradations=map(degradation, value.degradations))
+
+
+def forgotten(value: Forgotten) -> pb.ForgetResponse:
+    """What was forgotten."""
+    if value.deleted is not None:
+        action = pb.FORGET_ACTION_DELETED
+    else:
+        action = pb.FORGET_ACTION_CANDIDATES if value.candidates else pb.FORGET_ACTION_NOTHING_FOUND
+    return pb.ForgetResponse(
+        action=action,
+        deleted=None if value.deleted is None else entry(value.deleted),
+        candidates=_scored(value.candidates),
+        degradations=map(degradation, value.degradations),
+    )
+
+
+def listed(value: Listing) -> pb.ListEntriesResponse:
+    """A page, which ends where it would grow too large; one entry is always on it."""
+    shown: list[Entry] = []
+    room = MOST_PAGE_BYTES
+    for each in value.entries:
+        room -= len(each.text.encode())
+        if shown and room < 0:
+            break
+        shown.append(each)
+    more = value.more or len(shown) < len(value.entries)
+    token = token_after(Position(shown[-1].created_ms, shown[-1].entry_id)) if more else ""
+    return pb.ListEntriesResponse(entries=map(entry, shown), next_page_token=token, total=value.total)
+
+
+def captured(
+    suggestions: Iterable[Suggestion], refusals: Iterable[Refusal], *, auto_capture: bool
+) -> pb.SuggestCaptureResponse:
+    """What of a turn would be worth storing."""
+    return pb.SuggestCaptureResponse(
+        suggestions=[
+            pb.CaptureSuggestion(
+                message_index=found.index,
+                text=found.text,
+                category=_category(found.category),
+                importance=IMPORTANCE,
+                trigger=f"CAPTURE_TRIGGER_{found.trigger}",
+            )
+            for found in suggestions
+        ],
+        refusals=[
+            pb.CaptureRefusal(
+                message_index=found.index,
+                exclusion=f"CAPTURE_EXCLUSION_{found.exclusion}",
+            )
+            for found in refusals
+        ],
+        auto_capture=auto_capture,
+    )
+
+
+def block(value: Recalled) -> pb.RecallBlockResponse:
+    """The block of what was recalled."""
+    return pb.RecallBlockResponse(
+        block=recall_block([found.entry for found in value.entries]),
+        entries=_scored(value.entries),
+        empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_UNSPECIFIED
+        if value.entries
+        else pb.RECALL_BLOCK_EMPTY_REASON_NOTHING_NEAR,
+        degradations=map(degradation, value.degradations),
+    )

@@ -1,25 +1,72 @@
-"""grpc.health.v1. SERVING means that a search of every index in use, or a dataset of entries, has just answered."""
+"""Grpc.health.v1: kept true, and asked.
+
+grpc.health.v1. SERVING means that a search of every index in use, or a dataset of entries, has just answered.
+
+Whether entries can be kept: nobody's word where they are off, a dataset's own answer where they are on.
+
+Asks a daemon for its health, as a supervisor does.
+
+What an extension of the daemon adds to the gRPC edge.
+"""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, Protocol
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from memoryd_server.backend import AgentDirectory, AgentMemory
-from memoryd_server.faults import Faults, repeat
+from memoryd_server.agent.agent import AgentMemory
+from memoryd_server.agent.agents import AgentDirectory
+from memoryd_server.agent.config import AgentConfig
+from memoryd_server.background_tasks import Faults, repeat
+from memoryd_server.entries.directory import EntryDirectory
+from memoryd_server.entries.model import EntryConfig
+from memoryd_server.errors import MemorydError
 from memoryd_server.observe.log import Log
-from memoryd_server.rpc.extension import ExtensionService, ServiceHealth
-from memoryd_server.rpc.gate import shutting_down
-from memoryd_server.rpc.grpc_types import Context
+from memoryd_server.rpc.interceptors import shutting_down
+from memoryd_server.rpc.wire import Context
+
+
+class ServiceHealth(Protocol):
+    """The health of one gRPC service."""
+
+    def first(self) -> "health_pb2.HealthCheckResponse.ServingStatus":
+        """Return the state before the first check."""
+
+    async def status(self) -> "health_pb2.HealthCheckResponse.ServingStatus":
+        """Check now, and return the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionService:
+    """A gRPC service by its full name. `add` is the generated function that adds `servicer` to a server.
+
+    Without `health`, it is not checked.
+    """
+
+    name: str
+    servicer: object
+    add: Callable[[Any, grpc.aio.Server], None]
+    health: ServiceHealth | None = None
+
 
 SERVICE = "memoryd.v1.MemoryService"
+
+
 CHECK_INTERVAL_SECONDS = 5.0
+
+
 ANSWER_SECONDS = 30.0
 """An index that has not answered a search by then makes the daemon NOT_SERVING."""
 
+
 _NAMES = ("", SERVICE)
+
+
 _Response = health_pb2.HealthCheckResponse
 
 
@@ -164,3 +211,80 @@ class Readiness:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.servicer.stop()
+
+
+REMOTE_SECONDS = 60.0
+"""How long a good answer of an object store counts: each question is a request that is paid for."""
+
+
+PATIENCE_SECONDS = 15.0
+
+
+_STATUS = health_pb2.HealthCheckResponse
+
+
+class EntryHealth:
+    """The state of the EntryService, from the datasets in use and that of the default agent."""
+
+    def __init__(self, agents: AgentDirectory, entries: EntryDirectory) -> None:
+        self._agents = agents
+        self._entries = entries
+        self._good: dict[str, tuple[EntryConfig | None, float]] = {}
+
+    def first(self) -> "health_pb2.HealthCheckResponse.ServingStatus":
+        """The state before any dataset was asked."""
+        return _STATUS.NOT_SERVING if self._asked() else _STATUS.SERVICE_UNKNOWN
+
+    async def status(self) -> "health_pb2.HealthCheckResponse.ServingStatus":
+        """SERVICE_UNKNOWN where entries are off; SERVING when every dataset that is asked answers."""
+        asked = self._asked()
+        if not asked:
+            return _STATUS.SERVICE_UNKNOWN
+        answers = await asyncio.gather(*map(self._answers, asked))
+        return _STATUS.SERVING if all(answers) else _STATUS.NOT_SERVING
+
+    def _asked(self) -> list[AgentConfig]:
+        """Those whose entries have been used, and one at least, so that there is always an answer to go by."""
+        on = [config for config in self._agents.configs().values() if config.enabled and self._entries.is_on(config)]
+        used = [config for config in on if self._entries.was_used(config.agent_id)]
+        return used or sorted(on, key=lambda config: not config.default)[:1]
+
+    async def _answers(self, config: AgentConfig) -> bool:
+        now = time.monotonic()
+        known, until = self._good.get(config.agent_id, (None, now))
+        entries = EntryConfig.of(config.plugins)
+        if known == entries and now < until:
+            return True
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._entries.use(config) as memory:
+                await memory.count()
+        except (MemorydError, TimeoutError):
+            return False
+        if entries is not None and not entries.place.is_local:
+            self._good[config.agent_id] = (entries, now + REMOTE_SECONDS)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a daemon says of itself. Without an answer `state` is empty, and `problem` says why."""
+
+    state: str
+    problem: str = ""
+
+    @property
+    def serving(self) -> bool:
+        """Whether it answers searches."""
+        return self.state == "SERVING"
+
+
+def ask_health(channel: grpc.Channel, token: str | None, service: str, seconds: float) -> Health:
+    """The health of `service`, or of the whole daemon where that is empty, within so many seconds."""
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    stub = health_pb2_grpc.HealthStub(channel)
+    request = health_pb2.HealthCheckRequest(service=service)
+    try:
+        answer = stub.Check(request, timeout=seconds, metadata=metadata)
+    except grpc.RpcError as error:
+        return Health("", f"{error.code().name}: {error.details()}")
+    return Health(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))

@@ -1,9 +1,15 @@
-"""What every call passes: a request id, the token and its agents, the limits, the log, and errors as statuses.
+"""Id, admission, decoding, log, errors of every call.
+
+What every call passes: a request id, the token and its agents, the limits, the log, and errors as statuses.
 
 A call over TCP begins with its headers: its token is checked and its place taken before a request is read, and it ends
 if the request does not come in time. gRPC's library runs a handler before the first request has arrived only if the
 method takes a stream of requests, so that is how such calls are handled; on the wire there is no difference. A unary
 call over the Unix socket, whose callers are trusted, begins when its request is there, which costs less.
+
+Requests of a call from the bytes that arrive: after admission, within a time, and refused with what is wrong.
+
+Who is let in, and what they may use.
 """
 
 import asyncio
@@ -15,20 +21,177 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health
 
-from memoryd_server.access import EVERYTHING, Grant
-from memoryd_server.errors import AgentNotFound, MemorydError
+from memoryd_server.access.admission import AccessFiles, Admission, CallLimits, confine
+from memoryd_server.access.tokens import EVERYTHING, Grant
+from memoryd_server.errors import (
+    AgentNotFound,
+    DeadlineTooShort,
+    FieldViolation,
+    InvalidRequest,
+    MemorydError,
+    ShuttingDown,
+    TokenInvalid,
+    TokenMissing,
+)
 from memoryd_server.observe.meter import Meter
-from memoryd_server.rpc.decoding import Decoder
-from memoryd_server.rpc.gate import RECHECK_SECONDS, Gate, asks_for_token, confine
-from memoryd_server.rpc.grpc_types import Context
-from memoryd_server.rpc.status_mapping import REQUEST_ID_KEY, abort, code_of
+from memoryd_server.rpc.errors import REQUEST_ID_KEY, abort, code_of
+from memoryd_server.rpc.wire import Context
+
+
+class Decoder:
+    """Makes the requests of one method, of the type that `deserialize` returns.
+
+    gRPC would deserialize before any of our code sees the call: for callers without a token too, and with UNKNOWN for
+    bytes that are not a message. A call waits `seconds` for its first request.
+    """
+
+    def __init__(self, deserialize: Callable[[bytes], Any] | None, seconds: float) -> None:
+        self._deserialize = deserialize
+        self._seconds = seconds
+
+    def request(self, data: Any) -> Any:
+        """Return the request in `data`.
+
+        Raises:
+            InvalidRequest: the bytes are not a message of the method's type.
+        """
+        if self._deserialize is None:
+            return data
+        try:
+            return self._deserialize(data)
+        except DecodeError as error:
+            words = "the bytes are no message of this method's type; regenerate the client from memoryd's protos"
+            raise InvalidRequest([FieldViolation("request", words)]) from error
+
+    async def only(self, context: Context) -> Any:
+        """Return the one request of a call.
+
+        Raises:
+            DeadlineTooShort: it did not arrive in time.
+            InvalidRequest: it is not a message of the method's type, or the client sent none.
+        """
+        data = await self._first(context)
+        if data is grpc.aio.EOF:
+            raise InvalidRequest([FieldViolation("request", "the call ended without a request; send one message")])
+        return self.request(data)
+
+    async def each(self, context: Context) -> AsyncIterator[Any]:
+        """Return an iterator over the requests of a stream, which raises as `only` does, but for a stream of none."""
+        return self._each(context)
+
+    async def _each(self, context: Context) -> AsyncGenerator[Any, None]:
+        data = await self._first(context)
+        while data is not grpc.aio.EOF:
+            yield self.request(data)
+            data = await context.read()
+
+    async def _first(self, context: Context) -> Any:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await context.read()
+        except TimeoutError:
+            raise DeadlineTooShort(
+                f"no request arrived within {self._seconds:g} s of the call's headers; send it together with them"
+            ) from None
+
+
+# A stream on which nothing happens ends this long after its token was revoked, at the latest.
+RECHECK_SECONDS = 2.0
+
+
+class Gate:
+    """Which calls are let in. Tokens are asked for on TCP only; a caller on the Unix socket is the owner.
+
+    `admission` says how many.
+    """
+
+    def __init__(self, access: AccessFiles, limits: CallLimits) -> None:
+        self._access = access
+        self.admission = Admission(limits)
+        self._stopping = False
+
+    def close(self) -> None:
+        """Lets no further call in but those that ask for the daemon's health."""
+        self._stopping = True
+
+    async def admit(self, context: Context, *, about_health: bool) -> Grant:
+        """Lets a call in or refuses it. Calls that ask for the health are let in while the daemon stops.
+
+        Raises:
+            ShuttingDown, TokenMissing, TokenInvalid: why it is refused.
+        """
+        if self._stopping and not about_health:
+            raise shutting_down()
+        return await self.identify(context)
+
+    async def identify(self, context: Context) -> Grant:
+        """What the caller may use at this moment, by the tokens' files as they are now.
+
+        Raises:
+            TokenMissing, TokenInvalid: the caller is nobody we know.
+        """
+        if not asks_for_token(context):
+            return EVERYTHING
+        token = _presented(context)
+        await self._access.refresh_tokens()
+        return self._granted(token)
+
+    def grant_of(self, context: Context) -> Grant:
+        """Return what the caller may use, by the tokens as they were last read.
+
+        Raises:
+            TokenMissing, TokenInvalid: the call has no token, or one that is not valid.
+        """
+        return self._granted(_presented(context)) if asks_for_token(context) else EVERYTHING
+
+    def _granted(self, token: bytes) -> Grant:
+        grant = self._access.grant(token)
+        if grant is None:
+            raise _not_ours()
+        return grant
+
+
+def _presented(context: Context) -> bytes:
+    """Return the bearer token of a call.
+
+    Raises:
+        TokenMissing, TokenInvalid: there is none, or the authorization has another scheme.
+    """
+    authorization = dict(context.invocation_metadata() or ()).get("authorization")
+    if not authorization:
+        raise TokenMissing('this listener asks for a token; send the metadata "authorization: Bearer <token>"')
+    given = authorization.encode() if isinstance(authorization, str) else authorization
+    scheme, _, token = given.partition(b" ")
+    if scheme.lower() != b"bearer":
+        raise _not_ours()
+    return token.strip()
+
+
+def _not_ours() -> TokenInvalid:
+    return TokenInvalid("the bearer token is not, or no longer, one of this daemon's")
+
+
+def asks_for_token(context: Context) -> bool:
+    """Whether the call came in where tokens are asked for."""
+    return not context.peer().startswith("unix:")
+
+
+def shutting_down() -> ShuttingDown:
+    """Return the error of calls that come, or are still open, while the daemon stops."""
+    return ShuttingDown("the daemon is stopping; try again when it is back", retry_after_seconds=5.0)
+
 
 _MOST_REQUEST_ID_CHARS = 128
 
+
 _Unary = Callable[[Any, Context], Awaitable[Any]]
+
+
 _Stream = Callable[[Any, Context], AsyncGenerator[Any, None]]
+
 
 REQUEST_SECONDS = 10.0
 """How long a call over TCP waits for its request. 4 MiB in this time are 3.4 Mbit/s."""

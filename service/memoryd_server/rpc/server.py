@@ -1,8 +1,20 @@
-"""Puts the gRPC server together: service, health, reflection, limits, listeners."""
+"""RpcServer: options, listeners, TLS.
+
+Puts the gRPC server together: service, health, reflection, limits, listeners.
+
+Where the daemon listens: a Unix socket that nobody can steal, or TCP.
+
+TLS of the TCP listeners, with certificates that may change while the daemon runs.
+"""
 
 import asyncio
-from collections.abc import Sequence
+import errno
+import os
+import socket
+import stat
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import structlog
@@ -10,32 +22,46 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
-from memoryd_server.access import AccessFiles
+from memoryd_server.access.addresses import Address
+from memoryd_server.access.admission import AccessFiles, CallLimits
+from memoryd_server.access.certificates import Certificates, Pem
+from memoryd_server.errors import SettingsError
 from memoryd_server.observe.meter import Meter
-from memoryd_server.rpc.admission import CallLimits
-from memoryd_server.rpc.credentials import server_credentials
-from memoryd_server.rpc.extension import ExtensionService
-from memoryd_server.rpc.gate import Gate
-from memoryd_server.rpc.health import SERVICE, Readiness
-from memoryd_server.rpc.interceptors import CallInterceptor
-from memoryd_server.rpc.listeners import Address, Listener
-from memoryd_server.rpc.service import MemoryService
+from memoryd_server.rpc.health import SERVICE, ExtensionService, Readiness
+from memoryd_server.rpc.interceptors import CallInterceptor, Gate
+from memoryd_server.rpc.memory_service import MemoryService
+from memoryd_server.system import FileLock
 
 # What a client takes by default, and so what goes either way.
 MOST_MESSAGE_BYTES = 4 * 1024 * 1024
 
+
 # The socket and TCP have a gRPC server each, so that callers over the network, who may have no token, cannot use up
 # what the owner's calls need. These bounds count calls from their headers on.
 _MOST_RPCS = 8_192
+
+
 _MOST_RPCS_A_CONNECTION = 4_096
+
+
 _MOST_PENDING_RPCS = 2_048
+
+
 _MOST_METADATA_BYTES = 16 * 1024
+
+
 _MOST_HANDSHAKE_MS = 10_000
+
 
 # A TCP connection may hold the calls and streams of one token, and these besides.
 _SPARE_RPCS_A_CONNECTION = 64
+
+
 _PING_AFTER_MS = 30_000
+
+
 _PING_ANSWER_MS = 20_000
+
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
@@ -163,3 +189,140 @@ class RpcServer:
         await self._access.stop()
         for listener in self._listeners:
             listener.close()
+
+
+_ADVICE: Mapping[int, str] = {
+    errno.EADDRINUSE: "the port is taken, perhaps by another memoryd; stop that one, or choose another --listen",
+    errno.EACCES: "the port is not ours to use; choose one from 1024 on",
+    errno.EADDRNOTAVAIL: "the address is none of this machine's",
+}
+
+
+def _obstacles(address: Address) -> list[OSError]:
+    """What the system says against listening there, which gRPC does not tell: found out by trying the same."""
+    found: list[OSError] = []
+    try:
+        places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        return [error]
+    for family, kind, protocol, _, place in places:
+        try:
+            with socket.socket(family, kind, protocol) as attempt:
+                attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                attempt.bind(place)
+                attempt.listen()
+        except OSError as error:
+            found.append(error)
+    return found
+
+
+def _words(error: OSError) -> str:
+    return _ADVICE.get(error.errno or 0, error.strerror or str(error))
+
+
+def _remove_stale(path: Path) -> None:
+    """Removes the socket that a daemon left behind when it was killed, and nothing else."""
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise FileExistsError("something that is no socket stands there; remove it, or choose another --listen")
+    path.unlink()
+
+
+class Listener:
+    """One address that a server is bound to, until `close`."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._lock: FileLock | None = None
+        self._bound = False
+
+    @property
+    def tcp(self) -> bool:
+        """Whether callers come by TCP."""
+        return self._address.socket_path is None
+
+    def bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> str:
+        """Binds `server` and answers with the address that clients dial. `credentials` are used on TCP alone.
+
+        Raises:
+            SettingsError: the address is taken or cannot be used.
+        """
+        if self._address.socket_path is not None:
+            return self._bind_socket(server, self._address.socket_path)
+        return self._bind_tcp(server, credentials)
+
+    def _bind_tcp(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> str:
+        host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
+        where = f"{host}:{self._address.port}"
+        taken = [error for error in _obstacles(self._address) if error.errno == errno.EADDRINUSE]
+        if taken:
+            # A name may stand for several addresses. To gRPC one of them is enough, and callers of the others would
+            # reach whoever has those.
+            raise SettingsError(f"cannot listen at {self._address.text}: {_words(taken[0])}")
+        try:
+            port = (
+                server.add_insecure_port(where) if credentials is None else server.add_secure_port(where, credentials)
+            )
+        except RuntimeError as error:
+            why = next(map(_words, _obstacles(self._address)), "the system did not let us")
+            raise SettingsError(f"cannot listen at {self._address.text}: {why}") from error
+        return f"{host}:{port}"
+
+    def _bind_socket(self, server: grpc.aio.Server, path: Path) -> str:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._take_lock(path)
+            _remove_stale(path)
+            mask = os.umask(0o177)
+            try:
+                server.add_insecure_port(f"unix:{path}")
+                self._bound = True
+            finally:
+                os.umask(mask)
+            path.chmod(0o600)
+        except (OSError, RuntimeError) as error:
+            self.close()
+            raise SettingsError(f"cannot listen at unix:{path}: {error}") from error
+        return f"unix:{path}"
+
+    def _take_lock(self, path: Path) -> None:
+        # gRPC unlinks a socket that is in use and binds anew, which would silently steal it from a running daemon.
+        lock = FileLock(path.with_name(f"{path.name}.lock"))
+        if not lock.try_acquire():
+            raise SettingsError(
+                f"another memoryd listens at unix:{path}; use that one, stop it, or choose another --listen"
+            )
+        self._lock = lock
+
+    def close(self) -> None:
+        """Removes the socket and gives its lock up."""
+        if self._bound and self._address.socket_path is not None:
+            self._address.socket_path.unlink(missing_ok=True)
+            self._bound = False
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
+    """Credentials that show the newest certificate to each connection that is made; those that are open stay."""
+    served = certificates.current()
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal served
+        found = certificates.current()
+        if found == served:
+            return None
+        served = found
+        return _configuration(found)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(served),
+        changed,  # type: ignore[arg-type] # the stubs do not know that None means unchanged
+        require_client_authentication=certificates.asks_clients,
+    )
+
+
+def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], root_certificates=pem.client_ca)

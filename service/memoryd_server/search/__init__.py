@@ -1,1 +1,1 @@
-"""A question into hits: legs, fusion, snippets, citations."""
+"""A query into hits."""

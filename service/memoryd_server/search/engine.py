@@ -10,25 +10,26 @@ from numpy.typing import NDArray
 
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.model import Degradation, DegradationKind, Source
-from memoryd_server.search.budget import within_budget
-from memoryd_server.search.citation import citation, cited
-from memoryd_server.search.config import RankingConfig
-from memoryd_server.search.cosine_scale import CosineScale, derived_scale, known_scale
-from memoryd_server.search.coverage import abstains, known_names
-from memoryd_server.search.cut import UNCALIBRATED, cut, default_cut
-from memoryd_server.search.explain import empty_reason
-from memoryd_server.search.fusion import Candidate
-from memoryd_server.search.legs import Groups, LegAnswers, Legs, Question, Words
-from memoryd_server.search.merging import merged
-from memoryd_server.search.needed import FileCheck, RowsAsNeeded
-from memoryd_server.search.query import Hit, LegReport, SearchAnswer, SearchMode, SearchQuery
-from memoryd_server.search.reorder import Reordered, reorder
-from memoryd_server.search.sharing import shared
-from memoryd_server.search.showing import Shower, Shown
+from memoryd_server.search.coverage import abstains, empty_reason, known_names
+from memoryd_server.search.cutoff import UNCALIBRATED, CosineScale, cut, default_cut, derived_scale, known_scale
+from memoryd_server.search.query import Candidate, Hit, LegReport, RankingConfig, SearchAnswer, SearchMode, SearchQuery
+from memoryd_server.search.ranking import Reordered, reorder
+from memoryd_server.search.results import (
+    FileCheck,
+    RowsAsNeeded,
+    Shower,
+    Shown,
+    citation,
+    cited,
+    merged,
+    shared,
+    within_budget,
+)
+from memoryd_server.search.retrieval import Groups, LegAnswers, Legs, Question, Words
 from memoryd_server.store.identity import VectorIdentity
 from memoryd_server.store.protocol import Reader, Store
 from memoryd_server.store.rows import ChunkHead, ChunkRow
-from memoryd_server.text import Analyzer
+from memoryd_server.text.analyzer import Analyzer
 
 # It can happen between the making of a question's vector and the search.
 _REPLACED = "the index's vectors have just been replaced by those of another provider or model; ask again"

@@ -1,8 +1,14 @@
-"""A question and its answer, as values."""
+"""SearchQuery, Hit, SearchAnswer, RankingConfig.
+
+A question and its answer, as values.
+
+How legs are fused and hits are reordered; the composition root fills it from the settings.
+"""
 
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from memoryd_server.model import Degradation, Source
 
@@ -110,3 +116,49 @@ class SearchAnswer:
     empty_reason: EmptyReason | None = None
     empty_explanation: str = ""
     backend: str = BUILTIN
+
+
+@dataclass(frozen=True, slots=True)
+class RankingConfig:
+    """Weights are shares of one. `hybrid` off means that the vector leg answers alone where it can.
+
+    `decay_floor` is the least share of a score that decay leaves; `abstain_below` is the coverage under which a search
+    returns nothing, 0 for never. Neighbouring chunks are shown as one hit of at most `merged_chars` code points.
+    """
+
+    hybrid: bool = True
+    vector_weight: float = 0.7
+    text_weight: float = 0.3
+    candidate_multiplier: int = 4
+    mmr: bool = False
+    mmr_lambda: float = 0.7
+    decay: bool = False
+    half_life_days: float = 30.0
+    decay_floor: float = 0.5
+    abstain_below: float = 0.0
+    merged_chars: int = 1_600
+
+
+def text_score(bm25: float, best: float) -> float:
+    """BM25 as a share of the query's best, 0..1. SQLite's BM25 is negative, and the smallest is the best."""
+    return 1.0 if best >= 0 else _clamped(bm25 / best)
+
+
+class Candidate(NamedTuple):
+    """A chunk before the cut, with what each leg gave it. Ranks count from 1.
+
+    `text_score` is BM25's share of the best, 0..1, `vector_score` the cosine, -1..1. A score is None when its leg did
+    not run or does not know the chunk, a rank when its leg did not return it.
+    """
+
+    chunk_id: int
+    score: float
+    text_score: float | None = None
+    vector_score: float | None = None
+    keyword_rank: int | None = None
+    vector_rank: int | None = None
+
+
+def _clamped(score: float) -> float:
+    """The score within 0..1; what is no number counts 0."""
+    return min(1.0, score) if score > 0 else 0.0

@@ -1,25 +1,33 @@
-"""From the reference's `agents` block to one `AgentSettings` an agent."""
+"""`agents`: one AgentSettings an agent.
 
+From the reference's `agents` block to one `AgentSettings` an agent.
+
+`agents.list`: who is configured, by id.
+"""
+
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .agent_list import DEFAULTS, LIST, agent_paths
-from .auth_profiles import Profiles, profiles_file, read_profiles
-from .checking import Checker
-from .compaction import CompactionSettings
-from .entries import entries_are_on, entry_access, lancedb_settings
-from .memory_block import MemoryBlock
-from .memory_search import MemorySearchSettings
-from .model_providers import ModelProviders, model_providers
-from .provider_access import AccessSources
-from .providers_in_use import check_providers
-from .resolved import AgentSettings
-from .timezone import complaint_about_timezone
-from .tree import merged
-from .words import Path as KeyPath
-from .words import dotted, kind_of
+from memoryd_server.settings.checking import Checker
+from memoryd_server.settings.layers import Report, Tree, merged
+from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
+from memoryd_server.settings.memory_search import MemorySearchSettings
+from memoryd_server.settings.plugins import entries_are_on, entry_access, lancedb_settings
+from memoryd_server.settings.provider_access import (
+    AccessSources,
+    ModelProviders,
+    Profiles,
+    model_providers,
+    profiles_file,
+    read_profiles,
+)
+from memoryd_server.settings.resolved import MAIN, AgentSettings
+from memoryd_server.settings.restrictions import check_providers
+from memoryd_server.settings.rules import KeyPath, dotted, kind_of
+from memoryd_server.settings.service import complaint_about_timezone
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +162,49 @@ def _refuse_shared_indexes(checker: Checker, agents: Mapping[str, AgentSettings]
         if owner != agent_id:
             path = (*LIST, f"[{agent_id}]", "memorySearch", "store", "path")
             checker.problem(path, f'the index is that of agent "{owner}" too; put {{agentId}} in the path')
+
+
+DEFAULTS = ("agents", "defaults")
+
+
+LIST = ("agents", "list")
+
+
+_AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+def with_agents_by_id(layer: Mapping[str, Any], origin: str, report: Report) -> Mapping[str, Any]:
+    """The layer with `agents.list` keyed by `[<id>]`, so that two files speak of the same agent by its id."""
+    agents = layer.get("agents")
+    if not isinstance(agents, Mapping) or agents.get("list") is None:
+        return layer
+    listed = agents["list"]
+    if not isinstance(listed, list):
+        report.problem(origin, LIST, f"expected an array, found {kind_of(listed)}")
+        listed = []
+    by_id: dict[str, Any] = {}
+    for number, entry in enumerate(listed):
+        where = (*LIST, f"[{number}]")
+        agent_id = _id_of(entry, where, origin, report)
+        if f"[{agent_id}]" in by_id:
+            report.problem(origin, (*where, "id"), f'the id "{agent_id}" is taken by another agent')
+        elif agent_id:
+            by_id[f"[{agent_id}]"] = {key: value for key, value in entry.items() if key != "id"}
+    return {**layer, "agents": {**agents, "list": by_id}}
+
+
+def agent_paths(tree: Tree) -> dict[str, KeyPath]:
+    """The configured ids, in order, and where each agent stands in the tree; `main` alone when none is listed."""
+    return {key[1:-1]: (*LIST, key) for key in tree.at(*LIST) or {}} or {MAIN: (*LIST, f"[{MAIN}]")}
+
+
+def _id_of(entry: object, where: KeyPath, origin: str, report: Report) -> str:
+    if not isinstance(entry, Mapping):
+        report.problem(origin, where, f"expected an object, found {kind_of(entry)}")
+        return ""
+    raw = entry.get("id")
+    agent_id = raw.strip().lower() if isinstance(raw, str) else ""
+    if not _AGENT_ID.fullmatch(agent_id):
+        report.problem(origin, (*where, "id"), "expected 1 to 64 letters, digits, - and _, beginning with no - or _")
+        return ""
+    return agent_id

@@ -1,20 +1,24 @@
-"""From what stands in files to blocks: unknown keys, wrong types and values out of bounds, each with its path."""
+"""Unknown keys, wrong types, each with its path.
+
+From what stands in files to blocks: unknown keys, wrong types and values out of bounds, each with its path.
+
+Misspelt keys in places where unknown keys are allowed and ignored, such as `agents.defaults.memorysearch`.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from .block import Block, keys, nested, rules_of
-from .report import Report
-from .tree import Tree
-from .words import Path, did_you_mean, kind_of
+from memoryd_server.settings.layers import Report, Tree
+from memoryd_server.settings.rules import Block, KeyPath, did_you_mean, keys, kind_of, nearest, nested, rules_of
 
 B = TypeVar("B", bound=Block)
+
 
 _EXPECTED: Mapping[str, str] = {
     "string": "a string",
@@ -28,10 +32,11 @@ _EXPECTED: Mapping[str, str] = {
     "path": "a string",
 }
 
+
 _AGENT_LIST = ("agents", "list")
 
 
-def agent_of(path: Path) -> str:
+def agent_of(path: KeyPath) -> str:
     """Return the id of the agent whose key is at `path`; empty for a key that agents share."""
     return path[2][1:-1] if path[:2] == _AGENT_LIST and path[2:] else ""
 
@@ -43,38 +48,38 @@ class Checker:
     tree: Tree
     report: Report
 
-    def problem(self, path: Path, message: str) -> None:
+    def problem(self, path: KeyPath, message: str) -> None:
         """Adds a problem with the key at `path`."""
         self.report.problem(self.tree.origin(path), path, message, agent_of(path))
 
-    def warn(self, path: Path, message: str) -> None:
+    def warn(self, path: KeyPath, message: str) -> None:
         """Adds a warning about the key at `path`."""
         self.report.warn(self.tree.origin(path), path, message)
 
-    def block_remote(self, path: Path, message: str) -> None:
+    def block_remote(self, path: KeyPath, message: str) -> None:
         """Warn about the key at `path`, and disable remote embeddings: it may restrict what is sent."""
         self.report.block_remote(self.tree.origin(path), path, message, agent_of(path))
 
-    def keys(self, path: Path) -> tuple[str, ...]:
+    def keys(self, path: KeyPath) -> tuple[str, ...]:
         """Return the keys of the object at `path`; none where there is no object."""
         value = self.tree.at(*path) if path else self.tree.values
         return tuple(value) if isinstance(value, dict) else ()
 
-    def table(self, path: Path) -> dict[str, Any]:
+    def table(self, path: KeyPath) -> dict[str, Any]:
         """The object at `path`; empty when there is none, or when something else stands there, which is a problem."""
         value = self.tree.at(*path)
         if value is not None and not isinstance(value, dict):
             self.problem(path, f"expected an object, found {kind_of(value)}")
         return value if isinstance(value, dict) else {}
 
-    def text(self, path: Path) -> str:
+    def text(self, path: KeyPath) -> str:
         """The trimmed string at `path`; empty when there is none, or when something else stands there, a problem."""
         value = self.tree.at(*path)
         if value is not None and not isinstance(value, str):
             self.problem(path, f"expected a string, found {kind_of(value)}")
         return value.strip() if isinstance(value, str) else ""
 
-    def block(self, model: type[B], raw: Mapping[str, Any], path: Path) -> B:
+    def block(self, model: type[B], raw: Mapping[str, Any], path: KeyPath) -> B:
         """The block that `raw`, found at `path`, stands for; the defaults when there was a problem with it."""
         known = self._known_keys(model, raw, path)
         try:
@@ -86,13 +91,13 @@ class Checker:
         self._complaints(model, known, path)
         return block
 
-    def _known_keys(self, model: type[Block], raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    def _known_keys(self, model: type[Block], raw: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
         fields = {key: field for _, key, field in keys(model)}
         for key in sorted(raw.keys() - fields.keys()):
             self.problem((*path, key), f"unknown key{did_you_mean(key, fields)}")
         return {key: self._within(fields[key], raw[key], (*path, key)) for key in fields if key in raw}
 
-    def _within(self, field: FieldInfo, value: Any, path: Path) -> Any:
+    def _within(self, field: FieldInfo, value: Any, path: KeyPath) -> Any:
         inner = nested(field.annotation)
         if inner and isinstance(value, Mapping):
             return self._known_keys(inner, value, path)
@@ -100,7 +105,7 @@ class Checker:
             return [self._within(field, item, (*path, f"[{n}]")) for n, item in enumerate(value)]
         return value
 
-    def _complaints(self, model: type[Block], raw: Mapping[str, Any], path: Path) -> None:
+    def _complaints(self, model: type[Block], raw: Mapping[str, Any], path: KeyPath) -> None:
         for _, key, field in keys(model):
             inner, value, here = nested(field.annotation), raw.get(key), (*path, key)
             if inner and isinstance(value, Mapping):
@@ -132,3 +137,72 @@ def _not_one_of(detail: ErrorDetails) -> str:
     found = detail["input"]
     meant = did_you_mean(found, words) if isinstance(found, str) else ""
     return f"expected one of {', '.join(words)}{meant}"
+
+
+# Two letters that changed places in a word of six are closer than this: `memroy`.
+CLOSE = 0.8
+
+
+# OpenClaw's `reserveTokens` is further from `reserveTokensFloor` than this.
+_CLOSE_IN_COMPACTION = 0.85
+
+
+class _Place(NamedTuple):
+    """An object and its known keys; ignoring a misspelt one of `harmless` cannot change what is sent to a provider."""
+
+    path: KeyPath
+    known: tuple[str, ...]
+    harmless: tuple[str, ...] = ()
+    close: float = CLOSE
+
+
+_COMPACTION = ("reserveTokensFloor", "postIndexSync", "memoryFlush")
+
+
+_PLACES = (
+    _Place((), ("memoryd", "memory", "agents", "plugins", "models")),
+    _Place(("agents",), ("defaults", "list", "entries")),
+    _Place(
+        ("agents", "defaults"),
+        ("workspace", "memorySearch", "userTimezone", "compaction"),
+        harmless=("userTimezone", "compaction"),
+    ),
+    _Place(("agents", "defaults", "compaction"), _COMPACTION, _COMPACTION, _CLOSE_IN_COMPACTION),
+    _Place(("models",), ("providers",)),
+    _Place(("plugins",), ("enabled", "slots", "entries", "allow", "deny")),
+    _Place(("plugins", "slots"), ("memory",)),
+    _Place(("plugins", "entries"), ("memory-core", "memory-lancedb")),
+    _Place(("plugins", "entries", "memory-core"), ("enabled", "config")),
+    _Place(("plugins", "entries", "memory-lancedb"), ("enabled", "config")),
+)
+
+
+_IN_AGENT = ("workspace", "memorySearch", "default")
+
+
+def check_spelling(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
+    """Warn of keys that are nearly known ones; `agent_paths` are the places of the agents.
+
+    A key that may have restricted what is sent to a provider disables remote embeddings.
+    """
+    for place in (*_PLACES, *(_Place(path, _IN_AGENT) for path in agent_paths)):
+        for key, meant in misspelt(checker.keys(place.path), place.known, place.close):
+            found = ignored(meant)
+            if meant in place.harmless:
+                checker.warn((*place.path, key), found)
+            else:
+                checker.block_remote((*place.path, key), found)
+
+
+def misspelt(keys: Iterable[str], known: Iterable[str], close: float = CLOSE) -> Iterator[tuple[str, str]]:
+    """Yield each key that is close to a known one without being one, and the known one."""
+    known = tuple(known)
+    for key in keys:
+        meant = None if key in known else nearest(key, known, close)
+        if meant:
+            yield key, meant
+
+
+def ignored(meant: str) -> str:
+    """Return what to say of a misspelt key."""
+    return f'the key is ignored (did you mean "{meant}"?)'

@@ -10,21 +10,22 @@ from typing import Literal, NamedTuple, Union, get_args, get_origin
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from .block import Block, keys, nested, rules_of
-from .compaction import CompactionSettings
-from .entries import CONFIG as ENTRIES
-from .entries import LanceDbSettings
-from .environment import variables
-from .memory_block import MemoryBlock
-from .memory_search import MemorySearchSettings
-from .model_providers import ModelProviderSettings
-from .service import ServiceSettings
-from .unimplemented import AGENTS, BLOCKING, COMPACTION, MEMORY, MEMORY_SEARCH
-from .words import Path as KeyPath
-from .words import dotted
+from memoryd_server.settings.environment import variables
+from memoryd_server.settings.loading import AGENTS, BLOCKING, COMPACTION, MEMORY, MEMORY_SEARCH
+from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
+from memoryd_server.settings.memory_search import MemorySearchSettings
+from memoryd_server.settings.plugins import CONFIG as ENTRIES
+from memoryd_server.settings.plugins import LanceDbSettings
+from memoryd_server.settings.provider_access import ModelProviderSettings
+from memoryd_server.settings.rules import Block, KeyPath, dotted, keys, nested, rules_of
+from memoryd_server.settings.service import ServiceSettings
 
 _DOCSTRING = re.compile(r"(?P<meaning>.+[.!?])\s+(?P<bounds>.+); default (?P<default>.+)\.", re.DOTALL)
+
+
 _INTRODUCTION = Path(__file__).with_name("introduction.md")
+
+
 _TYPES: Mapping[object, str] = {
     bool: "boolean",
     int: "integer",
@@ -34,6 +35,8 @@ _TYPES: Mapping[object, str] = {
     SecretStr: "string",
     dict: "object of strings",
 }
+
+
 _BLOCKS: tuple[tuple[str, type[Block]], ...] = (
     ("memoryd", ServiceSettings),
     ("agents.defaults.memorySearch", MemorySearchSettings),
@@ -42,6 +45,8 @@ _BLOCKS: tuple[tuple[str, type[Block]], ...] = (
     ("models.providers.<id>", ModelProviderSettings),
     (dotted(ENTRIES), LanceDbSettings),
 )
+
+
 _UNIMPLEMENTED: tuple[tuple[KeyPath, tuple[KeyPath, ...]], ...] = (
     (("agents", "defaults", "memorySearch"), tuple(MEMORY_SEARCH)),
     (("agents",), tuple(AGENTS)),

@@ -1,27 +1,49 @@
-"""The process's environment: the only place that reads it, and what each variable sets."""
+"""Variables and flags; the only reader of os.environ.
+
+The process's environment: the only place that reads it, and what each variable sets.
+
+Which of this process's variables the commands that memoryd runs get: what they need, and nothing by accident.
+
+Flags and variables: what a person said last, and so what holds.
+"""
 
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
-from .block import Block, keys, nested
-from .paths import absolute
-from .report import Report
-from .service import ServiceSettings
-from .words import Path as KeyPath
-from .words import did_you_mean
+from memoryd_server.settings.layers import DEFAULT, Report, absolute
+from memoryd_server.settings.rules import Block, KeyPath, did_you_mean, keys, nested
+from memoryd_server.settings.service import ServiceSettings
 
 PREFIX = "MEMORYD_"
+
+
 CONFIG = "MEMORYD_CONFIG"
+
+
 STATE_DIR = "MEMORYD_STATE_DIR"
+
+
 WORKSPACE = "MEMORYD_WORKSPACE"
+
+
 ADDRESS = "MEMORYD_ADDRESS"
+
+
 TOKEN_FILE = "MEMORYD_TOKEN_FILE"  # noqa: S105 -- a name
+
+
 CLIENT_TLS = ("MEMORYD_TLS", *(f"MEMORYD_TLS_{part}" for part in ("CA", "CERT", "KEY", "SERVER_NAME")))
+
+
 REFERENCE_STATE_DIR = "OPENCLAW_STATE_DIR"
+
+
 RUNTIME_DIR = "XDG_RUNTIME_DIR"
+
 
 PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY",),
@@ -31,6 +53,7 @@ PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
     "ollama": ("OLLAMA_API_KEY",),
 }
 """The variables that hold a provider's key; the first that is set counts."""
+
 
 _SHORT: Mapping[str, KeyPath] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
 
@@ -103,3 +126,86 @@ def _value(text: str, *, is_array: bool) -> object:
     except ValueError:
         return text
     return number if isinstance(number, int | float) else text
+
+
+_NAMES = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"),
+        *("XDG_CACHE_HOME", "XDG_DATA_HOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
+        *("HF_ENDPOINT", "CUDA_VISIBLE_DEVICES", "CUDA_PATH", "VK_ICD_FILENAMES"),
+    }
+)
+
+
+_PREFIXES = ("QMD_",)
+
+
+# These would move what memoryd keeps in a place of its own.
+_OURS = frozenset({"QMD_CONFIG_DIR"})
+
+
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables to hand on. Never among them: keys and tokens, `CI`, and what points at another configuration."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if (name in _NAMES or name.startswith(_PREFIXES)) and name not in _OURS
+    }
+
+
+_SERVICE_FLAGS: Mapping[str, KeyPath] = {
+    "listen": ("listen",),
+    "token_file": ("tokenFile",),
+    "log_level": ("log", "level"),
+}
+
+
+_OTHER_FLAGS = ("workspace", "state_dir", "config")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A text and who gave it; empty when nobody did."""
+
+    text: str
+    origin: str
+
+
+class Overrides:
+    """The flags over the variables. A flag that is None and a variable that is blank count as not given."""
+
+    def __init__(self, environ: Mapping[str, str], flags: Mapping[str, object], report: Report) -> None:
+        self.environ = environ
+        self._flags = {name: value for name, value in flags.items() if value is not None}
+        self._report = report
+        for name in self._flags.keys() - {*_SERVICE_FLAGS, *_OTHER_FLAGS}:
+            report.problem(_flag(name), (), f"no such flag{did_you_mean(name, [*_SERVICE_FLAGS, *_OTHER_FLAGS])}")
+        self.config = self._first("config", CONFIG)
+        self.state_dir = self._first("state_dir", STATE_DIR, REFERENCE_STATE_DIR)
+        self.workspace = self._first("workspace", WORKSPACE)
+
+    def layers(self) -> Iterator[tuple[dict[str, Any], str]]:
+        """One layer with its origin for each variable, then each flag, that sets a key of the `memoryd` block."""
+        yield from environment_layers(self.environ, self._report)
+        for name, path in _SERVICE_FLAGS.items():
+            value = self._flags.get(name)
+            if value:
+                given = (
+                    value if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else str(value)
+                )
+                as_array = name == "listen" and isinstance(given, str)
+                yield service_layer(path, [given] if as_array else given), _flag(name)
+
+    def _first(self, flag: str, *variables: str) -> Given:
+        if flag in self._flags and str(self._flags[flag]).strip():
+            return Given(str(self._flags[flag]).strip(), _flag(flag))
+        for name in variables:
+            if self.environ.get(name, "").strip():
+                return Given(self.environ[name].strip(), f"env {name}")
+        return Given("", DEFAULT)
+
+
+def _flag(name: str) -> str:
+    return f"flag --{name.replace('_', '-')}"

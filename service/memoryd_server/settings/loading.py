@@ -1,27 +1,35 @@
-"""Reads the files, the variables and the flags, and makes of them what the rest of memoryd sees."""
+"""`load`: find, read, overlay, check, resolve.
 
-from collections.abc import Iterator, Mapping
+Reads the files, the variables and the flags, and makes of them what the rest of memoryd sees.
+
+Keys of OpenClaw that memoryd knows of and does not implement. Each is dropped with a warning, never an error.
+
+Those that may restrict what is sent to a provider disable remote embeddings while they are set.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import environment as env
-from .agent_list import DEFAULTS, agent_paths, with_agents_by_id
-from .agents import Surroundings, resolve_agents
-from .checking import Checker
-from .child_environment import child_environment
-from .files import OWN_FILE, REFERENCE_FILE, find_state_dir, read_layer
-from .misplaced import check_places
-from .misspelt import check_spelling
-from .other_sources import check_files, check_variables, check_workspace
-from .overrides import Overrides
-from .paths import absolute, anchored
-from .report import Report
-from .resolved import AgentSettings, ResolvedSettings, effective
-from .service import ServiceSettings
-from .tree import DEFAULT, Tree
-from .unimplemented import drop_unimplemented
-from .words import Path as KeyPath
-from .words import dotted
+from memoryd_server.settings import environment as env
+from memoryd_server.settings.agents import DEFAULTS, Surroundings, agent_paths, resolve_agents, with_agents_by_id
+from memoryd_server.settings.checking import Checker, check_spelling
+from memoryd_server.settings.environment import Overrides, child_environment
+from memoryd_server.settings.layers import (
+    DEFAULT,
+    OWN_FILE,
+    REFERENCE_FILE,
+    Report,
+    Tree,
+    absolute,
+    anchored,
+    find_state_dir,
+    read_layer,
+)
+from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, effective
+from memoryd_server.settings.restrictions import check_files, check_places, check_variables, check_workspace
+from memoryd_server.settings.rules import KeyPath, dotted
+from memoryd_server.settings.service import ServiceSettings
 
 
 def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> ResolvedSettings:
@@ -110,3 +118,86 @@ def _origins(
 def _origin(tree: Tree, path: KeyPath) -> str:
     inherited = tree.written((*DEFAULTS, *path[3:])) if path[:2] == ("agents", "list") else None
     return tree.written(path) or inherited or DEFAULT
+
+
+_NEWER = "a key of a newer version of the reference"
+
+
+_OURS = "a key of the reference"
+
+
+MEMORY_SEARCH: Mapping[KeyPath, str] = {
+    ("multimodal",): _OURS,
+    ("inputType",): _NEWER,
+    ("queryInputType",): _NEWER,
+    ("documentInputType",): _NEWER,
+    ("local", "contextSize"): _NEWER,
+    ("store", "fts"): _NEWER,
+    ("sync", "embeddingBatchTimeoutSeconds"): _NEWER,
+    ("qmd",): _NEWER,
+}
+
+
+MEMORY: Mapping[KeyPath, str] = {
+    ("search",): _NEWER,
+    ("qmd", "mcporter"): _OURS,
+    ("qmd", "searchTool"): _NEWER,
+    ("qmd", "rerank"): _NEWER,
+    ("qmd", "update", "startup"): _NEWER,
+    ("qmd", "update", "startupDelayMs"): _NEWER,
+}
+
+
+COMPACTION: Mapping[KeyPath, str] = {("memoryFlush", "model"): _NEWER}
+
+
+AGENTS: Mapping[KeyPath, str] = {
+    ("entries",): _NEWER,
+    ("defaults", "contextLimits", "memoryGetDefaultLines"): _NEWER,
+    ("defaults", "contextLimits", "memoryGetMaxChars"): _NEWER,
+}
+
+
+BLOCKING: frozenset[KeyPath] = frozenset({("memory", "search"), ("agents", "entries")})
+"""Those that hold a provider, a fallback or `enabled` in the layout of a newer version."""
+
+
+def drop_unimplemented(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
+    """Take every such key out of the tree, with a warning each; `agent_paths` are the places of the agents."""
+    _drop(checker, ("agents",), AGENTS)
+    _drop(checker, ("memory",), MEMORY)
+    _drop(checker, ("agents", "defaults", "compaction"), COMPACTION)
+    for around in (("agents", "defaults"), *agent_paths):
+        _drop(checker, (*around, "memorySearch"), MEMORY_SEARCH)
+        _drop_globs(checker, (*around, "memorySearch", "extraPaths"))
+        _drop_reference(checker, (*around, "memorySearch", "remote", "apiKey"))
+
+
+def _drop(checker: Checker, around: KeyPath, known: Mapping[KeyPath, str]) -> None:
+    for key, what in known.items():
+        path = (*around, *key)
+        if checker.tree.at(*path) is None:
+            continue
+        if path in BLOCKING:
+            checker.block_remote(path, f"{what}; memoryd does not read it")
+        else:
+            _warn(checker, path, what)
+        checker.tree.remove(path)
+
+
+def _drop_globs(checker: Checker, path: KeyPath) -> None:
+    listed = checker.tree.at(*path)
+    if isinstance(listed, list) and any(isinstance(item, dict) for item in listed):
+        _warn(checker, path, "{path, pattern} is a form of a newer version of the reference")
+        listed[:] = [item for item in listed if not isinstance(item, dict)]
+
+
+def _drop_reference(checker: Checker, path: KeyPath) -> None:
+    if isinstance(checker.tree.at(*path), dict):
+        # Without it, another key would be used in its place.
+        checker.block_remote(path, "a reference to a secret kept elsewhere; memoryd does not read it")
+        checker.tree.remove(path)
+
+
+def _warn(checker: Checker, path: KeyPath, what: str) -> None:
+    checker.warn(path, f"{what}; memoryd does not implement it and ignores it")

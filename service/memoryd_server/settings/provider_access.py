@@ -1,28 +1,147 @@
-"""How each embedding provider is reached, and with what key.
+"""Address and key of each embedding provider.
+
+How each embedding provider is reached, and with what key.
 
 From `remote`, the gateway's settings, its profiles, or the environment, in this order.
+
+The keys that the gateway keeps for an agent, in `agents/<id>/agent/auth-profiles.json` of the state directory.
+
+`models.providers`: where the gateway reaches its providers, and with what. Embeddings use the same accounts.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
-from .auth_profiles import Profiles
-from .environment import PROVIDER_KEYS
-from .memory_search import MemorySearchSettings, RemoteSettings
-from .model_providers import ModelProviders, ModelProviderSettings, names_of
-from .report import UnreadKey
-from .substitution import UnsetVariable, filled
+from memoryd_server.settings.checking import Checker
+from memoryd_server.settings.environment import PROVIDER_KEYS
+from memoryd_server.settings.layers import Report, UnreadKey, UnsetVariable, filled, read_layer
+from memoryd_server.settings.memory_search import MemorySearchSettings, RemoteSettings
+from memoryd_server.settings.rules import Block, keys, kind_of
+
+_KIND = "api_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """An agent's API keys by provider, in the order of the file.
+
+    `unread` has the providers with a profile whose key is a reference to a secret that memoryd does not read, and
+    where. `broken` is the file where it cannot be read at all.
+    """
+
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    unread: dict[str, UnreadKey] = field(default_factory=dict)
+    broken: UnreadKey | None = None
+
+
+def profiles_file(state_dir: Path, agent_id: str) -> Path:
+    """Where the gateway keeps an agent's keys."""
+    return state_dir / "agents" / agent_id / "agent" / "auth-profiles.json"
+
+
+def read_profiles(file: Path, report: Report) -> Profiles:
+    """Return the profiles of `file`; none where there is no file.
+
+    Profiles of other types (OAuth) are of no use for embeddings. A file that cannot be read is a warning: it is the
+    gateway's.
+    """
+    found = Report()
+    layer = read_layer(file, found, required=False)
+    profiles = layer.get("profiles")
+    if profiles is not None and not isinstance(profiles, dict):
+        found.problem(file, ("profiles",), f"expected an object, found {kind_of(profiles)}")
+    report.warnings.extend(f"{problem}; its keys are not used" for problem in found.problems)
+    read = Profiles(broken=UnreadKey(str(file), ()) if found.problems else None)
+    for name, profile in profiles.items() if isinstance(profiles, dict) else ():
+        provider, key = _api_key(profile)
+        if key:
+            read.keys[provider] = (*read.keys.get(provider, ()), key)
+        elif provider and profile.get("keyRef") is not None:
+            read.unread.setdefault(provider, UnreadKey(str(file), ("profiles", name, "keyRef")))
+    return read
+
+
+def _api_key(profile: Any) -> tuple[str, str]:
+    """Return the provider and the key of a profile; without a key, the key is empty."""
+    if not isinstance(profile, dict) or profile.get("type") != _KIND:
+        return "", ""
+    provider, key = profile.get("provider"), profile.get("key")
+    if not isinstance(provider, str):
+        return "", ""
+    return provider.strip().lower(), key.strip() if isinstance(key, str) else ""
+
+
+PROVIDERS = ("models", "providers")
+
+
+# What the reference calls a provider of ours; ours comes first.
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"gemini": ("google",)}
+
+
+class ModelProviderSettings(Block):
+    """One provider as the gateway knows it; `memorySearch.remote` counts over it.
+
+    `<id>` is openai, openai-compatible, gemini (or google), voyage, mistral or ollama. What else stands in such a block
+    is the gateway's and is ignored. `${NAME}` in a value reads the environment.
+    """
+
+    base_url: str | None = None
+    """The address of the provider's API, instead of the provider's own. URL; default unset."""
+    api_key: SecretStr | None = None
+    """The provider's key; a blank one counts as not set. Secret; default unset."""
+    headers: dict[str, SecretStr] | None = None
+    """Headers sent with each request; those of `remote` replace them one by one. Secrets; default unset."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProviders:
+    """The blocks by id; `unread` has the `apiKey` of each that refers to a secret that memoryd does not read."""
+
+    blocks: Mapping[str, ModelProviderSettings] = field(default_factory=dict)
+    unread: Mapping[str, UnreadKey] = field(default_factory=dict)
+
+
+def names_of(provider: str) -> tuple[str, ...]:
+    """The names that a provider of ours has in the gateway's settings, the first one counts most."""
+    return (provider, *_OTHER_NAMES.get(provider, ()))
+
+
+def model_providers(checker: Checker) -> ModelProviders:
+    """Every block whose id is a string, by that id. Keys that are not about where and with what are not looked at."""
+    checker.table(PROVIDERS[:1])
+    found, unread = {}, {}
+    for name in checker.table(PROVIDERS):
+        path = (*PROVIDERS, name)
+        raw = checker.table(path)
+        known = {key: raw[key] for _, key, _ in keys(ModelProviderSettings) if key in raw}
+        if isinstance(known.get("apiKey"), dict):
+            del known["apiKey"]
+            unread[name] = UnreadKey(checker.tree.origin((*path, "apiKey")), (*path, "apiKey"))
+        found[name] = checker.block(ModelProviderSettings, known, path)
+    return ModelProviders(found, unread)
+
 
 AUTOMATIC = ("openai-compatible", "openai", "gemini", "voyage", "mistral")
 """The providers that `auto` may use."""
 
+
 _NO_REMOTE = RemoteSettings()
+
+
 _NO_BLOCK = ModelProviderSettings()
+
+
 _LOCAL = "local"
+
+
 _MANY_KEYS = "gemini"
+
+
 _DOLLAR_NAME = re.compile(r"\$[A-Z_][A-Z0-9_]*", re.ASCII)
 
 

@@ -1,22 +1,28 @@
-"""The settings as the rest of memoryd sees them."""
+"""The settings in force; changes that need a restart.
 
+The settings as the rest of memoryd sees them.
+
+Settings as lines to print: flat, and with nothing in them that must not be seen.
+
+Settings that are read again while the daemon runs: what of them comes into force, and what waits for a restart.
+"""
+
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from memoryd_server.errors import AgentNotFound
+from pydantic import SecretStr
 
-from .compaction import CompactionSettings
-from .describing import flattened, masked
-from .entries import CONFIG as ENTRIES
-from .entries import LanceDbSettings
-from .memory_block import MemoryBlock
-from .memory_search import MemorySearchSettings
-from .provider_access import ProviderAccess
-from .report import Blocker
-from .service import ServiceSettings
-from .tree import DEFAULT
-from .words import dotted
+from memoryd_server.errors import AgentNotFound, SettingsError
+from memoryd_server.settings.layers import DEFAULT, Blocker
+from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
+from memoryd_server.settings.memory_search import MemorySearchSettings
+from memoryd_server.settings.plugins import CONFIG as ENTRIES
+from memoryd_server.settings.plugins import LanceDbSettings
+from memoryd_server.settings.provider_access import ProviderAccess
+from memoryd_server.settings.rules import Block, KeyPath, dotted, keys
+from memoryd_server.settings.service import ServiceSettings
 
 MAIN = "main"
 
@@ -135,3 +141,89 @@ def _of_agent(agent: AgentSettings) -> list[tuple[tuple[str, ...], object]]:
         *flattened(agent.memory_search, (*around, "memorySearch")),
         *(((*around, *path), access.parts()) for path, access in agent.accesses()),
     ]
+
+
+MASK = "***"
+
+
+# `https://user:secret@host` and `?key=secret`: credentials that stand in an address.
+_USERINFO = re.compile(r"//[^/?#]*@")
+
+
+_QUERY = re.compile(r"(?<=[?&])([^=&#\s]++)(=[^&#\s]*)?")
+
+
+def flattened(block: Block, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
+    """The path and value of everything in a block that is not a block itself, by the keys that files use."""
+    for name, key, _ in keys(type(block)):
+        value = getattr(block, name)
+        if isinstance(value, Block) and not _is_whole(key):
+            yield from flattened(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def masked(value: object) -> object:
+    """A value ready for JSON. A secret becomes `***`, also one within an address."""
+    if isinstance(value, SecretStr):
+        return MASK
+    if isinstance(value, Block):
+        return {key: masked(getattr(value, name)) for name, key, _ in keys(type(value))}
+    if isinstance(value, Mapping):
+        return {key: masked(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(item) for item in value]
+    return _without_credentials(str(value)) if isinstance(value, str | Path) else value
+
+
+def _without_credentials(text: str) -> str:
+    if "://" not in text:
+        return text
+    shown = _USERINFO.sub(f"//{MASK}@", text)
+    return _QUERY.sub(lambda named: named[0] if named[2] is None else f"{named[1]}={MASK}", shown)
+
+
+def _is_whole(key: str) -> bool:
+    return key == "scope"
+
+
+# Keys of the `memoryd` block with which the daemon was built: its listeners, and the model that agents share.
+WAITING: tuple[str, ...] = ("listen", "token_file", "tls", "local", "metrics")
+
+
+_ACCESS = re.compile(r"\]\.(?:access|fallbackAccess)\.")
+
+
+def brought_into_force(old: ResolvedSettings, loaded: ResolvedSettings) -> ResolvedSettings:
+    """`loaded`, with the old values of the keys that wait for a restart.
+
+    Raises:
+        SettingsError: the state directory is another one, so that nothing can be compared.
+    """
+    if loaded.state_dir != old.state_dir:
+        raise SettingsError(
+            f"the state directory would now be {loaded.state_dir}, and the daemon runs on {old.state_dir}; restart it"
+        )
+    kept = {name: getattr(old.service, name) for name in WAITING}
+    kept["log"] = loaded.service.log.model_copy(update={"format": old.service.log.format})
+    connections = old.service.limits.max_connections
+    kept["limits"] = loaded.service.limits.model_copy(update={"max_connections": connections})
+    return replace(loaded, service=loaded.service.model_copy(update=kept))
+
+
+def changed_keys(old: ResolvedSettings, new: ResolvedSettings) -> tuple[str, ...]:
+    """The keys whose values differ, in the order of `describe`. An agent that came or went is one key, itself."""
+    before, after = _values(old), _values(new)
+    came_or_went = sorted(old.agents.keys() ^ new.agents.keys())
+    moved = tuple(dotted(("agents", "list", f"[{agent_id}]")) for agent_id in came_or_went)
+    keys = [key for key in {**before, **after} if not key.startswith(moved)]
+    changed = [key for key in keys if key not in before or key not in after or before[key] != after[key]]
+    if any(".memorySearch.remote." in key for key in changed):
+        # The access to each provider is made of it, and would be told once for each.
+        changed = [key for key in changed if not _ACCESS.search(key)]
+    return (*changed, *moved)
+
+
+def _values(settings: ResolvedSettings) -> Mapping[str, object]:
+    values = effective(settings.state_dir, settings.service, settings.agents, settings.remote_embeddings_blocked_by)
+    return {dotted(path): value for path, value in values}

@@ -1,31 +1,51 @@
-"""What a value must be, and what is made of one that is not: the bounds of the settings.
+"""Bounds and types of a setting; the base block.
+
+What a value must be, and what is made of one that is not: the bounds of the settings.
 
 A rule stands in a field's annotation, `Annotated[int, Whole(1, 20)]`. Validation applies it, the loader asks it which
 values it changed, and docs/configuration.md quotes it, so that the three cannot disagree.
+
+What every block of settings has in common.
+
+The words of complaints about settings: where a key stands, and which key was meant.
 """
 
+import difflib
 import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeGuard
+from typing import ClassVar, TypeGuard, get_args
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
-
-from .words import did_you_mean
 
 # JavaScript's largest safe integer: what the reference can write, and what SQLite and protobuf can hold.
 LARGEST = 2**53 - 1
+
+
 CLAMP = object()
 
+
 _UNIT_MS: Mapping[str, int] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
 _UNIT_BYTES: Mapping[str, int] = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
 _NUMBER = r"\d{1,15}(?:\.\d{1,9})?"
+
+
 _DURATION = re.compile(rf"{_NUMBER}|(?:{_NUMBER}\s*(?:ms|s|m|h|d)\s*)+", re.ASCII)
+
+
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
+
+
 _SIZE = re.compile(rf"({_NUMBER})\s*([kmgt]?)b?", re.ASCII)
 
 
@@ -222,3 +242,76 @@ def _is_number(raw: object) -> TypeGuard[int | float]:
 def _shown(value: object) -> str:
     text = "the default" if value is None else json.dumps(value)
     return text if len(text) <= 60 else text[:60] + "…"  # noqa: PLR2004 -- a message, not a protocol
+
+
+class Block(BaseModel):
+    """One object of a settings file: frozen, strict in types, camelCase outside and snake_case inside.
+
+    The last sentence of a field's docstring is `<unit, bounds>; default <value>.`; docs/configuration.md is made of it.
+    """
+
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+    )
+
+
+def keys(block: type[Block]) -> Iterator[tuple[str, str, FieldInfo]]:
+    """The name in Python, the key in files, and the field, in the order of declaration."""
+    for name, field in block.model_fields.items():
+        yield name, field.alias or name, field
+
+
+def nested(annotation: object) -> type[Block] | None:
+    """The block that a field holds, alone, optional or in an array; None for a plain value."""
+    if isinstance(annotation, type) and issubclass(annotation, Block):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := nested(part))), None)
+
+
+def rules_of(field: FieldInfo) -> list[Rule]:
+    """The rules in a field's annotation."""
+    return [rule for rule in field.metadata if isinstance(rule, Rule)]
+
+
+KeyPath = tuple[str, ...]
+
+
+def dotted(path: Sequence[str]) -> str:
+    """`("agents", "list", "[main]", "workspace")` as `agents.list[main].workspace`."""
+    text = ""
+    for part in path:
+        text += part if part.startswith("[") or not text else f".{part}"
+    return text
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known word closest to `word`, whatever its case, or None when none is close."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word[:100].lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` (did you mean "x"?)`, or nothing when no known word is close."""
+    found = nearest(word, known)
+    return f' (did you mean "{found}"?)' if found else ""
+
+
+def kind_of(value: object) -> str:
+    """The JSON type of a value with its article; the value itself may be a secret and is never shown."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "an object" if isinstance(value, dict) else "an array"

@@ -1,17 +1,25 @@
-"""`memoryd`: everything that is ours and not the reference's."""
+"""`memoryd`: the daemon's own keys.
+
+`memoryd`: everything that is ours and not the reference's.
+
+Checks the name of a time zone.
+"""
 
 import re
+import zoneinfo
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from .block import Block
-from .rules import Real, Whole
+from memoryd_server.settings.rules import Block, Real, Whole, did_you_mean
 
 OptionalPath = Annotated[Path | None, Field(strict=False)]
 
+
 _TCP = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s:\[\]/]+):([0-9]{1,5})", re.ASCII)
+
+
 _LAST_PORT = 65535
 
 
@@ -190,3 +198,12 @@ def _is_address(address: str) -> bool:
         return len(address) > len("unix:")
     found = _TCP.fullmatch(address)
     return found is not None and int(found[1]) <= _LAST_PORT
+
+
+def complaint_about_timezone(name: str) -> str | None:
+    """What is wrong with `name` as a time zone, with the nearest right one, or None when nothing is."""
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (KeyError, OSError, ValueError):
+        return f"no such time zone{did_you_mean(name, zoneinfo.available_timezones())}"
+    return None

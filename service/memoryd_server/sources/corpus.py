@@ -5,10 +5,9 @@ from pathlib import Path
 
 from memoryd_server.errors import MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, Source
-from memoryd_server.sources.discover import Discovery, discover
+from memoryd_server.sources.discover import Discovery, Unseen, below, discover
 from memoryd_server.sources.roots import Location, Roots, resolve
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript, list_transcripts
-from memoryd_server.sources.unseen import Unseen, below
 
 _NOTHING = Discovery((), (), ())
 

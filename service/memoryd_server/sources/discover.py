@@ -1,9 +1,16 @@
-"""Finds every memory file. Folders are listed through descriptors, files are only stat'ed, links are never followed.
+"""Every file of the roots, and unreadable places.
+
+Finds every memory file. Folders are listed through descriptors, files are only stat'ed, links are never followed.
 
 Of files only those are read that say what a root leaves out.
 
 Candidates in order: MEMORY.md, memory.md, memory/, then each extra path. A file that two of them reach, or that has
 two names, counts once, under the name that comes first.
+
+Where a missing file proves nothing, because the folder that would hold it could not be looked into.
+
+A drive that is not mounted, a server that does not answer or a folder without permission hides files; nobody has
+deleted them.
 """
 
 import os
@@ -14,12 +21,45 @@ from dataclasses import dataclass, field, replace
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import FileFailure, Source, SourceFile
-from memoryd_server.sources.contained import file_stat, open_directory
-from memoryd_server.sources.ignoring import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
+from memoryd_server.sources.files import file_stat, open_directory
+from memoryd_server.sources.ignore import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
 from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, objection
-from memoryd_server.sources.unseen import Unseen, below
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A place whose files could not be looked for.
+
+    `prefixes` are the display paths it would hold: those that end in "/", or are empty, stand for all that begins so.
+    With a `device` (st_dev), the place is there and empty, and only files indexed on another device are hidden: where
+    a drive was mounted, an empty folder is left. Only files of `source` are meant.
+    """
+
+    place: str
+    reason: str
+    prefixes: tuple[str, ...]
+    device: int | None = None
+    source: Source = Source.MEMORY
+
+    def would_hold(self, path: str) -> bool:
+        """Tells whether the file with this display path would be found here."""
+        return any(_begins(path, prefix) for prefix in self.prefixes)
+
+
+def below(folder: str) -> str:
+    """Returns the prefix that stands for all files below a folder's display path."""
+    return "" if folder == "." else f"{folder}/"
+
+
+def _begins(path: str, prefix: str) -> bool:
+    if not prefix:
+        return not path.startswith("../")
+    return path.startswith(prefix) if prefix.endswith("/") else path == prefix
+
 
 _WENT_AWAY = "went away while it was looked at"
+
+
 _EMPTIED = "is empty, and its files were on another drive"
 
 

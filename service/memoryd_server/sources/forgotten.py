@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from memoryd_server.durable import sync_folder
 from memoryd_server.errors import DiskFull, IndexReadOnly
 from memoryd_server.foreign_text import parse_json
-from memoryd_server.system import DISK_FULL
+from memoryd_server.system import DISK_FULL, sync_folder
 
 
 class Forgotten:

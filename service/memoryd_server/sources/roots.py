@@ -1,4 +1,4 @@
-r"""Which paths are memory, decided on strings alone: nothing here asks the file system.
+"""Which paths are memory, decided on strings alone: nothing here asks the file system.
 
 Allowed are `MEMORY.md`, `memory.md`, what lies under `memory/`, and what lies under (or is) an extra path. A path has
 one spelling, its display path; "memory/../MEMORY.md" or "memory//a.md" are refused rather than tidied up.
@@ -11,7 +11,11 @@ from memoryd_server.errors import PathNotAllowed
 from memoryd_server.model import Source
 
 LONG_TERM_NAMES = ("MEMORY.md", "memory.md")
+
+
 MEMORY_FOLDER = "memory"
+
+
 SUFFIX = ".md"
 
 

@@ -1,30 +1,49 @@
-"""Which files are session transcripts, and how they are read: from any place on, for they only grow.
+"""List, read and resume transcripts; when due.
+
+Which files are session transcripts, and how they are read: from any place on, for they only grow.
 
 A session's transcript is `<session>.jsonl`; when the session is begun anew or deleted, the file is renamed to
 `<session>.jsonl.reset.<time>` or `.deleted.<time>`.
+
+Reads one transcript line by line, from any line whose beginning is known.
+
+A line that nothing ends yet counts when it holds a whole message, and is otherwise left for the next time: whoever
+writes it may not have finished. A line longer than 16 MiB is passed over without being held in memory.
+
+Whether a transcript has grown enough to be indexed: each message by itself is not worth a run, and a vector.
 """
 
+import hashlib
+import math
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
 from memoryd_server.model import FileStat, Source, SourceFile
-from memoryd_server.sources.contained import file_stat, open_directory
-from memoryd_server.sources.flattening import Message
-from memoryd_server.sources.transcript_reader import START, TranscriptReader
+from memoryd_server.sources.files import file_stat, open_directory, open_file
+from memoryd_server.sources.roots import Location
+from memoryd_server.sources.transcript_text import Message, message_of
 
 SESSIONS_FOLDER = "sessions"
 """The first part of a transcript's display path."""
 
+
 _SUFFIX = re.compile(r"\.jsonl(?:\.(?:reset|deleted)\..|\Z)", re.DOTALL)
+
+
 _NO_TRANSCRIPTS = (".bak", ".md", ".tmp", ".lock")
 
+
 _FIRST_TAIL_BYTES = 1 << 20
+
+
 _TAIL_GROWTH = 4
 
 
@@ -149,3 +168,202 @@ def last_messages(file: TranscriptFile, count: int, keep: Callable[[Message], bo
             if len(messages) >= count or tail >= reader.stat.size_bytes:
                 return messages[len(messages) - min(count, len(messages)) :]
             tail *= _TAIL_GROWTH
+
+
+MOST_LINE_BYTES = 16 << 20
+
+
+_BLOCK_BYTES = 1 << 20
+
+
+_MARK_HEAD_BYTES = 4 << 10
+
+
+_MARK_TAIL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a transcript was read: bytes and lines from its beginning.
+
+    It stands behind the line break of the last line, or at the end of a last line that had none.
+    """
+
+    offset: int
+    lines: int
+
+
+START = Position(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that was read: what it says, if anything, and where the next one begins."""
+
+    message: Message | None
+    after: Position
+
+
+class TranscriptReader:
+    """An open transcript; a context manager. `stat` is from when it was opened, and no more is read than there was.
+
+    Raises:
+        FileNotFound: there is no such file.
+        PathNotAllowed: it is a link, or no plain file.
+    """
+
+    def __init__(self, file: SourceFile | Location) -> None:
+        self._stream = os.fdopen(open_file(file.root, file.parts), "rb", _BLOCK_BYTES)
+        self.stat: FileStat = file_stat(os.fstat(self._stream.fileno()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+    def mark(self, position: Position) -> bytes:
+        """A digest of the file's first and last bytes up to `position`: what it was read to has not changed since."""
+        digest = hashlib.sha256(f"{position.offset} {position.lines} ".encode())
+        self._stream.seek(0)
+        digest.update(self._stream.read(min(_MARK_HEAD_BYTES, position.offset)))
+        self._stream.seek(max(0, position.offset - _MARK_TAIL_BYTES))
+        digest.update(self._stream.read(min(_MARK_TAIL_BYTES, position.offset)))
+        return digest.digest()
+
+    def resumable(self, position: Position) -> Position | None:
+        """Where to read on after `position`; None where the line that ended there has been written on.
+
+        Only a line that had no line break can be: what follows it is one, or belongs to it.
+        """
+        if position.offset == 0 or position.offset >= self.stat.size_bytes:
+            return position
+        self._stream.seek(position.offset - 1)
+        around = self._stream.read(3)
+        if around.startswith(b"\n"):
+            return position
+        for line_break in (b"\n", b"\r\n"):
+            if around[1:].startswith(line_break):
+                return replace(position, offset=position.offset + len(line_break))
+        return None
+
+    def lines(self, start: Position) -> Iterator[Line]:
+        """Every line from `start` on."""
+        self._stream.seek(start.offset)
+        position = start
+        while position.offset < self.stat.size_bytes:
+            data, length, ended = self._next_line()
+            if not length:
+                return
+            position = Position(position.offset + length, position.lines + 1)
+            message = None if data is None else message_of(position.lines, data.decode("utf-8", "replace"))
+            if not ended and message is None:
+                return
+            yield Line(message, position)
+
+    def position_after(self, lines: int) -> Position:
+        """Where the line after the first `lines` begins; the end of the file where it has no more."""
+        self._stream.seek(0)
+        offset, left = 0, lines
+        while left > 0 and (block := self._stream.read(_BLOCK_BYTES)):
+            here = block.count(b"\n")
+            if here < left:
+                offset, left = offset + len(block), left - here
+                continue
+            end = -1
+            for _ in range(left):
+                end = block.index(b"\n", end + 1)
+            return Position(offset + end + 1, lines)
+        return Position(offset, lines - left + self._has_open_line(offset))
+
+    def count_lines_from(self, position: Position) -> int:
+        """How many lines there are from `position` on, the last one included where no line break ends it."""
+        size = self.stat.size_bytes
+        if position.offset >= size:
+            return 0
+        return self.count_lines(position.offset, size - position.offset) + self._has_open_line(size)
+
+    def _has_open_line(self, end: int) -> bool:
+        """Whether the line that ends at `end` has no line break."""
+        self._stream.seek(max(0, end - 1))
+        return end > 0 and self._stream.read(1) != b"\n"
+
+    def messages_of_tail(self, length: int) -> Iterator[Message]:
+        """The messages of the lines that begin in the last `length` bytes; their line numbers are 0."""
+        first = max(0, self.stat.size_bytes - length)
+        self._stream.seek(max(0, first - 1))
+        if first:
+            first += self._next_line()[1] - 1
+        for line in self.lines(Position(first, 0)):
+            if line.message is not None:
+                yield replace(line.message, line=0)
+
+    def count_lines(self, offset: int, most_bytes: int, enough: float = math.inf) -> int:
+        """How many line breaks there are in at most `most_bytes` bytes from `offset`; stops where they are `enough`."""
+        self._stream.seek(offset)
+        count, left = 0, most_bytes
+        while left > 0 and count < enough and (block := self._stream.read(min(left, _BLOCK_BYTES))):
+            count += block.count(b"\n")
+            left -= len(block)
+        return count
+
+    def _next_line(self) -> tuple[bytes | None, int, bool]:
+        """The next line, None where it is too long; its bytes; and whether a line break ends it."""
+        data = self._stream.readline(MOST_LINE_BYTES + 1)
+        ended = data.endswith(b"\n")
+        if ended or len(data) <= MOST_LINE_BYTES:
+            return data, len(data), ended
+        length = len(data)
+        while not ended and (data := self._stream.readline(_BLOCK_BYTES)):
+            length += len(data)
+            ended = data.endswith(b"\n")
+        return None, length, ended
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthLimits:
+    """The growth at which a transcript is due; 0 means any.
+
+    One that has not been written to for `quiet_seconds` is due in any case.
+    """
+
+    bytes: int = 100_000
+    messages: int = 50
+    quiet_seconds: float = 900.0
+
+
+class Growth:
+    """Judges transcripts by `limits`; `now_ns` is the wall clock in Unix nanoseconds."""
+
+    def __init__(self, limits: GrowthLimits, now_ns: Callable[[], int]) -> None:
+        self._limits = limits
+        self._now_ns = now_ns
+
+    def is_due(self, file: SourceFile, seen: FileStat | None) -> bool:
+        """Whether `file`, which differs from what was `seen` of it (None: nothing), is to be indexed now.
+
+        A rotated one is, since it grows no more, and one that was cut, since what is gone must not be found any more.
+        Reads at most as many bytes as make it due.
+        """
+        before = 0 if seen is None else seen.size_bytes
+        grown = file.stat.size_bytes - before
+        # A size below zero is that of a transcript of which a part was read.
+        if is_rotated(file.parts[-1]) or before < 0 or grown < 0:
+            return True
+        if grown >= max(1, self._limits.bytes) or self._is_quiet(file.stat):
+            return True
+        return grown > 0 and self._has_messages(file, before, grown)
+
+    def _is_quiet(self, stat: FileStat) -> bool:
+        return self._now_ns() - stat.mtime_ns > self._limits.quiet_seconds * 1e9
+
+    def _has_messages(self, file: SourceFile, before: int, grown: int) -> bool:
+        try:
+            with TranscriptReader(file) as reader:
+                enough = max(1, self._limits.messages)
+                return reader.count_lines(before, grown, enough) >= enough
+        except (MemorydError, OSError):
+            # The run that it starts tells what is wrong with it.
+            return True

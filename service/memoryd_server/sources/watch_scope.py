@@ -1,18 +1,27 @@
-"""What a watcher looks at: which folders it enters and whose changes count.
+"""What is watched, its state, mounts without events.
+
+What a watcher looks at: which folders it enters and whose changes count.
 
 Ignored names are judged below the watched folder only: a workspace that itself lives under ".venv" is watched all the
 same. What a root's `.memoryignore` leaves out is not watched either.
+
+What the watcher holds of each root, and the interfaces between it and the ways of watching.
+
+Which mounts do not tell the kernel of changes made on their other side.
 """
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from memoryd_server.errors import MemorydError
-from memoryd_server.sources.contained import open_directory
-from memoryd_server.sources.ignoring import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
+from memoryd_server.sources.files import open_directory
+from memoryd_server.sources.ignore import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
 from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, is_within
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript
 
@@ -124,3 +133,137 @@ def _is_plain_file(path: str) -> bool:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
         return False
+
+
+class WatcherMode(StrEnum):
+    """How changes of a root are noticed; the names of the wire's enum. DEAD is also a root that is not there."""
+
+    NATIVE = "NATIVE"
+    POLLING = "POLLING"
+    DEAD = "DEAD"
+    OFF = "OFF"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRoot:
+    """How one root is doing; `reason` says why it is not NATIVE, and `present` whether there is a folder to watch."""
+
+    root: str
+    mode: WatcherMode
+    reason: str = ""
+    present: bool = True
+
+
+class Watch(Protocol):
+    """One watched scope."""
+
+    def start(self) -> None:
+        """Begins to report changes; raises OSError when it cannot."""
+
+    def stop(self) -> None:
+        """Ends, and frees what it holds."""
+
+    def trouble(self) -> str:
+        """Returns why changes are no longer seen, "" while they are."""
+
+
+class NativeReader(Protocol):
+    """What the native watches of one watcher share."""
+
+    def watch(self, scope: Scope, on_change: Callable[[], None]) -> Watch:
+        """Returns a watch of `scope`, not started."""
+
+    def is_alive(self) -> bool:
+        """Tells whether events still arrive."""
+
+    def stop(self) -> None:
+        """Ends all its watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A root and what watches it; `reason` says why the mode is not NATIVE."""
+
+    target: Target
+    watch: Watch | None
+    mode: WatcherMode
+    reason: str = ""
+
+    def is_healthy(self) -> bool:
+        """Tells whether changes of the root are seen."""
+        return self.watch is not None and not self.watch.trouble()
+
+    def status(self) -> WatchedRoot:
+        """Returns how the root is doing as far as its watch knows."""
+        trouble = self.watch.trouble() if self.watch else ""
+        if trouble:
+            return WatchedRoot(self.target.display, WatcherMode.DEAD, trouble)
+        return WatchedRoot(self.target.display, self.mode, self.reason, present=self.target.scope is not None)
+
+    def status_at(self, now: Target) -> WatchedRoot:
+        """Returns how the root is doing, given how it stands on the disk right now."""
+        if now.scope is None:
+            return WatchedRoot(now.display, WatcherMode.DEAD, now.reason, present=False)
+        if not now.is_same_folder(self.target):
+            return WatchedRoot(
+                now.display, WatcherMode.DEAD, "the folder was replaced; the next reconcile pass watches the new one"
+            )
+        return self.status()
+
+    def stop(self) -> None:
+        """Ends what watches the root, if anything does."""
+        if self.watch:
+            # What cannot be taken away any more has gone already.
+            with suppress(OSError):
+                self.watch.stop()
+
+
+MOUNT_TABLE = Path("/proc/self/mountinfo")
+
+
+_SILENT = frozenset({"9p", "afs", "ceph", "cifs", "drvfs", "fakeowner", "lustre", "ncpfs", "nfs", "nfs4"})
+
+
+_SILENT_TOO = frozenset({"fuse.grpcfuse", "fuse.osxfs", "fuse.sshfs", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs"})
+
+
+def file_system_of(path: Path, table: Path = MOUNT_TABLE) -> str:
+    """Returns the type of the file system that holds `path`, such as "ext4"; "" where the table does not tell."""
+    real = str(path.resolve())
+    holders = [mount for mount in _mounts(table) if is_within(real, mount[0])]
+    # Of several mounts on one point the last one is seen.
+    return max(reversed(holders), key=lambda mount: len(mount[0]), default=("", ""))[1]
+
+
+def is_remote(file_system: str) -> bool:
+    """Whether another machine, or the host of a virtual one, keeps the files of such a file system."""
+    return file_system in _SILENT | _SILENT_TOO or file_system.startswith("fuse.")
+
+
+def silent_mount(scope: Scope, table: Path = MOUNT_TABLE) -> str:
+    """Returns the type of a mount that holds the scope's top, or a folder it enters, and is silent; "" if none is."""
+    mounts = list(_mounts(table))
+    holder = max(
+        (mount for mount in mounts if is_within(scope.top, mount[0])), key=lambda mount: len(mount[0]), default=None
+    )
+    inside = [mount for mount in mounts if is_within(mount[0], scope.top) and scope.enters(_below(mount[0], scope.top))]
+    kinds = [kind for _, kind in [*inside, *([holder] if holder else [])] if kind in _SILENT | _SILENT_TOO]
+    return kinds[0] if kinds else ""
+
+
+def _below(path: str, top: str) -> tuple[str, ...]:
+    return tuple(part for part in path[len(top) :].split("/") if part)
+
+
+def _mounts(table: Path) -> Iterator[tuple[str, str]]:
+    try:
+        lines = table.read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        # "36 35 98:0 /root /mount/point rw,... [optional fields] - type source options", blanks as \\040.
+        fields, _, tail = line.partition(" - ")
+        point = fields.split(" ")[4:5]
+        kind = tail.split(" ")[:1]
+        if point and kind:
+            yield point[0].replace("\\040", " "), kind[0]

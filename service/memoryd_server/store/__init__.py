@@ -1,1 +1,1 @@
-"""What an index store is: its protocol and values. A driver, today SQLite in `index`, implements it."""
+"""What an index store is: protocol and values; no driver."""

@@ -1,5 +1,7 @@
 """What an index and its vectors were built with.
 
+What an index and its vectors were built with.
+
 A query vector is never compared with vectors of another identity.
 """
 
@@ -8,12 +10,13 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from memoryd_server.embed import EmbeddingSpec
 from memoryd_server.foreign_text import parse_json
+from memoryd_server.providers.provider import EmbeddingSpec
 from memoryd_server.store.rows import CacheKey
 
 TOKENIZER = "ascii tokenchars '_'"
 """How a keyword index splits the analyzer's output into terms again, as SQLite says it."""
+
 
 # A field, its value in the index, and the wanted one.
 Difference = tuple[str, str, str]

@@ -1,4 +1,6 @@
-"""What an index store is, for everyone but its driver.
+"""Store, Reader, Writer, VectorCache, IndexHealth.
+
+What an index store is, for everyone but its driver.
 
 A `Store` holds one agent's index. A search reads one unchanging snapshot of it, a `Reader`; a sync writes through its
 `Writer`. What either raises is in `memoryd_server.errors`; a driver translates its own errors.
@@ -38,12 +40,15 @@ from memoryd_server.store.rows import (
     UnembeddedChunk,
     VectorHit,
 )
-from memoryd_server.text import Analyzer, QueryTerm
+from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.text.terms import QueryTerm
 
 T = TypeVar("T")
 
+
 StopSign = Callable[[], bool]
 """Whether to stop now; called often, and on the thread that does the work."""
+
 
 Vector = NDArray[np.float32]
 

@@ -1,4 +1,6 @@
-"""What an index holds and is given: rows out, documents in.
+"""Rows out, documents in.
+
+What an index holds and is given: rows out, documents in.
 
 Values that a search makes by the hundred are named tuples, which are quicker to make.
 """
@@ -9,8 +11,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from memoryd_server.model import Chunk, FileStat, Source
-from memoryd_server.sources.transcript_reader import Position
-from memoryd_server.text import Analyzer
+from memoryd_server.sources.transcripts import Position
+from memoryd_server.text.analyzer import Analyzer
 
 # Each chunk of a file is found by its title, so that a long one would be indexed thousands of times over.
 MOST_TITLE_CHARS = 200
@@ -184,6 +186,7 @@ class CacheKey:
 
 Maker = tuple[str, str]
 """Provider and model."""
+
 
 Counts = tuple[int, int, int, int]
 """Calls, tokens, retries and cache hits."""

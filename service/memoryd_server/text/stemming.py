@@ -1,16 +1,27 @@
-"""Forms of one word brought together: the stem of its script and language, without case and accents.
+"""Spellings and forms of one word made equal.
+
+Forms of one word brought together: the stem of its script and language, without case and accents.
 
 A word is stemmed first and folded afterwards, since stemmers know the accents of their language. Where they know none
 (English, Greek, whose stemmer takes them off itself) the folding comes first, so that both spellings give one stem.
+
+Spellings of the same word made equal: case, compatibility forms, accents.
+
+Unicode's normal forms, in time that grows with the text alone.
+
+`unicodedata.normalize` puts the marks on one letter in their order by moving each past its neighbours, which takes the
+square of their number: minutes for a megabyte of accents that stand in the wrong order.
+
+Korean words without their particles.
 """
 
+import re
 import threading
+import unicodedata
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Protocol
-
-from memoryd_server.text.folding import accented, fold, without_stress
-from memoryd_server.text.korean import HANGUL, without_particle
+from itertools import groupby
+from typing import Final, Literal, Protocol
 
 try:
     import Stemmer
@@ -21,11 +32,14 @@ except ImportError:  # nothing could build it here: the same stems from Python, 
 
     _LIBRARY = "snowballstemmer"
 
+
 STEMMER_VERSION = f"{_LIBRARY.lower()}{version(_LIBRARY)}"
 """Which library makes the stems; another version may make others."""
 
+
 DEFAULT = ""
 """The language of a text in which no other was recognised: English, names and code."""
+
 
 LONGEST_WORD = 128
 """Letters of a longer word after these tell nothing: its end may stand in the next chunk.
@@ -33,11 +47,16 @@ LONGEST_WORD = 128
 Beginnings are whole in some chunk, as long as chunks overlap by as much. A SHA-512 in hex is just within.
 """
 
+
 # Folding makes three letters of one at most.
 _SURELY_SHORT = LONGEST_WORD // 3
 
+
 VIETNAMESE = "vi"
+
+
 TURKISH = "tr"
+
 
 # The languages of Latin script that both Snowball and `languages` know. Vietnamese words do not change.
 _LATIN: Mapping[str, str] = {
@@ -61,6 +80,8 @@ _LATIN: Mapping[str, str] = {
     TURKISH: "turkish",
     VIETNAMESE: "",
 }
+
+
 # By the block of the first letter: (first code point, last, algorithm).
 _BLOCKS = (
     (0x0370, 0x03FF, "greek"),
@@ -72,8 +93,14 @@ _BLOCKS = (
     (0x0B80, 0x0BFF, "tamil"),
     (0x1F00, 0x1FFF, "greek"),
 )
+
+
 _LAST_LATIN = 0x024F
+
+
 _LATIN_ADDITIONAL = range(0x1E00, 0x1F00)
+
+
 _TURKISH_CAPITALS = str.maketrans({"I": "\N{LATIN SMALL LETTER DOTLESS I}", "İ": "i"})
 
 
@@ -145,3 +172,119 @@ def _algorithm(word: str, language: str) -> str:
     if first <= _LAST_LATIN or first in _LATIN_ADDITIONAL:
         return _LATIN.get(language, "")
     return next((algorithm for start, end, algorithm in _BLOCKS if start <= first <= end), "")
+
+
+# What is not seen and not said: soft hyphens, joiners, direction and variation marks, the Arabic stretcher.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u0640\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
+)
+
+
+# Scripts that are commonly typed without their accents: Latin, Greek and Cyrillic.
+_ACCENTED = re.compile("[\u0000-\u052f\u1c80-\u1c8f\u1d00-\u1dbf\u1e00-\u1fff\u2c60-\u2c7f\ua640-\ua69f\ua720-\ua7ff]")
+
+
+# The grave and the acute accent.
+_STRESS = re.compile("[\u0300\u0301]")
+
+
+# Letters with a stroke and ligatures, which no normal form takes apart.
+_PLAIN: Mapping[int, str] = {
+    ord("\N{LATIN SMALL LETTER DOTLESS I}"): "i",
+    ord("ø"): "o",
+    ord("đ"): "d",
+    ord("ð"): "d",
+    ord("ħ"): "h",
+    ord("ł"): "l",
+    ord("ŧ"): "t",
+    ord("þ"): "th",
+    ord("æ"): "ae",
+    ord("œ"): "oe",
+}
+
+
+def compatible(piece: str) -> str:
+    """Returns `piece` in NFKC without what cannot be seen. Case stays, since it tells where names are joined."""
+    if piece.isascii():
+        return piece
+    return normalized("NFKC", _INVISIBLE.sub("", piece))
+
+
+def accented(word: str) -> str:
+    """Returns `word` without case, its accents kept."""
+    folded = word.casefold()
+    return folded if folded.isascii() else normalized("NFC", folded)
+
+
+def without_stress(word: str) -> str:
+    """Returns a Cyrillic `word` without case and stress marks; its letters, of which "й" is one, stay."""
+    return normalized("NFC", _STRESS.sub("", normalized("NFD", word.casefold())))
+
+
+def fold(word: str) -> str:
+    """Returns `word` without case and, in Latin, Greek and Cyrillic, without accents; other scripts keep theirs."""
+    folded = word.casefold()
+    if folded.isascii():
+        return folded
+    return normalized("NFC", _without_accents(normalized("NFD", folded)).translate(_PLAIN))
+
+
+def _without_accents(decomposed: str) -> str:
+    kept = []
+    accented = False
+    for char in decomposed:
+        if unicodedata.category(char)[0] != "M":
+            accented = bool(_ACCENTED.match(char))
+        elif accented:
+            continue
+        kept.append(char)
+    return "".join(kept)
+
+
+NormalForm = Literal["NFC", "NFD", "NFKC"]
+
+
+# No script puts so many marks on a letter that this would matter to ordinary text.
+_MANY = 32
+
+
+# Marks, and the two letters that compatibility makes marks of; other characters that are no letters do no harm here.
+_LONG_RUN = re.compile(rf"[\W\uff9e\uff9f]{{{_MANY},}}")
+
+
+def normalized(form: NormalForm, text: str) -> str:
+    """The same as `unicodedata.normalize(form, text)`, a run of marks in n log n."""
+    if len(text) >= _MANY and not text.isascii():
+        text = _LONG_RUN.sub(lambda run: _decomposed(run[0], compatibly=form == "NFKC"), text)
+    return unicodedata.normalize(form, text)
+
+
+def _decomposed(run: str, *, compatibly: bool) -> str:
+    """`run` with each character taken apart and its marks in canonical order; the normal forms of both are the same."""
+    apart = "".join(unicodedata.normalize("NFKD" if compatibly else "NFD", char) for char in run)
+    marks = groupby(apart, key=lambda char: unicodedata.combining(char) > 0)
+    return "".join(char for are, some in marks for char in (sorted(some, key=unicodedata.combining) if are else some))
+
+
+HANGUL: Final = re.compile("[\uac00-\ud7a3]")
+
+
+# Longest first.
+_PARTICLES = (
+    *("에서는", "으로는", "에게서", "이라는"),
+    *("에서", "으로", "에게", "한테", "까지", "부터", "처럼", "보다", "이나", "라는", "하고", "에는"),
+    *("은", "는", "이", "가", "을", "를", "에", "의", "와", "과", "도", "로", "만"),
+)
+
+
+_MIN_STEM = 2
+
+
+def without_particle(word: str) -> str:
+    """Returns `word` without its particle, empty when it has none or too little would be left."""
+    for particle in _PARTICLES:
+        if word.endswith(particle):
+            stem = word.removesuffix(particle)
+            return stem if len(stem) >= _MIN_STEM else ""
+    return ""

@@ -1,4 +1,6 @@
-"""Appends text to memory files, once per idempotency key.
+"""Appender: once per key, also after a crash.
+
+Appends text to memory files, once per idempotency key.
 
 The order of steps is what makes a crash harmless: the ledger's entry reaches the disk, then the block reaches the
 file, then the entry is marked done. A retry that finds an entry not done looks into the file and finishes the rest.
@@ -6,23 +8,38 @@ Nothing here removes or changes a byte that memoryd did not itself just write.
 
 An append is done only when the path still names the file that was written and the block is at its place in it. An
 editor that saves by renaming replaces the file; the text then goes to the new file, unless the editor has copied it.
+
+Finds out what became of appends that a crash cut short, and finishes those of which a part was written.
+
+The block of the append at work, kept until all of it is in the memory file.
+
+A crash in the middle of a write leaves a part of a block at the file's end. Whose bytes those are, and what is missing
+of them, only the block itself can tell: the ledger has no more than its hash.
 """
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
 
 from memoryd_server.errors import FieldViolation, FileBusy, FileReplaced, InvalidRequest, MemorydError
+from memoryd_server.sources.files import stat_file
 from memoryd_server.sources.roots import Location, Roots, resolve_for_append
-from memoryd_server.writing.block import Block, content_of, copies_of, lead_of, request_digest, sought_in_copies
-from memoryd_server.writing.draft import Draft
-from memoryd_server.writing.entries import Entry, State
-from memoryd_server.writing.faults import file_errors
-from memoryd_server.writing.files import MOST_REPLACEMENTS
-from memoryd_server.writing.ledger import Ledger
-from memoryd_server.writing.recovery import Recovery
-from memoryd_server.writing.target import Target, opened
+from memoryd_server.writing.files import MOST_REPLACEMENTS, file_errors, ledger_errors, write_whole
+from memoryd_server.writing.ledger import Entry, Ledger, State
+from memoryd_server.writing.memory_file import (
+    Block,
+    Target,
+    blocks_with,
+    content_of,
+    copies_of,
+    lead_of,
+    opened,
+    request_digest,
+    sought_in_copies,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +240,129 @@ def _open(location: Location) -> Iterator[Target]:
 
 def _answer(entry: Entry, *, already: bool = False) -> Appended:
     return Appended(entry.path, entry.start_line, entry.end_line, already_appended=already)
+
+
+class Draft:
+    """A file that is there only while an append is at work, or when one was cut short. For the ledger's lock holder."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def exists(self) -> bool:
+        """Whether an append was cut short."""
+        return self._path.exists()
+
+    @contextmanager
+    def kept(self, block: bytes) -> Iterator[None]:
+        """Keeps a block until its own end; not beyond a power cut, which `block` notices.
+
+        Raises:
+            DiskFull: there is no space for it.
+            IndexUnavailable: the file cannot be written for any other reason.
+        """
+        try:
+            with ledger_errors(str(self._path)):
+                write_whole(self._path, block, durable=False)
+            yield
+        finally:
+            self.drop()
+
+    def block(self, digest: str) -> bytes | None:
+        """Returns the block with this SHA-256, None when it is not what was kept."""
+        with suppress(OSError):
+            kept = self._path.read_bytes()
+            if sha256(kept).hexdigest() == digest:
+                return kept
+        return None
+
+    def drop(self) -> None:
+        """Forgets the block."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+class Recovery:
+    """The unfinished appends of one ledger, whose lock the caller of each method holds.
+
+    `fragments` tells, by key, of parts of a text that stand in a file and cannot be completed without its sender.
+    `locked` says, by path, which files could not be looked into because another program locks them.
+    """
+
+    def __init__(self, roots: Roots, ledger: Ledger, draft: Draft) -> None:
+        self.fragments: dict[str, str] = {}
+        self.locked: dict[str, str] = {}
+        self._roots = roots
+        self._ledger = ledger
+        self._draft = draft
+
+    def settle_all(self) -> None:
+        """Settles every unfinished append whose file can be reached and written; others wait for their retry."""
+        for path in {entry.path for entry in self._ledger.unfinished()}:
+            with suppress(MemorydError, OSError):
+                self._settle_file(path)
+        if not self.locked:
+            self._draft.drop()
+
+    def _settle_file(self, path: str) -> None:
+        location = resolve_for_append(self._roots, path)
+        # Opening would make it, and a file that is away, as on an unmounted disk, tells nothing.
+        if stat_file(location) is None:
+            self.locked.pop(path, None)
+            return
+        try:
+            with opened(location) as target:
+                self.locked.pop(path, None)
+                for entry in self._ledger.pending(path):
+                    self._settle(target, entry)
+        except FileBusy as error:
+            self.locked[path] = f"{error.message}; what a crash left unfinished in it is settled by the next append"
+
+    def settle_others(self, target: Target, key: str) -> None:
+        """Settles the unfinished appends to a file but for that of `key`, while their places in it still tell.
+
+        After the next write an unfinished append could be mistaken for one that happens to say the same.
+        """
+        self.locked.pop(target.path, None)
+        for entry in self._ledger.pending(target.path):
+            if entry.key != key and not self._settle(target, entry):
+                self._ledger.settle(entry, State.VOID)
+
+    def _settle(self, target: Target, entry: Entry) -> bool:
+        """Settles an append by what stands in its place; false when that is a part which only its sender can end.
+
+        Where something else is at its place, the file was edited or replaced after the crash, and the block may have
+        moved. An edit can also have moved an equal text to its place, so the copies are counted there, too.
+        """
+        there, size = target.read(entry.offset, entry.offset + entry.length), target.size()
+        whole = sha256(there).hexdigest() == entry.block_sha256
+        block = there if whole else self._draft.block(entry.block_sha256)
+        state = State.DONE
+        lines = self._added(target, entry, block)
+        if block is not None and (torn := target.torn(entry.offset, block, whole_text=lines is not None)):
+            target.write(block[torn:], size)
+        elif whole and (lines or entry.copies_before is None):
+            target.sync(names=True)
+        elif lines:
+            entry = replace(entry, start_line=lines[0], end_line=lines[1])
+        elif block is None and 0 < size - entry.offset < entry.length:
+            self.fragments[entry.key] = (
+                f"{entry.path}, line {target.newlines(size) + 1}: a crash cut short what was being appended. Its "
+                "sender completes it by sending it again with the same key; after other appends the fragment stays"
+            )
+            return False
+        else:
+            state = State.VOID
+        # A file that was replaced meanwhile says nothing of the one that the path names now.
+        if target.is_current():
+            self._ledger.settle(entry, state)
+        return True
+
+    def _added(self, target: Target, entry: Entry, block: bytes | None) -> tuple[int, int] | None:
+        """Return the lines of an append's text, once it is durable, if the file holds it once more than before."""
+        if block is not None or entry.copies_before is None:
+            return target.added_copy(block or b"", entry.copies_before)
+        found = blocks_with(entry.block_sha256, entry.length, target.read(0, target.size()))
+        if len(found) <= entry.copies_before:
+            return None
+        target.sync(names=True)
+        return found[-1]

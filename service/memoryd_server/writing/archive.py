@@ -1,28 +1,37 @@
-"""Turns the last messages of a transcript into a memory file of their own, and writes over nothing.
+"""Archiver: a transcript into a memory file.
+
+Turns the last messages of a transcript into a memory file of their own, and writes over nothing.
 
 The file appears under its name whole or not at all. A call that is repeated finds what the first one wrote, by the
 contents: those of the same session with the same messages, written that day or the day before.
+
+What an archive of a session is called. Pure.
+
+Which transcript an archive is made of, and what of it.
 """
 
 import os
+import re
 import threading
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
-from memoryd_server.errors import MemorydError, WorkspaceReadOnly
-from memoryd_server.sources.contained import open_directory, read_file
-from memoryd_server.sources.flattening import Message
+from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed, WorkspaceReadOnly
+from memoryd_server.sources.files import open_directory, read_file
 from memoryd_server.sources.roots import MEMORY_FOLDER, SUFFIX, Roots, resolve_for_append
-from memoryd_server.writing.archive_name import paths, slug_from
-from memoryd_server.writing.archive_source import last_said
-from memoryd_server.writing.faults import file_errors
-from memoryd_server.writing.new_file import write_new
+from memoryd_server.sources.transcript_text import USER, Message
+from memoryd_server.sources.transcripts import TranscriptFile, last_messages, list_transcripts, session_id
+from memoryd_server.text.languages import stop_words
+from memoryd_server.text.stemming import normalized
+from memoryd_server.writing.files import file_errors, write_new
 
 # Beyond what our own archives can have: a file that is larger is none.
 _MOST_BYTES = 64 << 20
+
 
 _DAY = timedelta(days=1)
 
@@ -126,3 +135,125 @@ def _names(roots: Roots) -> list[str]:
         finally:
             os.close(folder)
     return []
+
+
+MOST_SLUG_CHARS = 60
+
+
+# A file's name has 255 bytes at most, and the date and a number take some.
+_MOST_SLUG_BYTES = 200
+
+
+_MOST_WORDS = 6
+
+
+# A message of fewer telling words, such as a greeting, does not say yet what the session is about.
+_FEW_WORDS = 3
+
+
+# What a masked secret leaves standing, and addresses, tell nothing in a name.
+_UNTELLING = re.compile(r"…|\*{3}|://")
+
+
+def slug_of(text: str) -> str:
+    """`text` in lower case with a hyphen for whatever is neither letter nor digit; empty when nothing is."""
+    kept = "".join(c if unicodedata.category(c)[0] in "LNM" else " " for c in normalized("NFC", text.lower()))
+    words = [word for word in kept.split() if any(c.isalnum() for c in word)]
+    slug = "-".join(words)[:MOST_SLUG_CHARS]
+    while len(slug.encode()) > _MOST_SLUG_BYTES:
+        slug = slug[:-1]
+    return slug.rstrip("-")
+
+
+def slug_from(messages: Iterable[Message]) -> str:
+    """A name made from what the user said first; empty where that tells nothing."""
+    words: list[str] = []
+    for message in messages:
+        if message.role != USER:
+            continue
+        words += _telling(message.text)
+        if len(words) >= _FEW_WORDS:
+            break
+    slug = ""
+    for word in words[:_MOST_WORDS]:
+        longer = f"{slug}-{word}" if slug else word
+        if slug and len(longer) > MOST_SLUG_CHARS:
+            break
+        slug = longer
+    return slug_of(slug)
+
+
+def _telling(text: str) -> list[str]:
+    words = [
+        word for piece in text.split() if not _UNTELLING.search(piece) for word in slug_of(piece).split("-") if word
+    ]
+    dropped = stop_words(words, ())
+    return [word for word in words if word not in dropped]
+
+
+def paths(day: date, slug: str) -> Iterator[str]:
+    """The display paths of an archive, the first choice first: those after it are numbered."""
+    stem = f"{MEMORY_FOLDER}/{day.isoformat()}-{slug}"
+    yield f"{stem}{SUFFIX}"
+    for number in range(2, 10_000):
+        yield f"{stem}-{number}{SUFFIX}"
+
+
+_TOPIC = "-topic-"
+
+
+# "/new", "/model gpt" and their like are told to the gateway; "/etc/hosts is missing" is said to the agent.
+_COMMAND = re.compile(r"/[A-Za-z][\w:-]*(?:\s|$)")
+
+
+def last_said(folder: Path, asked: str, count: int) -> tuple[TranscriptFile, list[Message]]:
+    """The last `count` messages of the transcript or session `asked`, commands left out, and the file that has them.
+
+    A transcript that was rotated, or begun anew and still without a message, is looked for in its newest rotated file,
+    then in those of the session's topics. Blocks.
+
+    Raises:
+        PathNotAllowed: `asked` is no file name or session id, or the folder may not be read.
+        FileNotFound: there is no such transcript.
+    """
+    if not asked or "/" in asked or "\0" in asked or asked in {".", ".."}:
+        raise PathNotAllowed(asked, "it is not the name of a transcript or the id of a session")
+    try:
+        files = _candidates(list_transcripts(folder), asked)
+        found = ((file, last_messages(file, count, _is_said)) for file in files)
+        best = next(((file, messages) for file, messages in found if messages), None)
+    except FileNotFound:
+        raise _no_transcript(asked) from None
+    except OSError as error:
+        raise PathNotAllowed(asked, f"the transcript cannot be read: {error.strerror}") from error
+    if best is not None:
+        return best
+    if not files:
+        raise _no_transcript(asked)
+    return files[0], []
+
+
+def _candidates(files: list[TranscriptFile], asked: str) -> list[TranscriptFile]:
+    named = [file for file in files if file.file_name == asked]
+    if named and named[0].rotated:
+        return named
+    session = session_id(asked)
+    live = [file for file in files if file.session_id == session and not file.rotated]
+    rotated = [file for file in files if file.session_id == session and file.rotated]
+    topics = [file for file in files if file.session_id.startswith(session + _TOPIC)]
+    return live + _newest_first(rotated) + _newest_first(topics)
+
+
+def _newest_first(files: list[TranscriptFile]) -> list[TranscriptFile]:
+    return sorted(files, key=lambda file: (file.mtime_ns, file.file_name), reverse=True)
+
+
+def _is_said(message: Message) -> bool:
+    return message.role != USER or not _COMMAND.match(message.text)
+
+
+def _no_transcript(asked: str) -> FileNotFound:
+    return FileNotFound(
+        f"no transcript {asked!r} in the agent's sessions folder; name a file in it or a session id",
+        metadata={"path": asked},
+    )

@@ -1,10 +1,39 @@
-"""Whole reads and writes of a file descriptor, and directories that last."""
+"""Whole reads, writes, new files, deletion, errors.
 
+Whole reads and writes of a file descriptor, and directories that last.
+
+A file that is new: it appears under its name with all of its contents, or not at all.
+
+Deletes a source, because somebody asked for just that file to be deleted.
+
+Gives the operating system's refusals the names that callers know.
+"""
+
+import errno
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from memoryd_server.errors import (
+    DiskFull,
+    FileBusy,
+    FileNotFound,
+    FileReplaced,
+    IndexUnavailable,
+    PathNotAllowed,
+    WorkspaceReadOnly,
+)
+from memoryd_server.sources.files import open_directory, stat_file
+from memoryd_server.sources.roots import Location
+from memoryd_server.system import DISK_FULL, READ_ONLY
+
 _STEP_BYTES = 1 << 20
+
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
 
 MOST_REPLACEMENTS = 8
 """How often a file that another program replaces during one operation is opened again."""
@@ -49,3 +78,188 @@ def sync_folders(root: str, folders: tuple[str, ...] = ()) -> None:
             os.fsync(fd)
     finally:
         os.close(fd)
+
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+# What file systems answer that know no second name of a file.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+def write_new(location: Location, data: bytes, draft: str) -> bool:
+    """Writes a file that lasts, making the folders above it; false where something of that name is there.
+
+    The path names the file when this returns True: where a folder above it was moved away meanwhile, the file is
+    written again.
+
+    `draft` is the name under which it is written before it is whole; what an earlier write left of it goes. Only one
+    may write with it at a time. Blocks.
+
+    Raises:
+        PathNotAllowed: a component is a link or no folder.
+        FileNotFound: the root itself is missing.
+        FileReplaced: the folders above it are replaced again and again.
+        OSError: what the file system says; nothing is left of the file then.
+    """
+    for _ in range(MOST_REPLACEMENTS):
+        folder = open_directory(location.root, location.parts[:-1], make=True)
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=folder)
+            done = _linked(folder, location.parts[-1], data, draft)
+            if done is None:
+                done = _written(folder, location.parts[-1], data)
+            if not done:
+                return False
+            if _names(location, folder):
+                return True
+        finally:
+            os.close(folder)
+    raise FileReplaced(location.path)
+
+
+def _names(location: Location, folder: int) -> bool:
+    """Make the names of a new file durable, and return whether its path leads to `folder`."""
+    try:
+        sync_folders(location.root, location.parts[:-1])
+        current = open_directory(location.root, location.parts[:-1])
+    except (FileNotFound, FileNotFoundError):
+        return False
+    try:
+        return os.path.samestat(os.fstat(current), os.fstat(folder))
+    finally:
+        os.close(current)
+
+
+def _linked(folder: int, name: str, data: bytes, draft: str) -> bool | None:
+    """Whether the name was free; None where a file can have but one name here."""
+    try:
+        _write(folder, draft, data)
+        os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return None
+    finally:
+        with suppress(OSError):
+            os.unlink(draft, dir_fd=folder)
+    return True
+
+
+def _written(folder: int, name: str, data: bytes) -> bool:
+    try:
+        _write(folder, name, data)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _write(folder: int, name: str, data: bytes) -> None:
+    descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    except BaseException:
+        os.unlink(name, dir_fd=folder)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def delete(location: Location) -> bool:
+    """Deletes a file for good; false where there is none. Blocks.
+
+    A file that another program puts in its place meanwhile is deleted too: an editor's copy holds the same text.
+
+    Raises:
+        PathNotAllowed: a component is a link, or the file is not a regular one.
+        WorkspaceReadOnly: the file system or its permissions refuse it.
+        FileReplaced: another program replaces it again and again.
+    """
+    deleted = False
+    for _ in range(MOST_REPLACEMENTS):
+        if not _delete_once(location):
+            return deleted
+        deleted = True
+        if stat_file(location) is None:
+            return True
+    raise FileReplaced(location.path)
+
+
+def _delete_once(location: Location) -> bool:
+    try:
+        folder = open_directory(location.root, location.parts[:-1])
+    except FileNotFound:
+        return False
+    name = location.parts[-1]
+    try:
+        with file_errors(location.path):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                raise PathNotAllowed(location.path, "it is a link, a folder, a device or a pipe, not a plain file")
+            os.unlink(name, dir_fd=folder)
+            os.fsync(folder)
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(folder)
+    return True
+
+
+_FULL = DISK_FULL | {errno.EFBIG}
+
+
+_REPLACED = frozenset({errno.ELOOP, errno.ENOTDIR})
+
+
+@contextmanager
+def file_errors(path: str) -> Iterator[None]:
+    """Names what a memory file's file system refuses.
+
+    Raises:
+        WorkspaceReadOnly: by permissions or mount.
+        DiskFull: for want of space or quota, or because the file would be larger than a limit allows.
+        PathNotAllowed: a folder above it became something else meanwhile.
+        FileBusy: another program holds a lease on it.
+    """
+    try:
+        yield
+    except BlockingIOError as error:
+        raise FileBusy(path, "is leased by another program; try again when that program has released it") from error
+    except OSError as error:
+        if error.errno in _REPLACED:
+            raise PathNotAllowed(path, "a folder above it was replaced while it was written") from error
+        if error.errno in READ_ONLY:
+            words = f"{path!r} cannot be written: {error.strerror}; make the workspace writable for the daemon's user"
+            raise WorkspaceReadOnly(words, metadata={"path": path}) from error
+        if error.errno in _FULL:
+            raise _full(path, error) from error
+        raise
+
+
+@contextmanager
+def ledger_errors(path: str) -> Iterator[None]:
+    """Names what the state directory's file system refuses; nothing has been written to the memory file then.
+
+    Raises:
+        DiskFull: for want of space or quota, or because the file would be larger than a limit allows.
+        IndexUnavailable: for any other reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise _full(path, error) from error
+        words = f"the append ledger {path!r} cannot be used: {error.strerror}; make the state directory writable"
+        raise IndexUnavailable(words, metadata={"path": path}) from error
+
+
+def _full(path: str, error: OSError) -> DiskFull:
+    if error.errno == errno.EFBIG:
+        words = f"{error.strerror}; raise the daemon's limit on the size of a file (RLIMIT_FSIZE), or shorten the file"
+    else:
+        words = f"{error.strerror}; free some space"
+    return DiskFull(f"{path!r} cannot be written: {words}", metadata={"path": path})

@@ -1,28 +1,111 @@
-"""Remembers which appends were begun and which were finished, so that a retry duplicates nothing.
+"""Begun and finished appends.
+
+Remembers which appends were begun and which were finished, so that a retry duplicates nothing.
 
 The ledger is a file of JSON lines beside the disposable index and outlives it. A line is a whole entry; of several
 lines with one key the last one counts. An entry is on disk before a byte of its block is written. It holds hashes of
 texts, never a text.
+
+The lines of the append ledger: one entry each, with a checksum. Pure.
 """
 
+import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 
 from memoryd_server.errors import FileBusy
+from memoryd_server.foreign_text import valid_tree
 from memoryd_server.system import is_at, try_lock
-from memoryd_server.writing.entries import Entry, State, decode, encode, is_torn
-from memoryd_server.writing.faults import ledger_errors
-from memoryd_server.writing.files import MOST_REPLACEMENTS, read_range, sync_folders, write_all, write_whole
+from memoryd_server.writing.files import (
+    MOST_REPLACEMENTS,
+    ledger_errors,
+    read_range,
+    sync_folders,
+    write_all,
+    write_whole,
+)
+
+_OPENING = b'{"key":"'
+
+
+class State(StrEnum):
+    """How far an append came."""
+
+    PENDING = "pending"
+    DONE = "done"
+    VOID = "void"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One append: where its block of `length` bytes stands, or was to stand, and what it was asked to be.
+
+    `start_line` and `end_line` are the lines of its content. A void entry never reached the file. `copies_before` is
+    the number of copies of the content in the file before the write. It is None for a blank text, in settled entries,
+    and in entries of builds that did not count copies.
+    """
+
+    key: str
+    path: str
+    offset: int
+    length: int
+    block_sha256: str
+    request_sha256: str
+    start_line: int
+    end_line: int
+    state: State = State.PENDING
+    copies_before: int | None = None
+
+
+def encode(entry: Entry) -> bytes:
+    """Returns the line of an entry, with its newline."""
+    fields = asdict(entry)
+    if entry.copies_before is None:
+        # Earlier builds read only lines without this field.
+        del fields["copies_before"]
+    return _json({**fields, "check": _checksum(fields)}) + b"\n"
+
+
+def decode(line: bytes) -> Entry | None:
+    """Returns the entry of a line, None when the line is not one that `encode` made."""
+    try:
+        fields = json.loads(line)
+        # Ledgers of the first builds have no checksums.
+        if fields.pop("check", None) not in {None, _checksum(fields)}:
+            return None
+        return Entry(**{**valid_tree(fields), "state": State(fields["state"])})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def is_torn(tail: bytes) -> bool:
+    """Whether bytes without a newline at a ledger's end are what a crash leaves of a line."""
+    # A power cut can leave NULs where a file had grown and its bytes had not arrived.
+    kept = tail.rstrip(b"\0")
+    return kept.startswith(_OPENING[: len(kept)])
+
+
+def _checksum(fields: dict[str, object]) -> int:
+    return zlib.crc32(_json(fields))
+
+
+def _json(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
 
 COMPACT_ABOVE_BYTES = 1 << 20
 """Size below which the ledger is never rewritten for its length."""
 
+
 KEPT_KEYS = 10_000
 """Finished keys that a rewrite for length keeps, newest first. Older ones are no longer protected."""
+
 
 # A rewrite must shed at least one line in so many, or a full ledger would be rewritten at each append.
 _WORTHWHILE = 4

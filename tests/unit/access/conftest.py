@@ -1,6 +1,6 @@
 import pytest
 
-from memoryd_server.access import TokenFiles
+from memoryd_server.access.tokens import TokenFiles
 
 
 @pytest.fixture

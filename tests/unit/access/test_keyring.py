@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from memoryd_server.access import Grant, Keyring, TokenStore, freshness
-from memoryd_server.access import keyring as keyring_module
-from memoryd_server.access.grant import EVERYTHING
+from memoryd_server.access import private_files
+from memoryd_server.access import tokens as keyring_module
+from memoryd_server.access.token_store import TokenStore
+from memoryd_server.access.tokens import EVERYTHING, Grant, Keyring
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.log import make_log
 
@@ -82,7 +83,7 @@ def test_files_are_read_again_only_when_they_change(ring, files, monkeypatch):
     read = keyring_module.read_tokens
     monkeypatch.setattr(keyring_module, "read_tokens", lambda path: reads.append(path) or read(path))
     # Otherwise what has just changed is read again, since a further change within the clock's tick would not show.
-    monkeypatch.setattr(freshness, "_SETTLED_NS", 0)
+    monkeypatch.setattr(private_files, "_SETTLED_NS", 0)
     for _ in range(5):
         assert opened(ring, "one") == EVERYTHING
     assert len(reads) == 1

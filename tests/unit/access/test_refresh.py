@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from memoryd_server.access.watch import AccessFiles
+from memoryd_server.access.admission import AccessFiles
 
 
 class SlowKeyring:

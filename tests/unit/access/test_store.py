@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from memoryd_server.access import TokenStore
+from memoryd_server.access.token_store import TokenStore
 from memoryd_server.errors import SettingsError
 
 NOW = datetime(2026, 5, 4, 12, 30, 15, 999, tzinfo=UTC)

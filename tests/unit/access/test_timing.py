@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memoryd_server.access import Keyring, TokenStore
-from memoryd_server.access.plain import read_tokens
+from memoryd_server.access.token_store import TokenStore
+from memoryd_server.access.tokens import Keyring, read_tokens
 from memoryd_server.observe.log import make_log
 
 pytestmark = pytest.mark.attacks

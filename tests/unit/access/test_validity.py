@@ -3,10 +3,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certificates import Authority, needs_openssl
-from memoryd_server.access import CertificateFiles, TokenFiles, TokenStore
-from memoryd_server.access.validity import validity
+from memoryd_server.access.certificates import CertificateFiles, validity
+from memoryd_server.access.token_store import TokenStore
+from memoryd_server.access.tokens import TokenFiles
+from memoryd_server.doctor.checks import check_certificates, check_tokens
 from memoryd_server.errors import SettingsError
-from memoryd_server.observe.doctor_access import check_certificates, check_tokens
 
 NOW = datetime.now(UTC)
 

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from memoryd_server.backend.board import StateBoard
-from memoryd_server.backend.coordinator import SyncCoordinator
+from memoryd_server.agent.coordinator import SyncCoordinator
+from memoryd_server.agent.state import StateBoard
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.index.progress import SyncOutcome, SyncPhase, SyncProgress
-from memoryd_server.index.sync import Clock
+from memoryd_server.model import Clock
+from memoryd_server.sync.progress import SyncOutcome, SyncPhase, SyncProgress
 
 
 class FakeEngine:

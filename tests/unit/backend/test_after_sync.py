@@ -5,9 +5,9 @@ import dataclasses
 
 import pytest
 
-from memoryd_server.backend.sync_run import SyncTrigger
+from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.errors import BackendUnavailable
-from memoryd_server.index.progress import SyncMode
+from memoryd_server.sync.progress import SyncMode
 
 
 @pytest.fixture

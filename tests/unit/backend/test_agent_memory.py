@@ -7,19 +7,19 @@ import time
 
 import pytest
 
-from memoryd_server.backend import AgentMemory, EmbedThreads, SyncTrigger, Threads
-from memoryd_server.backend.shared_threads import SharedThreads
-from memoryd_server.embed import Selection
+from memoryd_server.agent.agent import AgentMemory
+from memoryd_server.agent.sync_run import SyncTrigger
+from memoryd_server.agent.threads import EmbedThreads, SharedThreads, Threads
+from memoryd_server.app.config import agent_config
 from memoryd_server.errors import IndexBusy, MemorydError, RevisionNotReached
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.sync import Clock
-from memoryd_server.model import Source
+from memoryd_server.model import Clock, Source
+from memoryd_server.providers.pool import Selection
 from memoryd_server.search.query import SearchMode, SearchQuery
-from memoryd_server.settings import load
-from memoryd_server.sources.shared_native import SharedNative
-from memoryd_server.sources.watch import open_inotify
-from memoryd_server.wiring import agent_config
-from memoryd_server.writing import AppendJob
+from memoryd_server.settings.loading import load
+from memoryd_server.sources.inotify import SharedNative
+from memoryd_server.sources.watcher import open_inotify
+from memoryd_server.sync.progress import SyncMode
+from memoryd_server.writing.append import AppendJob
 
 QUIET = {"onSessionStart": False, "onSearch": False, "watch": False}
 NO_PROVIDER = Selection(None, "auto", "no embedding provider is configured")
@@ -225,7 +225,7 @@ async def test_an_index_that_cannot_be_opened_whole_is_given_up(memory_of, monke
     def fails(*_):
         raise MemorydError("no")
 
-    monkeypatch.setattr("memoryd_server.backend.agent_memory.EmbeddingCache", fails)
+    monkeypatch.setattr("memoryd_server.agent.agent.EmbeddingCache", fails)
     with pytest.raises(MemorydError, match="no"):
         await memory_of()
     monkeypatch.undo()

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-import memoryd_server.backend.background as background_module
-from memoryd_server.backend.background import MOST_DEBOUNCES, BackgroundSync
-from memoryd_server.backend.config import SyncConfig
-from memoryd_server.backend.sync_run import SyncTrigger
+from memoryd_server.agent import background as background_module
+from memoryd_server.agent.background import MOST_DEBOUNCES, BackgroundSync
+from memoryd_server.agent.config import SyncConfig
+from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.errors import IndexUnavailable
-from memoryd_server.index.progress import SyncPhase
+from memoryd_server.sync.progress import SyncPhase
 from rpc.wire import eventually
 
 DEBOUNCE = 0.05

@@ -1,6 +1,6 @@
 """When a backend that failed is tried again."""
 
-from memoryd_server.backend.breaker import FIRST_PAUSE_SECONDS, Breaker
+from memoryd_server.qmd.fallback import FIRST_PAUSE_SECONDS, Breaker
 
 
 class Clock:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from memoryd_server.backend.qmd.config import QmdConfig
-from memoryd_server.entries.config import EntryConfig
-from memoryd_server.settings import load
-from memoryd_server.wiring import agent_config
+from memoryd_server.app.config import agent_config
+from memoryd_server.entries.model import EntryConfig
+from memoryd_server.qmd.config import QmdConfig
+from memoryd_server.settings.loading import load
 
 
 @pytest.fixture

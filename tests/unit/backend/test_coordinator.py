@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from memoryd_server.backend.board import IndexState
-from memoryd_server.backend.coordinator import MOST_PASSES, REMEMBERED_RUNS
-from memoryd_server.backend.sync_run import SyncTrigger
+from memoryd_server.agent.coordinator import MOST_PASSES, REMEMBERED_RUNS
+from memoryd_server.agent.state import IndexState
+from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.errors import DiskFull, IndexUnavailable, ShuttingDown, SyncCancelled, SyncConflict
-from memoryd_server.index.progress import SyncMode
+from memoryd_server.sync.progress import SyncMode
 
 MANUAL = SyncTrigger.MANUAL
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from memoryd_server.backend.embed_threads import THREADS_A_PROVIDER, EmbedThreads
+from memoryd_server.agent.threads import THREADS_A_PROVIDER, EmbedThreads
 from memoryd_server.errors import EmbeddingUnavailable
 from word_provider import WordProvider
 

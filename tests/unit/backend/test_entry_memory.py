@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from entry_desk import needs_lancedb, new, texts
-from memoryd_server.backend import EmbedThreads
-from memoryd_server.backend.entry_memory import EntryMemory
-from memoryd_server.backend.entry_vectors import EntryVectors
-from memoryd_server.embed import EmbeddingConfig, Selection
-from memoryd_server.entries.config import EntryConfig
+from memoryd_server.agent.threads import EmbedThreads
 from memoryd_server.entries.dataset import Dataset
-from memoryd_server.entries.model import Action, Category, Place
+from memoryd_server.entries.maintenance import EntryVectors
+from memoryd_server.entries.memory import EntryMemory
+from memoryd_server.entries.model import Action, Category, EntryConfig, Place
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.model import DegradationKind
-from memoryd_server.text import Analyzer
+from memoryd_server.providers.pool import Selection
+from memoryd_server.providers.provider import EmbeddingConfig
+from memoryd_server.text.analyzer import Analyzer
 from rpc.wire import eventually
 from word_provider import WordProvider
 
@@ -39,9 +39,9 @@ def soon():
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.FIRST_PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.LONGEST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr("memoryd_server.backend.entry_vectors.PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("memoryd_server.entries.maintenance.FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("memoryd_server.entries.maintenance.LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("memoryd_server.entries.maintenance.PAUSE_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ async def test_what_a_crash_left_over_is_cleared_away_without_a_write(opened, tm
             await memory.remember(new(f"number {number}"), soon())
         secret = (await memory.remember(new("Xq7vZ2pL9wTjR4sKhYbN"), soon()))[0].entry
         await memory.forget(secret.entry_id)
-    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.QUIET_SECONDS", 0.02)
+    monkeypatch.setattr("memoryd_server.entries.maintenance.QUIET_SECONDS", 0.02)
 
     def is_gone():
         files = [path for path in (tmp_path / "entries").rglob("*") if path.is_file()]
@@ -290,7 +290,7 @@ async def test_what_a_crash_left_over_is_cleared_away_without_a_write(opened, tm
 
 @pytest.mark.slow
 async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.BATCH", 1)
+    monkeypatch.setattr("memoryd_server.entries.maintenance.BATCH", 1)
     async with opened(WordProvider("a", dimensions=WIDE)) as memory:
         for number in range(90):
             await memory.remember(new(f"heron {number}"), soon())
@@ -301,7 +301,7 @@ async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path, mo
 
 
 async def test_what_had_to_stay_is_cleared_away_later_and_only_once(opened, monkeypatch):
-    monkeypatch.setattr("memoryd_server.backend.entry_upkeep.QUIET_SECONDS", 0.02)
+    monkeypatch.setattr("memoryd_server.entries.maintenance.QUIET_SECONDS", 0.02)
     tidied, tidy = [], Dataset.tidy
 
     def remote(dataset):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from memoryd_server.backend.fallback import FallbackBackend
-from memoryd_server.backend.qmd.failure import QmdFailure, Reason
+from memoryd_server.qmd.client import QmdFailure, Reason
+from memoryd_server.qmd.fallback import FallbackBackend
 
 
 class ToldQmd:
@@ -25,7 +25,7 @@ class ToldQmd:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr("memoryd_server.backend.breaker.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("memoryd_server.qmd.fallback.FIRST_PAUSE_SECONDS", 0.001)
 
 
 async def test_trials_go_on_after_an_unexpected_exception_and_report_it():

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from memoryd_server.backend.forget_job import ForgetJob, ForgetRequest
+from memoryd_server.agent.forget import ForgetJob, ForgetRequest
 from memoryd_server.errors import FileNotFound, IndexReadOnly
-from memoryd_server.index.progress import SyncMode
 from memoryd_server.model import Source
 from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.sync.progress import SyncMode
 from transcripts import SessionsDesk, assistant, user
 
 WORD = "xylophonographer"
@@ -140,7 +140,7 @@ def test_many_chunks_are_counted_as_many(desk):
 
 
 def test_a_crash_between_the_steps_is_made_good_by_the_retry(talked, monkeypatch):
-    from memoryd_server.index.writer import IndexWriter  # noqa: PLC0415 -- what crashes
+    from memoryd_server.sqlite.writer import IndexWriter  # noqa: PLC0415 -- what crashes
 
     def crash(*_):
         raise MemoryError

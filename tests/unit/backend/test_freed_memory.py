@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from memoryd_server.backend import freed_memory
-from memoryd_server.backend.freed_memory import FreedMemory
+from memoryd_server.agent import threads
+from memoryd_server.agent.threads import FreedMemory
 from rpc.wire import eventually
 
 
 @pytest.fixture
 def returned(monkeypatch):
     returned = []
-    monkeypatch.setattr(freed_memory, "give_back", lambda: returned.append(1))
+    monkeypatch.setattr(threads, "give_back", lambda: returned.append(1))
     return returned
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from memoryd_server.backend.opening_queue import OpeningQueue
+from memoryd_server.agent.lifecycle import OpeningQueue
 from rpc.wire import eventually
 
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from memoryd_server.backend import query_embedding
-from memoryd_server.backend.query_embedding import QueryEmbedder
+from memoryd_server.agent import embedding
+from memoryd_server.agent.embedding import QueryEmbedder
 from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable
 from word_provider import WordProvider, word_vector
 
@@ -31,7 +31,7 @@ def questions(provider):
 
 @pytest.fixture
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(query_embedding, "FIRST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(embedding, "FIRST_PAUSE_SECONDS", 0.1)
 
 
 def paused_for(questions):
@@ -45,7 +45,7 @@ async def test_a_question_has_the_vector_of_its_text(questions):
 
 
 async def test_a_question_is_remembered_and_the_least_recent_forgotten(questions, provider, monkeypatch):
-    monkeypatch.setattr(query_embedding, "REMEMBERED_QUESTIONS", 2)
+    monkeypatch.setattr(embedding, "REMEMBERED_QUESTIONS", 2)
     for text in ("a", "b", "a", "c", "a", "b"):
         assert np.allclose((await questions.embed(text, soon())).vector, word_vector(text))
     assert provider.questions == ["a", "b", "c", "b"]
@@ -126,7 +126,7 @@ async def test_many_at_once_that_fail_together_count_as_one_failure(questions, p
     provider.down = "it is down"
     answers = await asyncio.gather(*(questions.embed(f"q{number}", soon()) for number in range(8)))
     assert [answer.error.message for answer in answers] == ["it is down"] * 8
-    assert paused_for(questions) <= query_embedding.FIRST_PAUSE_SECONDS
+    assert paused_for(questions) <= embedding.FIRST_PAUSE_SECONDS
 
 
 async def test_a_provider_that_hangs_costs_the_time_for_embedding_and_then_rests(questions, provider):
@@ -145,7 +145,7 @@ async def test_a_provider_that_hangs_costs_the_time_for_embedding_and_then_rests
 
 
 async def test_the_longest_wait_holds_however_far_the_deadline_is(questions, provider, monkeypatch):
-    monkeypatch.setattr(query_embedding, "LONGEST_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(embedding, "LONGEST_WAIT_SECONDS", 0.2)
     gate = threading.Event()
     provider.before_query = lambda _text: gate.wait(20)
     try:

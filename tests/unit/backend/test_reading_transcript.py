@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.backend.reading import MOST_BYTES, read_range
+from memoryd_server.agent.files import MOST_BYTES, read_range
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.sources import Roots
 from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.flattening import message_of
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.transcript_text import message_of
 from transcripts import TOOL, assistant, user
 
 LINES = st.lists(st.sampled_from([user("a b"), assistant("c"), TOOL, "\n", "half\n", user("é" * 50)]), max_size=15)

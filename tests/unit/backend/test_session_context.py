@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.backend import session_context
-from memoryd_server.backend.reading import read_range
-from memoryd_server.backend.session_context import MOST_CHARS, load_context, log_paths
-from memoryd_server.sources import Roots
+from memoryd_server.agent.files import read_range
+from memoryd_server.sessions import context
+from memoryd_server.sessions.context import MOST_CHARS, load_context, log_paths
 from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.roots import Roots
 from properties import examples
 
 TODAY = date(2026, 2, 8)
@@ -173,4 +173,4 @@ def test_whatever_is_shown_is_within_the_budget_and_stands_where_it_says(workspa
 
 
 def test_the_constants_leave_room_for_a_reply():
-    assert 4 * 3 * session_context.MOST_CHARS < 1024 * 1024
+    assert 4 * 3 * context.MOST_CHARS < 1024 * 1024

@@ -2,8 +2,8 @@
 
 import pytest
 
-from memoryd_server.backend.session_keys import SessionKey, wants_citations
 from memoryd_server.search.query import CitationMode
+from memoryd_server.sessions.context import SessionKey, wants_citations
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from memoryd_server.backend.shared_threads import SerialThread, SharedThreads
+from memoryd_server.agent.threads import SharedThreads
+from memoryd_server.threads import SerialThread
 
 SOON = 10
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.backend.sync_run import Completed, Heartbeat, Progressed, Started, SyncRun, SyncTrigger
+from memoryd_server.agent.sync_run import Completed, Heartbeat, Progressed, Started, SyncRun, SyncTrigger
 from memoryd_server.errors import DiskFull
-from memoryd_server.index.progress import SyncMode, SyncOutcome, SyncPhase, SyncProgress
 from memoryd_server.model import FileFailure, Source
+from memoryd_server.sync.progress import SyncMode, SyncOutcome, SyncPhase, SyncProgress
 
 LONG = 60.0
 

@@ -5,14 +5,14 @@ import time
 import pytest
 
 from desk import Desk, Notes
-from memoryd_server.backend.embed_threads import EmbedThreads
-from memoryd_server.backend.vector_side import VectorSide
-from memoryd_server.embed import Selection
+from memoryd_server.agent.embedding import VectorSide
+from memoryd_server.agent.threads import EmbedThreads
+from memoryd_server.app.config import agent_config
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable
 from memoryd_server.model import DegradationKind, Source
+from memoryd_server.providers.pool import Selection
 from memoryd_server.search.query import SearchMode, SearchQuery
-from memoryd_server.settings import load
-from memoryd_server.wiring import agent_config
+from memoryd_server.settings.loading import load
 from word_provider import WordProvider
 
 NOT_CONFIGURED = Selection(None, "auto", "no embedding provider is configured")

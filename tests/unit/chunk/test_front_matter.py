@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.chunk import split_front_matter
+from memoryd_server.chunk.front_matter import split_front_matter
 
 
 @pytest.mark.parametrize(

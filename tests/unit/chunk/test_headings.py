@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.chunk import chunk_markdown
-from memoryd_server.chunk.headings import breadcrumbs
+from memoryd_server.chunk.markdown import breadcrumbs, chunk_markdown
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.chunk.lengths import cjk_length, head, measure_for, tail, utf16_length
+from memoryd_server.chunk.markdown import cjk_length, head, measure_for, tail, utf16_length
 
 TEXTS = st.text(st.sampled_from("aé记🙂𠀀\ud800\udc00\u0301") | st.characters(exclude_categories=()), max_size=40)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.chunk import chunk_markdown, indexable_chunks, utf16_length
+from memoryd_server.chunk.markdown import chunk_markdown, indexable_chunks, utf16_length
 
 CHARS = st.sampled_from("ab #\n\n\r\t记か한é🙂𠀀\ud800\u0301`-") | st.characters(exclude_categories=())
 LINES = st.text(CHARS, max_size=60) | st.builds(lambda char, times: char * times, CHARS, st.integers(0, 400))

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.chunk import TranscriptChunker, cjk_length
-from memoryd_server.chunk.packing import Limits
-from memoryd_server.chunk.transcript import pieces
+from memoryd_server.chunk.markdown import Limits, cjk_length
+from memoryd_server.chunk.transcript import TranscriptChunker, pieces
 
 WORDS = st.sampled_from(["heron", "weir", "quince", "鹭", "堰", "🐦", "e\u0301", "x" * 50, "漢" * 40, "a-b", "…"])
 TEXTS = st.lists(WORDS, min_size=1, max_size=60).map(" ".join)

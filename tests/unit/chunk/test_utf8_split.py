@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.chunk import split_utf8
+from memoryd_server.chunk.markdown import split_utf8
 
 
 @given(st.text(st.characters(exclude_categories=())), st.integers(-1, 20))

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from memoryd import messages as m
-from memoryd_server.cli.doctor_agents import _EXPLAINED, check_agent, last_sync_of
+from memoryd_server.cli.doctor import _EXPLAINED, check_agent, last_sync_of
+from memoryd_server.doctor.checks import Verdict
 from memoryd_server.model import DegradationKind
-from memoryd_server.observe.doctor import Verdict
 
 OK, WARNING, FAILED = Verdict.OK, Verdict.WARNING, Verdict.FAILED
 

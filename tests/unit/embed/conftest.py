@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fake_providers import embedding_server
-from memoryd_server.embed.model_files import FileOnDisk
+from memoryd_server.providers.model_files import FileOnDisk
 from tiers import keep_cases
 
 # Most cases start a server. The fast tier runs so many cases of a parametrized test.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from memoryd_server.embed import worker
-from memoryd_server.embed.local import LocalProvider
-from memoryd_server.embed.model_files import FileOnDisk
+from memoryd_server.providers import worker
+from memoryd_server.providers.local import LocalProvider
+from memoryd_server.providers.model_files import FileOnDisk
 
 
 def parent(path):

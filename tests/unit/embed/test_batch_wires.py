@@ -5,10 +5,13 @@ import math
 import pytest
 
 from fake_providers import Fault, fake_provider
-from memoryd_server.embed import JobState, NotThere, Patience, RemoteConfig, Unsure, select
-from memoryd_server.embed.config import EmbeddingConfig
-from memoryd_server.embed.remote import batches_of
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers.http_client import Unsure
+from memoryd_server.providers.http_errors import NotThere
+from memoryd_server.providers.pacing import Patience
+from memoryd_server.providers.pool import select
+from memoryd_server.providers.provider import EmbeddingConfig, RemoteConfig
+from memoryd_server.providers.remote import JobState, batches_of
 
 KEY = "key-of-this-test-0123456789"
 ENDLESS = Patience(math.inf, lambda: False)

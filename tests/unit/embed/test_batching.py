@@ -8,19 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from memoryd_server.embed import EmbeddingFailure
-from memoryd_server.embed.batching import (
-    LEAST_BYTES,
-    MOST_BYTES,
-    Limits,
-    about_tokens,
-    batches,
-    embed_in_batches,
-)
-from memoryd_server.embed.http_errors import RequestRefused
-from memoryd_server.embed.lanes import Lanes
-from memoryd_server.embed.provider import PLAIN_TEXT
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.providers.batching import LEAST_BYTES, MOST_BYTES, Limits, about_tokens, batches, embed_in_batches
+from memoryd_server.providers.http_errors import RequestRefused
+from memoryd_server.providers.pacing import Lanes
+from memoryd_server.providers.provider import PLAIN_TEXT, EmbeddingFailure
 
 WAIT = 20
 
@@ -277,7 +269,7 @@ def test_a_run_waits_for_the_lanes_that_an_earlier_one_still_holds():
 
 HANGING = """
 import threading
-from memoryd_server.embed.batching import Limits, embed_in_batches
+from memoryd_server.providers.batching import Limits, embed_in_batches
 
 begun = threading.Event()
 def hang(texts):

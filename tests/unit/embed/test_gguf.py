@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from memoryd_server.embed.gguf import BadModelFile, ModelHead, read_head
+from memoryd_server.providers.model_files import BadModelFile, ModelHead, read_head
 
 
 def text(value):

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from fake_providers import SERVERS
-from memoryd_server.embed.http_errors import Discretion, RequestRefused, problem, raise_for
-from memoryd_server.embed.pacing import RateLimited, Transient
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.providers.http_errors import Discretion, RequestRefused, problem, raise_for
+from memoryd_server.providers.pacing import RateLimited, Transient
 
 GOOGLE = "type.googleapis.com/google.rpc."
 EXCEEDED = "You exceeded your current quota, please check your plan and billing details."

@@ -6,10 +6,11 @@ import pytest
 
 from fake_providers import fake_provider
 from fake_providers.faults import Refused
-from memoryd_server.embed import EmbeddingFailure, RemoteConfig, keys, pacing
-from memoryd_server.embed.gemini import gemini
-from memoryd_server.embed.keys import KeyRing
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.providers import pacing
+from memoryd_server.providers.gemini import gemini
+from memoryd_server.providers.pacing import KeyRing
+from memoryd_server.providers.provider import EmbeddingFailure, RemoteConfig
 
 KEYS = ("key-one-0123", "key-two-0123", "key-three-0123")
 
@@ -121,4 +122,4 @@ def test_where_all_rest_the_first_to_wake_is_taken():
     assert ring.current() == 1
     assert not ring.rest(1, 30)
     assert ring.current() == 1
-    assert keys.QUOTA_REST_SECONDS > keys.REST_SECONDS
+    assert pacing.QUOTA_REST_SECONDS > pacing.REST_SECONDS

@@ -12,10 +12,11 @@ import psutil
 import pytest
 
 from child_processes import pids_of
-from memoryd_server.embed import EmbeddingFailure, ProviderState, worker
-from memoryd_server.embed.local import LocalProvider
-from memoryd_server.embed.model_files import FileOnDisk
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers import worker
+from memoryd_server.providers.local import LocalProvider
+from memoryd_server.providers.model_files import FileOnDisk
+from memoryd_server.providers.provider import EmbeddingFailure, ProviderState
 
 CHILD = Path(__file__).parent / "embedding_child.py"
 

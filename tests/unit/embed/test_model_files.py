@@ -8,10 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from memoryd_server.embed import ProviderState
-from memoryd_server.embed.local import LocalProvider
-from memoryd_server.embed.model_files import DEFAULT_MODEL, FileOnDisk, HuggingFaceFile
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers.local import LocalProvider
+from memoryd_server.providers.model_files import DEFAULT_MODEL, FileOnDisk, HuggingFaceFile
+from memoryd_server.providers.provider import ProviderState
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is missing: `make setup-local` installs it")
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from fake_providers import Fault, vector
-from memoryd_server.embed import EmbeddingFailure, ProviderState, RemoteConfig, pacing
-from memoryd_server.embed.openai_compatible import openai_compatible
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.providers import pacing
+from memoryd_server.providers.openai import openai_compatible
+from memoryd_server.providers.provider import EmbeddingFailure, ProviderState, RemoteConfig
 from memoryd_server.vectors import unit
 
 KEY = "sk-secret-0123456789"

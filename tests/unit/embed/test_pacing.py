@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from memoryd_server.embed import pacing
-from memoryd_server.embed.pacing import Pacer, Patience, RateLimited, Stopped, Transient, retry_after
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers import pacing
+from memoryd_server.providers.pacing import Pacer, Patience, RateLimited, Stopped, Transient, retry_after
 
 ENDLESS = Patience(math.inf, lambda: False)
 WAIT = 20

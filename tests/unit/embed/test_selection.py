@@ -1,8 +1,9 @@
 import pytest
 
-from memoryd_server.embed import EmbeddingConfig, LocalConfig, ProviderPool, RemoteConfig
-from memoryd_server.embed.local import LocalProvider
-from memoryd_server.embed.remote import RemoteProvider
+from memoryd_server.providers.local import LocalProvider
+from memoryd_server.providers.pool import ProviderPool
+from memoryd_server.providers.provider import EmbeddingConfig, LocalConfig, RemoteConfig
+from memoryd_server.providers.remote import RemoteProvider
 
 BASE = "http://127.0.0.1:9/v1"
 KEYED = ("openai", "gemini", "voyage", "mistral")

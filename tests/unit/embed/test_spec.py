@@ -1,6 +1,6 @@
 import pytest
 
-from memoryd_server.embed import spec_for
+from memoryd_server.providers.provider import spec_for
 
 SENTENCE = "Represent this sentence for searching relevant passages: "
 GEMMA = ("task: search result | query: ", "title: none | text: ")

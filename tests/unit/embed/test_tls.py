@@ -7,9 +7,10 @@ import pytest
 
 from certificates import Authority, needs_openssl
 from fake_providers import fake_provider
-from memoryd_server.embed import RemoteConfig, pacing
-from memoryd_server.embed.openai_compatible import openai_compatible
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers import pacing
+from memoryd_server.providers.openai import openai_compatible
+from memoryd_server.providers.provider import RemoteConfig
 
 pytestmark = needs_openssl
 

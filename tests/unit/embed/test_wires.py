@@ -8,15 +8,10 @@ import numpy as np
 import pytest
 
 from fake_providers import SERVERS, Fault, fake_provider, vector
-from memoryd_server.embed import (
-    EmbeddingConfig,
-    EmbeddingFailure,
-    ProviderPool,
-    ProviderState,
-    RemoteConfig,
-    pacing,
-)
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.providers import pacing
+from memoryd_server.providers.pool import ProviderPool
+from memoryd_server.providers.provider import EmbeddingConfig, EmbeddingFailure, ProviderState, RemoteConfig
 from memoryd_server.vectors import unit
 
 KEY = "key-of-the-test-0123456789"

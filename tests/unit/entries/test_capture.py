@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.entries.block import recall_block
-from memoryd_server.entries.capture import MOST_A_TURN, Exclusion, Trigger, category_of, suggest
+from memoryd_server.entries.capture import MOST_A_TURN, Exclusion, Trigger, category_of, recall_block, suggest
 from memoryd_server.entries.model import Category, Entry
 
 MOST = 500

@@ -10,7 +10,7 @@ from entry_desk import embedded, needs_lancedb, new, texts
 from memoryd_server.entries.model import Action, Place
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EntriesUnavailable
-from memoryd_server.text import Analyzer
+from memoryd_server.text.analyzer import Analyzer
 from object_store import BUCKET, needs_object_store, object_store
 
 pytestmark = [needs_lancedb, needs_object_store]

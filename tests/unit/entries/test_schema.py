@@ -2,8 +2,8 @@
 
 import pytest
 
+from memoryd_server.entries.dataset import entry
 from memoryd_server.entries.model import Category
-from memoryd_server.entries.schema import entry
 
 ROW = {"id": "1", "text": "a", "importance": 0.5, "category": "fact", "createdAt": 7, "key": None}
 

@@ -294,7 +294,9 @@ def test_readers_and_a_writer_and_a_tidying_do_not_disturb_one_another(store):
 
 
 def test_lancedb_is_not_imported_before_it_is_needed():
-    code = "import sys, memoryd_server.app; print([m for m in sys.modules if m.startswith(('lance', 'pyarrow'))])"
+    code = (
+        "import sys, memoryd_server.app.daemon; print([m for m in sys.modules if m.startswith(('lance', 'pyarrow'))])"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.strip() == "[]"
 

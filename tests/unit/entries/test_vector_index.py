@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from entry_desk import needs_lancedb, store_at
-from memoryd_server.entries import vector_index
+from memoryd_server.entries import dataset
+from memoryd_server.entries.dataset import VECTOR, refine_factor, row
 from memoryd_server.entries.model import Category, Embedded
-from memoryd_server.entries.schema import VECTOR, row
 from memoryd_server.entries.store import NewEntry
-from memoryd_server.entries.vector_index import refine_factor
 
 pytestmark = needs_lancedb
 
@@ -71,7 +70,7 @@ class Shelf:
 
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
-    monkeypatch.setattr(vector_index, "INDEXED_FROM", 300 * DIMENSIONS)
+    monkeypatch.setattr(dataset, "INDEXED_FROM", 300 * DIMENSIONS)
     found = Shelf(tmp_path / "e")
     yield found
     found.store.close()
@@ -127,14 +126,14 @@ def test_the_index_is_made_anew_when_it_has_doubled_and_fits_vectors_of_another_
 def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(shelf, tmp_path):
     shelf.add(400)
     most = 0
-    for _ in range(2 * vector_index.MOST_PARTS + 1):
+    for _ in range(2 * dataset.MOST_PARTS + 1):
         shelf.add(2)
         shelf.store.tidy()
         (name,) = shelf.indices()
         most = max(most, shelf.store._dataset._table.index_stats(name).num_indices)
-    assert most == vector_index.MOST_PARTS
+    assert most == dataset.MOST_PARTS
     shelf.check()
-    assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) <= vector_index.MOST_PARTS + 1
+    assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) <= dataset.MOST_PARTS + 1
 
 
 def test_a_changed_model_has_its_own_index_in_the_end(shelf):

@@ -3,7 +3,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memoryd_server.evaluation import GoldenSetError, Span, read_golden_set
+from memoryd_server.evaluation.golden import GoldenSetError, read_golden_set
+from memoryd_server.evaluation.scoring import Span
 
 ROW = {"id": "1", "workspace": "town", "query": "who?", "gold": [["a.md", 2, 3]], "kind": "fact", "lang": "en"}
 

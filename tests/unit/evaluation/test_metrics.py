@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.evaluation.metrics import Gold, Hit, Span, ndcg, recall, reciprocal_rank, score, shown
+from memoryd_server.evaluation.scoring import Gold, Hit, Span, ndcg, recall, reciprocal_rank, score, shown
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "eval" / "score.py"
 SECOND = 1 / math.log2(3)

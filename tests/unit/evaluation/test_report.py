@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.evaluation import Gold, Hit, Query, Span, judge, make_report
+from memoryd_server.evaluation.scoring import Gold, Hit, Query, Span, judge, make_report
 
 HERE = Hit(Span("a.md", 1, 1), "the whole text of it")
 ELSEWHERE = Hit(Span("b.md", 1, 1), "")

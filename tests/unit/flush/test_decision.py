@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.flush import FlushInputs, FlushPolicy, FlushReason, TurnKind, WorkspaceAccess, decide
+from memoryd_server.sessions.flush import FlushInputs, FlushPolicy, FlushReason, TurnKind, WorkspaceAccess, decide
 
 NOW = datetime(2026, 2, 8, 12, 0, tzinfo=UTC)
 MIB = 1024 * 1024

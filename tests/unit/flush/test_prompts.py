@@ -5,8 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from memoryd_server.flush import SILENT_REPLY, FlushInputs, FlushPolicy, decide
-from memoryd_server.flush.prompts import _SAFETY_HINTS, _SILENT_HINT
+from memoryd_server.sessions.flush import _SAFETY_HINTS, _SILENT_HINT, SILENT_REPLY, FlushInputs, FlushPolicy, decide
 
 NOON = datetime(2026, 2, 8, 12, 0, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from desk import Desk
-from memoryd_server.index.progress import SyncMode
+from memoryd_server.sync.progress import SyncMode
 
 SECOND = "kestrel"
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from desk import OTHER_IDENTITY, SOUND, Desk, Notes
-from memoryd_server.index import prepare
-from memoryd_server.index.plan import RACY_NS
-from memoryd_server.index.progress import SyncMode
+from memoryd_server.model import RACY_NS
+from memoryd_server.sync import prepare
+from memoryd_server.sync.progress import SyncMode
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 import pytest
 
-from memoryd_server.index.batch_book import KEPT_MS
-from memoryd_server.index.embedding_cache import EmbeddingCache
+from memoryd_server.sqlite.embedding_cache import KEPT_MS, EmbeddingCache
 from memoryd_server.store.rows import BatchJob, CacheKey
 
 KEY, OTHER = CacheKey("openai", "small", "a"), CacheKey("openai", "large", "a")

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from desk import ANALYZER, Desk
-from memoryd_server.index import keyword
-from memoryd_server.index.bm25 import idf
-from memoryd_server.text import QueryTerm
+from memoryd_server.search import keyword
+from memoryd_server.search.keyword import idf
+from memoryd_server.text.terms import QueryTerm
 
 WORDS = ["heron", "herons", "Reiher", "foo_bar", "2026-02-08", "成语接龙", "running", "a", "the", "GitHub", "mã", "ไทย"]
 

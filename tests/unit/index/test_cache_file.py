@@ -7,9 +7,9 @@ import pytest
 
 from disks import fill_up, small_disk, unwritable
 from memoryd_server.errors import DiskFull, IndexUnavailable
-from memoryd_server.index.cache_file import RETRY_MS
-from memoryd_server.index.connection import Journal
-from memoryd_server.index.embedding_cache import CacheKey, EmbeddingCache
+from memoryd_server.sqlite.connection import Journal
+from memoryd_server.sqlite.embedding_cache import RETRY_MS, EmbeddingCache
+from memoryd_server.store.rows import CacheKey
 from shelf import Shelf
 
 KEY = CacheKey("openai", "small", "https://api")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from memoryd_server.index import centre, schema
-from memoryd_server.index.writer import IndexWriter
+from memoryd_server.sqlite import schema, vector_mean
+from memoryd_server.sqlite.writer import IndexWriter
 from memoryd_server.store.identity import VectorIdentity
 from vector_desk import VectorDesk, clusters, numbered
 
@@ -18,14 +18,14 @@ def desk(tmp_path):
 
 def measured(desk, dimensions=8):
     IndexWriter(desk.connection).measure_vector_centre()
-    return centre.read(desk.connection, dimensions)
+    return vector_mean.read(desk.connection, dimensions)
 
 
 def test_an_index_without_vectors_has_no_centre(desk):
     assert measured(desk) is None
 
 
-@pytest.mark.parametrize("count", [1, 2, 20, centre.SAMPLED])
+@pytest.mark.parametrize("count", [1, 2, 20, vector_mean.SAMPLED])
 def test_the_centre_of_a_small_index_is_the_mean_of_all_vectors(desk, count):
     vectors = clusters(count, 8)
     desk.commit(numbered(vectors, first=1_000))
@@ -67,10 +67,10 @@ def test_vectors_of_another_identity_have_no_centre_until_it_is_measured(desk):
     desk.commit(numbered(clusters(3, 8)))
     assert measured(desk) is not None
     IndexWriter(desk.connection).begin_vectors(VectorIdentity("p", "another", "", 8, "", ""))
-    assert centre.read(desk.connection, 8) is None
+    assert vector_mean.read(desk.connection, 8) is None
 
 
 @pytest.mark.parametrize("stored", ["", "text", 7])
 def test_a_damaged_centre_counts_as_none(desk, stored):
     schema.set_meta(desk.connection, "vector_centre", stored)
-    assert centre.read(desk.connection, 8) is None
+    assert vector_mean.read(desk.connection, 8) is None

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from memoryd_server.index.embedding import CostGuard
-from memoryd_server.index.progress import SyncMode
+from memoryd_server.embedding.embedder import CostGuard
+from memoryd_server.sync.progress import SyncMode
 from shelf import Shelf
 from word_provider import WordProvider
 

@@ -12,9 +12,9 @@ import pytest
 
 from desk import SOUND, Notes
 from memoryd_server.errors import IndexBusy, IndexDamaged, SyncCancelled
-from memoryd_server.index import swap
-from memoryd_server.index.progress import SyncMode, SyncPhase
+from memoryd_server.sqlite import opening
 from memoryd_server.store.protocol import Condition, Damage
+from memoryd_server.sync.progress import SyncMode, SyncPhase
 from memoryd_server.system import FileLock
 from shelf import Shelf
 
@@ -299,13 +299,13 @@ def test_the_newest_damaged_files_are_kept_and_no_more(filled, monkeypatch):
     stamps = []
     for second in range(4):
         clock = SimpleNamespace(time=lambda at=second: 1_000_000_000 + at)
-        monkeypatch.setattr("memoryd_server.index.opening.time", clock)
+        monkeypatch.setattr("memoryd_server.sqlite.opening.time", clock)
         checkpoint(filled)
         halve(filled.path)
         assert None in {look(filled, number) for number in range(40)}
         filled.sync()
         stamps.append(f"main.sqlite.damaged-20010909T01464{second}Z")
-    assert [aside.name for aside in asides(filled)] == stamps[-swap.MOST_KEPT :]
+    assert [aside.name for aside in asides(filled)] == stamps[-opening.MOST_KEPT :]
 
 
 def test_damage_is_told_once_and_not_of_an_index_that_is_past():

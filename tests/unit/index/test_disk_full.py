@@ -5,8 +5,8 @@ import pytest
 from desk import SOUND, Desk
 from disks import fill_up, small_disk
 from memoryd_server.errors import DiskFull, IndexUnavailable
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.store import IndexStore
+from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sync.progress import SyncMode
 
 
 @pytest.fixture

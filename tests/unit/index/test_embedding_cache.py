@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from memoryd_server.index import embedding_cache
-from memoryd_server.index.embedding_cache import REFUSED_FOR_MS, CacheKey, EmbeddingCache
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.store.rows import BatchJob
+from memoryd_server.sqlite import embedding_cache
+from memoryd_server.sqlite.embedding_cache import REFUSED_FOR_MS, EmbeddingCache
+from memoryd_server.store.rows import BatchJob, CacheKey
+from memoryd_server.sync.progress import SyncMode
 
 KEY = CacheKey("openai", "small", "https://api")
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from desk import OTHER_IDENTITY, Notes
+from memoryd_server.embedding.embedder import CostGuard
+from memoryd_server.embedding.run import CHUNKS_A_BATCH
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.index.embedding import CHUNKS_A_BATCH, CostGuard
-from memoryd_server.index.progress import SyncMode, SyncPhase
+from memoryd_server.sync.progress import SyncMode, SyncPhase
 from shelf import Shelf, new_leg
 from word_provider import WordProvider, word_vector
 

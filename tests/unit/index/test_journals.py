@@ -7,12 +7,11 @@ import apsw
 import pytest
 
 from desk import IDENTITY, SOUND, Desk
-from memoryd_server.index import swap
-from memoryd_server.index.connection import Journal, open_writer
-from memoryd_server.index.journals import journal_for
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.store import IndexStore
-from memoryd_server.sources.mounts import file_system_of
+from memoryd_server.sources.watch_scope import file_system_of
+from memoryd_server.sqlite import opening
+from memoryd_server.sqlite.connection import Journal, journal_for, open_writer
+from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sync.progress import SyncMode
 
 LINE = "{number} 25 0:{number} / {point} rw,relatime shared:1 - {kind} source rw\n"
 
@@ -195,7 +194,7 @@ def test_a_rollback_journal_of_the_old_index_does_not_haunt_the_new_one(remote):
     remote.close()
     shutil.rmtree(remote.path.parent)
     crashed.rename(remote.path.parent)
-    shutil.copy(new, swap.ready_path(remote.path))
+    shutil.copy(new, opening.ready_path(remote.path))
     remote.open()
     assert remote.integrity() == SOUND
     assert remote.found("kestrel") == ["memory/late.md"]
@@ -217,7 +216,7 @@ def test_damage_and_removal_heal_without_a_log_too(remote):
 
 
 def test_a_journal_that_sqlite_does_not_grant_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("memoryd_server.index.connection.BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr("memoryd_server.sqlite.connection.BUSY_TIMEOUT_MS", 10)
     path = tmp_path / "a.sqlite"
     open_writer(path).close()
     holder = apsw.Connection(str(path))

@@ -7,8 +7,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from desk import ANALYZER, Desk
-from memoryd_server.index import keyword
-from memoryd_server.index.keyword import (
+from memoryd_server.search import keyword
+from memoryd_server.search.keyword import (
     MOST_CHUNKS_OF_MORE_WORDS,
     MOST_NAMES_OF_A_PIECE,
     MOST_TERMS,
@@ -16,9 +16,9 @@ from memoryd_server.index.keyword import (
     MOST_WORDS_IN_A_LARGE_INDEX,
     choose_terms,
 )
-from memoryd_server.index.vocabulary import expression
+from memoryd_server.sqlite.keyword import expression
 from memoryd_server.store.rows import MOST_TITLE_CHARS
-from memoryd_server.text import QueryTerm, TermKind
+from memoryd_server.text.terms import QueryTerm, TermKind
 from properties import examples
 
 NASTY = [

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from desk import Notes
-from memoryd_server.embed import AbsentProvider
+from memoryd_server.embedding.embedder import CostGuard, Embedder
+from memoryd_server.embedding.failover import ASK_AGAIN_MS, FIRST_STAY_MS, LONGEST_STAY_MS, Lineup, StandIn
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable, SyncCancelled
-from memoryd_server.index.embedding import CostGuard, Embedder
-from memoryd_server.index.lineup import ASK_AGAIN_MS, FIRST_STAY_MS, LONGEST_STAY_MS, Lineup, StandIn
-from memoryd_server.index.progress import SyncMode, SyncPhase
+from memoryd_server.providers.provider import AbsentProvider
+from memoryd_server.sync.progress import SyncMode, SyncPhase
 from shelf import FREE, Shelf
 from word_provider import WordProvider
 

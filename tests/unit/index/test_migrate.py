@@ -9,11 +9,11 @@ import pytest
 
 from desk import SOUND
 from memoryd_server.errors import IndexReadOnly, IndexTooNew
-from memoryd_server.index import migrate, schema
-from memoryd_server.index.connection import open_writer
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.reading_only import open_to_read
-from memoryd_server.index.vectors import VectorLeg, extension
+from memoryd_server.sqlite import schema, vector_index
+from memoryd_server.sqlite.connection import open_writer
+from memoryd_server.sqlite.opening import open_to_read
+from memoryd_server.sqlite.vector_index import VectorLeg
+from memoryd_server.sync.progress import SyncMode
 from shelf import Shelf
 
 # Written by the memoryd of that schema, from these notes; the second holds a vector of the first note.
@@ -150,7 +150,7 @@ def add_vec0_table(path):
     """A vec0 table as an extension would have left it, and no extension to read it with."""
     connection = apsw.Connection(str(path))
     try:
-        extension.load(connection, None)
+        vector_index.load(connection, None)
         connection.execute("CREATE VIRTUAL TABLE copy USING vec0(chunk_id INTEGER PRIMARY KEY, embedding FLOAT[8])")
         connection.execute("INSERT INTO copy VALUES(1, ?)", (bytes(32),))
     finally:
@@ -205,8 +205,8 @@ def test_an_upgrade_that_fails_leaves_the_old_index_as_it_was(old, monkeypatch):
     def fail(_connection):
         raise apsw.FullError("database or disk is full")
 
-    steps = {**migrate._STEPS, schema.SCHEMA_VERSION: fail}
-    monkeypatch.setattr(migrate, "_STEPS", steps)
+    steps = {**schema._STEPS, schema.SCHEMA_VERSION: fail}
+    monkeypatch.setattr(schema, "_STEPS", steps)
     monkeypatch.setattr(schema, "SCHEMA_VERSION", schema.SCHEMA_VERSION + 1)
     with pytest.raises(Exception, match="full"):
         old.open()
@@ -260,4 +260,4 @@ def test_an_index_that_cannot_be_upgraded_where_it_is_says_so(old):
 
 
 def test_every_step_leads_to_the_next_version():
-    assert sorted(migrate._STEPS) == list(range(1, schema.SCHEMA_VERSION))
+    assert sorted(schema._STEPS) == list(range(1, schema.SCHEMA_VERSION))

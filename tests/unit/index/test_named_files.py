@@ -5,12 +5,12 @@ import shutil
 import pytest
 
 from desk import ANALYZER, IDENTITY, MOST_FILE_BYTES, Desk, Notes
-from memoryd_server.index.asks import EVERYTHING, WHAT_IS_DUE, Asks, SyncAsk
-from memoryd_server.index.prepare import FilePreparer
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.survey import Survey
-from memoryd_server.index.sync import Clock, SyncEngine
+from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sync.engine import SyncEngine
+from memoryd_server.sync.planner import EVERYTHING, WHAT_IS_DUE, Asks, Survey, SyncAsk
+from memoryd_server.sync.prepare import FilePreparer
+from memoryd_server.sync.progress import SyncMode
 
 A, B = "memory/a.md", "memory/b.md"
 

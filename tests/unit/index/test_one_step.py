@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.index import one_step
+from memoryd_server.sqlite import readers
 
 DIMENSIONS = 5
 
@@ -31,7 +31,7 @@ blobs = st.lists(floats, min_size=DIMENSIONS, max_size=DIMENSIONS).map(lambda v:
 def test_vectors_are_those_of_the_table(database, stored):
     database.execute("DELETE FROM vectors").fetchall()
     database.executemany("INSERT INTO vectors VALUES(?,?)", list(stored.items()))
-    ids, vectors = one_step.vectors(database, [*stored, 7], DIMENSIONS)
+    ids, vectors = readers.vectors(database, [*stored, 7], DIMENSIONS)
     fitting = {key: blob for key, blob in stored.items() if len(blob) == 4 * DIMENSIONS}
     assert {key: vector.tobytes() for key, vector in zip(ids.tolist(), vectors, strict=True)} == fitting
     assert vectors.shape == (len(fitting), DIMENSIONS)
@@ -41,7 +41,7 @@ def test_vectors_are_those_of_the_table(database, stored):
 def test_scores_keep_every_digit_and_their_order(database, scores):
     database.execute("DELETE FROM numbers").fetchall()
     database.executemany("INSERT INTO numbers(id, score) VALUES(?,?)", list(enumerate(scores)))
-    found = one_step.scored(database, "SELECT id, score FROM numbers ORDER BY id DESC LIMIT ?", (100,))
+    found = readers.scored(database, "SELECT id, score FROM numbers ORDER BY id DESC LIMIT ?", (100,))
     assert [number for number, _ in found] == list(range(len(scores)))[::-1]
     assert all(math.isclose(a, b, rel_tol=0, abs_tol=0) for (_, a), b in zip(found, scores[::-1], strict=True))
 
@@ -51,8 +51,8 @@ def test_a_table_of_any_text_comes_back(database, names):
     database.execute("DELETE FROM numbers").fetchall()
     database.executemany("INSERT INTO numbers(id, name) VALUES(?,?)", list(enumerate(names)))
     query = "SELECT json_array(id, name) AS row FROM numbers ORDER BY id"
-    assert one_step.table(database, query, ()) == [[number, name] for number, name in enumerate(names)]
+    assert readers.table(database, query, ()) == [[number, name] for number, name in enumerate(names)]
 
 
 def test_a_list_of_ids_is_json():
-    assert json.loads(one_step.id_list([1, -2, 2**62])) == [1, -2, 2**62]
+    assert json.loads(readers.id_list([1, -2, 2**62])) == [1, -2, 2**62]

@@ -6,7 +6,7 @@ import threading
 import apsw
 import pytest
 
-from memoryd_server.index.connection import BUSY_TIMEOUT_MS, Journal, open_reader, open_writer
+from memoryd_server.sqlite.connection import BUSY_TIMEOUT_MS, Journal, open_reader, open_writer
 
 
 def schema_version(path):

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from desk import Desk
-from memoryd_server.index import connection
+from memoryd_server.sqlite import connection
 
 MEBIBYTE = 2**20
 ROOM_BYTES = 2 * MEBIBYTE

@@ -7,9 +7,9 @@ import pytest
 from desk import SOUND
 from disks import unwritable
 from memoryd_server.errors import IndexBusy, IndexReadOnly
-from memoryd_server.index import swap
-from memoryd_server.index.progress import SyncMode
 from memoryd_server.model import DegradationKind
+from memoryd_server.sqlite import opening
+from memoryd_server.sync.progress import SyncMode
 from memoryd_server.system import FileLock
 
 
@@ -59,7 +59,7 @@ def test_an_index_of_a_daemon_that_was_killed_answers_with_all_that_it_had(fille
 
 
 def test_a_rebuild_that_waits_for_its_swap_is_what_answers(filled):
-    shutil.copy(filled.path, swap.ready_path(filled.path))
+    shutil.copy(filled.path, opening.ready_path(filled.path))
     filled.path.write_bytes(filled.path.read_bytes()[:5000])
     with unwritable(filled.path.parent):
         filled.open()

@@ -7,8 +7,8 @@ import apsw
 import pytest
 
 from memoryd_server.errors import DeadlineTooShort, IndexUnavailable
-from memoryd_server.index.connection import open_reader
-from memoryd_server.index.readers import ReaderPool
+from memoryd_server.sqlite.connection import open_reader
+from memoryd_server.sqlite.readers import ReaderPool
 
 SIZE = 3
 

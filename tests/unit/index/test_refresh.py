@@ -4,10 +4,10 @@ import pytest
 
 from desk import ANALYZER, SOUND, Notes
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.index import schema
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.refresh import refresh_keyword
-from memoryd_server.text import ANALYZER_VERSION
+from memoryd_server.sqlite import schema
+from memoryd_server.sqlite.maintenance import refresh_keyword
+from memoryd_server.sync.progress import SyncMode
+from memoryd_server.text.analyzer import ANALYZER_VERSION
 
 GERMAN = "Der Reiher steht in den Häusern und wartet auf die Fische, weil es nicht zu kalt ist."
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from memoryd_server.index.embedding import CostGuard
-from memoryd_server.index.embedding_cache import REFUSED_FOR_MS, EmbeddingCache
-from memoryd_server.index.progress import SyncMode
+from memoryd_server.embedding.embedder import CostGuard
+from memoryd_server.sqlite.embedding_cache import REFUSED_FOR_MS, EmbeddingCache
+from memoryd_server.sync.progress import SyncMode
 from shelf import Shelf
 from word_provider import WordProvider
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from desk import SOUND, Desk
-from memoryd_server.index import log_length
+from memoryd_server.sqlite import connection
 from memoryd_server.store.identity import VectorIdentity
 from shelf import Shelf
 
@@ -123,8 +123,8 @@ def searching(desk, threads=3):
 @pytest.mark.slow
 def test_searches_that_never_rest_do_not_let_the_log_grow(opened, monkeypatch):
     """Else it would hold every page that a long sync writes."""
-    monkeypatch.setattr(log_length, "_COPIED_PAGES", 50)
-    monkeypatch.setattr(log_length, "_MOST_PAGES", 100)
+    monkeypatch.setattr(connection, "_COPIED_PAGES", 50)
+    monkeypatch.setattr(connection, "_MOST_PAGES", 100)
     chance = random.Random(1)
     fill(opened, 60, chance)
     opened.sync()

@@ -12,12 +12,12 @@ import pytest
 
 from desk import IDENTITY, OTHER_IDENTITY, SOUND, Desk
 from memoryd_server.errors import IndexBusy, IndexTooNew, IndexUnavailable
-from memoryd_server.index.connection import APPLICATION_ID
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.schema import SCHEMA_VERSION
-from memoryd_server.index.store import IndexStore
 from memoryd_server.model import DegradationKind
+from memoryd_server.sqlite.connection import APPLICATION_ID
+from memoryd_server.sqlite.schema import SCHEMA_VERSION
+from memoryd_server.sqlite.store import IndexStore
 from memoryd_server.store.protocol import StoreSizes
+from memoryd_server.sync.progress import SyncMode
 
 HOLDER = """
 import sys

@@ -7,8 +7,8 @@ import pytest
 
 from desk import SOUND, Notes
 from memoryd_server.errors import IndexUnavailable, SyncCancelled
-from memoryd_server.index import swap
-from memoryd_server.index.progress import SyncMode
+from memoryd_server.sqlite import opening
+from memoryd_server.sync.progress import SyncMode
 
 OLD, NEW = "heron", "kestrel"
 
@@ -56,7 +56,7 @@ def check_state(desk, expected, gone=()):
 
 def test_a_crash_in_the_middle_of_a_rebuild_leaves_the_old_index(desk, two_indexes):
     new, _ = two_indexes
-    beside = swap.rebuilding_path(desk.path)
+    beside = opening.rebuilding_path(desk.path)
     beside.write_bytes(new.read_bytes()[:5000])
     for suffix in ("-wal", "-shm"):
         beside.with_name(beside.name + suffix).write_bytes(b"x" * 5000)
@@ -65,20 +65,20 @@ def test_a_crash_in_the_middle_of_a_rebuild_leaves_the_old_index(desk, two_index
 
 def test_a_crash_before_the_rebuild_is_declared_ready_leaves_the_old_index(desk, two_indexes):
     new, _ = two_indexes
-    shutil.copy(new, swap.rebuilding_path(desk.path))
+    shutil.copy(new, opening.rebuilding_path(desk.path))
     check_state(desk, OLD)
 
 
 def test_a_crash_after_the_rebuild_is_declared_ready_leaves_the_new_index(desk, two_indexes):
     new, _ = two_indexes
-    shutil.copy(new, swap.ready_path(desk.path))
+    shutil.copy(new, opening.ready_path(desk.path))
     check_state(desk, NEW)
 
 
 @pytest.mark.parametrize("removed", [("-wal",), ("-shm",), ("-wal", "-shm")])
 def test_a_crash_while_the_old_log_is_removed_leaves_the_new_index(desk, two_indexes, removed):
     new, _ = two_indexes
-    shutil.copy(new, swap.ready_path(desk.path))
+    shutil.copy(new, opening.ready_path(desk.path))
     for suffix in removed:
         desk.path.with_name(desk.path.name + suffix).unlink(missing_ok=True)
     check_state(desk, NEW)
@@ -86,14 +86,14 @@ def test_a_crash_while_the_old_log_is_removed_leaves_the_new_index(desk, two_ind
 
 def test_a_crash_after_the_last_rename_leaves_the_new_index(desk, two_indexes):
     new, _ = two_indexes
-    swap.remove_database(desk.path)
+    opening.remove_database(desk.path)
     shutil.copy(new, desk.path)
     check_state(desk, NEW)
 
 
 def test_the_revision_does_not_fall_when_a_swap_is_finished_at_start_up(desk, two_indexes):
     new, revision = two_indexes
-    shutil.copy(new, swap.ready_path(desk.path))
+    shutil.copy(new, opening.ready_path(desk.path))
     desk.open()
     assert desk.revision() == revision
 
@@ -101,8 +101,8 @@ def test_the_revision_does_not_fall_when_a_swap_is_finished_at_start_up(desk, tw
 def test_a_leftover_log_would_have_brought_the_old_rows_back(desk, two_indexes):
     """Why the log must go before the rename: without it, this is what a reader sees."""
     new, _ = two_indexes
-    shutil.copy(new, swap.ready_path(desk.path))
-    swap.recover(desk.path)
+    shutil.copy(new, opening.ready_path(desk.path))
+    opening.recover(desk.path)
     assert not desk.path.with_name("main.sqlite-wal").exists()
     assert desk.path.read_bytes() == new.read_bytes()
 
@@ -113,7 +113,7 @@ def test_a_swap_that_fails_leaves_an_index_that_answers_and_can_be_synced(opened
     opened.sync()
     before = opened.revision()
     opened.write("memory/b.md", NEW)
-    monkeypatch.setattr(swap, step, crash)
+    monkeypatch.setattr(opening, step, crash)
     with pytest.raises(CrashError):
         opened.sync(SyncMode.FULL)
     monkeypatch.undo()
@@ -124,13 +124,13 @@ def test_a_swap_that_fails_leaves_an_index_that_answers_and_can_be_synced(opened
     opened.reopen()
     assert opened.revision() > before
     assert opened.found(NEW) == ["memory/b.md"]
-    assert not swap.ready_path(opened.path).exists()
+    assert not opening.ready_path(opened.path).exists()
 
 
 def test_a_swap_that_failed_is_not_taken_for_newer_at_the_next_start(opened, monkeypatch):
     opened.write("memory/a.md", OLD)
     opened.sync()
-    monkeypatch.setattr(swap, "_finish", crash)
+    monkeypatch.setattr(opening, "_finish", crash)
     with pytest.raises(CrashError):
         opened.sync(SyncMode.FULL)
     monkeypatch.undo()

@@ -9,9 +9,9 @@ import pytest
 
 from desk import MOST_FILE_BYTES, SOUND, Desk, Notes
 from memoryd_server.errors import DiskFull, SyncCancelled
-from memoryd_server.index import prepare
-from memoryd_server.index.plan import RACY_NS
-from memoryd_server.index.progress import SyncMode, SyncPhase
+from memoryd_server.model import RACY_NS
+from memoryd_server.sync import prepare
+from memoryd_server.sync.progress import SyncMode, SyncPhase
 
 LATER_NS = 10 * RACY_NS
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from desk import SOUND, Desk
-from memoryd_server.index.progress import SyncMode
+from memoryd_server.sync.progress import SyncMode
 from properties import examples
 
 # Few, so that edits meet.

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from desk import Desk
-from memoryd_server.index import term_scores
-from memoryd_server.index.term_scores import best, scores_of
-from memoryd_server.index.vocabulary import any_of
-from memoryd_server.text import QueryTerm
+from memoryd_server.sqlite import keyword
+from memoryd_server.sqlite.keyword import any_of, best, scores_of
+from memoryd_server.text.terms import QueryTerm
 from properties import examples
 
 BIRDS = [f"bird{n}" for n in range(12)]
@@ -19,7 +18,7 @@ WORDS = [*BIRDS, "成语", "成人", "heron", "kestrel"]
 # Prefixes, words of all lengths of list, one that stands nowhere, and one that is there twice.
 TERMS = [*map(QueryTerm, WORDS), QueryTerm("成", prefix=True), QueryTerm("bird", prefix=True), QueryTerm("absent")]
 # As many as may be read in one search.
-OFTEN = term_scores._MOST_CHUNKS_READ
+OFTEN = keyword._MOST_CHUNKS_READ
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def shelf(tmp_path_factory):
 
 def kept(reader, terms):
     """The scores of these terms, read if need be."""
-    for _ in range(term_scores._ASKED_OFTEN - 1 + len(terms)):
+    for _ in range(keyword._ASKED_OFTEN - 1 + len(terms)):
         found = reader.kept_scores.of([(term, OFTEN) for term in terms])
     return found
 
@@ -137,7 +136,7 @@ class TestWhatIsKept:
             assert best(kept(before, [self.COMMON]), 99) == old == ranked(before, [self.COMMON], 99)
 
     def test_it_takes_no_more_memory_than_it_may_and_keeps_what_it_has(self, desk, monkeypatch):
-        monkeypatch.setattr(term_scores, "_MOST_BYTES", 20)
+        monkeypatch.setattr(keyword, "_MOST_BYTES", 20)
         for number in range(20):
             with desk.store.read() as reader:
                 kept(reader, [QueryTerm(f"bird{number}")])
@@ -147,20 +146,20 @@ class TestWhatIsKept:
         assert self.ask(desk, QueryTerm("bird2")) is None
 
     def test_a_word_that_is_too_common_is_left_to_fts5_and_so_are_those_beside_it(self, desk, monkeypatch):
-        monkeypatch.setattr(term_scores, "_MOST_CHUNKS_READ", 19)
+        monkeypatch.setattr(keyword, "_MOST_CHUNKS_READ", 19)
         assert [self.ask(desk, self.COMMON, self.RARE) for _ in range(5)] == [None] * 5
         assert self.names(desk) == set()
         assert self.ask(desk, self.RARE) is None
         assert desk.store._last_counts.scores.known.asked == {'"bird1"': 1}
 
     def test_no_search_reads_the_scores_of_too_many_chunks(self, desk, monkeypatch):
-        monkeypatch.setattr(term_scores, "_MOST_CHUNKS_READ", 2)
+        monkeypatch.setattr(keyword, "_MOST_CHUNKS_READ", 2)
         birds = [QueryTerm(f"bird{number}") for number in range(5)]
         found = [self.ask(desk, *birds) is not None for _ in range(6)]
         assert found == [False, False, False, False, True, True]
 
     def test_words_that_are_asked_for_once_are_not_counted_for_ever(self, desk, monkeypatch):
-        monkeypatch.setattr(term_scores, "_MOST_TERMS_COUNTED", 10)
+        monkeypatch.setattr(keyword, "_MOST_TERMS_COUNTED", 10)
         for number in range(50):
             self.ask(desk, self.COMMON, QueryTerm(f"unheard{number}"))
             assert len(desk.store._last_counts.scores.known.asked) <= 12

@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from desk import SOUND, Notes
 from memoryd_server.errors import DiskFull, SyncCancelled
-from memoryd_server.index import prepare_transcript
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.writer import IndexWriter
 from memoryd_server.model import Source
-from memoryd_server.sources.transcript_reader import TranscriptReader
+from memoryd_server.sources.transcripts import TranscriptReader
+from memoryd_server.sqlite.writer import IndexWriter
+from memoryd_server.sync import prepare
+from memoryd_server.sync.progress import SyncMode
 from transcripts import HEAD, TOOL, SessionsDesk, assistant, limits, user
 
 
@@ -155,8 +155,8 @@ def test_a_line_is_indexed_when_it_is_whole(desk):
 
 
 def test_a_long_transcript_is_written_part_by_part_and_goes_on_where_it_was_stopped(desk, starts, monkeypatch):
-    monkeypatch.setattr(prepare_transcript, "PART_CHARS", 500)
-    monkeypatch.setattr("memoryd_server.index.apply.MOST_TEXT_IN_A_TRANSACTION", 400)
+    monkeypatch.setattr(prepare, "PART_CHARS", 500)
+    monkeypatch.setattr("memoryd_server.sync.executor.MOST_TEXT_IN_A_TRANSACTION", 400)
     desk.say("s1.jsonl", *talk(0, 300))
     asked = []
     with pytest.raises(SyncCancelled):
@@ -212,8 +212,8 @@ def test_a_transcript_that_fails_while_it_is_read_fails_alone(desk, monkeypatch)
 
 def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(desk, monkeypatch):
     desk.say("s1.jsonl", *talk(0, 3))
-    monkeypatch.setattr(prepare_transcript, "PART_CHARS", 1)
-    monkeypatch.setattr("memoryd_server.index.apply.MOST_TEXT_IN_A_TRANSACTION", 1)
+    monkeypatch.setattr(prepare, "PART_CHARS", 1)
+    monkeypatch.setattr("memoryd_server.sync.executor.MOST_TEXT_IN_A_TRANSACTION", 1)
 
     def write(*_):
         raise DiskFull("no space is left")
@@ -226,7 +226,7 @@ def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(desk, monkeypa
 def test_what_reads_transcripts_changed_so_they_are_read_again(desk, starts, monkeypatch):
     desk.say("s1.jsonl", *talk(0, 3))
     desk.sync()
-    monkeypatch.setattr(prepare_transcript, "READER_VERSION", "another")
+    monkeypatch.setattr(prepare, "READER_VERSION", "another")
     desk.say("s1.jsonl", *talk(3, 1))
     desk.sync()
     assert starts == [0, 0]

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from memoryd_server.embed import ProviderState, ProviderStatus
-from memoryd_server.index.embedding_cache import EmbeddingCache
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.usage import Usage, UsageBook
+from memoryd_server.embedding.usage import Usage, UsageBook
+from memoryd_server.providers.provider import ProviderState, ProviderStatus
+from memoryd_server.sqlite.embedding_cache import EmbeddingCache
+from memoryd_server.sync.progress import SyncMode
 from shelf import Shelf
 from word_provider import WordProvider
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from memoryd_server.errors import DeadlineTooShort
-from memoryd_server.index.gate import Gate
-from memoryd_server.index.vectors import scan
-from memoryd_server.index.vectors.slots import Slots
+from memoryd_server.sqlite import resident
+from memoryd_server.sqlite.exact import Slots
+from memoryd_server.threads import Gate
 from properties import examples
 from vector_desk import VectorDesk, check_same, clusters, numbered
 
@@ -45,7 +45,7 @@ def broken_off(reader, pages):
     left = [pages]
 
     def embeddings_after(chunk_id, limit):
-        if limit == scan.PAGE:
+        if limit == resident.PAGE:
             left[0] -= 1
         if left[0] < 0:
             raise DeadlineTooShort("the deadline passed")
@@ -61,7 +61,7 @@ class Changes(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(scan, "PAGE", 3)
+        self.patch.setattr(resident, "PAGE", 3)
         self.temporary = tempfile.TemporaryDirectory()
         self.desk = VectorDesk(Path(self.temporary.name))
         self.legs = [self.desk.leg(**options) for options in ENGINES]
@@ -149,7 +149,7 @@ def test_a_chunk_that_a_snapshot_lacks_is_dropped_from_its_answer(desk):
 
 
 def test_a_load_broken_off_by_a_deadline_goes_on_with_the_next_search(desk, monkeypatch):
-    monkeypatch.setattr(scan, "PAGE", 100)
+    monkeypatch.setattr(resident, "PAGE", 100)
     desk.commit(numbered(clusters(1_000, 64)))
     leg = desk.leg()
     with desk.read() as reader, pytest.raises(DeadlineTooShort):
@@ -162,7 +162,7 @@ def test_a_load_broken_off_by_a_deadline_goes_on_with_the_next_search(desk, monk
 
 
 def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(desk, monkeypatch):
-    monkeypatch.setattr(scan, "PAGE", 100)
+    monkeypatch.setattr(resident, "PAGE", 100)
     desk.commit(numbered(clusters(400, 64)))
     leg = desk.leg()
     with desk.read() as old:
@@ -183,7 +183,7 @@ def test_a_search_does_not_wait_for_the_load_of_another(desk):
 
 
 def test_the_mean_is_taken_anew_when_vectors_have_doubled_and_searches_go_on(desk, monkeypatch):
-    monkeypatch.setattr(scan, "PAGE", 500)
+    monkeypatch.setattr(resident, "PAGE", 500)
     desk.commit(numbered(clusters(1_100, 64)))
     leg = desk.leg(coarse_above=0)
     desk.search(leg, np.ones(64))

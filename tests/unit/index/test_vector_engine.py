@@ -10,7 +10,8 @@ import pytest
 import sqlite_vec
 
 from memoryd_server.errors import DeadlineTooShort, IndexDamaged
-from memoryd_server.index.vectors import VectorEngine, extension
+from memoryd_server.sqlite import vector_index
+from memoryd_server.sqlite.vector_index import VectorEngine
 from vector_desk import VectorDesk, check_same, clusters, numbered
 
 
@@ -103,7 +104,7 @@ def test_an_extension_whose_distance_fails_gives_way_to_the_exact_engine(desk):
         raise apsw.SQLError("this library is broken")
 
     def load_extension(connection, path):
-        extension.load(connection, path)
+        vector_index.load(connection, path)
         if connection.filename:
             connection.create_scalar_function("vec_distance_cosine", failing, 2)
 
@@ -120,7 +121,7 @@ def test_the_extension_is_loaded_once_into_each_reader_connection_that_scans(des
 
     def load_extension(connection, path):
         loaded.append(connection.filename)
-        extension.load(connection, path)
+        vector_index.load(connection, path)
 
     desk.commit(numbered(clusters(100, 24)))
     leg = desk.leg(sqlite_vec=True, load_extension=load_extension, memory_budget_bytes=0)

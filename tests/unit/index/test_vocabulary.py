@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from memoryd_server.index.vocabulary import NameList, _varints
+from memoryd_server.sqlite.keyword import NameList, _varints
 
 
 def check(opened, expected):

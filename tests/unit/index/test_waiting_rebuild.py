@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from desk import IDENTITY, OTHER_IDENTITY, SOUND, Notes
+from memoryd_server.embedding.embedder import CostGuard
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.index.embedding import CostGuard
-from memoryd_server.index.pricing import PRICE_HOLDS_SECONDS
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.sync import Clock
+from memoryd_server.model import Clock
+from memoryd_server.sync.progress import SyncMode
+from memoryd_server.sync.rebuild import PRICE_HOLDS_SECONDS
 from shelf import Shelf
 from word_provider import WordProvider, word_vector
 

@@ -4,9 +4,8 @@ import pytest
 
 from desk import Notes
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.sync import Clock
-from memoryd_server.index.yielding import PATIENCE_SECONDS
+from memoryd_server.model import Clock
+from memoryd_server.sync.progress import PATIENCE_SECONDS, SyncMode
 from shelf import Shelf
 
 CHUNKS = 600

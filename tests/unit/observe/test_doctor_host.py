@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from memoryd_server.observe import doctor_host
-from memoryd_server.observe.doctor import Check, Verdict
-from memoryd_server.observe.doctor_engines import check_keyword_engine, check_vector_engine
-from memoryd_server.observe.doctor_host import (
+from memoryd_server.doctor import host
+from memoryd_server.doctor.checks import Check, Verdict, check_keyword_engine, check_vector_engine
+from memoryd_server.doctor.host import (
     InotifyUse,
     check_clock,
     check_descriptors,
@@ -70,8 +69,8 @@ def test_a_state_directory_that_is_a_file_has_failed(tmp_path):
 
 
 def test_a_disk_with_no_room_or_no_room_for_files_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor_host.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
-    monkeypatch.setattr(doctor_host.os, "statvfs", lambda _: SimpleNamespace(f_files=1_000_000, f_favail=3))
+    monkeypatch.setattr(host.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
+    monkeypatch.setattr(host.os, "statvfs", lambda _: SimpleNamespace(f_files=1_000_000, f_favail=3))
     space, files = bad(check_state_dir(tmp_path))
     assert ("1 MiB" in space.detail, "room for 3 more files" in files.detail) == (True, True)
 
@@ -100,7 +99,7 @@ def test_a_workspace_that_is_away_or_on_another_machine_is_told(tmp_path):
 
 @pytest.mark.parametrize(("refused", "verdict"), [(os.R_OK | os.X_OK, FAILED), (os.W_OK, WARNING)])
 def test_a_workspace_that_cannot_be_read_or_written_is_told(tmp_path, monkeypatch, refused, verdict):
-    monkeypatch.setattr(doctor_host.os, "access", lambda _, mode: mode != refused)
+    monkeypatch.setattr(host.os, "access", lambda _, mode: mode != refused)
     (check,) = check_workspace("main", tmp_path)
     assert check.verdict is verdict
 
@@ -145,7 +144,7 @@ def test_limits_that_are_low_or_nearly_taken_are_told_with_the_command_that_rais
     low = proc(tmp_path, watches=1024)
     (check,) = bad(check_inotify(low))
     assert (check.verdict, "sysctl fs.inotify.max_user_watches=16384" in check.advice) == (WARNING, True)
-    monkeypatch.setattr(doctor_host, "inotify_use", lambda _: InotifyUse(110, 5))
+    monkeypatch.setattr(host, "inotify_use", lambda _: InotifyUse(110, 5))
     taken = bad(check_inotify(low))
     assert ["max_user_watches" in taken[0].detail, "110 of 128 instances" in taken[1].detail] == [True, True]
 
@@ -162,7 +161,7 @@ def test_a_system_without_inotify_is_told(tmp_path):
     ("hard", "agents", "verdict"), [(1024, 10, OK), (1024, 1000, WARNING), (resource.RLIM_INFINITY, 10_000, OK)]
 )
 def test_open_files_must_do_for_all_agents(monkeypatch, hard, agents, verdict):
-    monkeypatch.setattr(doctor_host.resource, "getrlimit", lambda _: (256, hard))
+    monkeypatch.setattr(host.resource, "getrlimit", lambda _: (256, hard))
     check = check_descriptors(agents)
     assert check.verdict is verdict
     assert verdict is OK or "LimitNOFILE=" in check.advice

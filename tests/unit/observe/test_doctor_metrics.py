@@ -9,11 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from memoryd_server import __version__
-from memoryd_server.observe import doctor_metrics
-from memoryd_server.observe.doctor import Verdict
-from memoryd_server.observe.doctor_metrics import check_metrics
-from memoryd_server.observe.metrics import Figures, Metrics
-from memoryd_server.observe.metrics_listener import MetricsListener
+from memoryd_server.doctor import network
+from memoryd_server.doctor.checks import Verdict
+from memoryd_server.doctor.network import check_metrics
+from memoryd_server.observe.metrics import Figures, Metrics, MetricsListener
 
 OK, WARNING, FAILED = Verdict.OK, Verdict.WARNING, Verdict.FAILED
 HOST = "127.0.0.1"
@@ -86,7 +85,7 @@ def free_port():
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(doctor_metrics, "_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(network, "_METRICS_TIMEOUT_SECONDS", 0.3)
 
 
 def test_memoryd_s_figures_are_well():
@@ -145,7 +144,7 @@ def test_somebody_else_is_told_and_what_that_means(body, status, why, running):
 
 
 def test_whoever_sends_without_end_is_left(monkeypatch):
-    monkeypatch.setattr(doctor_metrics, "_MOST_BYTES", 100_000)
+    monkeypatch.setattr(network, "_MOST_BYTES", 100_000)
     with somebody([b"x 1\n" * 1000]) as port:
         check(port, FAILED, "more than 100000 bytes", running=True)
 

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from memoryd_server.observe.doctor import Verdict
-from memoryd_server.observe.doctor_socket import MOST_PATH_BYTES, check_socket
-from memoryd_server.rpc import listeners
+from memoryd_server.access import addresses
+from memoryd_server.doctor.checks import Verdict
+from memoryd_server.doctor.network import MOST_PATH_BYTES, check_socket
 
 OK, WARNING, FAILED = Verdict.OK, Verdict.WARNING, Verdict.FAILED
 
@@ -70,4 +70,4 @@ def test_a_path_that_is_too_long_has_failed(tmp_path):
 
 
 def test_the_length_is_the_listeners():
-    assert MOST_PATH_BYTES == listeners.MOST_SOCKET_PATH_BYTES
+    assert MOST_PATH_BYTES == addresses.MOST_SOCKET_PATH_BYTES

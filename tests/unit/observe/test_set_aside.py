@@ -1,7 +1,7 @@
 """Damaged files that were set aside are found by `memoryd doctor`, so that somebody looks at the disk."""
 
-from memoryd_server.observe.doctor import Verdict
-from memoryd_server.observe.doctor_host import check_set_aside
+from memoryd_server.doctor.checks import Verdict
+from memoryd_server.doctor.host import check_set_aside
 
 
 def test_each_damaged_file_is_told_with_what_to_do(tmp_path):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from memoryd_server.recall import TOOL_NAMES, recall_prompt
+from memoryd_server.sessions.recall import TOOL_NAMES, recall_prompt
 
 BOTH = ("memory_search", "memory_get")
 EVERY = [

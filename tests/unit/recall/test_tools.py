@@ -9,7 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import ParseDict
 
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.recall import TOOL_NAMES, tool_schemas
+from memoryd_server.sessions.recall import TOOL_NAMES, tool_schemas
 
 PROTO = Path(__file__).parents[3] / "protos" / "memoryd" / "v1" / "memory_service.proto"
 REQUESTS = {"memory_search": pb.MemorySearchRequest, "memory_get": pb.MemoryGetRequest}

@@ -4,10 +4,10 @@ import contextlib
 
 import pytest
 
-from memoryd_server.access import EVERYTHING, Grant
+from memoryd_server.access import admission
+from memoryd_server.access.admission import Admission, CallLimits
+from memoryd_server.access.tokens import EVERYTHING, Grant
 from memoryd_server.errors import TooManyRequests
-from memoryd_server.rpc import admission
-from memoryd_server.rpc.admission import Admission, CallLimits
 
 ONE = Grant(share="one")
 OTHER = Grant(share="other")

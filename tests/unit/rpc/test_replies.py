@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd.v1 import memory_pb2
-from memoryd_server.backend import FileRange, ListedFile
-from memoryd_server.backend.session_context import ContextFile
-from memoryd_server.backend.sync_run import Progressed
+from memoryd_server.agent.files import FileRange, ListedFile
+from memoryd_server.agent.sync_run import Progressed
 from memoryd_server.entries.model import Entry, Scored
 from memoryd_server.model import Degradation, FileFailure
-from memoryd_server.rpc import conversion, entry_conversion, session_conversion, sync_conversion, vector_conversion
-from memoryd_server.rpc.messages import build_message
+from memoryd_server.rpc import entry_service, responses, status_response
+from memoryd_server.rpc.wire import build_message
 from memoryd_server.search.query import Hit, LegReport
-from memoryd_server.sources import WatchedRoot
+from memoryd_server.sessions.context import ContextFile
+from memoryd_server.sources.watch_scope import WatchedRoot
 from properties import examples
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
@@ -47,17 +47,17 @@ def any_of(kind):
 
 
 REPLIES = {
-    "degradation": (Degradation, conversion.degradation),
-    "hit": (Hit, lambda hit: conversion._result(hit, explain=True)),
-    "leg": (LegReport, conversion._leg),
-    "lines": (FileRange, conversion.get_response),
-    "file": (ListedFile, conversion.file),
-    "failure": (FileFailure, sync_conversion.file_failed),
-    "progress": (Progressed, sync_conversion.progress),
-    "watcher": (WatchedRoot, sync_conversion.watcher),
-    "context": (ContextFile, session_conversion._file),
-    "entry": (Entry, entry_conversion.entry),
-    "scored": (Scored, lambda scored: entry_conversion._scored([scored])[0]),
+    "degradation": (Degradation, responses.degradation),
+    "hit": (Hit, lambda hit: responses._result(hit, explain=True)),
+    "leg": (LegReport, responses._leg),
+    "lines": (FileRange, responses.get_response),
+    "file": (ListedFile, responses.file),
+    "failure": (FileFailure, responses.file_failed),
+    "progress": (Progressed, responses.progress),
+    "watcher": (WatchedRoot, responses.watcher),
+    "context": (ContextFile, responses._file),
+    "entry": (Entry, entry_service.entry),
+    "scored": (Scored, lambda scored: entry_service._scored([scored])[0]),
 }
 
 
@@ -96,5 +96,5 @@ def test_other_mistakes_are_not_hidden():
 
 
 def test_usage_of_a_model_with_any_name_becomes_a_message():
-    usage = vector_conversion.Usage(1, 2, 3, 4)
-    assert vector_conversion._usage(("a\ud800", "b"), usage).provider == "a\ufffd"
+    usage = status_response.Usage(1, 2, 3, 4)
+    assert status_response._usage(("a\ud800", "b"), usage).provider == "a\ufffd"

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memoryd_server.model import Source
-from memoryd_server.search.budget import within_budget
-from memoryd_server.search.citation import citation, cited
 from memoryd_server.search.query import Hit
+from memoryd_server.search.results import citation, cited, within_budget
 
 
 def hit(snippet, start=1):

@@ -13,7 +13,8 @@ from memoryd_server.search.coverage import (
     smoothed_idf,
     weights,
 )
-from memoryd_server.text import Analyzer, QueryTerm, TermKind
+from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.text.terms import QueryTerm, TermKind
 
 ANALYZER = Analyzer()
 IDF = {"heron": 3.0, "kestrel": 1.0, "unheard": 6.0}

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.search.cosine_scale import CosineScale, derived_scale, known_scale
-from memoryd_server.search.cut import DEFAULT_MIN_SCORE, default_cut
-from memoryd_server.search.fusion import Candidate
+from memoryd_server.search.cutoff import DEFAULT_MIN_SCORE, CosineScale, default_cut, derived_scale, known_scale
+from memoryd_server.search.query import Candidate
 
 SCALE = CosineScale(0.1, 0.3)
 COSINES = st.none() | st.floats(-1, 1)

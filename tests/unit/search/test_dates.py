@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.search import dates
 from memoryd_server.search.dates import BOOST, NEAR_DAYS, DateRange, boost, boosted, dates_in
-from memoryd_server.search.fusion import Candidate
+from memoryd_server.search.query import Candidate
 
 # A Wednesday.
 NOW = datetime(2023, 6, 14, 10, tzinfo=UTC)

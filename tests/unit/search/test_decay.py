@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.search.decay import age_days, day_of, decay_of, decayed, is_evergreen, multiplier
-from memoryd_server.search.fusion import Candidate
+from memoryd_server.search.query import Candidate
+from memoryd_server.search.ranking import age_days, day_of, decay_of, decayed, is_evergreen, multiplier
 
 NOW = datetime(2026, 3, 12, 12, tzinfo=UTC)
 WEEK_AGO = NOW - timedelta(days=7)

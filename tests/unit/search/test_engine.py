@@ -6,8 +6,8 @@ import pytest
 
 from desk import ANALYZER, Desk
 from memoryd_server.errors import DeadlineTooShort, EmbeddingUnavailable
-from memoryd_server.index import keyword
 from memoryd_server.model import DegradationKind, Source
+from memoryd_server.search import keyword
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import EmptyReason, SearchMode, SearchQuery
 from memoryd_server.store.identity import VectorIdentity

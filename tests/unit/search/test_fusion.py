@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.search.cut import cut
-from memoryd_server.search.fusion import Candidate, fuse, text_score
+from memoryd_server.search.cutoff import cut
+from memoryd_server.search.query import Candidate, text_score
+from memoryd_server.search.ranking import fuse
 from memoryd_server.store.rows import KeywordHit
 
 # What FTS5 gives: negative, the best first.

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from memoryd_server.model import Source
-from memoryd_server.search.config import RankingConfig
-from memoryd_server.search.fusion import Candidate
-from memoryd_server.search.reorder import reorder
+from memoryd_server.search.query import Candidate, RankingConfig
+from memoryd_server.search.ranking import reorder
 from memoryd_server.store.rows import ChunkHead
 
 NOW = datetime(2023, 6, 14, 10, tzinfo=UTC)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memoryd_server.model import Source
-from memoryd_server.search.sharing import reserved, shared
+from memoryd_server.search.results import reserved, shared
 
 MEMORY, SESSIONS = Source.MEMORY, Source.SESSIONS
 

@@ -7,7 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from memoryd_server.search.snippet import best_snippet, cut
-from memoryd_server.text import Analyzer
+from memoryd_server.text.analyzer import Analyzer
 
 ANALYZER = Analyzer()
 WORD = "heron"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from memoryd_server.errors import SettingsError
-from memoryd_server.settings import ResolvedSettings, load
+from memoryd_server.settings.loading import load
+from memoryd_server.settings.resolved import ResolvedSettings
 
 
 @dataclass

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.settings import RefusedSettings, changed_keys, load
-from memoryd_server.settings.report import Blocker
+from memoryd_server.settings.layers import Blocker, RefusedSettings
+from memoryd_server.settings.loading import load
+from memoryd_server.settings.resolved import changed_keys
 from properties import examples
 
 SECRET = {"source": "env", "provider": "default", "id": "X"}

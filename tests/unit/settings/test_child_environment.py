@@ -2,7 +2,7 @@
 
 import pytest
 
-from memoryd_server.settings.child_environment import child_environment
+from memoryd_server.settings.environment import child_environment
 
 
 @pytest.mark.parametrize(

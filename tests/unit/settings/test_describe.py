@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from memoryd_server.settings.describing import masked
 from memoryd_server.settings.memory_search import RemoteSettings
+from memoryd_server.settings.resolved import masked
 
 SECRET = "s3cr3t-value"
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic_core import PydanticUndefined
 
-from memoryd_server.settings.block import Block, keys, nested, rules_of
 from memoryd_server.settings.document import described, document
-from memoryd_server.settings.rules import Real, Whole
+from memoryd_server.settings.rules import Block, Real, Whole, keys, nested, rules_of
 
 ROOT = Path(__file__).parents[3]
 

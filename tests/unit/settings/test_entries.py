@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from memoryd_server.entries.config import EntryConfig
-from memoryd_server.wiring import agent_config
+from memoryd_server.app.config import agent_config
+from memoryd_server.entries.model import EntryConfig
 
 KEY = {"apiKey": "sk-of-the-test"}
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.settings import client_address, load, process_environment
+from memoryd_server.settings.environment import client_address, process_environment
+from memoryd_server.settings.loading import load
 
 
 def test_without_any_file_main_lives_in_the_default_workspace(home):

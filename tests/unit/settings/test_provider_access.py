@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from memoryd_server.settings.reloading import changed_keys
+from memoryd_server.settings.resolved import changed_keys
 
 SECRET = "sk-of-the-test"
 PLACES = ("remote", "block", "profile", "environment")

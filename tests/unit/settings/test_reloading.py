@@ -3,7 +3,8 @@
 import pytest
 
 from memoryd_server.errors import SettingsError
-from memoryd_server.settings import brought_into_force, changed_keys, state_directory
+from memoryd_server.settings.loading import state_directory
+from memoryd_server.settings.resolved import brought_into_force, changed_keys
 
 
 def check(home, before, after, *, changed=(), waiting=()):

@@ -8,14 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import SettingsError
-from memoryd_server.settings import load
-from memoryd_server.settings.block import Block, keys, nested
-from memoryd_server.settings.compaction import CompactionSettings
 from memoryd_server.settings.environment import variables
-from memoryd_server.settings.memory_block import MemoryBlock
+from memoryd_server.settings.layers import Tree, merged
+from memoryd_server.settings.loading import load
+from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
 from memoryd_server.settings.memory_search import MemorySearchSettings
+from memoryd_server.settings.rules import Block, keys, nested
 from memoryd_server.settings.service import ServiceSettings
-from memoryd_server.settings.tree import Tree, merged
 from properties import examples
 
 scalars = st.one_of(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources import Roots
+from memoryd_server.sources.roots import Roots
 
 
 @pytest.fixture

@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.sources import (
+from memoryd_server.sources.discover import discover
+from memoryd_server.sources.files import (
     FileTooLarge,
-    Roots,
-    discover,
+    open_directory,
+    open_file,
     open_for_append,
     read_file,
-    resolve,
-    resolve_for_append,
     stat_file,
     stat_files,
 )
-from memoryd_server.sources.contained import open_directory, open_file
+from memoryd_server.sources.roots import Roots, resolve, resolve_for_append
 
 LIMIT = 1 << 20
 

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.sources import Roots, discover, read_file, resolve, resolve_for_append, stat_file, stat_files
+from memoryd_server.sources.discover import discover
+from memoryd_server.sources.files import read_file, stat_file, stat_files
+from memoryd_server.sources.roots import Roots, resolve, resolve_for_append
 from properties import examples
 
 FRAGMENTS = [

@@ -9,7 +9,9 @@ import pytest
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import Source
-from memoryd_server.sources import Roots, discover, read_file, resolve
+from memoryd_server.sources.discover import discover
+from memoryd_server.sources.files import read_file
+from memoryd_server.sources.roots import Roots, resolve
 
 
 def write(folder: Path, *names: str) -> None:

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
-from memoryd_server.sources import Roots, discover
-from memoryd_server.sources.ignoring import IGNORE_FILE, MOST_RULES
+from memoryd_server.sources.discover import discover
+from memoryd_server.sources.ignore import IGNORE_FILE, MOST_RULES
+from memoryd_server.sources.roots import Roots
 
 
 def fill(folder, *names, ignore=""):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.sources.flattening import message_of
+from memoryd_server.sources.transcript_text import message_of
 
 SENDER = 'Sender (untrusted metadata):\n```json\n{\n  "label": "web",\n  "id": "web"\n}\n```\n\n'
 INFO = '[Wed 2026-03-11 23:51 PDT] Conversation info (untrusted metadata):\n```json\n{"message_id": "1"}\n```\n'

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.sources.ignoring import (
+from memoryd_server.sources.ignore import (
     IGNORE_FILE,
     MOST_BYTES,
     MOST_RULES,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.sources.masking import masked
+from memoryd_server.sources.secrets import masked
 from secret_texts import INNOCENT, SECRETS
 
 

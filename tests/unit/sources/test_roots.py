@@ -1,8 +1,7 @@
 import pytest
 
 from memoryd_server.errors import PathNotAllowed
-from memoryd_server.sources import Roots, resolve, resolve_for_append
-from memoryd_server.sources.roots import is_within
+from memoryd_server.sources.roots import Roots, is_within, resolve, resolve_for_append
 
 ROOTS = Roots("/home/a/ws", ("../team-docs", "/srv/shared/x.md", "notes"))
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources import Roots, WatcherMode
-from memoryd_server.sources.shared_native import SharedNative
-from memoryd_server.sources.watch import open_inotify
+from memoryd_server.sources.inotify import SharedNative
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.watch_scope import WatcherMode
+from memoryd_server.sources.watcher import open_inotify
 from unit.sources.watching import modes, watching
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")

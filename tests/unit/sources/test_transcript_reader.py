@@ -9,11 +9,18 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.sources import transcript_reader, transcripts
-from memoryd_server.sources.flattening import message_of
+from memoryd_server.sources import transcripts
 from memoryd_server.sources.roots import Location
-from memoryd_server.sources.transcript_reader import START, Position, TranscriptReader
-from memoryd_server.sources.transcripts import is_transcript, last_messages, list_transcripts, session_id
+from memoryd_server.sources.transcript_text import message_of
+from memoryd_server.sources.transcripts import (
+    START,
+    Position,
+    TranscriptReader,
+    is_transcript,
+    last_messages,
+    list_transcripts,
+    session_id,
+)
 from transcripts import assistant, user
 
 SAME = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -95,7 +102,7 @@ def test_a_mark_tells_another_beginning_and_another_end(tmp_path, change):
 
 
 def test_a_line_beyond_the_bound_is_passed_over_and_those_after_it_are_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(transcript_reader, "MOST_LINE_BYTES", 200)
+    monkeypatch.setattr(transcripts, "MOST_LINE_BYTES", 200)
     data = A + user("x" * 1_000).encode() + B
     with reader_of(tmp_path, data) as reader:
         assert read(reader) == [(1, "a"), (3, "b")]

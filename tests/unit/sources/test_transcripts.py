@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.sources.flattening import message_of
-from memoryd_server.sources.masking import masked
+from memoryd_server.sources.secrets import masked
+from memoryd_server.sources.transcript_text import message_of
 from memoryd_server.sources.transcripts import list_transcripts, read_transcript
 
 

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from memoryd_server.sources import Roots, Unseen, discover
-from memoryd_server.sources import discover as discover_function
-from memoryd_server.sources.unseen import below
+from memoryd_server.sources.discover import Unseen, below, discover
+from memoryd_server.sources.discover import discover as discover_function
+from memoryd_server.sources.roots import Roots
 
 
 @pytest.fixture

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources import Roots, WatcherMode, discover, read_file
+from memoryd_server.sources.discover import discover
+from memoryd_server.sources.files import read_file
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.watch_scope import WatcherMode
 from unit.sources.watching import QUIET, SOON, WAYS, modes, watching
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources import Roots, WatchedRoot, WatcherMode, discover
-from memoryd_server.sources.watch_inotify import InotifyReader
+from memoryd_server.sources.discover import discover
+from memoryd_server.sources.inotify import InotifyReader
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.watch_scope import WatchedRoot, WatcherMode
 from unit.sources.watching import QUIET, modes, watching
 
 NATIVE, DEAD, POLLING = WatcherMode.NATIVE, WatcherMode.DEAD, WatcherMode.POLLING

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
-from memoryd_server.sources import Roots, WatcherMode
-from memoryd_server.sources.ignoring import IGNORE_FILE
+from memoryd_server.sources.ignore import IGNORE_FILE
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.watch_scope import WatcherMode
 from unit.sources.watching import QUIET, WAYS, ShortReader, modes, watching
 
 FOLDERS_OF_PROGRAMS = 40_000

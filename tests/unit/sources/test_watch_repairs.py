@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources import Roots, WatchedRoot, Watcher, WatcherMode
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.watch_scope import WatchedRoot, WatcherMode
+from memoryd_server.sources.watcher import Watcher
 from unit.sources.watching import QUIET, WAYS, Changes, ShortReader, modes, watching
 
 

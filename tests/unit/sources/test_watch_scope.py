@@ -2,9 +2,8 @@ import os
 
 import pytest
 
-from memoryd_server.sources import Roots
-from memoryd_server.sources.mounts import silent_mount
-from memoryd_server.sources.watch_scope import Scope, targets
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.watch_scope import Scope, silent_mount, targets
 
 WORKSPACE = Scope("/ws", (0, 0), frozenset({"MEMORY.md", "memory.md"}), frozenset({"memory"}))
 EXTRA = Scope("/home/.venv/node_modules/docs", (0, 0))

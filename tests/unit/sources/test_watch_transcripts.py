@@ -2,7 +2,7 @@
 
 import pytest
 
-from memoryd_server.sources import WatcherMode
+from memoryd_server.sources.watch_scope import WatcherMode
 from unit.sources.watching import QUIET, SOON, WAYS, Changes, modes, watching
 
 

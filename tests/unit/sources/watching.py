@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from memoryd_server.sources import Roots, Watcher, WatcherMode
-from memoryd_server.sources.watch_inotify import InotifyReader, InotifyWatch
+from memoryd_server.sources.inotify import InotifyReader, InotifyWatch
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.watch_scope import WatcherMode
+from memoryd_server.sources.watcher import Watcher
 
 SOON = 10.0
 # How long silence must last to count as silence; events take about a millisecond.

@@ -23,7 +23,8 @@ from memoryd_server.model import Chunk, FileStat, Source
 from memoryd_server.store.identity import VectorIdentity
 from memoryd_server.store.protocol import Store
 from memoryd_server.store.rows import PreparedFile
-from memoryd_server.text import Analyzer, QueryTerm, TermKind
+from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.text.terms import QueryTerm, TermKind
 
 TESTS = Path(__file__).parents[2]
 

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from memoryd_server.index.store import IndexStore
-from memoryd_server.index.vectors import VectorLeg
+from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sqlite.vector_index import VectorLeg
 from memoryd_server.store.identity import BuildIdentity
 from unit.store.contract import write_for_ever
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.text import ANALYZER_VERSION, Analyzer, QueryTerm, TermKind
-from memoryd_server.text.folding import fold
-from memoryd_server.text.stemming import STEMMER_VERSION
-from memoryd_server.text.stop_words import STOP_WORDS
+from memoryd_server.text.analyzer import ANALYZER_VERSION, Analyzer
+from memoryd_server.text.languages import STOP_WORDS
+from memoryd_server.text.stemming import STEMMER_VERSION, fold
+from memoryd_server.text.terms import QueryTerm, TermKind
 from properties import examples
 
 WORDS = [

@@ -8,8 +8,8 @@ import tracemalloc
 
 import pytest
 
-from memoryd_server.chunk import chunk_markdown
-from memoryd_server.text import Analyzer
+from memoryd_server.chunk.markdown import chunk_markdown
+from memoryd_server.text.analyzer import Analyzer
 from memoryd_server.text.stemming import Stemmers
 
 pytestmark = pytest.mark.attacks

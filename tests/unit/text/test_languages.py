@@ -4,9 +4,8 @@
 
 import pytest
 
-from memoryd_server.text import Analyzer
-from memoryd_server.text.function_words import LATIN
-from memoryd_server.text.languages import detect
+from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.text.languages import LATIN, detect
 
 SENTENCES = {
     "": "The heron stands in the reeds by the lake and waits for fish, as it has done since the morning.",

@@ -7,9 +7,10 @@ import string
 
 import pytest
 
-from memoryd_server.chunk import chunk_markdown
-from memoryd_server.text import Analyzer, TermKind
+from memoryd_server.chunk.markdown import chunk_markdown
+from memoryd_server.text.analyzer import Analyzer
 from memoryd_server.text.stemming import LONGEST_WORD
+from memoryd_server.text.terms import TermKind
 
 TOKENS, OVERLAP = 400, 80
 MOST_QUERY_BYTES = 4_096

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import memoryd_server
-from memoryd_server.text.normal_forms import normalized
+from memoryd_server.text.stemming import normalized
 from properties import examples
 
 FORMS = ("NFC", "NFD", "NFKC")
@@ -55,4 +55,4 @@ def test_marks_in_the_wrong_order_take_no_longer(form, marks):
 def test_nothing_else_calls_unicode_s_own():
     sources = Path(memoryd_server.__file__).parent.rglob("*.py")
     calls = {file.name for file in sources if re.search(r"\bnormalize\(", file.read_text("utf-8"))}
-    assert calls == {"normal_forms.py"}
+    assert calls == {"stemming.py"}

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memoryd_server.text import Analyzer, TermKind
+from memoryd_server.text.analyzer import Analyzer
 from memoryd_server.text.stemming import Stemmers
+from memoryd_server.text.terms import TermKind
 
 LANGUAGES = (
     "",

@@ -2,7 +2,8 @@
 
 import pytest
 
-from memoryd_server.text import Analyzer, TermKind
+from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.text.terms import TermKind
 
 
 def check(query, expected, languages=()):

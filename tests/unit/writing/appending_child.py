@@ -9,7 +9,7 @@ import sys
 
 from patient import PatientAppender
 
-from memoryd_server.writing import ledger, target
+from memoryd_server.writing import ledger, memory_file
 
 
 def die(*_arguments, **_named):
@@ -24,9 +24,9 @@ def write_half(fd, data):
 def main():
     workspace, ledger_path, path, key, text, step, count = sys.argv[1:]
     if step == "ledger":
-        target.Target.write = die
+        memory_file.Target.write = die
     elif step == "middle":
-        target.write_all = write_half
+        memory_file.write_all = write_half
     elif step == "written":
         ledger.Ledger.settle = die
     appender = PatientAppender(workspace, ledger_path)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import DiskFull, IndexUnavailable, InvalidRequest, PathNotAllowed, WorkspaceReadOnly
-from memoryd_server.writing import target
+from memoryd_server.writing import memory_file
 from memoryd_server.writing.ledger import Ledger
 from properties import examples
 
@@ -160,7 +160,7 @@ def fail_with(code, *, after=0):
 )
 def test_a_failed_write_has_its_name_and_leaves_the_file_alone(desk, monkeypatch, code, error):
     desk.file("MEMORY.md").write_text("one\n")
-    monkeypatch.setattr(target, "write_all", fail_with(code, after=3))
+    monkeypatch.setattr(memory_file, "write_all", fail_with(code, after=3))
     with pytest.raises(error):
         desk.appender().append("text", path="MEMORY.md", idempotency_key="k")
     assert desk.file("MEMORY.md").read_text() == "one\n"
@@ -169,7 +169,7 @@ def test_a_failed_write_has_its_name_and_leaves_the_file_alone(desk, monkeypatch
 def test_after_a_full_disk_the_retry_writes(desk, monkeypatch):
     appender = desk.appender()
     with monkeypatch.context() as patched:
-        patched.setattr(target, "write_all", fail_with(errno.ENOSPC, after=3))
+        patched.setattr(memory_file, "write_all", fail_with(errno.ENOSPC, after=3))
         with pytest.raises(DiskFull):
             appender.append("text", path=LOG, idempotency_key="k")
     assert not appender.append("text", path=LOG, idempotency_key="k").already_appended
@@ -205,21 +205,21 @@ def test_a_torn_block_with_others_bytes_after_it_is_left(desk, monkeypatch):
         os.write(fd, b"theirs\n")
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(target, "write_all", write)
+    monkeypatch.setattr(memory_file, "write_all", write)
     with pytest.raises(DiskFull):
         desk.appender().append("text", path=LOG, idempotency_key="k")
     assert desk.file(LOG).read_text() == "textheirs\n"
 
 
 def test_a_writer_without_locks_that_gets_in_first_moves_the_answer(desk, monkeypatch):
-    write_all = target.write_all
+    write_all = memory_file.write_all
 
     def write(fd, data):
         os.write(fd, b"theirs\n")
         write_all(fd, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr(target, "write_all", write)
+        patched.setattr(memory_file, "write_all", write)
         answer = desk.appender().append("text", path=LOG, idempotency_key="k")
     assert desk.lines(LOG, answer) == [b"text"]
     again = desk.appender().append("text", path=LOG, idempotency_key="k")

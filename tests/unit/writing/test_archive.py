@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed, WorkspaceReadOnly
-from memoryd_server.sources import Roots
-from memoryd_server.writing import archive, new_file
+from memoryd_server.sources.roots import Roots
+from memoryd_server.writing import archive, files
 from memoryd_server.writing.archive import Archiver, ArchiveRequest
 from properties import examples
 
@@ -238,7 +238,7 @@ def test_a_file_system_without_second_names_is_served(place, monkeypatch):
     def link(*arguments, **options):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(new_file.os, "link", link)
+    monkeypatch.setattr(files.os, "link", link)
     place.put("abc.jsonl", talk("one"))
     assert place.archive().path == "memory/2026-02-08-talk.md"
     place.put("abc.jsonl", talk("two"))
@@ -253,8 +253,8 @@ def test_a_write_that_fails_leaves_nothing(place, monkeypatch, links):
         raise OSError(30, "Read-only file system")
 
     if not links:
-        monkeypatch.setattr(new_file, "_linked", lambda *_: None)
-    monkeypatch.setattr(new_file, "write_all", write_all)
+        monkeypatch.setattr(files, "_linked", lambda *_: None)
+    monkeypatch.setattr(files, "write_all", write_all)
     place.put("abc.jsonl", talk("one"))
     with pytest.raises(WorkspaceReadOnly):
         place.archive()

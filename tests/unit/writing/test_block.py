@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.writing.block import Block, blocks_with, copies_of
+from memoryd_server.writing.memory_file import Block, blocks_with, copies_of
 
 LINES = st.lists(st.sampled_from([b"", b"a", b"b", b"ab", b"- note"]), max_size=8)
 

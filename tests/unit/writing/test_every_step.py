@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.writing.entries import Entry, State, encode
-from memoryd_server.writing.ledger import Ledger
+from memoryd_server.writing.ledger import Entry, Ledger, State, encode
 from unit.writing.patient import PatientAppender
 
 pytestmark = pytest.mark.faults

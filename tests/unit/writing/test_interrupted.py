@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from memoryd_server.errors import DiskFull, MemorydError
 from memoryd_server.sources.roots import Roots, resolve_for_append
-from memoryd_server.writing import target
-from memoryd_server.writing.block import copies_of, sought_in_copies
-from memoryd_server.writing.entries import Entry, State, decode, encode
-from memoryd_server.writing.ledger import Ledger
-from memoryd_server.writing.target import opened
+from memoryd_server.writing import memory_file
+from memoryd_server.writing.ledger import Entry, Ledger, State, decode, encode
+from memoryd_server.writing.memory_file import copies_of, opened, sought_in_copies
 from unit.writing.conftest import Desk
 
 LOG = "memory/log.md"
@@ -35,17 +33,17 @@ def before_the_write(_fd, _data):
 
 
 def in_the_write(fd, data):
-    target.os.write(fd, data[:3])
+    memory_file.os.write(fd, data[:3])
     raise CrashError
 
 
 def after_the_write(fd, data):
-    target.os.write(fd, data)
+    memory_file.os.write(fd, data)
     raise CrashError
 
 
 def refused(fd, data):
-    target.os.write(fd, data[:3])
+    memory_file.os.write(fd, data[:3])
     raise OSError(errno.ENOSPC, "full")
 
 
@@ -123,7 +121,7 @@ def interrupted(desk, monkeypatch, *, interruption, earlier, by, draft):
         desk.appender().append(TEXT, path=LOG, idempotency_key=f"earlier{number}")
     before = file.read_bytes()
     with monkeypatch.context() as patched:
-        patched.setattr(target, "write_all", INTERRUPTIONS[interruption])
+        patched.setattr(memory_file, "write_all", INTERRUPTIONS[interruption])
         with pytest.raises((CrashError, DiskFull)):
             desk.appender().append(TEXT, path=LOG, idempotency_key="k")
     if draft:
@@ -180,7 +178,7 @@ def test_overlapping_lines_are_no_further_copy(desk, monkeypatch, draft):
     block = b"a\na\n"
     desk.file("MEMORY.md").write_bytes(b"a\na\na\n")
     with monkeypatch.context() as patched:
-        patched.setattr(target, "write_all", before_the_write)
+        patched.setattr(memory_file, "write_all", before_the_write)
         with pytest.raises(CrashError):
             desk.appender().append("a\na", path="MEMORY.md", idempotency_key="k")
     if draft:
@@ -230,7 +228,7 @@ def test_a_file_too_large_for_the_limit_of_the_process_is_named(desk, monkeypatc
     def too_large(_fd, _data):
         raise OSError(errno.EFBIG, "File too large")
 
-    monkeypatch.setattr(target, "write_all", too_large)
+    monkeypatch.setattr(memory_file, "write_all", too_large)
     with pytest.raises(MemorydError, match="RLIMIT_FSIZE") as failed:
         desk.appender().append(TEXT, path=LOG)
     assert failed.value.reason == "DISK_FULL"
@@ -250,7 +248,7 @@ def test_the_fast_search_misses_no_copy(content, data):
 
 @pytest.mark.parametrize("shift", range(-6, 3))
 def test_the_fast_search_finds_text_across_the_steps_of_reading(desk, monkeypatch, shift):
-    monkeypatch.setattr(target, "_STEP_BYTES", 16)
+    monkeypatch.setattr(memory_file, "_STEP_BYTES", 16)
     data = b"x" * (16 + shift) + b"\n- ok\nrest of the file\n"
     desk.file("MEMORY.md").write_bytes(data)
     with opened(resolve_for_append(Roots(str(desk.workspace), ()), "MEMORY.md")) as file:

@@ -5,8 +5,7 @@ import pytest
 
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.writing import ledger as module
-from memoryd_server.writing.entries import Entry, State, encode
-from memoryd_server.writing.ledger import Ledger
+from memoryd_server.writing.ledger import Entry, Ledger, State, encode
 
 LOG = "memory/2026-02-08.md"
 

@@ -7,7 +7,7 @@ import pytest
 
 from memoryd_server.errors import FileReplaced
 from memoryd_server.sources.roots import Roots
-from memoryd_server.writing import target
+from memoryd_server.writing import memory_file
 from memoryd_server.writing.append import Appender, AppendJob
 from memoryd_server.writing.files import MOST_REPLACEMENTS
 
@@ -42,14 +42,14 @@ def editor(monkeypatch, log):
     """Lets `edits`, one after each write of a block, change the file before the append looks at it again."""
 
     def editor(*edits):
-        write_all, left = target.write_all, list(edits)
+        write_all, left = memory_file.write_all, list(edits)
 
         def write_and_edit(fd, data):
             write_all(fd, data)
             if left:
                 left.pop(0)(log)
 
-        monkeypatch.setattr(target, "write_all", write_and_edit)
+        monkeypatch.setattr(memory_file, "write_all", write_and_edit)
 
     return editor
 

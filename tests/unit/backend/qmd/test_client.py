@@ -6,13 +6,10 @@ import stat
 import pytest
 
 from fake_qmd.installs import make_fake
-from memoryd_server.backend.qmd import client, commands
-from memoryd_server.backend.qmd.client import QmdClient, check, first_word, found, read_version
-from memoryd_server.backend.qmd.commands import Verb
-from memoryd_server.backend.qmd.failure import QmdFailure, Reason
-from memoryd_server.backend.qmd.guard import Guard
-from memoryd_server.backend.qmd.home import QmdHome
-from memoryd_server.backend.qmd.process import Ending, Finished
+from memoryd_server.qmd import client
+from memoryd_server.qmd.client import QmdClient, QmdFailure, Reason, Verb, check, first_word, found, read_version
+from memoryd_server.qmd.home import QmdHome
+from memoryd_server.qmd.process import Ending, Finished, Guard
 
 ROWS = '[\n  {"score": 0.5, "file": "qmd://m/a.md"}\n]\n'
 WARNING = "Warning: {} documents ({}%) need embeddings. Run 'qmd embed' for better results.\n"
@@ -140,7 +137,7 @@ def test_the_command_is_found_on_the_path_or_where_it_is(tmp_path):
 
 
 def test_a_search_has_its_options_before_the_question():
-    arguments = commands.search(Verb.SEARCH, "-c x\n\0 --json ", ["a", "b"], 7)
+    arguments = client.search(Verb.SEARCH, "-c x\n\0 --json ", ["a", "b"], 7)
     assert arguments == ("--index", "index", "search", "--json", "-n", "7", "-c", "a", "-c", "b", "--", "-c x  --json")
 
 
@@ -156,7 +153,7 @@ def test_a_search_has_its_options_before_the_question():
     ],
 )
 def test_no_question_speaks_qmds_own_language(verb, question, line):
-    assert commands.one_line(verb, question) == line
+    assert client.one_line(verb, question) == line
 
 
 def test_the_limit_of_a_search_is_far_above_what_it_prints():

@@ -2,10 +2,10 @@
 
 import pytest
 
-from memoryd_server.backend.qmd.collections import Collection, ConfiguredPath, collections_of
-from memoryd_server.backend.qmd.globs import matches
 from memoryd_server.model import Source
-from memoryd_server.sources import Roots
+from memoryd_server.qmd.globs import matches
+from memoryd_server.qmd.home import Collection, ConfiguredPath, collections_of
+from memoryd_server.sources.roots import Roots
 
 ROOTS = Roots("/w", ("../extra", "notes/one.md"))
 

@@ -2,11 +2,12 @@
 
 import pytest
 
-from memoryd_server.backend.qmd.engine import QmdEngine
-from memoryd_server.index.asks import EVERYTHING
-from memoryd_server.index.progress import SyncMode
-from memoryd_server.index.sync import Clock
-from memoryd_server.sources import Roots, discover
+from memoryd_server.model import Clock
+from memoryd_server.qmd.backend import QmdEngine
+from memoryd_server.sources.discover import discover
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sync.planner import EVERYTHING
+from memoryd_server.sync.progress import SyncMode
 
 
 class Watcher:

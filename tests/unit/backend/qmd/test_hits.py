@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memoryd_server.backend.qmd.collections import Collection
-from memoryd_server.backend.qmd.hits import Shelf, budgeted, rank
-from memoryd_server.backend.qmd.output import Row
 from memoryd_server.model import Source
-from memoryd_server.search.config import RankingConfig
-from memoryd_server.search.query import SearchMode, SearchQuery
-from memoryd_server.sources import Roots
+from memoryd_server.qmd.client import Row
+from memoryd_server.qmd.hits import Shelf, budgeted, rank
+from memoryd_server.qmd.home import Collection
+from memoryd_server.search.query import RankingConfig, SearchMode, SearchQuery
+from memoryd_server.sources.roots import Roots
 
 TEXT = "# Title\n\none\ntwo\nthree\nfour\n"
 PLAIN = RankingConfig(decay=False)

@@ -5,8 +5,7 @@ import os
 import pytest
 import yaml
 
-from memoryd_server.backend.qmd.collections import Collection
-from memoryd_server.backend.qmd.home import QmdHome
+from memoryd_server.qmd.home import Collection, QmdHome
 
 COLLECTIONS = (Collection("memory-root", "/w", "{MEMORY.md,memory/**/*.md}"), Collection("日", "/a b/ü", "**/*.md"))
 

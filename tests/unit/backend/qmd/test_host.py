@@ -7,9 +7,9 @@ import time
 import psutil
 import pytest
 
-from memoryd_server.backend.qmd.failure import QmdFailure, Reason
-from memoryd_server.backend.qmd.host import SEARCHES_AT_ONCE, QmdHost
-from memoryd_server.backend.qmd.process import Ending, Invocation, Run
+from memoryd_server.qmd.client import QmdFailure, Reason
+from memoryd_server.qmd.host import SEARCHES_AT_ONCE, QmdHost
+from memoryd_server.qmd.process import Ending, Invocation, Run
 
 PATIENCE = 20
 

@@ -6,15 +6,12 @@ import time
 import pytest
 
 from fake_qmd.installs import make_fake
-from memoryd_server.backend.qmd.client import QmdClient
-from memoryd_server.backend.qmd.collections import Collection
-from memoryd_server.backend.qmd.commands import Verb
-from memoryd_server.backend.qmd.config import LimitsConfig, QmdConfig, UpdateConfig
-from memoryd_server.backend.qmd.failure import QmdFailure, Reason
-from memoryd_server.backend.qmd.guard import Guard
-from memoryd_server.backend.qmd.home import QmdHome
-from memoryd_server.backend.qmd.index import QmdIndex, Updated
-from memoryd_server.backend.qmd.locks import held
+from memoryd_server.qmd.client import QmdClient, QmdFailure, Reason, Verb
+from memoryd_server.qmd.config import LimitsConfig, QmdConfig, UpdateConfig
+from memoryd_server.qmd.home import Collection, QmdHome
+from memoryd_server.qmd.host import held
+from memoryd_server.qmd.index import QmdIndex, Updated
+from memoryd_server.qmd.process import Guard
 
 
 class Desk:

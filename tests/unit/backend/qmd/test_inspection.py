@@ -5,9 +5,9 @@ import os
 import pytest
 
 from fake_qmd.installs import make_fake, real_qmd, tiny_models
-from memoryd_server.backend.qmd.client import INSTALL
-from memoryd_server.cli.doctor_qmd import check_qmd
-from memoryd_server.observe.doctor import Verdict
+from memoryd_server.cli.doctor import check_qmd
+from memoryd_server.doctor.checks import Verdict
+from memoryd_server.qmd.client import INSTALL
 from rpc.qmd_calls import qmd_settings
 from rpc.wire import Home
 

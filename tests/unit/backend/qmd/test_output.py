@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.backend.qmd.failure import QmdFailure, Reason
-from memoryd_server.backend.qmd.output import Row, as_row, find_objects, parse_rows
+from memoryd_server.qmd.client import QmdFailure, Reason, Row, as_row, find_objects, parse_rows
 
 CASES = json.loads((Path(__file__).parents[3] / "conformance" / "data" / "qmd_output.json").read_text("utf-8"))
 ROWS = [{"file": "qmd://m/a.md", "score": 0.5, "snippet": "@@ -2,3 @@ (1 before, 0 after)\nx\ny\n"}]

@@ -12,9 +12,8 @@ import psutil
 import pytest
 
 from child_processes import pids_of
-from memoryd_server.backend.qmd import guard_script
-from memoryd_server.backend.qmd.guard import Guard
-from memoryd_server.backend.qmd.process import Ending, Invocation, Run
+from memoryd_server.qmd import guard_script
+from memoryd_server.qmd.process import Ending, Guard, Invocation, Run
 
 PATIENCE = 20
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
@@ -221,8 +220,8 @@ def test_a_command_that_is_not_there_has_a_code_and_words(guard, tmp_path):
 
 DAEMON = """
     import sys, threading
-    from memoryd_server.backend.qmd.guard import Guard
-    from memoryd_server.backend.qmd.process import Invocation, Run
+    from memoryd_server.qmd.process import Guard
+    from memoryd_server.qmd.process import Invocation, Run
     command, environment, folder = eval(sys.argv[1])
     guard = Guard()
     threading.Thread(target=Run(Invocation(command, environment, folder, 600), guard).run, daemon=True).start()

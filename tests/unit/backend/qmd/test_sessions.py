@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from memoryd_server.backend.qmd.config import SessionsConfig
-from memoryd_server.backend.qmd.sessions import export_sessions
+from memoryd_server.qmd.config import SessionsConfig
+from memoryd_server.qmd.index import export_sessions
 
 DAY_NS = 86_400_000_000_000
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.backend.qmd.commands import Verb
-from memoryd_server.backend.qmd.config import LimitsConfig, QmdConfig, UpdateConfig
-from memoryd_server.backend.qmd.failure import QmdFailure, Reason
-from memoryd_server.backend.qmd.host import QmdHost
-from memoryd_server.backend.qmd.index import Documents, Updated
-from memoryd_server.backend.qmd.updates import QmdUpdates
+from memoryd_server.qmd.client import QmdFailure, Reason, Verb
+from memoryd_server.qmd.config import LimitsConfig, QmdConfig, UpdateConfig
+from memoryd_server.qmd.host import QmdHost
+from memoryd_server.qmd.index import Documents, Updated
+from memoryd_server.qmd.updates import QmdUpdates
 
 PATIENCE = 10
 

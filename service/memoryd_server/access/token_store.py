@@ -1,0 +1,209 @@
+"""Hashed tokens that `memoryd token` makes.
+
+The tokens that `memoryd token` makes: hashes, so that whoever reads the file cannot call.
+"""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from memoryd_server.access.private_files import read_private, write_private
+from memoryd_server.errors import FileBusy, SettingsError
+from memoryd_server.foreign_text import parse_json
+from memoryd_server.system import FileLock
+
+_VERSION = 1
+
+
+_LOCK_SECONDS = 10.0
+
+
+_KEYS = frozenset({"id", "name", "sha256", "agents", "created", "expires"})
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """One token. `agents` None means every agent; `expires` None means never; times are in UTC, to the second."""
+
+    token_id: str
+    name: str
+    sha256: bytes
+    agents: tuple[str, ...] | None
+    created: datetime
+    expires: datetime | None
+
+    def expired(self, now: datetime) -> bool:
+        """Whether its time is over."""
+        return self.expires is not None and now >= self.expires
+
+
+class TokenStore:
+    """The file of token records, which commands change while a daemon reads it.
+
+    `lock_seconds` is how long a change waits for another process that holds the lock.
+    """
+
+    def __init__(self, path: Path, lock_seconds: float = _LOCK_SECONDS) -> None:
+        self.path = path
+        self._lock_seconds = lock_seconds
+
+    def read(self) -> tuple[TokenRecord, ...]:
+        """Every record, also of tokens that have expired; none where there is no file.
+
+        Raises:
+            SettingsError: the file cannot be read, others can open it, or it is damaged.
+        """
+        try:
+            content = read_private(self.path, "the token store")
+        except FileNotFoundError:
+            return ()
+        try:
+            return tuple(_records(parse_json(content)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SettingsError(
+                f"the token store {self.path} is damaged ({error}); mend it, or remove it and make the tokens anew"
+            ) from error
+
+    def add(
+        self, name: str, agents: Sequence[str] | None, now: datetime, expires: datetime | None
+    ) -> tuple[TokenRecord, str]:
+        """Makes a token; answers with its record and with the token itself, which is kept nowhere.
+
+        Raises:
+            SettingsError: the store cannot be read or written.
+            FileBusy: another process holds its lock.
+        """
+        token = new_token()
+        with self._locked():
+            records = self.read()
+            record = TokenRecord(
+                token_id=_unused_id({known.token_id for known in records}),
+                name=name,
+                sha256=digest(token.encode()),
+                agents=None if agents is None else tuple(sorted(set(agents))),
+                created=now.astimezone(UTC).replace(microsecond=0),
+                expires=None if expires is None else expires.astimezone(UTC).replace(microsecond=0),
+            )
+            self._write((*records, record))
+        return record, token
+
+    def revoke(self, token_id: str) -> bool:
+        """Forgets a token; False where there is none of this id.
+
+        Raises:
+            SettingsError: the store cannot be read or written.
+            FileBusy: another process holds its lock.
+        """
+        with self._locked():
+            records = self.read()
+            kept = tuple(record for record in records if record.token_id != token_id)
+            if len(kept) == len(records):
+                return False
+            self._write(kept)
+        return True
+
+    def _write(self, records: Sequence[TokenRecord]) -> None:
+        content = {"version": _VERSION, "tokens": [_entry(record) for record in records]}
+        write_private(self.path, json.dumps(content, indent=2).encode() + b"\n")
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keeps two commands from overwriting each other's change."""
+        lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock.wait(self._lock_seconds)
+        except TimeoutError as error:
+            words = f"is locked by another process, and still was after {self._lock_seconds:g} s; nothing was changed"
+            raise FileBusy(f"{self.path}.lock", words) from error
+        except OSError as error:
+            raise SettingsError(f"cannot write {self.path}: {error.strerror}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def digest(token: bytes) -> bytes:
+    """What a store keeps of a token. Tokens are random and long, so one round of SHA-256 hides them."""
+    return hashlib.sha256(token).digest()
+
+
+def _unused_id(taken: set[str], make: Callable[[], str] = lambda: secrets.token_hex(4)) -> str:
+    while (found := make()) in taken:
+        pass
+    return found
+
+
+def _entry(record: TokenRecord) -> dict[str, Any]:
+    return {
+        "id": record.token_id,
+        "name": record.name,
+        "sha256": record.sha256.hex(),
+        "agents": record.agents,
+        "created": record.created.isoformat(),
+        "expires": record.expires and record.expires.isoformat(),
+    }
+
+
+def _records(content: Any) -> Iterator[TokenRecord]:
+    if content["version"] != _VERSION:
+        raise ValueError(f"version {content['version']} is not known to this memoryd")
+    for entry in content["tokens"]:
+        # A limit that this version does not know must not be read as no limit.
+        if set(entry) != _KEYS:
+            raise ValueError(f"a token has the keys {', '.join(sorted(map(str, entry)))}")
+        yield TokenRecord(
+            token_id=_text(entry["id"]),
+            name=_text(entry["name"]),
+            sha256=_digest(entry["sha256"]),
+            agents=_agents(entry["agents"]),
+            created=_time(entry["created"]),
+            expires=None if entry["expires"] is None else _time(entry["expires"]),
+        )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _digest(value: Any) -> bytes:
+    found = bytes.fromhex(_text(value))
+    if len(found) != hashlib.sha256().digest_size:
+        raise ValueError("a hash has the wrong length")
+    return found
+
+
+def _agents(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value:
+        raise TypeError("agents is neither null nor a list with an agent in it")
+    return tuple(_text(agent).strip().lower() for agent in value)
+
+
+def _time(value: Any) -> datetime:
+    found = datetime.fromisoformat(_text(value))
+    if found.tzinfo is None:
+        raise ValueError(f"{value!r} names no time zone")
+    return found.astimezone(UTC)
+
+
+# Told apart at a glance, by people and by tools that look for secrets in the wrong places.
+_PREFIX = "memoryd_"
+
+
+_RANDOM_BYTES = 32
+
+
+def new_token() -> str:
+    """A token that nobody can guess: 256 random bits."""
+    return _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)

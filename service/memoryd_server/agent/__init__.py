@@ -1,0 +1,1 @@
+"""The application: one Agent, every edge calls it."""

@@ -1,0 +1,122 @@
+"""What one agent's memory is made with. The composition root fills it from the settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from memoryd_server.model import Degradation, Source
+from memoryd_server.providers.provider import EmbeddingConfig
+from memoryd_server.providers.remote import BatchPolicy
+from memoryd_server.search.query import CitationMode, RankingConfig
+from memoryd_server.sessions.flush import FlushPolicy
+from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.transcripts import GrowthLimits
+
+
+@dataclass(frozen=True, slots=True)
+class SyncConfig:
+    """When an agent's index is brought up to date. Times in seconds; an interval of 0 is off.
+
+    `growth` tells when a transcript is due, and `compaction_forces` whether one that was compacted always is.
+    """
+
+    on_session_start: bool
+    on_search: bool
+    watch: bool
+    poll: bool
+    poll_seconds: float
+    debounce_seconds: float
+    interval_seconds: float
+    reconcile_seconds: float
+    files_per_transaction: int
+    max_file_bytes: int
+    growth: GrowthLimits = field(default_factory=GrowthLimits)
+    compaction_forces: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """One agent.
+
+    `idle_seconds` is the time without a search after which it gives memory back. `impairments` are what the settings
+    ask for and this version does not do. `min_score` is None where the settings name none. `plugins` are the frozen
+    configurations of plug-ins by name, each of which only its plug-in reads; the one named as `configured_backend` is
+    the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts, whether or not they
+    are indexed; `sources` tells that.
+    """
+
+    agent_id: str
+    default: bool
+    enabled: bool
+    disabled_reason: str
+    roots: Roots
+    index_path: Path
+    ledger_path: Path
+    sessions_folder: Path
+    sources: tuple[Source, ...]
+    cache_enabled: bool
+    cache_max_entries: int
+    chunk_tokens: int
+    chunk_overlap: int
+    max_results: int
+    min_score: float | None
+    citations: CitationMode
+    time_zone: str
+    flush: FlushPolicy
+    sync: SyncConfig
+    configured_backend: str
+    ranking: RankingConfig
+    embedding: EmbeddingConfig
+    confirm_above_tokens: int
+    vector_enabled: bool
+    vector_extension_path: str | None
+    vector_memory_bytes: int
+    batch: BatchPolicy
+    impairments: tuple[Degradation, ...]
+    idle_seconds: float = 600.0
+    plugins: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def corpus(self) -> Corpus:
+        """What is indexed."""
+        sessions = str(self.sessions_folder) if Source.SESSIONS in self.sources else ""
+        return Corpus(self.roots, sessions, memory=Source.MEMORY in self.sources)
+
+    @property
+    def backend(self) -> object | None:
+        """The configuration of the search backend; None if the builtin search answers."""
+        return self.plugins.get(self.configured_backend)
+
+    def with_providers_of(self, other: "AgentConfig") -> "AgentConfig":
+        """Return this configuration with the embedding of `other`, and with its plug-ins except the backend."""
+        plugins = {name: plugin for name, plugin in other.plugins.items() if name != other.configured_backend}
+        if self.backend is not None:
+            plugins[self.configured_backend] = self.backend
+        return replace(self, embedding=other.embedding, plugins=plugins)
+
+    def can_become(self, other: "AgentConfig") -> bool:
+        """Whether a memory opened with this can go on with `other`: neither index nor provider is concerned."""
+        sync = replace(
+            other.sync,
+            files_per_transaction=self.sync.files_per_transaction,
+            max_file_bytes=self.sync.max_file_bytes,
+            growth=self.sync.growth,
+        )
+        taken_over = {name: getattr(other, name) for name in _TAKEN_OVER}
+        return self.backend == other.backend and replace(self, sync=sync, **taken_over) == other
+
+
+# What is looked up anew by each call.
+_TAKEN_OVER = (
+    "default",
+    "max_results",
+    "min_score",
+    "citations",
+    "time_zone",
+    "flush",
+    "ranking",
+    "impairments",
+    "idle_seconds",
+    "plugins",
+)

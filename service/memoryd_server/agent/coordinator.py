@@ -1,0 +1,328 @@
+"""SyncCoordinator: start, join, remember runs.
+
+Starts, joins and remembers an agent's sync runs. At most one runs at a time, on the agent's writer thread.
+
+What carries out the sync runs of an agent: memoryd's own index, or what stands in for it.
+"""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Protocol
+
+from memoryd_server.agent.state import StateBoard
+from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
+from memoryd_server.errors import IndexUnavailable, MemorydError, ShuttingDown, SyncCancelled, SyncConflict
+from memoryd_server.model import Clock, FileFailure
+from memoryd_server.sync.engine import DiskState
+from memoryd_server.sync.plan import LastLook
+from memoryd_server.sync.planner import EVERYTHING, WHAT_IS_DUE, Asks, SyncAsk
+from memoryd_server.sync.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
+
+
+class Engine(Protocol):
+    """Syncs one agent. `run` belongs to the writer thread; the others may be called on any thread beside it."""
+
+    last_look: LastLook
+
+    @property
+    def rebuild_due(self) -> bool:
+        """Whether the next run rebuilds."""
+
+    @property
+    def rebuild_waits(self) -> str:
+        """Why a rebuild that is due waits; empty when none does."""
+
+    def run(
+        self,
+        mode: SyncMode,
+        observer: SyncObserver,
+        should_stop: Callable[[], bool],
+        should_yield: Callable[[], bool] = ...,
+        /,
+    ) -> SyncOutcome:
+        """One pass."""
+
+    def compare(self) -> DiskState:
+        """What differs between disk and index now."""
+
+    def estimate(self, mode: SyncMode, ask: SyncAsk, /) -> SyncEstimate:
+        """What a run would do that sees to `ask`."""
+
+
+# Ended runs whose cursors still work.
+REMEMBERED_RUNS = 8
+
+
+# A run that has planned this often takes no more joiners, so that it ends; later callers wait for the next.
+MOST_PASSES = 20
+
+
+# What follows a run before its end is told, and what the run has done then.
+AfterSync = Callable[[SyncRun, SyncOutcome], Awaitable[SyncOutcome]]
+
+
+async def _nothing(_: SyncRun, outcome: SyncOutcome) -> SyncOutcome:
+    return outcome
+
+
+class SyncCoordinator:
+    """The sync runs of one agent. Every method belongs to the event loop's thread.
+
+    `vectors` describes the index's vectors now; each run that completes reports them.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        board: StateBoard,
+        writer_thread: Executor,
+        *,
+        clock: Clock,
+        new_id: Callable[[], str],
+        on_end: Callable[[SyncRun], None],
+        asks: Asks | None = None,
+        vectors: Callable[[], VectorReport] = VectorReport,
+    ) -> None:
+        self._engine = engine
+        self._board = board
+        self._writer_thread = writer_thread
+        self._clock = clock
+        self._new_id = new_id
+        self._on_end = on_end
+        self._asks = Asks() if asks is None else asks
+        self._vectors = vectors
+        self._past: deque[SyncRun] = deque(maxlen=REMEMBERED_RUNS)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._after_sync: AfterSync = _nothing
+        self._stopping = False
+        self._passes = 0
+        self._asked_again = False
+        self.active: SyncRun | None = None
+        self._failed_at: float | None = None
+        self.last_error: MemorydError | None = None
+
+    def accompany(self, after_sync: AfterSync, engine: Engine | None) -> None:
+        """Lets `after_sync` follow each run that completes, and `engine` carry the runs out; before the first one.
+
+        While it follows, the run is no longer the active one: it holds nobody up but its own followers.
+        """
+        self._after_sync = after_sync
+        self._engine = engine or self._engine
+
+    async def request(
+        self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, ask: SyncAsk | None = None
+    ) -> SyncRun:
+        """The run that will bring into the index whatever was on disk before this call: a new one, or one joined.
+
+        `ask` narrows that down; by default it is what the trigger stands for.
+
+        Raises:
+            SyncConflict: a FULL run was asked for during a run.
+            ShuttingDown: no run is started any more.
+        """
+        while self.active is not None:
+            if mode is SyncMode.FULL:
+                raise SyncConflict(
+                    f"a sync run ({self.active.sync_id}) is under way; follow it with an INCREMENTAL Sync, or "
+                    "ask for FULL after it has ended",
+                    retry_after_seconds=1.0,
+                )
+            if self._passes < MOST_PASSES and not self.active.stop_asked:
+                self._asks.add(ask or _ask_of(trigger))
+                self._asked_again = True
+                return self.active
+            await self.active.finished.wait()
+        return self.start(trigger, mode, ask)
+
+    def start(self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, ask: SyncAsk | None = None) -> SyncRun:
+        """Starts a run; none may be under way."""
+        if self._stopping:
+            raise ShuttingDown(
+                "the daemon is stopping, or opens this memory anew with other settings, and starts no sync; try again",
+                retry_after_seconds=1.0,
+            )
+        run = self.new_run(trigger, mode)
+        building = mode is SyncMode.FULL or self._engine.rebuild_due or self._board.current.files == 0
+        self.active = run
+        self._passes, self._asked_again = 1, False
+        self._asks.add(ask or _ask_of(trigger))
+        run.started(self._board.current.revision)
+        self._board.update(syncing=True, building=building)
+        task = asyncio.get_running_loop().create_task(self._carry_out(run))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return run
+
+    async def take_in(self, trigger: SyncTrigger, deadline: float, path: str) -> int | None:
+        """Indexes the memory file `path`, just written; the revision that holds it.
+
+        None when the deadline came first, and when the run failed: what was written stands, and Status tells why the
+        index lags.
+        """
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                run = await self.request(trigger, ask=SyncAsk.of_file(path))
+                # A follower, so that another one who leaves does not end the run.
+                run.followers += 1
+                try:
+                    await run.finished.wait()
+                finally:
+                    run.followers -= 1
+        except (TimeoutError, MemorydError):
+            return None
+        return None if run.outcome is None else run.outcome.revision
+
+    def new_run(self, trigger: SyncTrigger, mode: SyncMode) -> SyncRun:
+        """A run that nothing carries out yet."""
+        return SyncRun(self._new_id(), mode, trigger, now_ns=self._clock.now_ns, monotonic=self._clock.monotonic)
+
+    async def estimate(self, mode: SyncMode, ask: SyncAsk, threads: Executor) -> SyncRun:
+        """A dry run: an ended run whose last event holds what a real one would do."""
+        run = self.new_run(SyncTrigger.MANUAL, mode)
+        run.started(self._board.current.revision, dry_run=True)
+        estimate = await asyncio.get_running_loop().run_in_executor(threads, self._engine.estimate, mode, ask)
+        run.vectors = self._vectors().with_refusal(estimate.refusal)
+        run.completed(SyncOutcome(self._board.current.revision), estimate)
+        return run
+
+    def seconds_since_failure(self) -> float:
+        """Time since the last run failed, if none has completed since; else infinite."""
+        return math.inf if self._failed_at is None else self._clock.monotonic() - self._failed_at
+
+    def find(self, sync_id: str) -> SyncRun | None:
+        """The run of this id, as long as it is remembered."""
+        runs = [self.active, *self._past]
+        return next((run for run in runs if run is not None and run.sync_id == sync_id), None)
+
+    async def stop(self) -> None:
+        """Stops the run under way at the next file boundary, and starts no other."""
+        self._stopping = True
+        if self.active is not None:
+            self.active.stop_asked = True
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._board.update(closing=True)
+
+    async def _carry_out(self, run: SyncRun) -> None:
+        try:
+            outcome = await self._passes_of(run)
+            self.last_error = None
+            self._failed_at = None
+            self._board.update(
+                pending_files=0,
+                revision=outcome.revision,
+                files=outcome.files,
+                chunks=outcome.indexed_chunks,
+                whole=True,
+            )
+            run.vectors = self._vectors()
+        except SyncCancelled as error:
+            self._failed(run, _cut_short() if self._stopping else error)
+        except MemorydError as error:
+            self.last_error = error
+            self._failed(run, error)
+        except Exception as error:  # noqa: BLE001 -- a bug must end the run for its followers; on_end logs it
+            self.last_error = IndexUnavailable(f"the sync run failed: {type(error).__name__}: {error}")
+            self.last_error.__cause__ = error
+            self._failed(run, self.last_error)
+        else:
+            self._ended(run)
+            await self._conclude(run, outcome)
+        self._on_end(run)
+
+    async def _conclude(self, run: SyncRun, outcome: SyncOutcome) -> None:
+        try:
+            run.completed(await self._after_sync(run, outcome))
+        except MemorydError as error:
+            run.failed(error)
+        except Exception as error:  # noqa: BLE001 -- likewise
+            failure = IndexUnavailable(f"what follows the sync run failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            run.failed(failure)
+
+    def _failed(self, run: SyncRun, error: MemorydError) -> None:
+        self._failed_at = self._clock.monotonic()
+        self._board.update(dirty=True)
+        self._ended(run)
+        run.failed(error)
+
+    def _ended(self, run: SyncRun) -> None:
+        """Makes room for the next run before anybody hears that this one has ended."""
+        self.active = None
+        self._past.appendleft(run)
+        self._board.update(syncing=False, building=False)
+
+    async def _passes_of(self, run: SyncRun) -> SyncOutcome:
+        """Runs until nobody has joined since the last pass began, so that each joiner's files are in.
+
+        A pass that left off making vectors for files that have changed is followed by one that takes these in and goes
+        on; such passes are not limited, as each brings the end nearer.
+        """
+        outcome = await self._pass(run, run.mode)
+        while self._asked_again or outcome.yielded:
+            if run.stop_asked:
+                raise SyncCancelled(
+                    "the sync run was cancelled before it had looked again; what it had indexed stays, and a fresh "
+                    "Sync goes on from there"
+                )
+            self._passes += self._asked_again
+            outcome = outcome.followed_by(await self._pass(run, SyncMode.INCREMENTAL))
+        return outcome
+
+    async def _pass(self, run: SyncRun, mode: SyncMode) -> SyncOutcome:
+        self._asked_again = False
+        if self._asks.whole:
+            self._board.update(dirty=False)
+        observer = _Bridge(run, self._board, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._writer_thread,
+            lambda: self._engine.run(mode, observer, lambda: run.stop_asked, self._has_news),
+        )
+
+    def _has_news(self) -> bool:
+        """Whether files are known to have changed since the pass began. Read from the writer thread, too."""
+        return self._asked_again or self._board.current.dirty
+
+
+def _ask_of(trigger: SyncTrigger) -> SyncAsk:
+    """Someone who asks, and a daemon that starts, want every transcript; what happens by itself, those that are due."""
+    return EVERYTHING if trigger in {SyncTrigger.MANUAL, SyncTrigger.STARTUP} else WHAT_IS_DUE
+
+
+class _Bridge:
+    """Carries what the writer thread tells to the event loop."""
+
+    def __init__(self, run: SyncRun, board: StateBoard, loop: asyncio.AbstractEventLoop) -> None:
+        self._run = run
+        self._board = board
+        self._loop = loop
+
+    def progress(self, progress: SyncProgress) -> None:
+        self._loop.call_soon_threadsafe(self._progress, progress)
+
+    def file_failed(self, failure: FileFailure) -> None:
+        self._loop.call_soon_threadsafe(self._run.file_failed, failure)
+
+    def committed(self, revision: int) -> None:
+        self._loop.call_soon_threadsafe(self._committed, revision)
+
+    def _progress(self, progress: SyncProgress) -> None:
+        self._run.progressed(progress)
+        if progress.phase is SyncPhase.INDEXING:
+            pending = progress.total_files - progress.completed_files
+            self._board.update(pending_files=pending)
+
+    def _committed(self, revision: int) -> None:
+        self._board.update(revision=revision, files=max(1, self._board.current.files))
+
+
+def _cut_short() -> SyncCancelled:
+    return SyncCancelled(
+        "the run was cut short: the daemon is stopping, or opens this memory anew with other settings; what it had "
+        "indexed stays, and a fresh Sync goes on from the last batch that was committed",
+        retry_after_seconds=1.0,
+    )

@@ -1,0 +1,444 @@
+"""AgentEmbedding: provider, query vectors, mismatches.
+
+What an agent needs to search by meaning: a provider, the vector leg, and the knowledge whether the two fit.
+
+The vector of a question, within its own short budget.
+
+A provider that is down, or whose quota is used up, is not asked for a while, so that searches do not wait for it again
+and again. Any other error, such as the refusal of one text or of the key, does not affect the next question.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.sync_run import VectorReport
+from memoryd_server.agent.threads import EmbedThreads
+from memoryd_server.embedding.batch_jobs import BatchState
+from memoryd_server.embedding.embedder import CostGuard, Embedder, VectorState
+from memoryd_server.embedding.failover import Lineup, named
+from memoryd_server.embedding.usage import Usage, UsageBook
+from memoryd_server.errors import (
+    EmbeddingNotConfigured,
+    EmbeddingOutage,
+    EmbeddingQuotaExceeded,
+    EmbeddingUnavailable,
+    MemorydError,
+)
+from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.providers.pool import Selection
+from memoryd_server.providers.provider import PLAIN_TEXT, AbsentProvider, EmbeddingProvider, ProviderStatus
+from memoryd_server.search.query import SearchMode, SearchQuery
+from memoryd_server.store.identity import VectorIdentity
+from memoryd_server.store.protocol import Store, VectorCache
+from memoryd_server.store.rows import Maker
+
+LONGEST_WAIT_SECONDS = 8.0
+
+
+LEFT_FOR_THE_SEARCH_SECONDS = 0.5
+
+
+FIRST_PAUSE_SECONDS = 2.0
+
+
+LONGEST_PAUSE_SECONDS = 60.0
+
+
+ENOUGH_SECONDS = 1.0
+"""Whoever gives the provider less learns nothing of it: others may go on asking."""
+
+
+REMEMBERED_QUESTIONS = 512
+
+
+Vector = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedQuestion:
+    """The vector, or the error that stands in its place. `fresh` when the provider has just made it."""
+
+    vector: Vector | None
+    error: MemorydError | None = None
+    fresh: bool = False
+
+
+class QueryEmbedder:
+    """Embeds the questions of one provider's users. On the event loop's thread; the provider runs on `threads`."""
+
+    def __init__(self, provider: EmbeddingProvider, threads: Executor) -> None:
+        self.provider = provider
+        self._threads = threads
+        self._known: OrderedDict[str, Vector] = OrderedDict()
+        self._pause_seconds = 0.0
+        self._paused_until = 0.0
+        self._failed_at = 0.0
+        self._last_error: MemorydError | None = None
+
+    def known(self, text: str, dimensions: int = 0) -> EmbeddedQuestion | None:
+        """What is known without asking: the remembered vector, or why the provider is left alone; None for neither.
+
+        A vector is good for an index whose vectors have as many `dimensions`, 0 being any.
+        """
+        vector = self._known.get(text)
+        if vector is not None and dimensions in (0, vector.size):
+            self._known.move_to_end(text)
+            return EmbeddedQuestion(vector)
+        if time.monotonic() < self._paused_until and self._last_error is not None:
+            return EmbeddedQuestion(None, self._last_error)
+        return None
+
+    async def embed(self, text: str, deadline: float, dimensions: int = 0) -> EmbeddedQuestion:
+        """The vector of `text`, before `deadline` (in `time.monotonic()`) and within eight seconds."""
+        known = self.known(text, dimensions)
+        if known is not None:
+            return known
+        began = time.monotonic()
+        latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, began + LONGEST_WAIT_SECONDS)
+        try:
+            vector = await self._ask(text, latest)
+            if dimensions not in (0, vector.size):
+                await self._check_length(vector, dimensions, latest)
+        except (EmbeddingOutage, EmbeddingQuotaExceeded) as error:
+            if time.monotonic() < latest or latest - began >= ENOUGH_SECONDS:
+                self._failed(error, began)
+            return EmbeddedQuestion(None, error)
+        except EmbeddingUnavailable as error:
+            return EmbeddedQuestion(None, error)
+        self._pause_seconds = self._paused_until = 0.0
+        self._known[text] = vector
+        if len(self._known) > REMEMBERED_QUESTIONS:
+            self._known.popitem(last=False)
+        return EmbeddedQuestion(vector, fresh=True)
+
+    async def _check_length(self, vector: Vector, dimensions: int, latest: float) -> None:
+        """Return where the provider now makes vectors of another length of every text.
+
+        Raises:
+            EmbeddingUnavailable: only this vector has another length, or it cannot be found out.
+            EmbeddingQuotaExceeded: the quota is used up.
+        """
+        other = await self._ask(PLAIN_TEXT, latest)
+        if other.size != vector.size:
+            raise EmbeddingUnavailable(
+                f"{self.provider.spec.provider}: the vector has {vector.size} dimensions instead of {dimensions}"
+            )
+
+    async def _ask(self, text: str, latest: float) -> Vector:
+        loop = asyncio.get_running_loop()
+        call = loop.run_in_executor(self._threads, self.provider.embed_query, text, latest)
+        try:
+            async with asyncio.timeout(max(0.0, latest - time.monotonic())):
+                return await call
+        except TimeoutError:
+            waited = LONGEST_WAIT_SECONDS
+            raise EmbeddingOutage(
+                f"{self.provider.spec.provider} did not embed the question in time (at most {waited:g} s)"
+            ) from None
+
+    def _failed(self, error: MemorydError, began: float) -> None:
+        """Lets the provider rest, longer after each failure, so that the searches meanwhile answer at once.
+
+        Calls that began before the last failure was known are of the same one: they lengthen no pause.
+        """
+        if began <= self._failed_at:
+            return
+        self._failed_at = time.monotonic()
+        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
+        self._paused_until = self._failed_at + self._pause_seconds
+        self._last_error = error
+
+
+_LOCAL = "local"
+
+
+_NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionVector:
+    """The vector of a question and the identity it was made with.
+
+    `reason` says why there is none, and `error` is what asking for it raised.
+    """
+
+    vector: NDArray[np.float32] | None = None
+    identity: VectorIdentity | None = None
+    reason: str = ""
+    error: MemorydError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOutcome:
+    """What calling the provider once showed; `error` is empty when it answered."""
+
+    elapsed_seconds: float
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorUse:
+    """What an agent's vectors take: calls of providers by provider and model, and what is resident in memory.
+
+    `resident_form` is `whole`, `bits`, or empty where nothing is resident.
+    """
+
+    usage: Mapping[Maker, Usage]
+    resident_form: str
+    resident_bytes: int
+
+
+class VectorSide:
+    """One agent's vectors. Without a provider it is there all the same, and says why it does nothing.
+
+    `lineup` holds the configured provider and the one that may stand in for it; questions are embedded by whichever
+    made the index's vectors. `on_mismatch` hears when a question shows that it has another model now. `now_ms` is Unix
+    time. `wanted` is False for an agent without an index of memoryd's own.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        selection: Selection,
+        store: Store,
+        cache: Callable[[], VectorCache | None],
+        threads: EmbedThreads,
+        *,
+        on_mismatch: Callable[[], None] = lambda: None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.selection = selection
+        self.wanted = True
+        self.store = store
+        self._confirm_above_tokens = config.confirm_above_tokens
+        self._batch = config.batch
+        self._cache = cache
+        self.usage = UsageBook(cache)
+        self.lineup = self._lineup(selection, now_ms)
+        self._threads = threads
+        self._on_mismatch = on_mismatch
+        self._askers: dict[EmbeddingProvider, QueryEmbedder] = {}
+
+    def _lineup(self, selection: Selection, now_ms: Callable[[], int]) -> Lineup | None:
+        provider = selection.provider
+        second = None if selection.fallback is None or selection.requested == _NONE else selection.fallback()
+        if provider is None and (second is None or second.provider is None):
+            return None
+        first = self._embedder(provider or AbsentProvider(selection.requested, selection.reason))
+        if second is None:
+            return Lineup(first, now_ms=now_ms)
+        if second.provider is None:
+            return Lineup(first, no_second=f"the fallback {second.requested} cannot be used: {second.reason}")
+        return Lineup(first, self._embedder(second.provider), now_ms=now_ms)
+
+    def _embedder(self, provider: EmbeddingProvider) -> Embedder:
+        costs = not isinstance(provider, AbsentProvider) and provider.spec.provider != _LOCAL
+        return Embedder(
+            provider, self._cache, CostGuard(self._confirm_above_tokens, costs), self.usage, batches=self._batch
+        )
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """Who makes the index's vectors; None without a provider."""
+        return None if self.lineup is None else self.lineup.active
+
+    @property
+    def stands_in(self) -> Degradation | None:
+        """That the fallback makes the vectors, and why; None where it does not."""
+        lineup = self.lineup
+        note = None if lineup is None else lineup.stands_in
+        if lineup is None or note is None:
+            return None
+        since = datetime.fromtimestamp(note.since_ms / 1_000, UTC).isoformat(timespec="seconds")
+        wanted, used = named(lineup.first.provider.spec), named(lineup.active.provider.spec)
+        return Degradation(DegradationKind.EMBEDDING_FALLBACK, wanted, used, f"since {since}: {note.reason}")
+
+    @property
+    def batches(self) -> BatchState:
+        """How the provider's batch jobs fare."""
+        return BatchState() if self.embedder is None else self.embedder.batches
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the settings ask for vectors, also if no provider can be used."""
+        return self.embedder is not None or self.selection.is_configured
+
+    def _asker(self, provider: EmbeddingProvider) -> QueryEmbedder:
+        asker = self._askers.get(provider)
+        if asker is None:
+            asker = self._askers[provider] = QueryEmbedder(provider, self._threads.of(provider))
+        return asker
+
+    def look(self) -> None:
+        """Finds out what the index's vectors were built with, and probes the extension. Blocks."""
+        if self.lineup is not None:
+            with self.store.read() as reader:
+                self.lineup.look(reader)
+            self.usage.load()
+            self.store.probe_vector_engine()
+
+    def measure(self) -> VectorUse:
+        """Return what the vectors take, and have the providers look at what they need on this machine. Blocks."""
+        if self.lineup is not None:
+            self.lineup.refresh()
+        return VectorUse(self.usage.totals(), self.store.vector_engine().form, self.store.vector_memory_bytes())
+
+    @property
+    def state(self) -> VectorState:
+        """What the index's vectors are."""
+        return VectorState() if self.embedder is None else self.embedder.state
+
+    def pending(self, chunks: int) -> int:
+        """Return how many of the index's `chunks` want a vector and have none that can be used.
+
+        These are all when the provider that the settings name cannot be used, or has not made the vectors; none when
+        "auto" is blocked by a setting that is not understood.
+        """
+        if not self.wanted:
+            return 0
+        if self.embedder is None:
+            return chunks if self.selection.requires_vectors else 0
+        return chunks if self.mismatches() else self.state.pending
+
+    def report(self, chunks: int, rebuild: Sequence[Degradation]) -> VectorReport:
+        """Return what a run reports of the vectors of an index of `chunks`.
+
+        `rebuild` says why a rebuild of the index waits for approval of its cost; empty when none does.
+        """
+        if not self.wanted:
+            return VectorReport()
+        pending = self.pending(chunks)
+        return VectorReport(
+            pending,
+            min(pending, self.state.refused),
+            missing=pending > 0 or bool(rebuild),
+            degradations=(*rebuild, *self.degradations()),
+        )
+
+    async def probe(self, deadline: float) -> ProbeOutcome:
+        """Asks the provider for one vector, until `deadline` in `time.monotonic()` at the longest."""
+        if self.embedder is None:
+            return ProbeOutcome(0.0, self.selection.reason)
+        provider = self.embedder.provider
+        threads = self._threads.of(provider)
+        return await asyncio.get_running_loop().run_in_executor(threads, _probe, provider, deadline)
+
+    def mismatches(self) -> tuple[tuple[str, str, str], ...]:
+        """(field, the index's value, the wanted value) of each difference; empty where there is nothing to compare."""
+        if self.embedder is None or self.state.stored is None:
+            return ()
+        return self.state.stored.differences(self.embedder.identity)
+
+    async def question(self, query: SearchQuery, on_wait: Callable[[], None] = lambda: None) -> QuestionVector:
+        """Return the vector of a query, if it asks for vector search and the index can answer it.
+
+        `on_wait` is called before the provider is asked; it is not called if the vector, or why there is none, is
+        known.
+
+        Raises:
+            EmbeddingNotConfigured: only vector search was asked for, and there is no provider.
+            EmbeddingUnavailable, EmbeddingQuotaExceeded: only vector search was asked for, and the provider or the
+                index does not serve.
+        """
+        found = self._known(query)
+        if found is None:
+            on_wait()
+            found = await self._ask(query)
+        if query.mode is SearchMode.VECTOR and found.vector is None:
+            raise found.error or EmbeddingUnavailable(found.reason, retry_after_seconds=5.0)
+        return found
+
+    def _known(self, query: SearchQuery) -> QuestionVector | None:
+        if query.mode is SearchMode.KEYWORD:
+            return QuestionVector(reason="the keyword leg alone was asked for")
+        embedder = self.embedder
+        if embedder is None:
+            reason = self.selection.reason
+            error = EmbeddingNotConfigured(
+                f"vector search was asked for and cannot run: {reason}; ask for KEYWORD or HYBRID"
+            )
+            return QuestionVector(reason=reason, error=error)
+        if self.state.stored is None:
+            return QuestionVector(reason=self.state.reason or "no chunk has a vector yet; a sync makes them")
+        differing = self.mismatches()
+        fixed = embedder.provider.spec.dimensions is not None
+        if any(field != "dimensions" for field, *_ in differing) or (differing and fixed):
+            return QuestionVector(reason=self._mismatch_reason())
+        asked = self._asker(embedder.provider).known(query.text, self.state.stored.dimensions)
+        return None if asked is None else self._checked(asked, embedder)
+
+    async def _ask(self, query: SearchQuery) -> QuestionVector:
+        embedder, before, stored = self.embedder, self.mismatches(), self.state.stored
+        if embedder is None or stored is None:
+            raise AssertionError("what is known without asking was not looked at")
+        asked = await self._asker(embedder.provider).embed(query.text, query.deadline, stored.dimensions)
+        if asked.vector is not None and asked.fresh:
+            embedder.saw(asked.vector.size)
+        if self.mismatches() and not before:
+            self._on_mismatch()
+        return self._checked(asked, embedder)
+
+    def _checked(self, asked: EmbeddedQuestion, embedder: Embedder) -> QuestionVector:
+        if self.mismatches():
+            return QuestionVector(reason=self._mismatch_reason())
+        reason = "" if asked.error is None else asked.error.message
+        identity = None if asked.vector is None else embedder.identity
+        return QuestionVector(asked.vector, identity, reason, asked.error)
+
+    def _mismatch_reason(self) -> str:
+        differences = "; ".join(f"{field} was {old!r}, is {new!r}" for field, old, new in self.mismatches())
+        return f"the index's vectors are not what the provider makes now ({differences}); " + (
+            self.state.reason or "the next sync makes them anew"
+        )
+
+    def degradations(self) -> list[Degradation]:
+        """In which ways the vector leg is less than what was configured."""
+        found: list[Degradation] = []
+        if self.embedder is None:
+            if self.selection.is_configured:
+                found.append(self._skipped(self.selection.reason))
+            return found
+        status = self.embedder.provider.status()
+        if self.stands_in is not None:
+            found.append(self.stands_in)
+        if self.mismatches():
+            name = named(self.embedder.provider.spec)
+            reason = self._mismatch_reason()
+            found.append(Degradation(DegradationKind.IDENTITY_MISMATCH, name, "keyword leg", reason))
+        elif self.state.pending:
+            reason = self.state.reason or "a sync makes them"
+            count = "1 chunk has" if self.state.pending == 1 else f"{self.state.pending} chunks have"
+            chunks = f"{count} no vector yet: {reason}"
+            found.append(Degradation(DegradationKind.VECTORS_PENDING, "vectors", "keyword leg", chunks))
+        if status.reason:
+            found.append(self._skipped(status.reason))
+        missing = self.store.vector_engine().load_error
+        if missing:
+            found.append(Degradation(DegradationKind.VECTOR_EXTENSION_MISSING, "sqlite-vec", "exact scan", missing))
+        return found
+
+    def _skipped(self, reason: str) -> Degradation:
+        return Degradation(DegradationKind.VECTOR_LEG_SKIPPED, self.selection.requested, "keyword leg", reason)
+
+    def provider_status(self) -> ProviderStatus | None:
+        """How the provider fares; None where there is none."""
+        return None if self.embedder is None else self.embedder.provider.status()
+
+
+def _probe(provider: EmbeddingProvider, deadline: float) -> ProbeOutcome:
+    began = time.monotonic()
+    try:
+        provider.embed_query("ping", deadline)
+        error = ""
+    except MemorydError as failure:
+        error = failure.message
+    return ProbeOutcome(time.monotonic() - began, error)

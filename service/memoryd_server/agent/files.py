@@ -1,0 +1,227 @@
+"""Read lines, list files, check hits.
+
+Reads a line range of a memory file or a transcript.
+
+Reads what was said in a range of a transcript's lines: never the raw file, and secrets masked.
+
+An agent's files, on disk and in the index, as one list.
+
+Whether what a search has found is still there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from memoryd_server.chunk.markdown import split_utf8
+from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
+from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, differs, stored
+from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.files import FileTooLarge, read_file, stat_file, stat_files
+from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.sources.roots import Location
+from memoryd_server.sources.transcripts import TranscriptReader
+from memoryd_server.store.rows import ChunkRow, FileRow
+from memoryd_server.sync.engine import DiskState
+
+# What one reply may hold, so that it stays far below gRPC's 4 MiB.
+MOST_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Lines of a file. `next_start_line` is 0 at the end; an empty range ends one line before it starts."""
+
+    path: str
+    text: str
+    start_line: int
+    end_line: int
+    total_lines: int
+    next_start_line: int
+    truncated: bool
+
+
+def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
+    """The lines from `start_line`, at most `line_count` of them and at most 256 KiB.
+
+    Of a transcript these are what was said in each line, secrets masked; a line that holds no message is empty.
+
+    Raises:
+        PathNotAllowed: the path is outside the roots, leads through a link, or is not a memory file; or the file is
+            too large, or not ours to read.
+        FileNotFound: the path is allowed, and no file is there.
+    """
+    location = corpus.resolve(path)
+    if location.source is Source.MEMORY:
+        return read_location(location, start_line, line_count, max_file_bytes)
+    said = read_said(location, start_line, line_count)
+    return _range(location, said.lines, start_line, said.total_lines)
+
+
+def read_location(location: Location, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
+    """The same of a place that is known to be allowed.
+
+    Raises:
+        PathNotAllowed: it leads through a link, is too large, or is not ours to read.
+        FileNotFound: no file is there.
+    """
+    try:
+        data, _ = read_file(location, max_file_bytes)
+    except FileTooLarge as error:
+        raise PathNotAllowed(
+            location.path, f"the file has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)"
+        ) from error
+    except PermissionError as error:
+        raise PathNotAllowed(location.path, "the daemon's user may not read the file") from error
+    lines = data.decode("utf-8", "replace").split("\n") if data else []
+    return _range(location, lines[start_line - 1 : start_line - 1 + line_count], start_line, len(lines))
+
+
+def _range(location: Location, wanted: list[str], start_line: int, total_lines: int) -> FileRange:
+    shown, truncated = _within_bytes(wanted)
+    end_line = start_line + len(shown) - 1
+    following = end_line + 1 if shown and end_line < total_lines else 0
+    return FileRange(location.path, "\n".join(shown), start_line, end_line, total_lines, following, truncated)
+
+
+def _within_bytes(lines: list[str]) -> tuple[list[str], bool]:
+    """The lines that fit, at least one; and whether that one had to be cut."""
+    size = 0
+    for count, line in enumerate(lines):
+        size += len(line.encode()) + 1
+        if size > MOST_BYTES + 1:
+            if count == 0:
+                return [split_utf8(line, MOST_BYTES)[0]], True
+            return lines[:count], False
+    return lines, False
+
+
+@dataclass(frozen=True, slots=True)
+class SaidLines:
+    """A line of text for each line asked for, empty where that holds no message; and how many lines there are."""
+
+    lines: list[str]
+    total_lines: int
+
+
+def read_said(location: Location, start_line: int, line_count: int) -> SaidLines:
+    """What the lines from `start_line` say. Passes over those before without parsing them: 100 MB in some 50 ms.
+
+    Raises:
+        PathNotAllowed: it leads through a link, or is not ours to read.
+        FileNotFound: no file is there.
+    """
+    try:
+        with TranscriptReader(location) as reader:
+            position = reader.position_after(start_line - 1)
+            said = []
+            for line in reader.lines(position):
+                position = line.after
+                said.append("" if line.message is None else line.message.labelled)
+                if len(said) >= line_count:
+                    break
+            total = position.lines + reader.count_lines_from(position)
+    except PermissionError as error:
+        raise PathNotAllowed(location.path, "the daemon's user may not read the file") from error
+    # A last line that is not written to its end is one all the same.
+    missing = min(line_count, max(0, total - start_line + 1)) - len(said)
+    return SaidLines([*said, *[""] * missing], total)
+
+
+def require_file(corpus: Corpus, file_name: str) -> None:
+    """Passes where a transcript of this name is there.
+
+    Raises:
+        PathNotAllowed: no transcript can have it, or it is a link.
+        FileNotFound: there is none.
+    """
+    location = corpus.transcript(file_name)
+    if stat_file(location) is None:
+        raise FileNotFound(
+            f"no transcript {file_name!r} in the agent's sessions folder", metadata={"path": location.path}
+        )
+
+
+class FileState(StrEnum):
+    """Whether a file can be found by a search; the names of the wire's enum."""
+
+    INDEXED = "INDEXED"
+    PENDING = "PENDING"
+    STALE = "STALE"
+    FAILED = "FAILED"
+    GONE = "GONE"
+    FORGOTTEN = "FORGOTTEN"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A memory file."""
+
+    path: str
+    source: Source
+    size_bytes: int
+    mtime_ns: int
+    state: FileState
+    error: str
+    chunks: int
+
+
+def list_files(disk: DiskState, forgotten: Forgotten) -> list[ListedFile]:
+    """Every file on disk or in the index, by path."""
+    listed = [_on_disk(file, disk.rows.get((file.source, file.path)), forgotten) for file in disk.discovery.files]
+    listed += [_gone(row) for row in disk.plan.removed]
+    listed += [_refused(failure) for failure in disk.discovery.failures]
+    return sorted(listed, key=lambda file: (file.path, file.source))
+
+
+def _on_disk(file: SourceFile, row: FileRow | None, forgotten: Forgotten) -> ListedFile:
+    if row is None:
+        state, error, chunks = FileState.PENDING, "", 0
+    elif differs(file.stat, row.stat):
+        state, error, chunks = FileState.STALE, "", row.chunk_count
+    elif row.error is not None:
+        state, error, chunks = FileState.FAILED, row.error, 0
+    elif not row.chunk_count and forgotten.holds(row.path, row.content_hash):
+        state, error, chunks = FileState.FORGOTTEN, "", 0
+    else:
+        state, error, chunks = FileState.INDEXED, "", row.chunk_count
+    return ListedFile(file.path, file.source, file.stat.size_bytes, file.stat.mtime_ns, state, error, chunks)
+
+
+def _gone(row: FileRow) -> ListedFile:
+    return ListedFile(row.path, row.source, row.stat.size_bytes, row.stat.mtime_ns, FileState.GONE, "", row.chunk_count)
+
+
+def _refused(failure: FileFailure) -> ListedFile:
+    return ListedFile(failure.path, failure.source, 0, 0, FileState.FAILED, failure.error, 0)
+
+
+# Paths of indexed files, of all agents; nobody's request can name others.
+_MOST_PATHS_KEPT = 4_096
+
+
+def look_at(corpus: Corpus, rows: Sequence[ChunkRow]) -> list[tuple[bool, bool]]:
+    """Whether each chunk's file is there, and whether it is as it was when it was indexed."""
+    places = {row.path: place for row in rows if (place := _place(corpus, row.path)) is not None}
+    stats = dict(zip(places, stat_files(list(places.values())), strict=True))
+    return [_as_indexed(row, stats.get(row.path)) for row in rows]
+
+
+@lru_cache(_MOST_PATHS_KEPT)
+def _place(corpus: Corpus, path: str) -> Location | None:
+    """Where a path points; None where it is no longer one of the corpus."""
+    try:
+        return corpus.resolve(path)
+    except MemorydError:
+        return None
+
+
+def _as_indexed(row: ChunkRow, stat: FileStat | None) -> tuple[bool, bool]:
+    if stat is None:
+        return False, False
+    now = stored(stat)
+    if row.source is Source.SESSIONS:
+        # What it has grown by is not missing: it waits until it is due.
+        return True, now.size_bytes >= row.size_bytes
+    return True, (now.size_bytes, now.mtime_ns) == (row.size_bytes, row.mtime_ns)

@@ -1,0 +1,221 @@
+"""A file, session or text out of everything.
+
+Forgetting, step by step, on the writer thread: no sync is at work meanwhile.
+
+The order of steps is what makes a crash harmless: first the source is deleted, or kept out for good, then its rows go.
+A call that is repeated finds what is left and removes that.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+
+from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.state import StateBoard
+from memoryd_server.chunk.front_matter import split_front_matter
+from memoryd_server.chunk.markdown import indexable_chunks
+from memoryd_server.errors import DeadlineTooShort, FileNotFound, IndexUnavailable
+from memoryd_server.model import Source, settled
+from memoryd_server.sources.files import FileTooLarge, read_file
+from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.sources.roots import Location, resolve, resolve_for_append
+from memoryd_server.sources.transcripts import TranscriptFile, list_transcripts, session_id
+from memoryd_server.store.protocol import Store, VectorCache
+from memoryd_server.store.rows import FileRow, PreparedFile
+from memoryd_server.writing.files import delete
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """What to forget: one of a memory file's path, a session's id and a text; and whether to delete its source, too."""
+
+    path: str = ""
+    session_id: str = ""
+    text: str = ""
+    delete_source: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was removed, by store, and the index's revision afterwards.
+
+    `purge_pending` is whether removed words are still to be overwritten on the disk.
+    """
+
+    revision: int
+    chunks: int = 0
+    keyword_entries: int = 0
+    vectors: int = 0
+    cached_embeddings: int = 0
+    qmd_documents: int = 0
+    source_files: int = 0
+    purge_pending: bool = False
+
+
+class ForgetJob:
+    """Forgets for one agent. `config` and `cache` tell those of the moment; `now_ns` is the wall clock."""
+
+    def __init__(
+        self,
+        store: Store,
+        forgotten: Forgotten,
+        config: Callable[[], AgentConfig],
+        cache: Callable[[], VectorCache | None],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._forgotten = forgotten
+        self._config = config
+        self._cache = cache
+        self._now_ns = now_ns
+
+    def carry_out(self, request: ForgetRequest) -> Receipt:
+        """Removes what is named from index and cache; its words are to be purged then.
+
+        Raises:
+            PathNotAllowed: the path is no memory file, or its source may not be deleted.
+            FileNotFound: what is named is neither on disk nor in the index.
+            WorkspaceReadOnly, DiskFull, IndexReadOnly: nothing was removed.
+            IndexUnavailable: the index cannot be used, or the system refuses the source.
+        """
+        if request.text:
+            return self._text(request.text)
+        try:
+            receipt = self._file(request) if request.path else self._session(request)
+        except OSError as error:
+            raise IndexUnavailable(f"the source cannot be read or deleted: {error}") from error
+        return replace(receipt, purge_pending=self._store.has_deleted_text)
+
+    def purge(self, should_stop: Callable[[], bool]) -> bool:
+        """Overwrites removed words on the disk; false when it has to be tried again."""
+        return not self._store.has_deleted_text or self._store.purge(should_stop)
+
+    def _file(self, request: ForgetRequest) -> Receipt:
+        roots = self._config().roots
+        location = (resolve_for_append if request.delete_source else resolve)(roots, request.path)
+        row = self._store.writer().files().get((Source.MEMORY, location.path))
+        exists, empty = self._emptied(location)
+        if row is None and not exists:
+            raise FileNotFound(
+                f"{location.path!r} is neither on disk nor in the index", metadata={"path": location.path}
+            )
+        if request.delete_source:
+            deleted, empty = int(delete(location)), None
+        elif empty is not None:
+            deleted = 0
+            self._forgotten.add_file(location.path, empty.content_hash)
+        else:
+            deleted = 0
+        receipt = self._removed([] if row is None else [row], [] if row is None or empty is None else [empty])
+        return replace(receipt, source_files=deleted)
+
+    def _emptied(self, location: Location) -> tuple[bool, PreparedFile | None]:
+        """Whether the file is there, and its rows without a chunk; None where it cannot be read, and so not indexed."""
+        try:
+            data, stat = read_file(location, self._config().sync.max_file_bytes)
+        except FileNotFound:
+            return False, None
+        except (FileTooLarge, PermissionError):
+            return True, None
+        content_hash = hashlib.sha256(data).digest()
+        return True, PreparedFile(location.path, location.source, settled(stat, self._now_ns()), content_hash)
+
+    def _session(self, request: ForgetRequest) -> Receipt:
+        wanted = request.session_id
+        files = [file for file in list_transcripts(self._config().sessions_folder) if file.session_id == wanted]
+        rows = [
+            row
+            for (source, path), row in self._store.writer().files().items()
+            if source is Source.SESSIONS and session_id(path.rpartition("/")[2]) == wanted
+        ]
+        if not files and not rows:
+            raise FileNotFound(f"no transcript of the session {wanted!r} is on disk or in the index")
+        if request.delete_source:
+            deleted = sum(delete(_location(file)) for file in files)
+        else:
+            deleted = 0
+            self._forgotten.add_session(wanted)
+        return replace(self._removed(rows, []), source_files=deleted)
+
+    def _removed(self, rows: Sequence[FileRow], emptied: Sequence[PreparedFile]) -> Receipt:
+        """Takes the rows out, but for those of files that are `emptied`: these stay, so that no sync reads them."""
+        writer = self._store.writer()
+        with self._store.read() as reader:
+            held = reader.stored_counts([row.id for row in rows])
+        stay = {(file.source, file.path) for file in emptied}
+        gone = [row for row in rows if (row.source, row.path) not in stay]
+        revision = writer.write(emptied, gone) if rows else writer.revision()
+        return Receipt(
+            revision,
+            len(held.hashes),
+            held.keyword_entries,
+            held.vectors,
+            cached_embeddings=self._uncached(held.hashes),
+        )
+
+    def _text(self, text: str) -> Receipt:
+        config = self._config()
+        pieces = indexable_chunks(split_front_matter(text).body, config.chunk_tokens, config.chunk_overlap, 1)
+        hashes = {hashlib.sha256(each.encode()).digest() for each in (text, text.strip())}
+        with self._store.read() as reader:
+            hashes |= reader.hashes_containing(text)
+            revision = reader.revision
+        return Receipt(revision, cached_embeddings=self._uncached(hashes.union(c.content_hash for c in pieces)))
+
+    def _uncached(self, hashes: Iterable[bytes]) -> int:
+        cache = self._cache()
+        return 0 if cache is None else cache.forget(hashes)
+
+
+async def forget(
+    job: ForgetJob,
+    request: ForgetRequest,
+    deadline: float,
+    *,
+    board: StateBoard,
+    writer_thread: Executor,
+    monotonic: Callable[[], float],
+) -> Receipt:
+    """Run `job` between two passes of a sync and before `deadline`, which `monotonic` measures. On the event loop.
+
+    Raises:
+        DeadlineTooShort: a sync left no time before the deadline, or the work itself takes longer.
+        MemorydError: as `ForgetJob.carry_out`.
+    """
+    if board.current.syncing:
+        # Lets a run that makes vectors step aside, as for any other change of the files.
+        board.update(dirty=True)
+    work = writer_thread.submit(job.carry_out, request)
+    # Submitted together, so that no pass of a sync comes between.
+    purge = writer_thread.submit(job.purge, lambda: monotonic() > deadline)
+    try:
+        async with asyncio.timeout(max(0.0, deadline - monotonic())):
+            receipt = await asyncio.wrap_future(work)
+    except TimeoutError as error:
+        raise _too_late(nothing_done=work.cancelled()) from error
+    board.update(revision=max(receipt.revision, board.current.revision))
+    purged = receipt.purge_pending and await _in_time(purge, deadline - monotonic())
+    return replace(receipt, purge_pending=receipt.purge_pending and not purged)
+
+
+async def _in_time(purge: Future[bool], seconds: float) -> bool:
+    """Return whether the removed words were overwritten in time; if not, that goes on, and tidying tries again."""
+    done = asyncio.wrap_future(purge)
+    await asyncio.wait((done,), timeout=max(0.0, seconds))
+    return done.done() and done.exception() is None and done.result()
+
+
+def _too_late(*, nothing_done: bool) -> DeadlineTooShort:
+    words = (
+        "a sync is at work and left no time before the deadline; nothing was removed, try again after it"
+        if nothing_done
+        else "what is named is still being removed; call again to make sure, with a longer deadline"
+    )
+    return DeadlineTooShort(words, retry_after_seconds=1.0)
+
+
+def _location(file: TranscriptFile) -> Location:
+    source = file.source_file
+    return Location(source.path, source.root, source.parts, source.source)

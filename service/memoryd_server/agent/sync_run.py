@@ -1,0 +1,217 @@
+"""One sync run as an event log that any number of followers read at their own pace.
+
+Everything here happens on the event loop's thread. A progress event is a whole snapshot and replaces the one before;
+all other events are kept, so that a slow or a late follower misses none of them.
+"""
+
+import asyncio
+import bisect
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from memoryd_server.errors import MemorydError
+from memoryd_server.model import Degradation, DegradationKind, FileFailure
+from memoryd_server.sync.progress import SyncEstimate, SyncMode, SyncOutcome, SyncPhase, SyncProgress
+
+
+class SyncTrigger(StrEnum):
+    """What caused a run; the names of the wire's enum."""
+
+    MANUAL = "MANUAL"
+    SESSION_START = "SESSION_START"
+    POST_COMPACTION = "POST_COMPACTION"
+    STARTUP = "STARTUP"
+    WATCH = "WATCH"
+    INTERVAL = "INTERVAL"
+    RECONCILE = "RECONCILE"
+    SEARCH = "SEARCH"
+    APPEND = "APPEND"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run began; always its first event."""
+
+    revision: int
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """How far the run is. `eta_seconds` is None while there is no ground for an estimate."""
+
+    progress: SyncProgress
+    elapsed_seconds: float
+    eta_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Nothing happened for a while."""
+
+    elapsed_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class VectorReport:
+    """The vectors of an index when a run ends.
+
+    `pending` chunks want a vector and have none that can be used; the provider refused the texts of `refused` of them.
+    `missing` is set when `pending` is above 0 or a rebuild waits for approval of its cost. `degradations` say why.
+    """
+
+    pending: int = 0
+    refused: int = 0
+    missing: bool = False
+    degradations: tuple[Degradation, ...] = ()
+
+    def with_refusal(self, refusal: str) -> "VectorReport":
+        """Return the report of a dry run; `refusal` is why a run would send nothing, empty when nothing prevents it."""
+        if not refusal or any(refusal in degradation.reason for degradation in self.degradations):
+            return self
+        pending = Degradation(DegradationKind.VECTORS_PENDING, "vectors", "keyword leg", refusal)
+        return replace(self, degradations=(*self.degradations, pending))
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The run reached its end; always its last event."""
+
+    outcome: SyncOutcome
+    elapsed_seconds: float
+    vectors: VectorReport
+    estimate: SyncEstimate | None = None
+
+
+EventBody = Started | Progressed | FileFailure | Heartbeat | Completed
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEvent:
+    """An event with its place in the run. `time_ns` is Unix time."""
+
+    sequence: int
+    time_ns: int
+    body: EventBody
+
+
+class SyncRun:
+    """A run under way or ended. `now_ns` and `monotonic` are its clocks."""
+
+    def __init__(
+        self,
+        sync_id: str,
+        mode: SyncMode,
+        trigger: SyncTrigger,
+        *,
+        now_ns: Callable[[], int],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.sync_id = sync_id
+        self.mode = mode
+        self.trigger = trigger
+        self.start_time_ns = now_ns()
+        self.finished = asyncio.Event()
+        self.failure: MemorydError | None = None
+        self.outcome: SyncOutcome | None = None
+        self.vectors = VectorReport()
+        self.followers = 0
+        self.stop_asked = False
+        self._now_ns = now_ns
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self._sequence = 0
+        self._kept: list[SyncEvent] = []
+        self._latest: SyncEvent | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Time since the run began."""
+        return self._monotonic() - self._began
+
+    @property
+    def progress(self) -> Progressed:
+        """The latest snapshot."""
+        body = self._latest.body if self._latest is not None else None
+        return body if isinstance(body, Progressed) else Progressed(SyncProgress(), self.elapsed_seconds, None)
+
+    def started(self, revision: int, *, dry_run: bool = False) -> None:
+        """Notes the first event."""
+        self._keep(Started(revision, dry_run))
+
+    def progressed(self, progress: SyncProgress) -> None:
+        """Replaces the snapshot."""
+        elapsed = self.elapsed_seconds
+        self._latest = self._event(Progressed(progress, elapsed, _eta(progress, elapsed)))
+        self._wake()
+
+    def file_failed(self, failure: FileFailure) -> None:
+        """Notes a file that could not be indexed."""
+        self._keep(failure)
+
+    def completed(self, outcome: SyncOutcome, estimate: SyncEstimate | None = None) -> None:
+        """Notes the end; `vectors` has been set before."""
+        self.outcome = outcome
+        self._keep(Completed(outcome, self.elapsed_seconds, self.vectors, estimate))
+        self._end()
+
+    def failed(self, error: MemorydError) -> None:
+        """Notes that the run ended without completing."""
+        self.failure = error
+        self._end()
+
+    def _end(self) -> None:
+        self.finished.set()
+        self._wake()
+
+    def _keep(self, body: EventBody) -> None:
+        self._kept.append(self._event(body))
+        self._wake()
+
+    def _event(self, body: EventBody) -> SyncEvent:
+        self._sequence += 1
+        return SyncEvent(self._sequence, self._now_ns(), body)
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def follow(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[SyncEvent, None]:
+        """Every kept event later than sequence `after`, the latest snapshots between them, and heartbeats.
+
+        The end of a completed run is told in any case, also to a follower who has seen it before.
+
+        Raises:
+            MemorydError: what ended the run, when it did not complete.
+        """
+        last = min(after, self._sequence if self.outcome is None else self._kept[-1].sequence - 1)
+        while True:
+            changed = self._changed
+            for event in self._later_than(last):
+                last = event.sequence
+                yield event
+            if self.finished.is_set() and not self._later_than(last):
+                break
+            if changed.is_set():
+                continue
+            try:
+                async with asyncio.timeout(heartbeat_seconds):
+                    await changed.wait()
+            except TimeoutError:
+                yield SyncEvent(last, self._now_ns(), Heartbeat(self.elapsed_seconds))
+        if self.failure is not None:
+            raise self.failure
+
+    def _later_than(self, sequence: int) -> list[SyncEvent]:
+        kept = self._kept[bisect.bisect_right(self._kept, sequence, key=lambda event: event.sequence) :]
+        if self._latest is not None and self._latest.sequence > sequence:
+            bisect.insort(kept, self._latest, key=lambda event: event.sequence)
+        return kept
+
+
+def _eta(progress: SyncProgress, elapsed_seconds: float) -> float | None:
+    if progress.phase is not SyncPhase.INDEXING or not progress.completed_files:
+        return None
+    return elapsed_seconds * (progress.total_files - progress.completed_files) / progress.completed_files

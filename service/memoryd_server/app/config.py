@@ -1,0 +1,222 @@
+"""Settings into what the stages are made with. With `app.py`, the only place that sees both."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from memoryd_server.access.addresses import Address, parse, refuse_exposed
+from memoryd_server.access.admission import CallLimits
+from memoryd_server.access.certificates import CertificateFiles, Certificates
+from memoryd_server.access.tokens import Keyring, TokenFiles
+from memoryd_server.agent.config import AgentConfig, SyncConfig
+from memoryd_server.app.metrics import metrics_address
+from memoryd_server.app.plugins import keeps_builtin_index, plugin_configs
+from memoryd_server.model import Source
+from memoryd_server.observe.log import Log
+from memoryd_server.providers.pacing import Pace
+from memoryd_server.providers.provider import EmbeddingConfig, LocalConfig, RemoteConfig
+from memoryd_server.providers.remote import BatchPolicy
+from memoryd_server.search.query import CitationMode, RankingConfig
+from memoryd_server.sessions.flush import FlushPolicy
+from memoryd_server.settings.memory_search import default_model
+from memoryd_server.settings.provider_access import ProviderAccess
+from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings
+from memoryd_server.settings.service import LimitsSettings, ServiceSettings
+from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.transcripts import GrowthLimits
+
+
+def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:
+    """What one agent's memory is made with."""
+    search = agent.memory_search
+    zone = agent.user_timezone or host_time_zone()
+    roots = Roots(str(agent.workspace), tuple(str(Path(p).expanduser()) for p in search.extra_paths))
+    embedding = _embedding(agent, settings)
+    return AgentConfig(
+        agent_id=agent.agent_id,
+        default=agent.default,
+        enabled=agent.enabled,
+        disabled_reason=agent.disabled_reason,
+        roots=roots,
+        index_path=agent.index_path,
+        ledger_path=settings.state_dir / "memory" / f"{agent.agent_id}.appends",
+        sessions_folder=settings.state_dir / "agents" / agent.agent_id / "sessions",
+        sources=tuple(Source(source) for source in search.sources),
+        cache_enabled=search.cache.enabled,
+        cache_max_entries=search.cache.max_entries,
+        chunk_tokens=search.chunking.tokens,
+        chunk_overlap=search.chunking.overlap,
+        max_results=search.query.max_results,
+        min_score=search.query.min_score if "min_score" in search.query.model_fields_set else None,
+        citations=CitationMode(agent.memory.citations),
+        time_zone=zone,
+        flush=_flush_policy(agent, zone),
+        sync=_sync_config(agent, settings.service),
+        configured_backend=agent.memory.backend,
+        ranking=_ranking(agent, settings.service),
+        # Without an index of memoryd, nothing is embedded.
+        embedding=embedding if keeps_builtin_index(agent, settings) else EmbeddingConfig("none"),
+        confirm_above_tokens=settings.service.confirm_above_tokens,
+        vector_enabled=search.store.vector.enabled,
+        vector_extension_path=search.store.vector.extension_path,
+        idle_seconds=settings.service.idle_seconds,
+        vector_memory_bytes=settings.service.vector_memory_bytes,
+        batch=_batch_policy(agent, settings.service),
+        impairments=(),
+        plugins=plugin_configs(agent, roots, settings, embedding),
+    )
+
+
+def keyring_and_certificates(
+    settings: ResolvedSettings, listen: Sequence[Address], log: Log
+) -> tuple[Keyring, Certificates | None]:
+    """Who may call at these addresses, and what they are shown; reads the files, and makes the first token.
+
+    Raises:
+        SettingsError: a file cannot be used, or an address is not safe without TLS.
+    """
+    tls = settings.service.tls
+    certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
+    refuse_exposed(listen, tls=certificates is not None)
+    keyring = Keyring(
+        TokenFiles.beneath(settings.state_dir, settings.service.token_file), now=lambda: datetime.now(UTC), log=log
+    )
+    over_tcp = any(address.socket_path is None for address in listen)
+    keyring.open(for_tcp=over_tcp)
+    return keyring, Certificates(certificates, log) if over_tcp and certificates is not None else None
+
+
+def check_listeners(settings: ResolvedSettings) -> None:
+    """Checks listeners that wait for a restart, so that the restart will not fail of them. Binds and writes nothing.
+
+    Raises:
+        SettingsError: an address is none, or is not safe without TLS.
+    """
+    tls = settings.service.tls
+    certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
+    refuse_exposed([parse(address) for address in settings.service.listen], tls=certificates is not None)
+    metrics_address(settings)
+
+
+def _flush_policy(agent: AgentSettings, zone: str) -> FlushPolicy:
+    flush = agent.compaction.memory_flush
+    return FlushPolicy(
+        enabled=flush.enabled,
+        reserve_tokens_floor=agent.compaction.reserve_tokens_floor,
+        soft_threshold_tokens=flush.soft_threshold_tokens,
+        force_flush_transcript_bytes=flush.force_flush_transcript_bytes,
+        prompt=flush.prompt,
+        system_prompt=flush.system_prompt,
+        time_zone=zone,
+    )
+
+
+def _sync_config(agent: AgentSettings, service: ServiceSettings) -> SyncConfig:
+    sync = agent.memory_search.sync
+    return SyncConfig(
+        on_session_start=sync.on_session_start,
+        on_search=sync.on_search,
+        watch=sync.watch and service.watcher.mode != "off",
+        poll=service.watcher.mode == "polling",
+        poll_seconds=service.watcher.poll_seconds,
+        debounce_seconds=sync.watch_debounce_ms / 1000,
+        interval_seconds=sync.interval_minutes * 60,
+        reconcile_seconds=service.reconcile_seconds,
+        files_per_transaction=service.files_per_transaction,
+        max_file_bytes=service.limits.max_file_bytes,
+        growth=GrowthLimits(sync.sessions.delta_bytes, sync.sessions.delta_messages),
+        compaction_forces=sync.sessions.post_compaction_force,
+    )
+
+
+def _ranking(agent: AgentSettings, service: ServiceSettings) -> RankingConfig:
+    hybrid = agent.memory_search.query.hybrid
+    return RankingConfig(
+        hybrid=hybrid.enabled,
+        vector_weight=hybrid.vector_weight,
+        text_weight=hybrid.text_weight,
+        candidate_multiplier=hybrid.candidate_multiplier,
+        mmr=hybrid.mmr.enabled,
+        mmr_lambda=hybrid.mmr.lambda_,
+        decay=hybrid.temporal_decay.enabled,
+        half_life_days=hybrid.temporal_decay.half_life_days,
+        decay_floor=service.decay_floor,
+        abstain_below=service.abstain_below,
+        merged_chars=4 * agent.memory_search.chunking.tokens,
+    )
+
+
+def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingConfig:
+    search, service = agent.memory_search, settings.service
+    local = LocalConfig(
+        model_path=search.local.model_path or "",
+        cache_dir=search.local.model_cache_dir or str(settings.state_dir / "models"),
+        idle_seconds=service.local.idle_seconds,
+        threads=service.local.threads or None,
+    )
+    at_once = (search.remote.non_batch_concurrency if search.remote else None) or Pace().at_once
+    pace = Pace(at_once, service.embedding.requests_per_minute)
+    remotes = tuple(
+        _remote(name, access, pace, search.model, search.output_dimensionality)
+        for name, access in agent.provider_access.items()
+    )
+    fallback = None
+    if search.fallback not in {"none", "auto", search.provider}:
+        # Model and dimensions are the configured provider's.
+        fallback = EmbeddingConfig(search.fallback, (_remote(search.fallback, agent.fallback_access, pace),), local)
+    return EmbeddingConfig(search.provider, remotes, local, fallback, settings.blocked_by(agent.agent_id))
+
+
+def _batch_policy(agent: AgentSettings, service: ServiceSettings) -> BatchPolicy:
+    remote = agent.memory_search.remote
+    if remote is None:
+        return BatchPolicy()
+    batch = remote.batch
+    return BatchPolicy(
+        enabled=batch.enabled,
+        wait=batch.wait,
+        at_once=batch.concurrency,
+        poll_seconds=batch.poll_interval_ms / 1_000,
+        timeout_minutes=batch.timeout_minutes,
+        least_texts=service.batch_min_chunks,
+    )
+
+
+def _remote(
+    provider: str, access: ProviderAccess, pace: Pace, model: str = "", dimensions: int | None = None
+) -> RemoteConfig:
+    headers = sorted((name, value.get_secret_value()) for name, value in access.headers.items())
+    return RemoteConfig(
+        provider=provider,
+        model=model or default_model(provider),
+        base_url=access.base_url,
+        keys=tuple(key.get_secret_value() for key in access.keys),
+        headers=tuple(headers),
+        dimensions=dimensions,
+        no_key=access.no_key,
+        problem=access.problem,
+        pace=pace,
+    )
+
+
+def call_limits(limits: LimitsSettings) -> CallLimits:
+    """How many calls and streams are taken on."""
+    return CallLimits(
+        limits.max_concurrent_calls,
+        limits.max_concurrent_streams,
+        limits.token_concurrent_calls,
+        limits.token_concurrent_streams,
+        limits.token_calls_per_second,
+    )
+
+
+def host_time_zone() -> str:
+    """The IANA name of the host's zone; UTC when the host does not say."""
+    try:
+        target = str(Path("/etc/localtime").resolve(strict=True))
+        name = target.split("/zoneinfo/", 1)[1].removeprefix("posix/")
+        return str(ZoneInfo(name))
+    except (OSError, IndexError, ValueError, LookupError):
+        return time.tzname[0] if time.tzname[0] in ("UTC", "GMT") else "UTC"

@@ -1,0 +1,1 @@
+"""The vectors of an index: cache, provider, price."""

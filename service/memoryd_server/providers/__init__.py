@@ -1,0 +1,1 @@
+"""Text into vectors: one module a format."""

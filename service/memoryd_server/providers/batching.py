@@ -1,0 +1,353 @@
+"""Many texts in requests of bounded size, several at once.
+
+What a server refuses is halved until the text at fault stands alone. Whether that text is at fault or the server is
+shows by the next vector. Where none comes, the server is asked for one of a text that it has no reason to refuse.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+
+from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.providers.http_errors import RequestRefused
+from memoryd_server.providers.pacing import Lanes, Pace, Stopped
+from memoryd_server.providers.provider import PLAIN_TEXT, EmbeddingFailure
+from memoryd_server.threads import at_once
+from memoryd_server.vectors import Vector
+
+MOST_ITEMS = 64
+
+
+MOST_BYTES = 32_000
+
+
+MOST_TOKENS = 16_000
+
+
+LEAST_BYTES = 4_000
+"""No refusal makes requests smaller than this."""
+
+
+# After so many refusals in a row the server is asked for a plain text before it gets any more.
+_MOST_SUSPECTS = 4
+
+
+_LOOK_UP_SECONDS = 0.05
+
+
+# What is about to arrive when a run is stopped is still taken in.
+_PARTING_SECONDS = 0.25
+
+
+_BYTES_A_TOKEN = 4
+
+
+Answer = Vector | EmbeddingFailure
+
+
+Call = Callable[[Sequence[str]], Sequence[Answer]]
+
+
+@dataclass(slots=True)
+class Limits:
+    """What a server takes: in one request, and how many requests at once. One for each provider, as it learns.
+
+    `most_items` falls when the server says that it was too many, `most_bytes` when it took the halves of what it had
+    refused. `most_tokens_an_item` bounds a text that is refused alone: its bytes, of which a token holds at least one.
+    """
+
+    most_tokens_an_item: int
+    most_items: int = MOST_ITEMS
+    most_bytes: int = MOST_BYTES
+    most_tokens: int = MOST_TOKENS
+    lanes: Lanes = field(default_factory=lambda: Lanes(Pace().at_once))
+
+    def allow(self, texts: Sequence[str]) -> bool:
+        """Whether so many texts may go into one request; a text alone always may."""
+        return len(texts) <= 1 or (
+            len(texts) <= self.most_items
+            and sum(map(size_bytes, texts)) <= self.most_bytes
+            and sum(map(about_tokens, texts)) <= self.most_tokens
+        )
+
+
+def size_bytes(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text.encode("utf-8", "replace"))
+
+
+def about_tokens(text: str) -> int:
+    """About how many tokens a text has: one for four bytes of ASCII, one for each other character."""
+    others = 0 if text.isascii() else sum(character > "\x7f" for character in text)
+    return others - -(len(text) - others) // _BYTES_A_TOKEN
+
+
+def batches(texts: Sequence[str], limits: Limits) -> Iterator[list[int]]:
+    """Indices of consecutive texts, no more than the limits allow; a text above the bytes stands alone."""
+    batch: list[int] = []
+    held = tokens = 0
+    for index, text in enumerate(texts):
+        size, more = size_bytes(text), about_tokens(text)
+        full = len(batch) >= limits.most_items or held + size > limits.most_bytes or tokens + more > limits.most_tokens
+        if batch and full:
+            yield batch
+            batch, held, tokens = [], 0, 0
+        batch.append(index)
+        held += size
+        tokens += more
+    if batch:
+        yield batch
+
+
+def embed_in_batches(
+    texts: Sequence[str],
+    limits: Limits,
+    call: Call,
+    should_stop: Callable[[], bool],
+    *,
+    find_out_why: bool = True,
+) -> list[Answer]:
+    """The answers of `call`, in the order of `texts`, as `EmbeddingProvider.embed_documents` promises them.
+
+    `call` gets the texts of one request and returns as many answers; it may raise `RequestRefused` and `Stopped`. It
+    runs on the lanes of `limits`, and its requests may overtake each other. When stopped, this returns within half a
+    second, whatever is under way; that is taken in by the next call with the same texts.
+
+    Without `find_out_why`, as for a question, every refusal is taken for the text's fault, nothing more is sent, and
+    `call` runs here and now.
+    """
+    return _Batches(texts, limits, call, should_stop, find_out_why=find_out_why).run()
+
+
+@dataclass(slots=True)
+class _Whole:
+    """A request that was refused and sent again in two halves; what these show of its size."""
+
+    bytes: int
+    halves_to_come: int = 2
+
+
+@dataclass(slots=True)
+class _Request:
+    """Texts with their places among all; -1 for those of an `earlier` run that nobody wants any more.
+
+    `half_of` tells what was refused before, `plain` that it is the plain text. `number` rises with each that is sent.
+    """
+
+    places: list[int]
+    texts: tuple[str, ...]
+    half_of: _Whole | None = None
+    plain: bool = False
+    earlier: bool = False
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """A text that was refused alone, when `sent` requests had been sent."""
+
+    failure: EmbeddingFailure
+    sent: int
+
+
+class _Batches:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        limits: Limits,
+        call: Call,
+        should_stop: Callable[[], bool],
+        *,
+        find_out_why: bool,
+    ) -> None:
+        self._texts = texts
+        self._limits = limits
+        self._call = call
+        self._should_stop = should_stop
+        self._find_out_why = find_out_why
+        self._start: Callable[..., Future[Sequence[Answer]]] = limits.lanes.start if find_out_why else at_once
+        self._answers: dict[int, Answer] = {}
+        self._suspects: dict[int, _Suspect] = {}
+        self._flying: dict[Future[Sequence[Answer]], _Request] = {}
+        self._left: deque[_Request] = deque()
+        self._sent = 0
+        self._refusing = False
+        self._most_items_before = limits.most_items
+
+    def run(self) -> list[Answer]:
+        places = self._adopt() if self._find_out_why else list(range(len(self._texts)))
+        texts = [self._texts[place] for place in places]
+        self._left.extend(self._request([places[i] for i in batch]) for batch in batches(texts, self._limits))
+        reason = "stopped"
+        try:
+            while not self._should_stop() and self._goes_on():
+                self._receive()
+        except (EmbeddingUnavailable, EmbeddingQuotaExceeded) as error:
+            self._take_in(patient=True)
+            if not self._answers:
+                raise
+            reason = error.message
+        self._part()
+        rest = EmbeddingFailure(reason, transient=True)
+        return [self._answers.get(index, rest) for index in range(len(self._texts))]
+
+    def _adopt(self) -> list[int]:
+        """Takes over what earlier runs left under way; the places of the texts that are not among it."""
+        free: dict[str, list[int]] = {}
+        for place, text in enumerate(self._texts):
+            free.setdefault(text, []).append(place)
+        for abandoned in self._limits.lanes.take_abandoned():
+            places = [free[text].pop() if free.get(text) else -1 for text in abandoned.texts]
+            if any(place >= 0 for place in places):
+                self._flying[abandoned.answer] = _Request(places, abandoned.texts, earlier=True)
+        return sorted(place for places in free.values() for place in places)
+
+    def _request(self, places: list[int], half_of: _Whole | None = None) -> _Request:
+        return _Request(places, tuple(self._texts[place] for place in places), half_of)
+
+    def _goes_on(self) -> bool:
+        """Sends as much as may be sent; whether anything is under way then."""
+        doubting = any(request.plain for request in self._flying.values())
+        # A server that may refuse everything is asked by one request at a time.
+        lanes = 1 if self._refusing else self._limits.lanes.count
+        while self._left and len(self._flying) < lanes and not doubting:
+            request = self._left.popleft()
+            if self._limits.allow(request.texts):
+                self._send(request)
+            else:
+                self._halve(request, request.half_of)
+        if self._suspects and not self._flying:
+            self._doubt()
+        return bool(self._flying)
+
+    def _send(self, request: _Request) -> None:
+        self._sent += 1
+        request.number = self._sent
+        self._flying[self._start(lambda: self._call(request.texts), self._should_stop)] = request
+
+    def _halve(self, request: _Request, half_of: _Whole | None) -> None:
+        middle = len(request.places) // 2
+        halves = request.places[:middle], request.places[middle:]
+        self._left.extendleft(self._request(places, half_of) for places in reversed(halves))
+
+    def _receive(self) -> None:
+        """Waits a moment for answers, and takes those that are there."""
+        done, _ = wait(self._flying, _LOOK_UP_SECONDS, return_when=FIRST_COMPLETED)
+        for future in sorted(done, key=lambda future: self._flying[future].number):
+            request = self._flying.pop(future)
+            if request.earlier and future.exception() is not None:
+                # Of an earlier run: it says nothing of now.
+                self._left.append(self._request([place for place in request.places if place >= 0]))
+                continue
+            try:
+                self._answered(request, future.result())
+            except RequestRefused as refusal:
+                self._refused(request, refusal)
+            except Stopped:
+                continue
+
+    def _answered(self, request: _Request, answers: Sequence[Answer]) -> None:
+        makes_vectors = any(not isinstance(answer, EmbeddingFailure) for answer in answers)
+        if request.plain:
+            if not makes_vectors:
+                raise EmbeddingUnavailable(_reason(answers))
+            self._refusing = False
+            self._believe(request)
+            return
+        for place, answer in zip(request.places, answers, strict=True):
+            if place < 0:
+                continue
+            if isinstance(answer, EmbeddingFailure):
+                self._suspects[place] = _Suspect(answer, request.number)
+            else:
+                self._answers[place] = answer
+        if makes_vectors:
+            self._refusing = False
+            self._believe(request)
+            self._learn(request, answers)
+        self._doubt_many()
+
+    def _believe(self, request: _Request) -> None:
+        """The server made vectors after it had refused these texts, so they are at fault."""
+        settled = [place for place, suspect in self._suspects.items() if suspect.sent <= request.number]
+        self._answers.update({place: self._suspects.pop(place).failure for place in settled})
+
+    def _learn(self, request: _Request, answers: Sequence[Answer]) -> None:
+        """Both halves of a request that was refused were taken: it was its size."""
+        whole = request.half_of
+        if whole is None or any(isinstance(answer, EmbeddingFailure) for answer in answers):
+            return
+        whole.halves_to_come -= 1
+        if not whole.halves_to_come:
+            self._limits.most_bytes = min(self._limits.most_bytes, max(LEAST_BYTES, whole.bytes // 2))
+
+    def _refused(self, request: _Request, refusal: RequestRefused) -> None:
+        if request.plain:
+            raise EmbeddingUnavailable(str(refusal))
+        self._refusing = True
+        if len(request.places) == 1:
+            self._alone(request, refusal)
+            return
+        if refusal.too_many:
+            self._limits.most_items = min(self._limits.most_items, len(request.places) // 2)
+        whole = None if refusal.too_many else _Whole(sum(map(size_bytes, request.texts)))
+        self._halve(request, whole)
+
+    def _alone(self, request: _Request, refusal: RequestRefused) -> None:
+        """Tries a long text once more, cut to what surely fits."""
+        (place,), (text,) = request.places, request.texts
+        cut = clip(text, self._limits.most_tokens_an_item)
+        if cut != text:
+            self._left.appendleft(_Request([place], (cut,)))
+            return
+        if refusal.too_many:
+            # Then it was not their number that the server minded.
+            self._limits.most_items = self._most_items_before
+        self._suspects[place] = _Suspect(EmbeddingFailure(str(refusal)), self._sent + 1)
+        self._doubt_many()
+
+    def _doubt_many(self) -> None:
+        if len(self._suspects) >= _MOST_SUSPECTS and not any(request.plain for request in self._flying.values()):
+            self._doubt()
+
+    def _doubt(self) -> None:
+        """Asks for a plain text; a server that does not embed it is at fault, and no text is."""
+        if self._find_out_why:
+            self._send(_Request([], (PLAIN_TEXT,), plain=True))
+        else:
+            self._answers.update({place: suspect.failure for place, suspect in self._suspects.items()})
+            self._suspects.clear()
+
+    def _take_in(self, *, patient: bool) -> None:
+        """Takes the vectors of what is still under way: until all has come, or for a moment."""
+        while self._flying:
+            done, _ = wait(self._flying, _LOOK_UP_SECONDS if patient else _PARTING_SECONDS)
+            for future in done:
+                request = self._flying.pop(future)
+                if future.exception() is None and not request.plain:
+                    self._keep_vectors(request, future.result())
+            if not patient or self._should_stop():
+                return
+
+    def _keep_vectors(self, request: _Request, answers: Sequence[Answer]) -> None:
+        vectors = ((place, answer) for place, answer in zip(request.places, answers, strict=True) if place >= 0)
+        self._answers.update((place, answer) for place, answer in vectors if not isinstance(answer, EmbeddingFailure))
+
+    def _part(self) -> None:
+        """Leaves what is under way to itself, for the next run to ask after."""
+        if self._flying:
+            self._take_in(patient=False)
+        for future, request in self._flying.items():
+            if not request.plain:
+                self._limits.lanes.abandon(request.texts, future)
+
+
+def _reason(answers: Sequence[Answer]) -> str:
+    return next((answer.reason for answer in answers if isinstance(answer, EmbeddingFailure)), "no answer")
+
+
+def clip(text: str, most_bytes: int) -> str:
+    """The beginning of `text` of at most `most_bytes` in UTF-8, cut between characters."""
+    encoded = text.encode("utf-8", "replace")
+    return text if len(encoded) <= most_bytes else encoded[:most_bytes].decode("utf-8", "ignore")

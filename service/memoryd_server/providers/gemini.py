@@ -1,0 +1,251 @@
+"""Gemini and its batch jobs.
+
+Google's Gemini API. Older models are told by a field what a text is for, newer ones by words before it.
+
+Several keys may be given, with commas between them.
+
+Gemini's batch jobs: long-running operations over a file.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers.http_client import HttpCalls, HttpRequest
+from memoryd_server.providers.http_errors import public_url
+from memoryd_server.providers.pacing import Header, Patience
+from memoryd_server.providers.provider import RemoteConfig, spec_for
+from memoryd_server.providers.remote import (
+    BadReply,
+    JobState,
+    RemoteProvider,
+    Request,
+    Role,
+    Wire,
+    count_in,
+    get,
+    id_in,
+    jsonl,
+    list_in,
+    multipart,
+    objects,
+    said,
+    text_in,
+)
+
+BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
+
+
+_TASKS: Mapping[Role, str] = {Role.QUERY: "RETRIEVAL_QUERY", Role.DOCUMENT: "RETRIEVAL_DOCUMENT"}
+
+
+_SECOND = "gemini-embedding-2"
+
+
+_DIMENSIONS_OF_THE_SECOND = (768, 1536, 3072)
+
+
+@dataclass(frozen=True, slots=True)
+class GeminiWire:
+    """Gemini's JSON: one way for a question, another for many documents."""
+
+    model: str
+    dimensions: int | None
+
+    def request(self, texts: Sequence[str], role: Role) -> Request:
+        """See `Wire`."""
+        path = f"/models/{quote(self.model, safe='')}"
+        if role is Role.QUERY and len(texts) == 1:
+            return Request(f"{path}:embedContent", self._content(texts[0], role))
+        model = {"model": f"models/{self.model}"}
+        return Request(
+            f"{path}:batchEmbedContents", {"requests": [{**model, **self._content(text, role)} for text in texts]}
+        )
+
+    def _content(self, text: str, role: Role) -> dict[str, Any]:
+        content: dict[str, Any] = {"content": {"parts": [{"text": text}]}}
+        if not self.model.startswith(_SECOND):
+            content["taskType"] = _TASKS[role]
+        if self.dimensions is not None:
+            content["outputDimensionality"] = self.dimensions
+        return content
+
+    def vectors(self, reply: Any) -> list[Any]:
+        """See `Wire`."""
+        single = isinstance(reply, dict) and "embedding" in reply and "embeddings" not in reply
+        found = [reply["embedding"]] if single else list_in(reply, "embeddings")
+        if not all(item is None or isinstance(item, dict) for item in found):
+            raise BadReply("without a list of embeddings")
+        return [None if item is None else item.get("values") for item in found]
+
+    def tokens(self, reply: Any) -> int | None:
+        """See `Wire`."""
+        return count_in(reply, "usageMetadata", "promptTokenCount")
+
+
+def gemini(config: RemoteConfig) -> RemoteProvider:
+    """The Gemini API, or what stands in for it at `config.base_url`.
+
+    Raises:
+        EmbeddingUnavailable: nothing can be sent with this address, key or headers, or the model makes no vectors of
+            these dimensions.
+    """
+    # A base URL that was made for the OpenAI interface serves too.
+    base_url = re.split(r"/openai(?:/|$)", (config.base_url or BASE_URL).rstrip("/"), maxsplit=1)[0].rstrip("/")
+    keys = [_header(key) for joined in config.keys for key in _separate(joined)]
+    http = HttpCalls("gemini", base_url, dict(config.headers), keys, pace=config.pace)
+    model = re.sub(r"^(?:models|gemini|google)/", "", config.model)
+    dimensions = _dimensions(model, config.dimensions)
+    spec = spec_for("gemini", model, public_url(base_url), dimensions)
+    wire = GeminiWire(model, dimensions)
+    return RemoteProvider(spec, wire, http, lambda count: GeminiBatches(http, wire, model, spec.document_prefix, count))
+
+
+def _dimensions(model: str, asked: int | None) -> int | None:
+    if not model.startswith(_SECOND):
+        return asked
+    dimensions = asked or _DIMENSIONS_OF_THE_SECOND[-1]
+    if dimensions not in _DIMENSIONS_OF_THE_SECOND:
+        allowed = ", ".join(map(str, _DIMENSIONS_OF_THE_SECOND))
+        raise EmbeddingUnavailable(f"{model} makes vectors of {allowed} dimensions: check outputDimensionality")
+    return dimensions
+
+
+def _separate(keys: str) -> list[str]:
+    if keys.strip().startswith("{"):
+        return [keys]
+    return [key for key in re.split(r"[,;\s]+", keys) if key]
+
+
+def _header(key: str) -> Header:
+    """The header that carries a key, or the token of the JSON that stands for one."""
+    if key.strip().startswith("{"):
+        try:
+            token = json.loads(key).get("token")
+        except ValueError:
+            token = None
+        if not isinstance(token, str) or not token:
+            raise EmbeddingUnavailable("gemini: the key is JSON that holds no token")
+        return {"authorization": f"Bearer {token}"}
+    return {"x-goog-api-key": key}
+
+
+# "BATCH_STATE_SUCCEEDED" today; "JOB_STATE_..." and the bare word elsewhere.
+_DONE = ("SUCCEEDED", "COMPLETED", "DONE")
+
+
+_FAILED = ("FAILED", "CANCELLED", "CANCELED", "EXPIRED")
+
+
+_OUTPUTS = (
+    ("metadata", "output", "responsesFile"),
+    ("response", "responsesFile"),
+    ("output", "responsesFile"),
+    ("outputConfig", "file"),
+    ("outputConfig", "fileId"),
+)
+
+
+_PAGE = 100
+
+
+_MOST_PAGES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class GeminiBatches:
+    """See `BatchApi`. `count` hears of tokens."""
+
+    http: HttpCalls
+    wire: Wire
+    model: str
+    prefix: str
+    count: Callable[[int], None]
+
+    def submit(self, name: str, texts: Mapping[str, str], patience: Patience) -> str:
+        """See `BatchApi`."""
+        config = {"displayName": name, "inputConfig": {"fileName": self._upload(name, texts, patience)}}
+        path = f"/models/{quote(self.model, safe='')}:asyncBatchEmbedContent"
+        request = HttpRequest("POST", path, json.dumps({"batch": config}).encode())
+        return self._name(self.http.ask(request, patience, again=False), "batch")
+
+    def _upload(self, name: str, texts: Mapping[str, str], patience: Patience) -> str:
+        about = {"file": {"displayName": name, "mimeType": "application/jsonl"}}
+        lines = jsonl({"key": key, "request": self._body(text)} for key, text in texts.items())
+        content_type, content = multipart(
+            "related",
+            [
+                ({"Content-Type": "application/json; charset=UTF-8"}, json.dumps(about).encode()),
+                ({"Content-Type": "application/jsonl"}, lines),
+            ],
+        )
+        request = HttpRequest("POST", "/files", content, content_type, root="/upload", query="uploadType=multipart")
+        reply = self.http.ask(request, patience)
+        return text_in(reply, "file", "name") or self._name(reply, "file")
+
+    def _body(self, text: str) -> dict[str, Any]:
+        input_ = (self.prefix + text).encode("utf-8", "replace").decode()
+        (one,) = self.wire.request([input_], Role.DOCUMENT).body["requests"]
+        return dict(one)
+
+    def _name(self, reply: Any, what: str) -> str:
+        found = id_in(reply, "name")
+        if not found:
+            raise EmbeddingUnavailable(f"{self.http.name} answers without the name of the {what}")
+        return found
+
+    def find(self, name: str, patience: Patience) -> str | None:
+        """See `BatchApi`. Looks at the latest 2,000 jobs."""
+        token = ""
+        for _ in range(_MOST_PAGES):
+            query = f"pageSize={_PAGE}" + (f"&pageToken={quote(token)}" if token else "")
+            page = self.http.ask(get("/batches", query), patience)
+            found = page.get("operations") if isinstance(page, dict) else None
+            for job in found if isinstance(found, list) else []:
+                if name in {text_in(job, "metadata", "displayName"), text_in(job, "displayName")}:
+                    return self._name(job, "batch")
+            token = text_in(page, "nextPageToken")
+            if not token:
+                return None
+        return None
+
+    def look(self, job_id: str, patience: Patience) -> JobState:
+        """See `BatchApi`."""
+        job = self.http.ask(get(_beneath("batches", job_id)), patience)
+        word = self.http.discreet(text_in(job, "metadata", "state") or text_in(job, "state"))
+        output = next(filter(None, (text_in(job, *path) for path in _OUTPUTS)), "")
+        outputs = (output,) if output else ()
+        why = self.http.discreet(said(job.get("error"))) if isinstance(job, dict) else ""
+        if why or word.endswith(_FAILED):
+            return JobState(word, True, outputs, why or f"it is {word}")
+        if word.endswith(_DONE):
+            return JobState(word, True, outputs, "" if output else f"it is {word} without an output file")
+        return JobState(word)
+
+    def answers(self, output: str, patience: Patience) -> Iterator[tuple[str, Any]]:
+        """See `BatchApi`."""
+        path = _beneath("files", output) + ":download"
+        for line in objects(self.http.lines(get(path, "alt=media"), patience)):
+            key = next((line[field] for field in ("key", "custom_id", "request_id") if line.get(field)), None)
+            if isinstance(key, str):
+                self.count(count_in(line, "response", "usageMetadata", "promptTokenCount") or 0)
+                yield key, _values(line)
+
+    def cancel(self, job_id: str, patience: Patience) -> None:
+        """See `BatchApi`."""
+        self.http.ask(HttpRequest("POST", _beneath("batches", job_id) + ":cancel", b"{}"), patience)
+
+
+def _beneath(folder: str, name: str) -> str:
+    """The path of a resource, with the folder that its name may or may not hold."""
+    return f"/{folder}/{quote(name.removeprefix(folder + '/'), safe='')}"
+
+
+def _values(line: Mapping[str, Any]) -> Any:
+    reply = line.get("response")
+    made = line.get("embedding") or (reply.get("embedding") if isinstance(reply, dict) else None)
+    return made.get("values") if isinstance(made, dict) else None

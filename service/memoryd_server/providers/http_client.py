@@ -1,0 +1,348 @@
+"""Calls to one host, over one connection pool, with a limit on every wait."""
+
+import base64
+import ipaddress
+import json
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+
+import httpx
+
+from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.foreign_text import parse_json
+from memoryd_server.providers.http_errors import Discretion, public_url, raise_for
+from memoryd_server.providers.pacing import (
+    QUOTA_REST_SECONDS,
+    REST_SECONDS,
+    Header,
+    KeyRing,
+    Pace,
+    Pacer,
+    Patience,
+    RateLimited,
+    Stopped,
+    Transient,
+)
+
+INDEXING_SECONDS = 120.0
+"""A call of indexing takes no longer, where the server is a remote one."""
+
+
+CONNECT_SECONDS = 10.0
+
+
+MOST_REPLY_BYTES = 256 * 2**20
+
+
+CONNECTIONS = 16
+
+
+JSON = "application/json"
+
+
+_AUTHORIZATION = "authorization"
+
+
+# OpenSSL's word for a certificate that nobody vouches for: another try would not mend that.
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+
+
+class Unsure(EmbeddingUnavailable):
+    """A call failed in a way that does not tell whether it was carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What is sent: to `path` beneath the base URL's own path, which stands behind `root` where there is one."""
+
+    method: str
+    path: str
+    content: bytes = b""
+    content_type: str = JSON
+    root: str = ""
+    query: str = ""
+
+
+class HttpCalls:
+    """Calls one provider. `name` is how messages call it. Thread-safe.
+
+    `keys` are the headers that carry a key, one of them in each call; one of `headers` of the same name replaces it.
+    User and password in the address are sent where neither says otherwise. Nothing of all these gets into a message.
+
+    Raises:
+        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        headers: Mapping[str, str] | None = None,
+        keys: Sequence[Header] = (),
+        *,
+        indexing_seconds: float = INDEXING_SECONDS,
+        pace: Pace | None = None,
+    ) -> None:
+        fixed = {**_basic(base_url, keys), **{header.lower(): value for header, value in (headers or {}).items()}}
+        rings = [{header: value for header, value in key.items() if header not in fixed} for key in keys]
+        for sent in (fixed, *rings):
+            _check(base_url, sent, name)
+        self._name = f"{name} at {public_url(base_url)}"
+        self._base_url = base_url
+        self._discretion = Discretion(_secrets(base_url, (fixed, *rings)))
+        self._keys = KeyRing(rings)
+        self.pace = pace or Pace()
+        self._pacer = Pacer(self._name, self.pace.requests_per_minute)
+        self._client = _client(base_url, fixed)
+        self._indexing_seconds = indexing_seconds
+        self._lock = threading.Lock()
+        self._calls = self._failures = 0
+
+    @property
+    def failures(self) -> int:
+        """Those of them that brought no usable answer."""
+        return self._failures
+
+    @property
+    def calls(self) -> int:
+        """Requests that were sent."""
+        return self._calls
+
+    @property
+    def name(self) -> str:
+        """The provider and where it is."""
+        return self._name
+
+    @property
+    def retries(self) -> int:
+        """Calls that were made again."""
+        return self._pacer.retries
+
+    def post(self, path: str, body: Mapping[str, Any], patience: Patience) -> Any:
+        """The decoded answer. Rate limits, faults of the server and of the connection are met with retries.
+
+        Raises:
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, RequestRefused, Stopped: as their docstrings say.
+        """
+        request = HttpRequest("POST", path, json.dumps(body).encode())
+        return self._pacer.attempt(lambda: self._with_some_key(request, patience), patience)
+
+    def ask(self, request: HttpRequest, patience: Patience, *, again: bool = True) -> Any:
+        """The decoded answer to a request of a batch job, always with the first key: a job is its owner's alone.
+
+        Retries as `post`; without `again`, only of what surely has not been carried out, and `Unsure` where that is
+        not known.
+
+        Raises:
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, NotThere, Unsure, RequestRefused, Stopped: as their docstrings
+                say.
+        """
+        key = self._keys.header(0)
+        if again:
+            return self._pacer.attempt(lambda: self._once(request, key, patience), patience)
+        return self._pacer.attempt(lambda: self._once_only(request, key, patience), patience)
+
+    def _once_only(self, request: HttpRequest, key: Header, patience: Patience) -> Any:
+        try:
+            return self._once(request, key, patience)
+        except RateLimited:
+            raise
+        except Transient as failure:
+            raise Unsure(str(failure)) from failure
+
+    def lines(self, request: HttpRequest, patience: Patience) -> Iterator[bytes]:
+        """The lines of an answer that may be larger than memory, with the first key; not tried again.
+
+        Raises:
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, NotThere, Stopped: as their docstrings say, also amid the
+                lines.
+        """
+        self._count()
+        try:
+            with self._translated():
+                yield from self._lines(request, patience)
+        except Transient as failure:
+            raise EmbeddingUnavailable(str(failure)) from failure
+
+    def _lines(self, request: HttpRequest, patience: Patience) -> Iterator[bytes]:
+        rest = bytearray()
+        with self._stream(request, self._keys.header(0), self._indexing_seconds) as response:
+            if response.status_code != httpx.codes.OK:
+                self._judge(response.status_code, response.headers, response.read())
+            for part in response.iter_bytes():
+                if patience.should_stop():
+                    raise Stopped
+                # Only the new part is searched for line breaks, so that a long line is not read again with each part.
+                end, *begun = part.split(b"\n")
+                rest += end
+                whole = []
+                for line in begun:
+                    whole.append(bytes(rest))
+                    rest = bytearray(line)
+                if len(rest) > MOST_REPLY_BYTES:
+                    raise EmbeddingUnavailable(
+                        f"{self._name} answers with a line of more than {MOST_REPLY_BYTES} bytes"
+                    )
+                yield from whole
+        yield bytes(rest)
+
+    def _with_some_key(self, request: HttpRequest, patience: Patience) -> Any:
+        """Asks with each key at most once: with the next one when the server limits the one before."""
+        for tried in range(1, len(self._keys) + 1):
+            number = self._keys.current()
+            try:
+                return self._once(request, self._keys.header(number), patience)
+            except RateLimited as limit:
+                another = self._keys.rest(number, limit.retry_after_seconds or REST_SECONDS)
+                if not another or tried == len(self._keys):
+                    raise
+            except EmbeddingQuotaExceeded:
+                another = self._keys.rest(number, QUOTA_REST_SECONDS)
+                if not another or tried == len(self._keys):
+                    raise
+        raise AssertionError("the last key raised")
+
+    def _once(self, request: HttpRequest, key: Header, patience: Patience) -> Any:
+        self._count()
+        try:
+            return self._answered(request, key, patience)
+        except Stopped:
+            raise
+        except Exception:
+            with self._lock:
+                self._failures += 1
+            raise
+
+    def _answered(self, request: HttpRequest, key: Header, patience: Patience) -> Any:
+        with self._translated():
+            status, headers, reply = self._exchange(request, key, patience)
+        self._judge(status, headers, reply)
+        try:
+            return parse_json(reply)
+        except ValueError as error:
+            words = f"{self._name} answers with something that is no whole JSON"
+            raise Transient(words, is_outage=False) from error
+
+    def _judge(self, status: int, headers: Mapping[str, str], reply: bytes) -> None:
+        raise_for(status, headers, reply, self._name, self._discretion)
+
+    def _count(self) -> None:
+        with self._lock:
+            self._calls += 1
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """What goes wrong on the way, as our own errors."""
+        try:
+            yield
+        except httpx.ReadTimeout as error:
+            raise EmbeddingOutage(f"{self._name} did not answer in time") from error
+        except httpx.LocalProtocolError:
+            # Its message repeats the header.
+            raise EmbeddingUnavailable(f"{self._name}: the key or a header has characters that HTTP forbids") from None
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            if _UNTRUSTED in str(error):
+                raise EmbeddingOutage(f"{self._name}: {self._said(error)}") from error
+            raise Transient(f"{self._name}: {self._said(error)}") from error
+        except (httpx.HTTPError, RuntimeError) as error:
+            # RuntimeError: the client was closed meanwhile.
+            raise EmbeddingUnavailable(f"{self._name}: {self._said(error)}") from error
+
+    def discreet(self, text: str) -> str:
+        """What a server says, fit for a message: on one line, of bounded length, without secrets."""
+        return self._discretion.clean(text)
+
+    def _said(self, error: Exception) -> str:
+        return self._discretion.clean(str(error)) or type(error).__name__
+
+    def _exchange(self, request: HttpRequest, key: Header, patience: Patience) -> tuple[int, Mapping[str, str], bytes]:
+        left = min(patience.left(), self._indexing_seconds)
+        if left <= 0:
+            raise EmbeddingOutage(f"{self._name}: no time was left to ask it")
+        until = time.monotonic() + left
+        reply = bytearray()
+        with self._stream(request, key, left) as response:
+            for part in response.iter_bytes():
+                reply += part
+                if time.monotonic() > until:
+                    raise EmbeddingOutage(f"{self._name} did not answer in time")
+                if len(reply) > MOST_REPLY_BYTES:
+                    raise EmbeddingOutage(f"{self._name} answers with more than {MOST_REPLY_BYTES} bytes")
+            return response.status_code, response.headers, bytes(reply)
+
+    def _stream(self, request: HttpRequest, key: Header, seconds: float) -> AbstractContextManager[httpx.Response]:
+        url = _beneath(self._base_url, request)
+        headers = {"content-type": request.content_type, **key} if request.content else key
+        timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
+        content = request.content or None
+        return self._client.stream(request.method, url, content=content, headers=headers, timeout=timeout)
+
+    def close(self) -> None:
+        """Ends the waiting and the connections."""
+        self._pacer.close()
+        self._client.close()
+
+
+def _beneath(base_url: str, request: HttpRequest) -> str:
+    """The address of a request beneath `base_url`, whose query stays at the end and whose password stays here."""
+    parts = urlsplit(base_url)
+    host = parts.netloc.rpartition("@")[2]
+    query = "&".join(filter(None, (request.query, parts.query)))
+    return urlunsplit((parts.scheme, host, request.root + parts.path.rstrip("/") + request.path, query, ""))
+
+
+def _basic(base_url: str, keys: Sequence[Header]) -> Header:
+    """The header that an address with a user stands for, where no key needs its place."""
+    user = base_url.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    if not user or any(_AUTHORIZATION in key for key in keys):
+        return {}
+    return {_AUTHORIZATION: "Basic " + base64.b64encode(unquote(user).encode()).decode()}
+
+
+def _check(base_url: str, headers: Mapping[str, str], name: str) -> None:
+    try:
+        url = httpx.URL(public_url(base_url))
+    except (httpx.InvalidURL, ValueError):
+        url = httpx.URL("")
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise EmbeddingUnavailable(f"{name}: the base URL must begin with http:// or https:// and name a host")
+    if not all(f"{key}{value}".isascii() and f"{key}{value}".isprintable() for key, value in headers.items()):
+        raise EmbeddingUnavailable(f"{name}: the key or a header has characters that HTTP forbids")
+
+
+def _secrets(base_url: str, sent: Sequence[Header]) -> list[str]:
+    """Whatever could be one: header values, whole and without the scheme, and what stands in the address."""
+    values = [value for headers in sent for value in headers.values()]
+    parts = urlsplit(base_url)
+    in_address = [parts.password or "", unquote(parts.password or ""), *(value for _, value in parse_qsl(parts.query))]
+    return [*values, *(word for value in values for word in value.split()[-1:]), *in_address]
+
+
+def is_loopback(url: str) -> bool:
+    """Whether `url` names this machine, which no proxy may stand before."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _client(base_url: str, headers: Mapping[str, str]) -> httpx.Client:
+    trust_env = not is_loopback(base_url)
+    limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+    return httpx.Client(headers=headers, trust_env=trust_env, verify=certificates(trust_env), limits=limits)
+
+
+def certificates(trust_env: bool) -> ssl.SSLContext:
+    """The authorities that come with httpx, and those of the system: a company's own are only there."""
+    context = httpx.create_ssl_context(trust_env=trust_env)
+    context.load_default_certs()
+    return context

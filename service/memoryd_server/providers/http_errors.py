@@ -1,0 +1,199 @@
+"""What a provider's HTTP answer means. Nothing secret and no whole body gets into a message."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.foreign_text import parse_json, valid_text
+from memoryd_server.providers.pacing import RateLimited, Transient, retry_after
+
+_MOST_MESSAGE_CHARS = 300
+
+
+_SHORTEST_SECRET = 4
+
+
+_LEAST_SERVER_FAULT = 500
+
+
+_QUOTA_CODES = frozenset({"INSUFFICIENT_QUOTA", "BILLING_HARD_LIMIT_REACHED", "BILLING_NOT_ACTIVE"})
+
+
+# Google refuses a key with HTTP 400.
+_KEY_CODES = frozenset({"API_KEY_INVALID", "API_KEY_EXPIRED"})
+
+
+# Google says the same words of a minute's limit and of a day's: only the limit's name tells which it is.
+_GOOGLES_LIMIT = "RESOURCE_EXHAUSTED"
+
+
+_QUOTA = re.compile(
+    r"exceeded your current quota|insufficient (?:quota|credit|balance|funds)|credit balance", re.IGNORECASE
+)
+
+
+# llama.cpp's server and Ollama say it with a 500.
+_TOO_LARGE = re.compile(
+    r"too (?:large|long|many)|context (?:length|size|window)|maximum (?:context|length)|batch size", re.IGNORECASE
+)
+
+
+# Ollama's answer, with a 500, where the model made a vector that is not finite.
+_NOT_FINITE = "unsupported value: NaN"
+
+
+_COUNT = re.compile(r"(?i)batch|item|array|list|input(?:s| count)|number of|texts")
+
+
+_TOKENS = re.compile(r"(?i)token|context|length")
+
+
+# OpenAI's own words; "length" is that of the list here.
+_ARRAY = re.compile(r"(?im)^(?>.*?array).* length \d")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The error that an answer's body names, its codes in upper case.
+
+    `limits` are the names of the limits that were exceeded, and `retry_after_seconds` the pause that is asked for,
+    where the body tells them.
+    """
+
+    message: str = ""
+    codes: frozenset[str] = frozenset()
+    limits: tuple[str, ...] = ()
+    retry_after_seconds: float | None = None
+
+
+class RequestRefused(Exception):
+    """The server refuses these texts. `too_many` when it is their number that it minds."""
+
+    def __init__(self, message: str, *, too_many: bool) -> None:
+        super().__init__(message)
+        self.too_many = too_many
+
+
+class NotThere(EmbeddingUnavailable):
+    """The server does not have what was asked for (HTTP 404)."""
+
+
+class Discretion:
+    """Takes secrets out of words."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._secrets = sorted(
+            {s.strip() for s in secrets if len(s.strip()) >= _SHORTEST_SECRET}, key=len, reverse=True
+        )
+
+    def clean(self, text: str) -> str:
+        """`text` on one line, of bounded length, with "***" for each secret."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        text = " ".join(valid_text(text).split())
+        return text if len(text) <= _MOST_MESSAGE_CHARS else text[:_MOST_MESSAGE_CHARS] + "…"
+
+
+def public_url(url: str) -> str:
+    """`url` without user, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+
+def problem(body: bytes) -> Problem:
+    """What an error's body says, in any of the usual forms; nothing where it says nothing."""
+    try:
+        return _found(parse_json(body))
+    except (ValueError, RecursionError):
+        text = body[: 4 * _MOST_MESSAGE_CHARS].decode("utf-8", "replace").strip()
+        return Problem("" if text.startswith("<") else text)
+
+
+def _found(tree: Any) -> Problem:
+    if isinstance(tree, list):
+        return _found(tree[0]) if tree else Problem()
+    if not isinstance(tree, dict):
+        return Problem(str(tree))
+    message = tree.get("error") or tree.get("detail") or tree.get("message") or tree.get("msg") or ""
+    if isinstance(message, (dict, list)):
+        return _found(message)
+    details = [detail for detail in _listed(tree.get("details")) if isinstance(detail, dict)]
+    codes = [tree.get(key) for key in ("code", "type", "status")] + [detail.get("reason") for detail in details]
+    violations = [v for detail in details for v in _listed(detail.get("violations")) if isinstance(v, dict)]
+    pauses = [seconds for detail in details if (seconds := _seconds(detail.get("retryDelay"))) is not None]
+    return Problem(
+        str(message),
+        frozenset(str(code).upper() for code in codes if code),
+        tuple(str(violation.get("quotaId", "")) for violation in violations),
+        max(pauses, default=None),
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _seconds(text: Any) -> float | None:
+    """Seconds of a protobuf duration such as "34.07s"."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)s", text) if isinstance(text, str) else None
+    return float(found[1]) if found else None
+
+
+def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, discretion: Discretion) -> None:
+    """Raises what an answer other than 200 means.
+
+    Raises:
+        EmbeddingQuotaExceeded: the quota is used up.
+        EmbeddingUnavailable: asking again is of no use; `NotThere` where that is because of an HTTP 404.
+        RequestRefused: fewer or shorter texts may be taken.
+        Transient: asking again may help.
+    """
+    if status == HTTPStatus.OK:
+        return
+    said = problem(body)
+    if _is_about_the_key(status, said):
+        # The body may repeat the key.
+        raise EmbeddingUnavailable(f"{name} refuses the key (HTTP {status}): check the provider's apiKey")
+    message = discretion.clean(f"{name} answers HTTP {status}: {said.message or 'no reason given'}")
+    if status == HTTPStatus.FORBIDDEN and not _is_quota(status, said):
+        raise EmbeddingUnavailable(f"{message}; check the provider's apiKey and what it may do")
+    if _is_quota(status, said):
+        raise EmbeddingQuotaExceeded(message)
+    if _is_refusal(status, said):
+        raise RequestRefused(message, too_many=_is_about_the_count(said.message))
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        raise RateLimited(message, _pause(headers, said))
+    if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY} or status >= _LEAST_SERVER_FAULT:
+        raise Transient(message, _pause(headers, said))
+    raise NotThere(message) if status == HTTPStatus.NOT_FOUND else EmbeddingUnavailable(message)
+
+
+def _pause(headers: Mapping[str, str], said: Problem) -> float | None:
+    asked = retry_after(headers.get("retry-after"))
+    return said.retry_after_seconds if asked is None else asked
+
+
+def _is_about_the_key(status: int, said: Problem) -> bool:
+    return bool(said.codes & _KEY_CODES) or (status == HTTPStatus.UNAUTHORIZED and not _is_quota(status, said))
+
+
+def _is_quota(status: int, said: Problem) -> bool:
+    if status == HTTPStatus.PAYMENT_REQUIRED or said.codes & _QUOTA_CODES:
+        return True
+    if _GOOGLES_LIMIT in said.codes:
+        return any("PerDay" in limit for limit in said.limits)
+    return status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.FORBIDDEN} and bool(_QUOTA.search(said.message))
+
+
+def _is_about_the_count(said: str) -> bool:
+    return bool(_ARRAY.search(said) or (_COUNT.search(said) and not _TOKENS.search(said)))
+
+
+def _is_refusal(status: int, said: Problem) -> bool:
+    refusals = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
+    about_the_text = _NOT_FINITE in said.message or bool(_TOO_LARGE.search(said.message))
+    return status in refusals or (status == HTTPStatus.INTERNAL_SERVER_ERROR and about_the_text)

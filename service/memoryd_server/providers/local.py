@@ -1,0 +1,394 @@
+"""Embeddings on this machine: llama.cpp in one worker process, shared by all who ask.
+
+One thread owns the worker: it starts it with the first text, passes texts on one at a time, questions before documents,
+and ends it when nobody asked for a while. When the worker dies, the text under way fails; the next worker starts after
+a pause that doubles with each death in a row.
+"""
+
+import contextlib
+import importlib.util
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+
+from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
+from memoryd_server.providers.batching import Answer
+from memoryd_server.providers.model_files import BadModelFile, ModelFile, ModelHead, read_head
+from memoryd_server.providers.provider import (
+    LOCAL_WINDOW,
+    PLAIN_TEXT,
+    EmbeddingFailure,
+    EmbeddingSpec,
+    ProviderState,
+    ProviderStatus,
+    spec_for,
+)
+from memoryd_server.providers.worker_process import (
+    Embedded,
+    ModelRefused,
+    TextRefused,
+    WorkerEnded,
+    WorkerProcess,
+    command,
+)
+from memoryd_server.vectors import BadVector, Vector, unit
+
+PACKAGE = "llama_cpp"
+
+
+FIRST_REST_SECONDS = 1.0
+
+
+LONGEST_REST_SECONDS = 60.0
+
+
+LONGEST_WAIT_FOR_A_REST_SECONDS = 5.0
+"""Indexing waits for a restart that is no further away; with a longer one its texts stay pending."""
+
+
+_INDEXING_SECONDS = 600.0
+
+
+_LOOK_UP_SECONDS = 0.1
+
+
+_MOST_DEATHS_OF_A_TEXT = 2
+
+
+# No more of a text is sent to the tokenizer: tokens are shorter than this, but for blanks and noise.
+_MOST_CHARS_A_TOKEN = 64
+
+
+class _Rank(IntEnum):
+    END = 0
+    QUERY = 1
+    DOCUMENT = 2
+
+
+@dataclass(order=True, slots=True)
+class _Job:
+    rank: _Rank
+    number: int
+    text: str = field(compare=False, default="")
+    answer: "Future[Embedded]" = field(compare=False, default_factory=Future)
+
+
+class _Died(EmbeddingUnavailable):
+    """The worker died of, or at least at, this text."""
+
+
+class _Resting(EmbeddingUnavailable):
+    """No worker until `retry_after_seconds` have passed."""
+
+
+class LocalProvider:
+    """One model file; make one for each, for all agents. `threads` None means half the processors.
+
+    The worker ends after `idle_seconds` without a call, and so frees the model's memory. `first_rest_seconds` is the
+    pause after a first death.
+    """
+
+    def __init__(
+        self,
+        file: ModelFile,
+        *,
+        idle_seconds: float = 300.0,
+        threads: int | None = None,
+        first_rest_seconds: float = FIRST_REST_SECONDS,
+        package: str = PACKAGE,
+    ) -> None:
+        self._file = file
+        self._idle_seconds = idle_seconds
+        self._threads = threads
+        self._first_rest_seconds = first_rest_seconds
+        self._package = package
+        self._lock = threading.Lock()
+        self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._worker: WorkerProcess | None = None
+        self._deaths = 0
+        self._not_before = 0.0
+        self._trouble = ""
+        self._calls = self._tokens = self._failures = 0
+        self._closed = False
+        spec = spec_for("local", file.name)
+        self._spec = replace(spec, max_input_tokens=min(spec.max_input_tokens, LOCAL_WINDOW))
+        self._head: ModelHead | None = None
+        self._missing: tuple[ProviderState, str] | None = (ProviderState.STARTING, "the model was not looked for yet")
+
+    @property
+    def spec(self) -> EmbeddingSpec:
+        """See `EmbeddingProvider`. The dimensions are known once a `refresh` has found the model's file."""
+        return self._spec
+
+    def refresh(self) -> None:
+        """See `EmbeddingProvider`. Begins the download of a model that is not there."""
+        with contextlib.suppress(EmbeddingUnavailable):
+            self._look()
+
+    def embed_query(self, text: str, deadline: float) -> Vector:
+        """See `EmbeddingProvider`. Starting the worker counts against the deadline."""
+        job = self._submit(_Rank.QUERY, self._spec.query_prefix + text)
+        try:
+            answer = self._checked(job.answer.result(max(0.0, deadline - time.monotonic())))
+        except TimeoutError:
+            job.answer.cancel()
+            raise EmbeddingOutage("the local model did not answer in time") from None
+        except TextRefused as error:
+            raise EmbeddingUnavailable(f"the local model refuses the text: {error}") from None
+        if isinstance(answer, EmbeddingFailure):
+            raise EmbeddingUnavailable(answer.reason)
+        return answer
+
+    def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[Vector | EmbeddingFailure]:
+        """See `EmbeddingProvider`. A text at which the worker dies is tried once more, then it fails."""
+        answers: list[Answer] = []
+        # Answers after the last vector may be the model's doing and no text's.
+        sure = 0
+        reason = "stopped"
+        try:
+            while len(answers) < len(texts) and not should_stop():
+                answer = self._document(texts[len(answers)], should_stop)
+                if answer is None:
+                    break
+                answers.append(answer)
+                sure = sure if isinstance(answer, EmbeddingFailure) else len(answers)
+            if sure < len(answers) and self._serves(should_stop):
+                sure = len(answers)
+        except EmbeddingUnavailable as error:
+            if not sure:
+                raise
+            reason = error.message
+        return answers[:sure] + [EmbeddingFailure(reason, transient=True)] * (len(texts) - sure)
+
+    def _serves(self, should_stop: Callable[[], bool]) -> bool:
+        """Whether a plain text gets its vector; False when stopped.
+
+        Raises:
+            EmbeddingUnavailable: it gets none.
+        """
+        answer = None if should_stop() else self._document(PLAIN_TEXT, should_stop)
+        if isinstance(answer, EmbeddingFailure):
+            raise EmbeddingUnavailable(answer.reason)
+        return answer is not None
+
+    def _document(self, text: str, should_stop: Callable[[], bool]) -> Answer | None:
+        """None when stopped."""
+        text = self._spec.document_prefix + text
+        deaths = 0
+        while True:
+            try:
+                return self._awaited(self._submit(_Rank.DOCUMENT, text), should_stop)
+            except _Died as death:
+                deaths += 1
+                if deaths == _MOST_DEATHS_OF_A_TEXT:
+                    return EmbeddingFailure(f"{death.message}, twice at this text")
+                pause = death.retry_after_seconds or 0.0
+            except _Resting as rest:
+                pause = rest.retry_after_seconds or 0.0
+                if pause > LONGEST_WAIT_FOR_A_REST_SECONDS:
+                    raise
+            if not _slept(pause, should_stop):
+                return None
+
+    def _awaited(self, job: _Job, should_stop: Callable[[], bool]) -> Answer | None:
+        until = time.monotonic() + _INDEXING_SECONDS
+        while not should_stop():
+            try:
+                return self._checked(job.answer.result(_LOOK_UP_SECONDS))
+            except TimeoutError:
+                if time.monotonic() > until:
+                    job.answer.cancel()
+                    raise EmbeddingUnavailable("the local model did not answer in time") from None
+            except TextRefused as error:
+                return EmbeddingFailure(f"the local model refuses the text: {error}")
+        job.answer.cancel()
+        return None
+
+    def _checked(self, embedded: Embedded) -> Answer:
+        try:
+            return unit(np.frombuffer(embedded.vector, np.float32), self._spec.dimensions)
+        except BadVector as error:
+            return EmbeddingFailure(f"the local model: {error}")
+
+    def status(self) -> ProviderStatus:
+        """See `EmbeddingProvider`. While the model's file was downloaded at the last look, the state is `starting`."""
+        state, reason = self._state()
+        return ProviderStatus(state, reason, self._calls, self._tokens, failures=self._failures)
+
+    def _state(self) -> tuple[ProviderState, str]:
+        if self._closed:
+            return ProviderState.UNAVAILABLE, "the local model is closed"
+        if (missing := self._missing) is not None:
+            return missing
+        trouble, left = self._trouble, self._not_before - time.monotonic()
+        if not trouble:
+            return ProviderState.READY, ""
+        return ProviderState.UNAVAILABLE, f"{trouble}; it {_restarts(left)}"
+
+    def close(self) -> None:
+        """See `EmbeddingProvider`. The worker is gone when this returns; a download stops."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self._file.close()
+        self._jobs.put(_Job(_Rank.END, next(self._numbers)))
+        if thread is not None:
+            # Until the thread has seen the end it may still start a worker.
+            while thread.is_alive():
+                if (worker := self._worker) is not None:
+                    worker.kill()
+                thread.join(_LOOK_UP_SECONDS)
+
+    def _submit(self, rank: _Rank, text: str) -> _Job:
+        """Puts a text into the queue.
+
+        Raises:
+            EmbeddingUnavailable: it cannot be embedded now, so there is nothing to wait for.
+        """
+        self._look()
+        job = _Job(rank, next(self._numbers), text[: self._spec.max_input_tokens * _MOST_CHARS_A_TOKEN])
+        with self._lock:
+            if self._closed:
+                raise EmbeddingUnavailable("the local model is closed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="local-embedding", daemon=True)
+                self._thread.start()
+            self._jobs.put(job)
+        return job
+
+    def _look(self) -> None:
+        """Look for the package and the model's file. Blocks.
+
+        Raises:
+            EmbeddingUnavailable: one of them is missing or cannot be used.
+        """
+        try:
+            self._check_package()
+            self._read_head()
+        except EmbeddingUnavailable as error:
+            state = ProviderState.STARTING if self._file.downloading else ProviderState.UNAVAILABLE
+            self._missing = state, error.message
+            raise
+        self._missing = None
+
+    def _check_package(self) -> None:
+        if importlib.util.find_spec(self._package) is None:
+            raise EmbeddingUnavailable("llama-cpp-python is missing: install memoryd[local]")
+
+    def _read_head(self) -> ModelHead:
+        if self._head is not None:
+            return self._head
+        path = self._file.path()
+        try:
+            head = read_head(path)
+        except BadModelFile as error:
+            raise EmbeddingUnavailable(f"the local model cannot be used: {error}") from error
+        except OSError as error:
+            raise EmbeddingUnavailable(f"the model {path} cannot be read: {error.strerror}") from error
+        most = min(self._spec.max_input_tokens, head.window)
+        self._spec = replace(self._spec, dimensions=head.dimensions, max_input_tokens=most)
+        self._head = head
+        return head
+
+    # What follows runs on the one thread that owns the worker.
+
+    def _run(self) -> None:
+        try:
+            while (job := self._next()).rank is not _Rank.END:
+                if job.answer.set_running_or_notify_cancel():
+                    self._serve(job)
+        finally:
+            self._end_worker()
+            self._fail_all()
+
+    def _next(self) -> _Job:
+        while self._worker is not None:
+            try:
+                return self._jobs.get(timeout=self._idle_seconds)
+            except queue.Empty:
+                self._end_worker()
+        return self._jobs.get()
+
+    def _serve(self, job: _Job) -> None:
+        try:
+            embedded = self._ready_worker().embed(job.text)
+        except (EmbeddingUnavailable, TextRefused) as error:
+            self._failures += 1
+            job.answer.set_exception(error)
+        except WorkerEnded as death:
+            self._failures += 1
+            message = self._rest(f"the embedding worker is gone: {death}")
+            left = self._not_before - time.monotonic()
+            job.answer.set_exception(_Died(message, retry_after_seconds=left))
+        except Exception as fault:  # noqa: BLE001 -- an error must reach the caller, and never end this thread
+            self._failures += 1
+            job.answer.set_exception(EmbeddingUnavailable(self._rest(f"the embedding worker cannot run: {fault!r}")))
+        else:
+            self._calls += 1
+            self._tokens += embedded.tokens
+            self._deaths, self._trouble = 0, ""
+            job.answer.set_result(embedded)
+
+    def _ready_worker(self) -> WorkerProcess:
+        if self._worker is not None:
+            return self._worker
+        left = self._not_before - time.monotonic()
+        if left > 0:
+            raise _Resting(f"{self._trouble}; it {_restarts(left)}", retry_after_seconds=left)
+        if self._closed:
+            raise EmbeddingUnavailable("the local model is closed")
+        self._worker = WorkerProcess(self._command())
+        try:
+            self._worker.load()
+        except ModelRefused as error:
+            raise EmbeddingUnavailable(self._rest(f"the local model cannot be loaded: {error}")) from error
+        return self._worker
+
+    def _command(self) -> list[str]:
+        return command(self._file.path(), self._spec.max_input_tokens, self._threads)
+
+    def _rest(self, trouble: str) -> str:
+        """Ends the worker and lets the next one wait; the message for whoever was being served."""
+        self._end_worker()
+        pause = min(LONGEST_REST_SECONDS, self._first_rest_seconds * 2.0 ** min(self._deaths, 16))
+        self._deaths += 1
+        self._trouble = trouble
+        self._not_before = time.monotonic() + pause
+        return trouble
+
+    def _end_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            # The thread goes on with the next worker, whatever is wrong with what is left of this one.
+            with contextlib.suppress(OSError, ValueError):
+                worker.close()
+
+    def _fail_all(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                job = self._jobs.get_nowait()
+                if job.answer.set_running_or_notify_cancel():
+                    job.answer.set_exception(EmbeddingUnavailable("the local model is closed"))
+
+
+def _restarts(left: float) -> str:
+    return f"restarts in {left:.0f} s" if left >= 1 else "restarts with the next call"
+
+
+def _slept(seconds: float, should_stop: Callable[[], bool]) -> bool:
+    """Whether the whole time was slept; False when stopped before."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if should_stop():
+            return False
+        time.sleep(min(left, _LOOK_UP_SECONDS))
+    return True

@@ -1,0 +1,388 @@
+"""GGUF files: where, download, header.
+
+Where a local model's file is, and how it gets there: a path, or `hf:org/repo/file.gguf` fetched in the background.
+
+What Hugging Face knows of a file (size, SHA-256, where it really lies, who may have it) is asked through
+`huggingface_hub`. The bytes come over our own stream, because a download must survive a restart of the daemon, and
+`huggingface_hub` throws an unfinished one away.
+
+The few facts in a GGUF file's head that must be known before the model is loaded.
+
+The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+import hashlib
+import importlib.util
+import re
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+
+from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers.http_client import certificates, is_loopback
+from memoryd_server.system import try_lock
+
+DEFAULT_MODEL = "hf:ggml-org/embeddinggemma-300m-qat-q8_0-GGUF/embeddinggemma-300m-qat-Q8_0.gguf"
+
+
+FIRST_PAUSE_SECONDS = 5.0
+
+
+LONGEST_PAUSE_SECONDS = 600.0
+
+
+_HF = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)/(?P<file>(?:[\w.-]+/)*[\w.-]+\.gguf)")
+
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+_PIECE_BYTES = 1 << 20
+
+
+_SECONDS_WITHOUT_A_BYTE = 30.0
+
+
+class ModelFile(Protocol):
+    """A model's file, which may not be there yet."""
+
+    @property
+    def name(self) -> str:
+        """By which an index knows the model."""
+        ...
+
+    @property
+    def downloading(self) -> bool:
+        """Whether it is on its way."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it is not there; empty when it is."""
+        ...
+
+    def path(self) -> Path:
+        """Where it is.
+
+        Raises:
+            EmbeddingUnavailable: it is not there.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stops fetching it."""
+        ...
+
+
+class FileOnDisk:
+    """A file that the user put there."""
+
+    downloading = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = path.name
+
+    @property
+    def reason(self) -> str:
+        """See `ModelFile`."""
+        return "" if _is_file(self._path) else f"the model {self._path} is missing"
+
+    def path(self) -> Path:
+        """See `ModelFile`."""
+        if reason := self.reason:
+            raise EmbeddingUnavailable(reason)
+        return self._path
+
+    def close(self) -> None:
+        """See `ModelFile`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a download needs to know: where the bytes are, how many, their SHA-256 (empty when not told)."""
+
+    url: str
+    size_bytes: int
+    sha256: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class HuggingFaceFile:
+    """`hf:org/repo/file.gguf`, kept under `cache_dir`. The first `path()` begins the download, which goes on by itself.
+
+    `on_progress` gets the bytes there and the bytes in all. `endpoint` stands for https://huggingface.co. A download
+    that fails is tried again after a pause; an unfinished one is resumed, also by another process.
+
+    Raises:
+        ValueError: `uri` has another form.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        cache_dir: Path,
+        *,
+        endpoint: str | None = None,
+        on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+    ) -> None:
+        match = _HF.fullmatch(uri)
+        if match is None or ".." in uri.split("/"):
+            raise ValueError(f"{uri!r} is not of the form hf:organization/repository/file.gguf")
+        self.name = uri
+        self._repo, self._file = match["repo"], match["file"]
+        self._target = cache_dir.joinpath(*self._repo.split("/"), *self._file.split("/"))
+        self._endpoint = endpoint
+        self._on_progress = on_progress
+        self._pause_seconds = first_pause_seconds
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._trouble = ""
+        self._done = self._total = 0
+
+    @property
+    def downloading(self) -> bool:
+        """See `ModelFile`. False while a failed download waits for its next try."""
+        return self._thread is not None and self._thread.is_alive() and not self._trouble and not self._there()
+
+    @property
+    def reason(self) -> str:
+        """See `ModelFile`. Tells the progress."""
+        if self._there():
+            return ""
+        if self._trouble:
+            return f"the model {self.name} cannot be downloaded: {self._trouble}; trying again"
+        told = f": {self._done * 100 // self._total} % of {self._total / 1e6:.0f} MB" if self._total else ""
+        return (
+            f"the model {self.name} is being downloaded{told}; run memoryd index again when it is done (the download "
+            "continues while memoryd serve runs)"
+        )
+
+    def path(self) -> Path:
+        """See `ModelFile`."""
+        if not self._there():
+            self._begin()
+            raise EmbeddingUnavailable(self.reason)
+        return self._target
+
+    def _there(self) -> bool:
+        return _is_file(self._target)
+
+    def _begin(self) -> None:
+        if importlib.util.find_spec("huggingface_hub") is None:
+            raise EmbeddingUnavailable("huggingface_hub is missing: install memoryd[local]")
+        with self._lock:
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(target=self._run, name="model-download", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        pause = self._pause_seconds
+        while not self._closed.is_set() and not self._there():
+            try:
+                self._download()
+                return
+            except Exception as error:  # noqa: BLE001 -- whatever it is, it must show in the status
+                self._trouble = _said(error)
+            self._closed.wait(pause)
+            pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
+
+    def _download(self) -> None:
+        source = locate(self._repo, self._file, self._endpoint)
+        self._target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = self._target.with_name(self._target.name + ".part")
+        # Another process that fetches it holds the lock; the next try finds the whole file.
+        with part.open("ab") as file:
+            if not try_lock(file.fileno()):
+                raise EmbeddingUnavailable("another process is downloading it")
+            self._fetch(source, part)
+            _verify(source, part)
+            part.replace(self._target)
+
+    def _fetch(self, source: Source, part: Path) -> None:
+        held = part.stat().st_size
+        if held > source.size_bytes:
+            held = 0
+        if held == source.size_bytes:
+            return
+        headers = dict(source.headers) | ({"range": f"bytes={held}-"} if held else {})
+        trust_env = not is_loopback(source.url)
+        timeout = httpx.Timeout(_SECONDS_WITHOUT_A_BYTE)
+        with (
+            httpx.Client(trust_env=trust_env, verify=certificates(trust_env), timeout=timeout) as client,
+            client.stream("GET", source.url, headers=headers, follow_redirects=True) as response,
+        ):
+            response.raise_for_status()
+            held = held if response.status_code == httpx.codes.PARTIAL_CONTENT else 0
+            with part.open("r+b") as file:
+                file.seek(held)
+                file.truncate()
+                for piece in response.iter_bytes(_PIECE_BYTES):
+                    if self._closed.is_set():
+                        raise EmbeddingUnavailable("the download was stopped")
+                    file.write(piece)
+                    held += len(piece)
+                    self._tell(held, source.size_bytes)
+
+    def _tell(self, done: int, total: int) -> None:
+        self._trouble = ""
+        self._done, self._total = done, total
+        self._on_progress(done, total)
+
+    def close(self) -> None:
+        """See `ModelFile`. What was fetched stays, for the next time."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether there is a file that can be reached."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def locate(repo: str, file: str, endpoint: str | None) -> Source:
+    """What the hub says of a file. Honours the hub's own variables: its endpoint, its token, its offline mode."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url  # noqa: PLC0415 -- an extra, and slow to import
+    from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 -- likewise
+
+    url: str = hf_hub_url(repo, file, endpoint=endpoint)
+    metadata = get_hf_file_metadata(url)
+    if metadata.size is None:
+        raise EmbeddingUnavailable("the hub does not tell the size of the file")
+    sha256 = metadata.etag if _SHA256.fullmatch(metadata.etag or "") else ""
+    return Source(url, metadata.size, sha256, tuple(build_hf_headers().items()))
+
+
+def _verify(source: Source, part: Path) -> None:
+    size = part.stat().st_size
+    if size < source.size_bytes:
+        raise EmbeddingUnavailable(f"the connection ended after {size} of {source.size_bytes} bytes")
+    with part.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if size > source.size_bytes or (source.sha256 and found != source.sha256):
+        part.unlink()
+        raise EmbeddingUnavailable("what was downloaded is not what the hub announced, and was thrown away")
+
+
+def _said(error: Exception) -> str:
+    # The address of a mirror may be signed; what signs it stands behind the "?".
+    return re.sub(r"\?[^\s'\"]+", "", (str(error) or repr(error)).split("\n")[0])[:300]
+
+
+_MAGIC = b"GGUF"
+
+
+_VERSIONS = (2, 3)
+
+
+_STRING, _ARRAY = 8, 9
+
+
+# Value types by number, as `struct` names them: u8 i8 u16 i16 u32 i32 f32 bool - - u64 i64 f64.
+_SCALARS = "BbHhIif?..QqdX"
+
+
+_MOST_KEYS = 10_000
+
+
+_LONGEST_STRING = 1 << 24
+
+
+_MOST_ELEMENTS = 1 << 32
+
+
+class BadModelFile(ValueError):
+    """The file is no model that we can use; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHead:
+    """What a model says of itself: tokens that it reads at once, components of its vectors."""
+
+    architecture: str
+    window: int
+    dimensions: int
+
+
+def read_head(path: Path) -> ModelHead:
+    """The head of a model's file. Reads no further than it has to.
+
+    Raises:
+        BadModelFile: it is no GGUF, or does not say what it must.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        try:
+            return _head(file)
+        except (struct.error, IndexError, OverflowError, RecursionError):
+            raise BadModelFile(f"{path.name} is damaged, or cut short") from None
+
+
+def _head(file: BufferedReader) -> ModelHead:
+    magic, version = file.read(4), _number(file, "I")
+    if magic != _MAGIC or version not in _VERSIONS:
+        raise BadModelFile(f"{Path(file.name).name} is not a GGUF file of version 2 or 3")
+    _number(file, "Q")
+    found: dict[str, Any] = {}
+    for _ in range(min(_number(file, "Q"), _MOST_KEYS)):
+        key, kind = _string(file), _number(file, "I")
+        value = _value(file, kind)
+        if isinstance(value, (str, int)):
+            found[key] = value
+        head = _complete(found)
+        if head:
+            return head
+    raise BadModelFile(f"{Path(file.name).name} does not tell its context and embedding lengths")
+
+
+def _complete(found: dict[str, Any]) -> ModelHead | None:
+    architecture = found.get("general.architecture")
+    window = found.get(f"{architecture}.context_length")
+    dimensions = found.get(f"{architecture}.embedding_length")
+    if not (isinstance(architecture, str) and isinstance(window, int) and isinstance(dimensions, int)):
+        return None
+    if window < 1 or dimensions < 1:
+        raise BadModelFile("the model's context and embedding lengths must be at least 1")
+    return ModelHead(architecture, window, dimensions)
+
+
+def _value(file: BufferedReader, kind: int) -> Any:
+    if kind == _STRING:
+        return _string(file)
+    if kind == _ARRAY:
+        return _skip_array(file)
+    return _number(file, _SCALARS[kind])
+
+
+def _skip_array(file: BufferedReader) -> None:
+    kind, count = _number(file, "I"), _number(file, "Q")
+    if count > _MOST_ELEMENTS:
+        raise OverflowError
+    if kind in {_STRING, _ARRAY}:
+        for _ in range(count):
+            _value(file, kind)
+    else:
+        file.seek(count * struct.calcsize("<" + _SCALARS[kind]), 1)
+
+
+def _number(file: BufferedReader, code: str) -> Any:
+    return struct.unpack("<" + code, file.read(struct.calcsize("<" + code)))[0]
+
+
+def _string(file: BufferedReader) -> str:
+    length = _number(file, "Q")
+    if length > _LONGEST_STRING:
+        raise BadModelFile(f"{Path(file.name).name} is damaged, or cut short")
+    return str(file.read(length), "utf-8", "replace")

@@ -1,0 +1,60 @@
+"""Ollama, by its own `POST /api/embed`. Models are not fetched: `ollama pull` does that."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memoryd_server.providers.http_client import HttpCalls
+from memoryd_server.providers.http_errors import public_url
+from memoryd_server.providers.openai import bearer
+from memoryd_server.providers.provider import RemoteConfig, spec_for
+from memoryd_server.providers.remote import RemoteProvider, Request, Role, count_in, list_in
+
+BASE_URL = "http://127.0.0.1:11434"
+
+
+INDEXING_SECONDS = 600.0
+"""A call of indexing takes no longer: the model runs on somebody's own machine, and may have to be loaded first."""
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaWire:
+    """Ollama's JSON."""
+
+    model: str
+    dimensions: int | None
+
+    def request(self, texts: Sequence[str], role: Role) -> Request:  # noqa: ARG002 -- it makes no difference here
+        """See `Wire`."""
+        body: dict[str, Any] = {"model": self.model, "input": list(texts)}
+        if self.dimensions is not None:
+            body["dimensions"] = self.dimensions
+        return Request("/api/embed", body)
+
+    def vectors(self, reply: Any) -> list[Any]:
+        """See `Wire`."""
+        return list_in(reply, "embeddings")
+
+    def tokens(self, reply: Any) -> int | None:
+        """See `Wire`."""
+        return count_in(reply, "prompt_eval_count")
+
+
+def ollama(config: RemoteConfig) -> RemoteProvider:
+    """The Ollama at `config.base_url`, else the one on this machine. A base URL made for its OpenAI interface serves.
+
+    Raises:
+        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+    """
+    base_url = (config.base_url or BASE_URL).rstrip("/").removesuffix("/v1")
+    http = HttpCalls(
+        "ollama",
+        base_url,
+        dict(config.headers),
+        bearer(config.keys),
+        indexing_seconds=INDEXING_SECONDS,
+        pace=config.pace,
+    )
+    model = config.model.removeprefix("ollama/")
+    spec = spec_for("ollama", model, public_url(base_url), config.dimensions)
+    return RemoteProvider(spec, OllamaWire(model, config.dimensions), http)

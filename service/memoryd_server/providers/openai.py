@@ -1,0 +1,305 @@
+"""OpenAI's format: OpenAI, compatible, Mistral, Voyage, batches.
+
+Any server that speaks OpenAI's `POST /embeddings`, and that wire format for those who took it over.
+
+OpenAI.
+
+Mistral. Of its models `codestral-embed` alone makes vectors of a chosen length.
+
+Voyage AI. It puts words of its own before questions and documents, by what `input_type` says.
+
+OpenAI's batch jobs, and Voyage's, which differ in where the model stands and in how long a job may take.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from memoryd_server.errors import EmbeddingUnavailable, MemorydError
+from memoryd_server.providers.http_client import HttpCalls, HttpRequest
+from memoryd_server.providers.http_errors import public_url
+from memoryd_server.providers.pacing import Header, Patience
+from memoryd_server.providers.provider import RemoteConfig, spec_for
+from memoryd_server.providers.remote import (
+    BadReply,
+    JobState,
+    RemoteProvider,
+    Request,
+    Role,
+    Wire,
+    count_in,
+    get,
+    id_in,
+    jsonl,
+    list_in,
+    multipart,
+    objects,
+    said,
+    text_in,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIWire:
+    """OpenAI's JSON. `input_types` is what `input_type` says of texts, where a server knows such a field."""
+
+    model: str
+    dimensions: int | None
+    dimensions_field: str = "dimensions"
+    input_types: Mapping[Role, str] = field(default_factory=dict)
+
+    def request(self, texts: Sequence[str], role: Role) -> Request:
+        """See `Wire`."""
+        body: dict[str, Any] = {"model": self.model, "input": list(texts)}
+        if role in self.input_types:
+            body["input_type"] = self.input_types[role]
+        if self.dimensions is not None:
+            body[self.dimensions_field] = self.dimensions
+        return Request("/embeddings", body)
+
+    def vectors(self, reply: Any) -> list[Any]:
+        """See `Wire`. By the `index` of each; by their place where a server gives none."""
+        data = [{"embedding": None} if item is None else item for item in list_in(reply, "data")]
+        if not all(isinstance(item, dict) for item in data):
+            raise BadReply("without a list of embeddings")
+        found = {_index(item, place): item.get("embedding") for place, item in enumerate(data)}
+        if set(found) != set(range(len(data))):
+            raise BadReply("with embeddings whose indices do not fit the texts")
+        return [found[place] for place in range(len(data))]
+
+    def tokens(self, reply: Any) -> int | None:
+        """See `Wire`."""
+        return count_in(reply, "usage", "total_tokens") or count_in(reply, "usage", "prompt_tokens")
+
+
+def openai_compatible(config: RemoteConfig) -> RemoteProvider:
+    """The server at `config.base_url`; a key is sent where there is one.
+
+    Raises:
+        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+    """
+    if not config.base_url:
+        raise EmbeddingUnavailable(f"the provider {config.provider} needs memorySearch.remote.baseUrl")
+    return openai_speaking(config, config.base_url)
+
+
+def openai_speaking(
+    config: RemoteConfig,
+    base_url: str,
+    dimensions_field: str = "dimensions",
+    input_types: Mapping[Role, str] | None = None,
+    batch_window: str = "",
+) -> RemoteProvider:
+    """A provider that speaks this wire format, with its keys as bearer tokens.
+
+    `batch_window` is how long its batch jobs may take, in its own word; empty where it has none. One with `input_types`
+    wants these, and the model, in the job and not in its lines.
+
+    Raises:
+        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+    """
+    http = HttpCalls(config.provider, base_url, dict(config.headers), bearer(config.keys), pace=config.pace)
+    model = config.model.removeprefix(f"{config.provider}/")
+    spec = spec_for(config.provider, model, public_url(base_url), config.dimensions)
+    wire = OpenAIWire(model, config.dimensions, dimensions_field, input_types or {})
+    if not batch_window:
+        return RemoteProvider(spec, wire, http)
+    apart = input_types is not None
+    return RemoteProvider(
+        spec,
+        wire,
+        http,
+        lambda count: OpenAIBatches(http, wire, spec.document_prefix, count, batch_window, model_apart=apart),
+    )
+
+
+def bearer(keys: Sequence[str]) -> list[Header]:
+    """The header that carries each key as a bearer token."""
+    return [{"authorization": f"Bearer {key.strip()}"} for key in keys]
+
+
+def _index(item: Mapping[str, Any], place: int) -> int:
+    index = item.get("index")
+    return index if isinstance(index, int) else place
+
+
+OPENAI_BASE_URL = "https://api.openai.com/v1"
+
+
+def openai(config: RemoteConfig) -> RemoteProvider:
+    """OpenAI, or what stands in for it at `config.base_url`.
+
+    Raises:
+        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+    """
+    return openai_speaking(config, config.base_url or OPENAI_BASE_URL, batch_window="24h")
+
+
+MISTRAL_BASE_URL = "https://api.mistral.ai/v1"
+
+
+def mistral(config: RemoteConfig) -> RemoteProvider:
+    """Mistral, or what stands in for it at `config.base_url`.
+
+    Raises:
+        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+    """
+    return openai_speaking(config, config.base_url or MISTRAL_BASE_URL, dimensions_field="output_dimension")
+
+
+VOYAGE_BASE_URL = "https://api.voyageai.com/v1"
+
+
+INPUT_TYPES: Mapping[Role, str] = {Role.QUERY: "query", Role.DOCUMENT: "document"}
+
+
+def voyage(config: RemoteConfig) -> RemoteProvider:
+    """Voyage AI, or what stands in for it at `config.base_url`.
+
+    Raises:
+        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+    """
+    return openai_speaking(config, config.base_url or VOYAGE_BASE_URL, "output_dimension", INPUT_TYPES, "12h")
+
+
+NAME_FIELD = "memoryd_job"
+"""Where a job carries its name, among its metadata."""
+
+
+_ENDPOINT = "/v1/embeddings"
+
+
+_FAILED = frozenset({"failed", "expired", "cancelled", "canceled"})
+
+
+_PAGE = 100
+
+
+_MOST_PAGES = 20
+
+
+_BAD_STATUS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIBatches:
+    """See `BatchApi`. With `model_apart` the model stands in the job, not in each line. `count` hears of tokens."""
+
+    http: HttpCalls
+    wire: Wire
+    prefix: str
+    count: Callable[[int], None]
+    window: str = "24h"
+    model_apart: bool = False
+
+    def submit(self, name: str, texts: Mapping[str, str], patience: Patience) -> str:
+        """See `BatchApi`."""
+        file_id = self._upload(name, texts, patience)
+        body: dict[str, Any] = {
+            "input_file_id": file_id,
+            "endpoint": _ENDPOINT,
+            "completion_window": self.window,
+            "metadata": {"source": "memoryd", NAME_FIELD: name},
+        }
+        if self.model_apart:
+            body["request_params"] = {key: value for key, value in self._body("").items() if key != "input"}
+        request = HttpRequest("POST", "/batches", jsonl([body]))
+        return self._id(self.http.ask(request, patience, again=False), "batch")
+
+    def _upload(self, name: str, texts: Mapping[str, str], patience: Patience) -> str:
+        disposition = f'form-data; name="file"; filename="{name}.jsonl"'
+        lines = jsonl(self._line(key, text) for key, text in texts.items())
+        content_type, content = multipart(
+            "form-data",
+            [
+                ({"Content-Disposition": 'form-data; name="purpose"'}, b"batch"),
+                ({"Content-Disposition": disposition, "Content-Type": "application/jsonl"}, lines),
+            ],
+        )
+        return self._id(self.http.ask(HttpRequest("POST", "/files", content, content_type), patience), "file")
+
+    def _line(self, key: str, text: str) -> dict[str, Any]:
+        body = self._body(text)
+        if self.model_apart:
+            return {"custom_id": key, "body": {"input": body["input"]}}
+        return {"custom_id": key, "method": "POST", "url": _ENDPOINT, "body": body}
+
+    def _body(self, text: str) -> dict[str, Any]:
+        return dict(self.wire.request([(self.prefix + text).encode("utf-8", "replace").decode()], Role.DOCUMENT).body)
+
+    def _id(self, reply: Any, what: str) -> str:
+        found = id_in(reply, "id")
+        if not found:
+            raise EmbeddingUnavailable(f"{self.http.name} answers without the id of the {what}")
+        return found
+
+    def find(self, name: str, patience: Patience) -> str | None:
+        """See `BatchApi`. Looks at the latest 2,000 jobs."""
+        after = ""
+        for _ in range(_MOST_PAGES):
+            page = self.http.ask(
+                get("/batches", f"limit={_PAGE}" + (f"&after={quote(after)}" if after else "")), patience
+            )
+            jobs = page.get("data") if isinstance(page, dict) else None
+            for job in jobs if isinstance(jobs, list) else []:
+                if text_in(job, "metadata", NAME_FIELD) == name:
+                    return self._id(job, "batch")
+                after = text_in(job, "id")
+            if not jobs or not page.get("has_more"):
+                return None
+        return None
+
+    def look(self, job_id: str, patience: Patience) -> JobState:
+        """See `BatchApi`. What an expired or cancelled job has made is not lost."""
+        job = self.http.ask(get(f"/batches/{quote(job_id, safe='')}"), patience)
+        word, output = self.http.discreet(text_in(job, "status")), text_in(job, "output_file_id")
+        outputs = (output,) if output else ()
+        if word in _FAILED or (word == "completed" and not output):
+            why = self.http.discreet(self._why(job, patience))
+            return JobState(word, True, outputs, why or f"it is {word} without an output file")
+        return JobState(word, word == "completed", outputs)
+
+    def _why(self, job: Any, patience: Patience) -> str:
+        """What the job itself says, or the first message of its error file."""
+        faults = job.get("errors") if isinstance(job, dict) else None
+        message = said(faults.get("data")) if isinstance(faults, dict) else ""
+        file_id = text_in(job, "error_file_id")
+        if message or not file_id:
+            return message
+        try:
+            return next(filter(None, map(_fault, objects(self._content(file_id, patience)))), "")
+        except MemorydError as error:
+            return f"error file unavailable: {error.message}"
+
+    def _content(self, file_id: str, patience: Patience) -> Iterator[bytes]:
+        return self.http.lines(get(f"/files/{quote(file_id, safe='')}/content"), patience)
+
+    def answers(self, output: str, patience: Patience) -> Iterator[tuple[str, Any]]:
+        """See `BatchApi`."""
+        for line in objects(self._content(output, patience)):
+            reply = line.get("response")
+            body = reply.get("body") if isinstance(reply, dict) else None
+            key = text_in(line, "custom_id")
+            if not key:
+                continue
+            self.count(count_in(body, "usage", "total_tokens") or 0)
+            data = body.get("data") if isinstance(body, dict) and not _fault(line) else None
+            first = data[0] if isinstance(data, list) and data else None
+            yield key, first.get("embedding") if isinstance(first, dict) else None
+
+    def cancel(self, job_id: str, patience: Patience) -> None:
+        """See `BatchApi`."""
+        self.http.ask(HttpRequest("POST", f"/batches/{quote(job_id, safe='')}/cancel", b"{}"), patience)
+
+
+def _fault(line: Mapping[str, Any]) -> str:
+    """Why a text got no vector; empty where it got one."""
+    reply = line.get("response")
+    if line.get("error"):
+        return said(line["error"]) or "no reason given"
+    if not isinstance(reply, dict):
+        return "no response"
+    status = reply.get("status_code")
+    failed = isinstance(status, int) and status >= _BAD_STATUS
+    return (said(reply.get("body")) or f"HTTP {status}") if failed else ""

@@ -1,0 +1,210 @@
+"""Which provider the settings ask for. One that was asked for is never replaced by another."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers.gemini import gemini
+from memoryd_server.providers.local import LocalProvider
+from memoryd_server.providers.model_files import DEFAULT_MODEL, FileOnDisk, HuggingFaceFile, ModelFile
+from memoryd_server.providers.ollama import ollama
+from memoryd_server.providers.openai import mistral, openai, openai_compatible, voyage
+from memoryd_server.providers.provider import EmbeddingConfig, EmbeddingProvider, LocalConfig, RemoteConfig
+
+AUTOMATIC = ("openai", "gemini", "voyage", "mistral")
+"""What "auto" looks for a key of, in this order, after a model on this machine and a server at an address."""
+
+
+NOT_CONFIGURED = "no embedding provider is configured"
+
+
+_REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
+    "openai": openai,
+    "openai-compatible": openai_compatible,
+    "gemini": gemini,
+    "voyage": voyage,
+    "mistral": mistral,
+    "ollama": ollama,
+}
+
+
+_LOCAL = "local"
+
+
+_MOST_BLOCKERS = 3
+
+
+_KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The provider, or why there is none. `requested` is what the settings ask for.
+
+    `fallback` makes the one that the settings name to stand in for it, and is None where they name none. `unusable`
+    is whether "auto" has found a provider that cannot be used, `blocked` whether a setting that is not understood is
+    why there is none.
+    """
+
+    provider: EmbeddingProvider | None
+    requested: str
+    reason: str = ""
+    fallback: "Callable[[], Selection] | None" = None
+    unusable: bool = False
+    blocked: bool = False
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the settings ask for vectors, also if no provider can be used."""
+        return self.provider is not None or self.unusable or self.blocked or self.requested not in {"auto", "none"}
+
+    @property
+    def requires_vectors(self) -> bool:
+        """Whether a chunk without a vector is incomplete. With "auto", keywords suffice while providers are blocked."""
+        return self.is_configured and not (self.blocked and self.requested == "auto")
+
+
+def select(config: EmbeddingConfig) -> Selection:
+    """A provider of its own for this configuration. Calls nobody; the caller closes the provider."""
+    return ProviderPool().select(config)
+
+
+class ProviderPool:
+    """Makes providers, one for all agents that ask for the same: one model in memory, one cooldown. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._providers: dict[object, EmbeddingProvider] = {}
+
+    def select(self, config: EmbeddingConfig) -> Selection:
+        """The provider for this configuration. The pool closes it."""
+        if config.blocked_by and _needs_http(config):
+            return Selection(None, config.provider, _blocked(config.blocked_by), blocked=True)
+        provider, reason, unusable = self._found(config)
+        second = config.fallback
+        chosen = provider.spec.provider if provider is not None else config.provider
+        if second is None or second.provider in {chosen, "none"}:
+            return Selection(provider, config.provider, reason, unusable=unusable)
+        if config.provider not in (*_REMOTE, _LOCAL, "auto", "none"):
+            # What this provider would be sent is not known, so nothing is sent to another one instead.
+            return Selection(None, config.provider, f"{reason}; its fallback {second.provider} is not used either")
+        second = replace(second, blocked_by=config.blocked_by)
+        return Selection(provider, config.provider, reason, lambda: self.select(second), unusable)
+
+    def _found(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
+        """The provider, why there is none, and whether that is because it cannot be used."""
+        if config.provider == "none":
+            return None, "embeddings are switched off", False
+        try:
+            with self._lock:
+                found = self._automatic(config) if config.provider == "auto" else (self._named(config), "")
+                return *found, False
+        except (EmbeddingUnavailable, ValueError) as error:
+            return None, str(error), True
+
+    def _automatic(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str]:
+        """The first that is configured. One that is, and cannot be used, is not passed over for the next.
+
+        Raises:
+            EmbeddingUnavailable, ValueError: it cannot be used.
+        """
+        if _has_model(config.local):
+            return self._local(config.local), ""
+        server = config.remote("openai-compatible")
+        if server.base_url or server.problem:
+            return self._remote(server), ""
+        missing: list[str] = []
+        for name in AUTOMATIC:
+            remote = config.remote(name)
+            if remote.problem or _has_key(remote):
+                return self._remote(remote), ""
+            missing.append(f"{name} ({remote.no_key})" if remote.no_key else name)
+        without = "local.modelPath names no file" if config.local.model_path else "local.modelPath is not set"
+        return None, f"{NOT_CONFIGURED}: {without}, and there is no key for {', '.join(missing)}"
+
+    def _named(self, config: EmbeddingConfig) -> EmbeddingProvider:
+        if config.provider == _LOCAL:
+            return self._local(config.local)
+        if config.provider not in _REMOTE:
+            raise EmbeddingUnavailable(f"the provider {config.provider} is not part of this version")
+        return self._remote(config.remote(config.provider))
+
+    def _local(self, local: LocalConfig) -> EmbeddingProvider:
+        model = local.model_path or DEFAULT_MODEL
+        key = (_LOCAL, model, local.cache_dir)
+        return self._shared(
+            key, lambda: LocalProvider(_file(model, local), idle_seconds=local.idle_seconds, threads=local.threads)
+        )
+
+    def _remote(self, remote: RemoteConfig) -> EmbeddingProvider:
+        if remote.problem:
+            raise EmbeddingUnavailable(f"the provider {remote.provider} cannot be used: {remote.problem}")
+        if remote.provider in AUTOMATIC and not remote.base_url and not _has_key(remote):
+            why = f": {remote.no_key}" if remote.no_key else ""
+            raise EmbeddingUnavailable(f"no API key is configured for the provider {remote.provider}{why}")
+        return self._shared(remote, lambda: _REMOTE[remote.provider](remote))
+
+    def _shared(self, key: object, make: Callable[[], EmbeddingProvider]) -> EmbeddingProvider:
+        if key not in self._providers:
+            self._providers[key] = make()
+        return self._providers[key]
+
+    def made(self) -> list[EmbeddingProvider]:
+        """Every provider that was made."""
+        with self._lock:
+            return list(self._providers.values())
+
+    def close_remote(self) -> None:
+        """Close and forget every provider that is reached over HTTP. Calls under way fail; the next ones as well."""
+        with self._lock:
+            closing = [key for key in self._providers if isinstance(key, RemoteConfig)]
+            providers = [self._providers.pop(key) for key in closing]
+        for provider in providers:
+            provider.close()
+
+    def close(self) -> None:
+        """Closes every provider."""
+        with self._lock:
+            providers, self._providers = list(self._providers.values()), {}
+        for provider in providers:
+            provider.close()
+
+
+def _has_key(remote: RemoteConfig) -> bool:
+    return bool(remote.keys) or any(name.lower() in _KEY_HEADERS for name, _ in remote.headers)
+
+
+def _has_model(local: LocalConfig) -> bool:
+    """Return whether the settings name a model that is a file on this machine."""
+    path = local.model_path
+    return bool(path) and not _is_address(path) and Path(path).is_file()
+
+
+def _needs_http(config: EmbeddingConfig) -> bool:
+    """Return whether texts may leave the process for this configuration's provider."""
+    return not (config.provider in {_LOCAL, "none"} or (config.provider == "auto" and _has_model(config.local)))
+
+
+def _blocked(settings: Sequence[str]) -> str:
+    shown = ", ".join(settings[:_MOST_BLOCKERS])
+    more = len(settings) - _MOST_BLOCKERS
+    return (
+        f"remote embeddings are disabled, because memoryd does not understand {shown}"
+        f"{f' and {more} more settings' if more > 0 else ''}"
+    )
+
+
+def _is_address(path: str) -> bool:
+    return path.startswith(("hf:", "http:", "https:"))
+
+
+def _file(model: str, local: LocalConfig) -> ModelFile:
+    if not _is_address(model):
+        return FileOnDisk(Path(model))
+    if not model.startswith("hf:"):
+        raise EmbeddingUnavailable("models are not fetched from http(s): addresses; use hf: or a path")
+    if not local.cache_dir:
+        raise EmbeddingUnavailable("no folder is configured to keep fetched models in")
+    return HuggingFaceFile(model, Path(local.cache_dir))

@@ -1,0 +1,1 @@
+"""The qmd command as a SearchBackend."""

@@ -1,0 +1,1 @@
+"""A session's start, flush and recall."""

@@ -1,0 +1,234 @@
+"""Files a session loads; what its key says.
+
+What a session loads at its start: the long-term memory, where it is private, and the logs of two days.
+
+The grammar of session keys, and what a key says about its session. Pure.
+
+A key is `agent:<agent id>:<rest>` or the rest alone. The rest is `main`, `main:thread:<thread>`,
+`<channel>:<kind>:<peer>` with further parts, `subagent:<name>` or any other text.
+
+Which sessions have been seen, so that each one's start counts once. On the event loop's thread.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+
+from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.search.query import CitationMode
+from memoryd_server.search.snippet import cut
+from memoryd_server.sources.files import FileTooLarge, read_file
+from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, Roots, resolve
+
+MOST_CHARS = 65_536
+"""What one file may add to a context, in code points, whatever the budget: so that a reply stays far below 4 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFile:
+    """A file of a session's context. The lines are 0 where there is no text; `problem` says why one was not read."""
+
+    path: str
+    text: str = ""
+    start_line: int = 0
+    end_line: int = 0
+    truncated: bool = False
+    exists: bool = True
+    problem: str = ""
+
+
+def load_context(
+    roots: Roots, *, main_session: bool, today: date, max_total_chars: int | None, max_file_bytes: int
+) -> tuple[ContextFile, ...]:
+    """The files in the order in which to load them, their texts within the budget in code points.
+
+    Of a text that does not fit, the long-term memory keeps its first lines and a log its last ones. Blocks.
+    """
+    long_term = [_long_term(roots, max_file_bytes)] if main_session else []
+    logs = [_load(roots, path, max_file_bytes) for path in log_paths(today)]
+    files = [*long_term, *logs]
+    shares = _shares([min(len(file.text), MOST_CHARS) for file in files], max_total_chars)
+    kept = [_within(file, share, keep_end=file in logs) for file, share in zip(files, shares, strict=True)]
+    return tuple(kept)
+
+
+def log_paths(today: date) -> tuple[str, ...]:
+    """The logs of yesterday and today, as far as there is such a day."""
+    days = ([today - timedelta(days=1)] if today > date.min else []) + [today]
+    return tuple(f"{MEMORY_FOLDER}/{day.isoformat()}.md" for day in days)
+
+
+def _long_term(roots: Roots, max_file_bytes: int) -> ContextFile:
+    """The long-term memory under the first of its names that is there."""
+    found = (_load(roots, name, max_file_bytes) for name in LONG_TERM_NAMES)
+    return next((file for file in found if file.exists), ContextFile(LONG_TERM_NAMES[0], exists=False))
+
+
+def _load(roots: Roots, path: str, max_file_bytes: int) -> ContextFile:
+    try:
+        data, _ = read_file(resolve(roots, path), max_file_bytes)
+    except FileNotFound:
+        return ContextFile(path, exists=False)
+    except FileTooLarge:
+        why = f"it has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)"
+        return ContextFile(path, truncated=True, problem=why)
+    except PathNotAllowed as error:
+        return ContextFile(path, truncated=True, problem=error.message)
+    except OSError as error:
+        return ContextFile(path, truncated=True, problem=error.strerror or str(error))
+    text = data.decode("utf-8", "replace")
+    return ContextFile(path, text, 1, text.count("\n") + 1) if text else ContextFile(path)
+
+
+def _shares(sizes: Sequence[int], budget: int | None) -> list[int]:
+    """How much each may take: an equal share, and of what others leave over, the smallest first, as much again."""
+    if budget is None:
+        return list(sizes)
+    shares = [0] * len(sizes)
+    for waiting, at in zip(range(len(sizes), 0, -1), sorted(range(len(sizes)), key=sizes.__getitem__), strict=True):
+        shares[at] = min(sizes[at], budget // waiting)
+        budget -= shares[at]
+    return shares
+
+
+def _within(file: ContextFile, room: int, *, keep_end: bool) -> ContextFile:
+    """The file's text cut to `room`: whole lines from one of its ends, or the beginning of one where none fits."""
+    if len(file.text) <= room:
+        return file
+    lines = file.text.split("\n")
+    kept = _fitting(reversed(lines) if keep_end else lines, room)
+    first = len(lines) - len(kept) if keep_end else 0
+    if any(kept):
+        text = "\n".join(lines[first : first + len(kept)])
+        return replace(file, text=text, start_line=first + 1, end_line=first + len(kept), truncated=True)
+    # The line that is too long stands behind the empty ones.
+    at = first - 1 if keep_end else len(kept)
+    number = at + 1 if room else 0
+    return replace(file, text=cut(lines[at], room), start_line=number, end_line=number, truncated=True)
+
+
+def _fitting(lines: Iterable[str], room: int) -> list[str]:
+    kept: list[str] = []
+    for line in lines:
+        room -= len(line) + bool(kept)
+        if room < 0:
+            break
+        kept.append(line)
+    return kept
+
+
+_AGENT = "agent"
+
+
+_MAIN = "main"
+
+
+_THREAD = "thread"
+
+
+_SUBAGENT = "subagent"
+
+
+_SHARED_KINDS = ("group", "channel")
+
+
+_KINDS = frozenset({*_SHARED_KINDS, "direct", "dm"})
+
+
+_CHANNEL_PARTS = 3
+
+
+_THREAD_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """A session key in lower case, without blanks around it.
+
+    `raw` is the whole key. `agent_id` is None if the key does not begin with `agent:`. `parts` are the parts of the
+    rest, separated by colons.
+    """
+
+    raw: str
+    agent_id: str | None
+    parts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "SessionKey":
+        """Return the key of `text`; every text is a key."""
+        raw = text.strip().lower()
+        parts = tuple(raw.split(":"))
+        if parts[0] != _AGENT:
+            return cls(raw, None, parts)
+        return cls(raw, "".join(parts[1:2]), parts[2:])
+
+    def is_main_session(self, agent_id: str) -> bool:
+        """Return whether the key names the agent's private main session, or a thread of it.
+
+        That is `main` or `agent:<agent_id>:main`. False for groups, channels, chats with a peer, scheduled jobs,
+        sub-agents, another agent's main session and an empty key: nothing says that these are private.
+        """
+        if self.agent_id not in (None, agent_id):
+            return False
+        is_thread = len(self.parts) >= _THREAD_PARTS and self.parts[1] == _THREAD and all(self.parts)
+        return self.parts[:1] == (_MAIN,) and (len(self.parts) == 1 or is_thread)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether no part of the rest is `group` or `channel`. True for an empty key, as in OpenClaw."""
+        return not set(_SHARED_KINDS) & set(self.parts)
+
+    @property
+    def key(self) -> str:
+        """The rest, or the whole key if there is no rest; empty for a sub-agent."""
+        parts = self._known_parts
+        return "" if parts[0] == _SUBAGENT else ":".join(parts)
+
+    @property
+    def channel(self) -> str:
+        """The channel of a key `<channel>:<kind>:<peer>`, for example `slack`; else empty."""
+        return self._known_parts[0] if self.key and self._has_channel else ""
+
+    @property
+    def chat_type(self) -> str:
+        """`group`, `channel` or `direct`; empty for an empty key and for a sub-agent."""
+        if not self.key:
+            return ""
+        if self._has_channel:
+            return next((kind for kind in _SHARED_KINDS if kind in self._known_parts), "direct")
+        return next((kind for kind in _SHARED_KINDS if f":{kind}:" in self.key), "direct")
+
+    @property
+    def _known_parts(self) -> tuple[str, ...]:
+        return self.parts or tuple(self.raw.split(":"))
+
+    @property
+    def _has_channel(self) -> bool:
+        parts = self._known_parts
+        return len(parts) >= _CHANNEL_PARTS and parts[1] in _KINDS
+
+
+def wants_citations(mode: CitationMode, session_key: SessionKey) -> bool:
+    """Return whether snippets carry citations; `auto` means in direct chats only."""
+    return mode is CitationMode.ON or (mode is CitationMode.AUTO and session_key.is_direct)
+
+
+# The oldest are forgotten first, which costs one sync more.
+REMEMBERED_SESSIONS = 10_000
+
+
+class SessionStarts:
+    """One agent's sessions since the daemon's start."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, None] = OrderedDict()
+
+    def is_first(self, session_key: str) -> bool:
+        """Whether a session is seen for the first time; an empty key is none."""
+        if not session_key or session_key in self._seen:
+            return False
+        self._seen[session_key] = None
+        if len(self._seen) > REMEMBERED_SESSIONS:
+            self._seen.popitem(last=False)
+        return True

@@ -1,0 +1,312 @@
+"""Settings that may restrict what providers receive.
+
+Settings of memory where memoryd does not look for them, and `plugins` switches that it does not obey.
+
+Each may say that nothing is to be sent to a provider, so each of them disables remote embeddings.
+
+Variables and files that hold settings of OpenClaw, or seem to be memoryd's, and that memoryd does not read.
+
+Where one of them is set, what it says about providers is unknown, so each of them disables remote embeddings.
+
+The providers that agents may use, and what is said about them that memoryd does not understand.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from memoryd_server.settings import environment as env
+from memoryd_server.settings.checking import CLOSE, Checker, agent_of, ignored, misspelt
+from memoryd_server.settings.environment import Overrides
+from memoryd_server.settings.layers import ABOUT_PROVIDERS, DEFAULT, REFERENCE_FILE, Report, UnreadKey, absolute, exists
+from memoryd_server.settings.plugins import AROUND as ENTRIES_PLUGIN_ENTRY
+from memoryd_server.settings.plugins import PLUGIN as ENTRIES_PLUGIN
+from memoryd_server.settings.provider_access import (
+    PROVIDERS,
+    ModelProviders,
+    ModelProviderSettings,
+    ProviderAccess,
+    names_of,
+)
+from memoryd_server.settings.resolved import AgentSettings
+from memoryd_server.settings.rules import KeyPath, keys, kind_of, nearest
+
+_INCLUDE = "$include"
+
+
+_MEMORY_SEARCH = "memorySearch"
+
+
+_MEMORY_PLUGIN = "memory-core"
+
+
+_MEMORY_PLUGIN_ENTRY = ("plugins", "entries", _MEMORY_PLUGIN)
+
+
+_MEMORY_PLUGIN_CONFIG = (*_MEMORY_PLUGIN_ENTRY, "config")
+
+
+# In the names of plugins that send everything to memoryd.
+_OWN = "memoryd"
+
+
+_SLOT = ("plugins", "slots", "memory")
+
+
+_PLUGINS = (
+    ("plugins",),
+    ("plugins", "slots"),
+    ("plugins", "entries"),
+    _MEMORY_PLUGIN_ENTRY,
+    _MEMORY_PLUGIN_CONFIG,
+    ENTRIES_PLUGIN_ENTRY,
+)
+
+
+# What decides about embeddings, by the names that `memorySearch` and `memory.search` give it.
+_OF_MEMORY = ("memory", "search", "provider", "fallback", "remote", "embedding", "embeddings")
+
+
+def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
+    """Block remote embeddings for each setting in a place where it is not read; `agent_paths` are those of agents."""
+    agents = [("agents", "defaults"), *agent_paths]
+    for path in ((), ("agents",), *agents, ("memory",), ("models",), ("models", "providers"), *_PLUGINS):
+        check_include(checker, path)
+    for path, origin, value in checker.tree.replaced:
+        if path[0] in ABOUT_PROVIDERS:
+            message = f"expected an object, found {kind_of(value)}; it is ignored"
+            checker.report.block_remote(origin, path, message, agent_of(path))
+    _check_keys(checker, (), read=("memory",))
+    for path in agents:
+        _check_keys(checker, path, read=(_MEMORY_SEARCH,))
+    unread = [("agents", name) for name in checker.keys(("agents",)) if name not in {"defaults", "list", "entries"}]
+    for path in (("agents",), *unread, _MEMORY_PLUGIN_ENTRY, _MEMORY_PLUGIN_CONFIG):
+        _check_keys(checker, path, read=())
+    for path in (("agents",), *agents, *unread, _MEMORY_PLUGIN_CONFIG, ("models",), ("plugins",), ENTRIES_PLUGIN_ENTRY):
+        check_switches(checker, path)
+    _check_plugins(checker)
+
+
+def check_include(checker: Checker, path: KeyPath) -> None:
+    """Block remote embeddings for an `$include` at `path`, and take it out of the tree."""
+    if _INCLUDE in checker.keys(path):
+        checker.block_remote((*path, _INCLUDE), "memoryd does not read included files")
+        checker.tree.remove((*path, _INCLUDE))
+
+
+def _check_keys(checker: Checker, path: KeyPath, *, read: tuple[str, ...]) -> None:
+    """Block each key of memory at `path` but those that are `read` there."""
+    for key in checker.keys(path):
+        is_search = nearest(key, (_MEMORY_SEARCH,), CLOSE) is not None
+        if key not in read and (is_search or key.lower() in _OF_MEMORY):
+            checker.block_remote((*path, key), "memoryd does not read this key here")
+
+
+def check_switches(checker: Checker, path: KeyPath) -> None:
+    """Block remote embeddings for `enabled` and `disabled` at `path` where they may switch something off."""
+    # memoryd itself obeys the switch of entries.
+    harmless = {"enabled": (True, False) if path == ENTRIES_PLUGIN_ENTRY else (True,), "disabled": (False,)}
+    for key in checker.keys(path):
+        value = checker.tree.at(*path, key)
+        if key.lower() in harmless and not any(value is each for each in harmless[key.lower()]):
+            checker.block_remote((*path, key), "memoryd does not obey this switch")
+
+
+def _check_plugins(checker: Checker) -> None:
+    for path in _PLUGINS:
+        value = checker.tree.at(*path)
+        if value is not None and not isinstance(value, dict):
+            checker.block_remote(path, f"expected an object, found {kind_of(value)}; it is ignored")
+    slot = checker.tree.at(*_SLOT)
+    plugin = _MEMORY_PLUGIN if slot is None else slot
+    if plugin == "none":
+        return
+    if not isinstance(plugin, str):
+        checker.block_remote(_SLOT, f"expected a string, found {kind_of(plugin)}; it is ignored")
+    elif plugin not in {_MEMORY_PLUGIN, ENTRIES_PLUGIN} and _OWN not in plugin:
+        known = f'"{_MEMORY_PLUGIN}", "{ENTRIES_PLUGIN}" and "none"'
+        checker.block_remote(_SLOT, f"memoryd does not know this plugin, but {known}")
+    else:
+        check_plugin(checker, plugin)
+        allowed = checker.tree.at("plugins", "allow")
+        names = allowed if isinstance(allowed, list) else ()
+        if allowed is not None and not any(_is_allowed(plugin, name) for name in names):
+            checker.block_remote(("plugins", "allow"), "memoryd does not obey it")
+
+
+def check_plugin(checker: Checker, plugin: str) -> None:
+    """Block remote embeddings where OpenClaw's settings switch a plugin off that memory depends on there."""
+    check_switches(checker, ("plugins", "entries", plugin))
+    denied = checker.tree.at("plugins", "deny")
+    if denied is not None and (not isinstance(denied, list) or any(_is_denied(plugin, name) for name in denied)):
+        checker.block_remote(("plugins", "deny"), "memoryd does not obey it")
+
+
+def _is_allowed(plugin: str, name: object) -> bool:
+    return isinstance(name, str) and (name == plugin or _OWN in name)
+
+
+def _is_denied(plugin: str, name: object) -> bool:
+    """Return whether `name` may mean the plugin: in another case, as a pattern, or in a form that is not known."""
+    return not isinstance(name, str) or fnmatchcase(plugin.lower(), name.strip().lower())
+
+
+_UNREAD = "memoryd does not read it"
+
+
+_CONFIG_PATH, _HOME = "OPENCLAW_CONFIG_PATH", "OPENCLAW_HOME"
+
+
+_WORKSPACE, _PROFILE = "OPENCLAW_WORKSPACE_DIR", "OPENCLAW_PROFILE"
+
+
+# Of older versions; OpenClaw reads them where there is no newer one.
+_OLDER_FOLDER = ".clawdbot"
+
+
+_OLDER_FILES = ("clawdbot.json", "moltbot.json")
+
+
+_ABOUT_PROVIDERS = frozenset(
+    {"provider", "providers", "embedding", "embeddings", "search", "remote", "fallback", "offline"}
+)
+
+
+_BLANK = frozenset({"", "undefined", "null"})
+
+
+def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Report) -> None:
+    """Block remote embeddings where OpenClaw's settings are in a file that memoryd does not read."""
+    file = state_dir / REFERENCE_FILE
+    read = {file, absolute(overrides.config.text, None, home) if overrides.config.text else file}
+    config = _value(overrides.environ, _CONFIG_PATH)
+    if config and absolute(config, None, home) not in read:
+        report.block_remote(f"env {_CONFIG_PATH}", (), f"{_UNREAD}; the settings were read from {file}")
+    other_home = _value(overrides.environ, _HOME)
+    if other_home and overrides.state_dir.origin == DEFAULT and absolute(other_home, None, home) != home:
+        report.block_remote(f"env {_HOME}", (), f"{_UNREAD}; the settings were read from {file}")
+    if exists(file):
+        return
+    others = [state_dir / name for name in _OLDER_FILES]
+    if overrides.state_dir.origin == DEFAULT and not exists(state_dir):
+        others += [home / _OLDER_FOLDER / name for name in (REFERENCE_FILE, *_OLDER_FILES)]
+    for other in others:
+        if exists(other):
+            report.block_remote(other, (), _UNREAD)
+
+
+def check_workspace(default: AgentSettings, overrides: Overrides, state_dir: Path, home: Path, report: Report) -> None:
+    """Block remote embeddings where a variable moves OpenClaw's default workspace, and memoryd uses its own default.
+
+    The folder that memoryd indexes is another one than OpenClaw's, and may hold what is not to be sent.
+    """
+    if default.workspace != state_dir / "workspace":
+        return
+    folder = _value(overrides.environ, _WORKSPACE)
+    if folder and absolute(folder, None, home) != default.workspace:
+        report.block_remote(f"env {_WORKSPACE}", (), f"{_UNREAD}; the workspace is {default.workspace}")
+    profile = _value(overrides.environ, _PROFILE)
+    if profile not in {"", "default"} and not folder and overrides.state_dir.origin == DEFAULT:
+        report.block_remote(f"env {_PROFILE}", (), f"{_UNREAD}; the workspace is {default.workspace}")
+
+
+def check_variables(environ: Mapping[str, str], report: Report) -> None:
+    """Block remote embeddings for variables of memoryd that do not exist and seem to be about providers or files."""
+    for name in env.unknown_variables(environ):
+        words = set(name.lower().split("_"))
+        files = (env.CONFIG, env.STATE_DIR, env.WORKSPACE)
+        if words & _ABOUT_PROVIDERS or nearest(name, files, CLOSE):
+            report.block_remote(f"env {name}", (), _UNREAD)
+
+
+def _value(environ: Mapping[str, str], name: str) -> str:
+    text = environ.get(name, "").strip()
+    return "" if text in _BLANK else text
+
+
+_SECRET = "a reference to a secret kept elsewhere; memoryd does not read it"  # noqa: S105 -- a message
+
+
+_BROKEN = "the file cannot be read, and a key of another place would be used"
+
+
+# Other programs read the address of a provider from these.
+_ADDRESSES: Mapping[str, tuple[str, ...]] = {
+    "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+    "gemini": ("GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
+    "voyage": ("VOYAGE_BASE_URL",),
+    "mistral": ("MISTRAL_BASE_URL",),
+}
+
+
+_ENTRIES_PROVIDER = "openai"
+
+
+_KEYLESS = ("ollama",)
+
+
+class _Use(NamedTuple):
+    """A provider that an agent may use; `provider` is memoryd's name of it."""
+
+    agent_id: str
+    provider: str
+    access: ProviderAccess
+
+    @property
+    def may_send(self) -> bool:
+        """Whether something could be sent: there is a key or an address, or neither is needed."""
+        access = self.access
+        return bool(access.keys or access.base_url or access.headers) or self.provider in _KEYLESS
+
+
+def check_providers(
+    checker: Checker, agents: Mapping[str, AgentSettings], providers: ModelProviders, environ: Mapping[str, str]
+) -> None:
+    """Block remote embeddings for each setting of a provider in use that is not understood."""
+    uses = [use for agent in agents.values() if agent.enabled for use in _uses(agent)]
+    shared = set(providers.unread.values())
+    blocked: set[UnreadKey] = set()
+    for use in uses:
+        passed_over = use.access.passed_over
+        if passed_over is not None:
+            blocked.add(passed_over)
+            owner = "" if passed_over in shared else use.agent_id
+            message = _SECRET if passed_over.key else _BROKEN
+            checker.report.block_remote(passed_over.origin, passed_over.key, message, owner)
+        if use.access.keys and not use.access.base_url:
+            _check_address(checker, use.provider, environ)
+    for unread in sorted(shared - blocked, key=lambda each: each.key):
+        checker.report.warn(unread.origin, unread.key, f"{_SECRET} and ignores it")
+    for name in sorted({name for use in uses if use.may_send for name in names_of(use.provider)}):
+        _check_block(checker, name)
+        check_plugin(checker, name)
+
+
+def _uses(agent: AgentSettings) -> Iterator[_Use]:
+    for name, access in agent.provider_access.items():
+        yield _Use(agent.agent_id, name, access)
+    yield _Use(agent.agent_id, agent.memory_search.fallback, agent.fallback_access)
+    if agent.entries_enabled and agent.entry_access is not None:
+        yield _Use(agent.agent_id, _ENTRIES_PROVIDER, agent.entry_access)
+
+
+def _check_address(checker: Checker, provider: str, environ: Mapping[str, str]) -> None:
+    for variable in _ADDRESSES.get(provider, ()):
+        if environ.get(variable, "").strip():
+            checker.report.block_remote(
+                f"env {variable}", (), f"memoryd does not read it; models.providers.{provider}.baseUrl sets the address"
+            )
+
+
+def _check_block(checker: Checker, name: str) -> None:
+    """Check the keys of the provider's block, and what looks like a misspelt block where there is none."""
+    blocks = checker.keys(PROVIDERS)
+    if name not in blocks:
+        for key, meant in misspelt(blocks, (name,)):
+            checker.block_remote((*PROVIDERS, key), ignored(meant))
+    path = (*PROVIDERS, name)
+    check_include(checker, path)
+    check_switches(checker, path)
+    for key, meant in misspelt(checker.keys(path), [key for _, key, _ in keys(ModelProviderSettings)]):
+        checker.block_remote((*path, key), ignored(meant))

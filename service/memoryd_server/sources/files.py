@@ -1,0 +1,236 @@
+"""The one way to open a file: beneath its root, component by component, without following a link.
+
+Each folder is opened relative to the descriptor of the one above it with O_NOFOLLOW, so a folder swapped for a link
+between two steps is refused rather than entered. Only the root itself, which the owner chose, may be reached by links.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+
+from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.model import FileStat, SourceFile
+from memoryd_server.sources.roots import Location
+
+RE_READS = 3
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+# O_NONBLOCK: a FIFO without a writer would otherwise hold the caller for ever.
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | _FILE
+
+
+_REFUSED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ENODEV})
+
+
+_ABSENT = frozenset({errno.ENOENT, errno.ENAMETOOLONG})
+
+
+class FileTooLarge(OSError):
+    """The file has more bytes than the caller allows."""
+
+    def __init__(self, path: str, size_bytes: int, max_bytes: int) -> None:
+        super().__init__(f"{path} has {size_bytes} bytes, more than the {max_bytes} allowed")
+
+
+def open_directory(root: str, parts: Sequence[str], *, make: bool = False) -> int:
+    """Returns a descriptor of the folder `parts` below `root`, which the caller closes; makes folders when told to.
+
+    Raises:
+        PathNotAllowed: a component is a link or no folder.
+        FileNotFound: a component is missing.
+    """
+    with _answers("/".join(parts)):
+        return _descend(root, parts, make=make)
+
+
+def open_file(root: str, parts: Sequence[str]) -> int:
+    """Returns a descriptor for reading the regular file `parts` below `root`, which the caller closes.
+
+    Raises:
+        PathNotAllowed: a component is a link, or the file is not a regular one.
+        FileNotFound: a component is missing.
+    """
+    return _open("/".join(parts), root, parts)
+
+
+def read_file(file: Location | SourceFile, max_bytes: int) -> tuple[bytes, FileStat]:
+    """Returns the bytes of `file` and its stat from before they were read.
+
+    A file that changes meanwhile is read again, at most three times. The stat being the older one, a file that never
+    held still looks changed to whoever compares it later.
+
+    Raises:
+        PathNotAllowed: a component is a link, or the file is not a regular one.
+        FileNotFound: there is no such file.
+        FileTooLarge: it has more than `max_bytes` bytes.
+    """
+    for _ in range(RE_READS):
+        data, before, after = _read_once(file, max_bytes)
+        if before == after and len(data) == before.size_bytes:
+            return data, before
+    data, before, _ = _read_once(file, max_bytes)
+    return data, before
+
+
+def stat_file(file: Location | SourceFile) -> FileStat | None:
+    """Returns what the file system says of `file`, None when it is missing. Opens the folders above it, not the file.
+
+    Raises:
+        PathNotAllowed: a component is a link, or the file is not a regular one.
+    """
+    with suppress(FileNotFound), _answers(file.path), _parent(file.root, file.parts) as parent:
+        status = os.stat(file.parts[-1], dir_fd=parent, follow_symlinks=False)
+        _require_regular(file.path, status)
+        return file_stat(status)
+    return None
+
+
+def is_named_by(file: Location, descriptor: int) -> bool:
+    """Return whether the path of `file` names the open file, walking from the root again.
+
+    False when the file, or a folder above it, was removed, renamed or replaced since it was opened.
+
+    Raises:
+        PathNotAllowed: a component is a link now, or the file is not a regular one.
+    """
+    found, status = stat_file(file), os.fstat(descriptor)
+    return found is not None and (found.device, found.inode) == (status.st_dev, status.st_ino)
+
+
+def stat_files(files: Sequence[Location]) -> list[FileStat | None]:
+    """Returns what the file system says of each file, None for one that is missing or not to be read.
+
+    Opens each folder above them once: a thread waits for the interpreter after every question to the kernel.
+    """
+    with ExitStack() as opened:
+        folders: dict[tuple[str, ...], int | None] = {}
+
+        def folder(root: str, parts: tuple[str, ...]) -> int | None:
+            key = (root, *parts)
+            if key not in folders:
+                above = folder(root, parts[:-1]) if parts else None
+                folders[key] = None if parts and above is None else _folder_or_none(root, parts, above)
+                if (descriptor := folders[key]) is not None:
+                    opened.callback(os.close, descriptor)
+            return folders[key]
+
+        parents = [folder(file.root, file.parts[:-1]) for file in files]
+        return [
+            None if parent is None else _regular_stat(parent, file.parts[-1])
+            for parent, file in zip(parents, files, strict=True)
+        ]
+
+
+def _folder_or_none(root: str, parts: tuple[str, ...], above: int | None) -> int | None:
+    with suppress(OSError):
+        return os.open(root, _FOLDER) if above is None else _enter(above, parts[-1], make=False)
+    return None
+
+
+def _regular_stat(parent: int, name: str) -> FileStat | None:
+    with suppress(OSError):
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode):
+            return file_stat(status)
+    return None
+
+
+def open_for_append(location: Location) -> int:
+    """Returns a descriptor that writes at the end of the file; makes the file and the folders above it if missing.
+
+    The caller closes it. A read-only disk or folder is reported as the `OSError` it is.
+
+    Raises:
+        PathNotAllowed: a component is a link, or the file is not a regular one.
+        FileNotFound: the workspace itself is missing.
+    """
+    with _answers(location.path):
+        parent = _descend(location.root, location.parts[:-1], make=True)
+        try:
+            descriptor = os.open(location.parts[-1], _APPEND, 0o666, dir_fd=parent)
+        finally:
+            os.close(parent)
+    return _regular(location.path, descriptor)
+
+
+def file_stat(status: os.stat_result) -> FileStat:
+    """Returns the fields of `status` that tell one state of a file from another."""
+    return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino)
+
+
+def _read_once(file: Location | SourceFile, max_bytes: int) -> tuple[bytes, FileStat, FileStat]:
+    with open(_open(file.path, file.root, file.parts), "rb") as stream:
+        before = file_stat(os.fstat(stream.fileno()))
+        if before.size_bytes > max_bytes:
+            raise FileTooLarge(file.path, before.size_bytes, max_bytes)
+        # One byte more than the size shows that the file grew, without reading an endless one to its end.
+        data = stream.read(before.size_bytes + 1)[:max_bytes]
+        return data, before, file_stat(os.fstat(stream.fileno()))
+
+
+def _open(shown: str, root: str, parts: Sequence[str]) -> int:
+    with _answers(shown), _parent(root, parts) as parent:
+        descriptor = os.open(parts[-1], os.O_RDONLY | _FILE, dir_fd=parent)
+    return _regular(shown, descriptor)
+
+
+def _regular(shown: str, descriptor: int) -> int:
+    try:
+        _require_regular(shown, os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_regular(shown: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise PathNotAllowed(shown, "it is a link, a folder, a device or a pipe, not a plain file")
+
+
+@contextmanager
+def _parent(root: str, parts: Sequence[str]) -> Iterator[int]:
+    descriptor = _descend(root, parts[:-1])
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _descend(root: str, parts: Sequence[str], *, make: bool = False) -> int:
+    descriptor = os.open(root, _FOLDER)
+    for part in parts:
+        above = descriptor
+        try:
+            descriptor = _enter(above, part, make=make)
+        finally:
+            os.close(above)
+    return descriptor
+
+
+def _enter(above: int, part: str, *, make: bool) -> int:
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(part, 0o777, dir_fd=above)
+    return os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+
+
+@contextmanager
+def _answers(shown: str) -> Iterator[None]:
+    """Turns what the kernel says of links, pipes and gaps into the words of the error tree."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _REFUSED:
+            raise PathNotAllowed(shown, "it leads through a link, or is not a plain file") from error
+        if error.errno in _ABSENT:
+            raise FileNotFound(f"no file at {shown!r}", metadata={"path": shown}) from error
+        raise

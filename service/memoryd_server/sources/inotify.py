@@ -1,0 +1,349 @@
+"""Inotify reader, thread, sharing between agents.
+
+Native watching on Linux: one inotify descriptor an agent, and only the watches that are wanted.
+
+watchdog's own recursive observer puts a watch on every folder below a root, node_modules included, and swallows the
+error when they run out below it; folders would then go unwatched in silence. So the kernel is asked directly, for
+writes only (reading a file must not look like a change), and each shortage is seen.
+
+The thread that reads inotify events, ended by whatever keeps it from reading them.
+
+watchdog's own goes on for ever, busily and blindly, when its descriptor is closed behind its back; and when it dies of
+an error, it keeps its descriptors. A thread that has ended can be noticed and replaced.
+
+One native reader for the watchers of all agents: the system gives a user 128 inotify instances, often.
+"""
+
+import errno
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from watchdog.observers.inotify_c import CallbackId, InotifyConstants, InotifyEvent, InotifyFD, Mask, WatchDescriptor
+
+from memoryd_server.sources.watch_scope import NativeReader, Scope, Watch
+
+Parts = tuple[str, ...]
+
+
+_MASK = Mask(
+    InotifyConstants.IN_MODIFY
+    | InotifyConstants.IN_CLOSE_WRITE
+    | InotifyConstants.IN_CREATE
+    | InotifyConstants.IN_DELETE
+    | InotifyConstants.IN_MOVE
+    | InotifyConstants.IN_ONLYDIR
+    | InotifyConstants.IN_DONT_FOLLOW
+)
+
+
+_SHORTAGES = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+class InotifyReader:
+    """An inotify descriptor with the thread that reads it, shared by the roots of one watcher.
+
+    Raises:
+        OSError: no descriptor (EMFILE) or no thread (EAGAIN) is to be had.
+    """
+
+    def __init__(self) -> None:
+        self._reader = InotifyThread()
+        self._ids = itertools.count()
+        try:
+            self._reader.start()
+        except RuntimeError as error:
+            self._reader.release()
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+
+    def watch(self, scope: Scope, on_change: Callable[[], None]) -> "InotifyWatch":
+        """Returns the watch of one scope, not started."""
+        return InotifyWatch(self, scope, on_change)
+
+    def add(self, path: str, callback: "InotifyWatch") -> tuple[WatchDescriptor, CallbackId]:
+        """Watches the folder `path`; returns what `remove` takes."""
+        if not self._reader.is_reading():
+            raise OSError(errno.EBADF, "the thread that reads inotify events died")
+        # watchdog passes over EACCES and returns a descriptor of -1.
+        if not os.access(path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        # A folder seen under two names while it moves gets one descriptor; the ids keep the two apart.
+        callback_id = CallbackId(next(self._ids))
+        return self._reader.add_callback(os.fsencode(path), _MASK, callback, callback_id), callback_id
+
+    def remove(self, keys: list[tuple[WatchDescriptor, CallbackId]]) -> None:
+        """Takes watches away; those that the kernel has already dropped are passed over."""
+        if self._reader.is_reading():
+            self._reader.remove_callbacks(keys)
+
+    def is_alive(self) -> bool:
+        """Tells whether events are still being read."""
+        return self._reader.is_reading()
+
+    def stop(self) -> None:
+        """Takes all watches away and waits for the thread."""
+        self._reader.stop()
+        if threading.current_thread() is not self._reader:
+            self._reader.join()
+
+
+class InotifyWatch:
+    """The watches of one scope. `on_change` is called after new folders are watched, so a rescan misses nothing.
+
+    The `on_*` methods are watchdog's `WatchCallback`, called from the reader's thread.
+    """
+
+    def __init__(self, reader: InotifyReader, scope: Scope, on_change: Callable[[], None]) -> None:
+        self._reader = reader
+        self._scope = scope
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._keys: dict[Parts, tuple[WatchDescriptor, CallbackId]] = {}
+        self._folders: dict[WatchDescriptor, Parts] = {}
+        self._trouble = ""
+        self._stopped = False
+
+    def start(self) -> None:
+        """Watches the scope's folders as they stand.
+
+        Raises:
+            OSError: the top cannot be watched, or the watches ran out; none is left behind.
+        """
+        try:
+            with self._lock:
+                self._add(())
+        except OSError:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Takes the watches away."""
+        with self._lock:
+            self._stopped = True
+            self._drop(())
+
+    def trouble(self) -> str:
+        """Returns why changes are no longer seen, "" while they are."""
+        return self._trouble if self._reader.is_alive() else "the thread that reads inotify events died"
+
+    def on_event(self, event: InotifyEvent) -> None:
+        """Follows folders that come and go, and reports what counts."""
+        with self._lock:
+            folder = self._folders.get(event.wd)
+            counts = folder is not None and bool(event.name) and self._take((*folder, os.fsdecode(event.name)), event)
+        if counts:
+            self._on_change()
+
+    def on_watch_deleted(self, wd: WatchDescriptor) -> None:
+        """Forgets a folder that is gone; the loss of the top is trouble."""
+        with self._lock:
+            folder = self._folders.pop(wd, None)
+            if folder is None or self._stopped:
+                return
+            self._keys.pop(folder, None)
+            if not folder:
+                self._trouble = "the folder was removed"
+        self._on_change()
+
+    def on_queue_overflow(self) -> None:
+        """Starts over: among the lost events may be new folders."""
+        with self._lock:
+            self._drop(())
+            self._follow(())
+        self._on_change()
+
+    def _take(self, parts: Parts, event: InotifyEvent) -> bool:
+        if not event.is_directory:
+            return self._scope.counts(parts)
+        if not self._scope.enters(parts):
+            return False
+        if event.is_moved_from or event.is_moved_to:
+            self._drop(parts)
+        if event.is_create or event.is_moved_to:
+            self._follow(parts)
+        return True
+
+    def _follow(self, parts: Parts) -> None:
+        try:
+            self._add(parts)
+        except OSError as error:
+            self._trouble = f"inotify: {error.strerror}"
+
+    def _add(self, top: Parts) -> None:
+        waiting = [] if self._stopped else [top]
+        while waiting:
+            folder = waiting.pop()
+            if folder not in self._keys and self._watch(folder):
+                # Listed only now that it is watched: what is made in between shows in both, never in neither.
+                waiting.extend(self._subfolders(folder))
+
+    def _watch(self, folder: Parts) -> bool:
+        try:
+            key = self._reader.add(os.path.join(self._scope.top, *folder), self)  # noqa: PTH118 -- once a folder
+        except OSError as error:
+            if not folder or error.errno in _SHORTAGES:
+                raise
+            return False
+        self._keys[folder] = key
+        self._folders[key[0]] = folder
+        return True
+
+    def _subfolders(self, folder: Parts) -> list[Parts]:
+        try:
+            with os.scandir(os.path.join(self._scope.top, *folder)) as entries:  # noqa: PTH118 -- once a folder
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            return []
+        return [(*folder, name) for name in names if self._scope.enters((*folder, name))]
+
+    def _drop(self, top: Parts) -> None:
+        if top not in self._keys:
+            return
+        below = [folder for folder in self._keys if folder[: len(top)] == top]
+        keys = {folder: self._keys.pop(folder) for folder in below}
+        for folder, (wd, _) in keys.items():
+            if self._folders.get(wd) == folder:
+                del self._folders[wd]
+        self._reader.remove(list(keys.values()))
+
+
+class InotifyThread(InotifyFD):
+    """Reads events until it is stopped, or until its descriptor is no longer that of an inotify instance.
+
+    Raises:
+        OSError: no instance is to be had (EMFILE).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._inode = os.fstat(self._inotify_fd)
+        self._release_lock = threading.Lock()
+        self._released = False
+
+    def is_reading(self) -> bool:
+        """Whether events still arrive."""
+        return self.is_alive() and self._owns_descriptor()
+
+    def run(self) -> None:
+        """Reads events, and frees what is held when the reading ends by itself."""
+        try:
+            while self.should_keep_running() and self._owns_descriptor():
+                for event in self.read_events():
+                    self.handle_event(event)
+        except OSError:
+            # Whoever asks `is_reading` learns of it; there is nobody to tell on this thread.
+            return
+        finally:
+            with self._lock:
+                self._closed = True
+            self.release()
+
+    def close(self) -> None:
+        """Takes the watches away and wakes the thread; watches of a lost descriptor are gone already."""
+        if self._owns_descriptor():
+            super().close()
+            return
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.write(self._kill_w, b"!")
+
+    def release(self) -> None:
+        """Closes the descriptors, once."""
+        with self._release_lock:
+            if self._released:
+                return
+            self._released = True
+        if self._is_ours():
+            os.close(self._inotify_fd)
+        for descriptor in (self._kill_r, self._kill_w):
+            with suppress(OSError):
+                os.close(descriptor)
+
+    def _close_resources(self) -> None:
+        self.release()
+
+    def _check_inotify_fd(self) -> bool:
+        # The wait may have been for a descriptor that was closed meanwhile, and that another file has by now.
+        return super()._check_inotify_fd() and self._owns_descriptor()
+
+    def _owns_descriptor(self) -> bool:
+        return not self._released and self._is_ours()
+
+    def _is_ours(self) -> bool:
+        """Whether the number of our descriptor is still an inotify instance and not some other file of this process."""
+        try:
+            now = os.fstat(self._inotify_fd)
+        except OSError:
+            return False
+        return (now.st_dev, now.st_ino) == (self._inode.st_dev, self._inode.st_ino)
+
+
+class SharedNative:
+    """Opens a reader for the first watcher and ends it with the last. Thread-safe.
+
+    Who comes after the reader has died gets a new one; those who had the old one find it dead and come again.
+    """
+
+    def __init__(self, open_native: Callable[[], NativeReader]) -> None:
+        self._open_native = open_native
+        self._lock = threading.Lock()
+        self._reader: NativeReader | None = None
+        self._users: dict[NativeReader, int] = {}
+
+    def open(self) -> NativeReader:
+        """A reader for one watcher, which stops it when it needs it no more.
+
+        Raises:
+            OSError: the system has none to give.
+        """
+        with self._lock:
+            if self._reader is None or not self._reader.is_alive():
+                self._reader = self._open_native()
+            self._users[self._reader] = self._users.get(self._reader, 0) + 1
+            return _Lease(self._reader, self._give_back)
+
+    def _give_back(self, reader: NativeReader) -> None:
+        with self._lock:
+            self._users[reader] -= 1
+            if self._users[reader]:
+                return
+            del self._users[reader]
+            if self._reader is reader:
+                self._reader = None
+        # Outside the lock: it waits for the reader's thread, which may be telling somebody something.
+        reader.stop()
+
+
+class _Lease:
+    """What one watcher has of the reader: the watches that it began, and no others'."""
+
+    def __init__(self, reader: NativeReader, give_back: Callable[[NativeReader], None]) -> None:
+        self._reader = reader
+        self._give_back = give_back
+        self._lock = threading.Lock()
+        self._given_back = False
+
+    def watch(self, scope: Scope, on_change: Callable[[], None]) -> Watch:
+        """A watch of `scope`, not started. Whoever starts it stops it: giving the reader back does not."""
+        return self._reader.watch(scope, lambda: self._tell(on_change))
+
+    def _tell(self, on_change: Callable[[], None]) -> None:
+        # The reader's thread goes on for others, so nothing but this keeps it from telling of a last event too late.
+        with self._lock:
+            if not self._given_back:
+                on_change()
+
+    def is_alive(self) -> bool:
+        """Whether events still arrive."""
+        return not self._given_back and self._reader.is_alive()
+
+    def stop(self) -> None:
+        """Gives the reader back, once; after this no change is told."""
+        with self._lock:
+            if self._given_back:
+                return
+            self._given_back = True
+        self._give_back(self._reader)

@@ -1,0 +1,234 @@
+"""JSONL records into what was said.
+
+A transcript's records into what was said: one line a message, white space folded, secrets masked. Pure.
+
+A transcript is JSON lines. What is kept of it is what the user and the assistant said; everything else is left out, and
+a line that is no record, or only the beginning of one, is no error.
+
+What gateways write into a conversation that nobody said: wrappers around a message, and messages that are none.
+
+The forms are those that the reference's gateway writes. Pure.
+
+Anyone who can send the agent a message chooses this text, so its parsing takes time in proportion to its length. A
+pattern that can fail at the end of a long run is anchored, or is matched once at a position that is found without it.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from memoryd_server.sources.secrets import masked
+
+USER = "user"
+
+
+ASSISTANT = "assistant"
+
+
+# What agents answer to a heartbeat, or when there is nothing to say.
+_SILENT = ("HEARTBEAT_OK", "NO_REPLY")
+
+
+_SILENT_AT_START = re.compile(rf"[\s*_`\"']*(?:{'|'.join(_SILENT)})\b[\s*_`\"'.!]*")
+
+
+_SILENT_AT_END = re.compile(rf"\b(?:{'|'.join(_SILENT)})[\s*_`\"'.!]*")
+
+
+_BEGIN_INTERNAL = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
+
+
+_END_INTERNAL = "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
+
+
+# "Sender (untrusted metadata):" and its like, each with a block of JSON.
+_METADATA = re.compile(
+    r"^(?:\[[^\]\n]{0,80}\] )?[^\n]{0,80}\(untrusted(?: metadata|, for context)\):[ \t]*\n"
+    r"```json\n(?:(?!```)[^\n]*\n)*```[ \t]*\n?",
+    re.MULTILINE,
+)
+
+
+_GENERATED_LINE = re.compile(r"^System(?: \(untrusted\))?: \[[^\]\n]*\][^\n]*(?:\n|$)", re.MULTILINE)
+
+
+_CURRENT_TIME = re.compile(r"^Current time: [^\n]*(?:\n|$)", re.MULTILINE)
+
+
+_TIME_PREFIX = re.compile(r"^\s*\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\]\n]{0,40}\]\s*")
+
+
+# A reply tag, `[[reply_to_current]]`, `[[reply_to:ID]]` or `[[audio_as_voice]]`, is read in three steps.
+_TAG_OPENS = re.compile(r"\[\[\s*(?:(?P<with_id>reply_to:)|reply_to_current|audio_as_voice)")
+
+
+_ID_ENDS = re.compile(r"[\]\n]")
+
+
+_TAG_CLOSES = re.compile(r"\s*\]\]\s*")
+
+
+_PROMPTS = (
+    "[cron:",
+    "[Inter-session message]",
+    "An async command you ran earlier has completed",
+    "A new session was started via /new or /reset",
+    "Read HEARTBEAT.md",
+    "Pre-compaction memory flush",
+)
+
+
+_HEARTBEAT_FILE = re.compile(r"HEARTBEAT\.md\b")
+
+
+_HEARTBEAT_REPLY = re.compile(r"\bHEARTBEAT_OK\b")
+
+
+_NOT_SAID = frozenset({"inter_session", "internal_system"})
+
+
+def is_generated(message: Mapping[str, Any]) -> bool:
+    """Whether a record says itself that it comes from another session or from the gateway, not from a person."""
+    provenance = message.get("provenance")
+    kind = provenance.get("kind") if isinstance(provenance, dict) else None
+    return isinstance(kind, str) and kind in _NOT_SAID
+
+
+def said(role: str, text: str) -> str:
+    """What of a message's text was said; empty where nothing was: a heartbeat, a notice, a silent reply."""
+    return _said_by_user(text) if role == USER else _said_by_assistant(text)
+
+
+def _said_by_user(text: str) -> str:
+    text = _GENERATED_LINE.sub("", _without_metadata(_without_internal(text)))
+    text = _TIME_PREFIX.sub("", text).lstrip()
+    if text.startswith(_PROMPTS) or ("HEARTBEAT_OK" in text and _is_heartbeat(text)):
+        return ""
+    return _CURRENT_TIME.sub("", text) if text.startswith("Current time: ") else text
+
+
+def _said_by_assistant(text: str) -> str:
+    text = _without_reply_tags(text) if "[[" in text else text
+    return _without_silent_ends(text) if any(token in text for token in _SILENT) else text
+
+
+def _is_heartbeat(text: str) -> bool:
+    """Return whether a text names HEARTBEAT.md and, later, the reply to it."""
+    file = _HEARTBEAT_FILE.search(text)
+    return file is not None and _HEARTBEAT_REPLY.search(text, file.end()) is not None
+
+
+def _without_silent_ends(text: str) -> str:
+    """Return the text without a silent reply at its start and one at its end."""
+    first = _SILENT_AT_START.match(text)
+    start = first.end() if first else 0
+    # Only the last token can be followed by nothing but punctuation.
+    last = max(text.rfind(token, start) for token in _SILENT)
+    if last >= start and _SILENT_AT_END.fullmatch(text, last):
+        return text[start:last].rstrip()
+    return text[start:]
+
+
+def _without_reply_tags(text: str) -> str:
+    """Return the text without reply tags and the white space after each.
+
+    An ID ends at the first bracket or line break. Tags whose IDs end at the same place are closed by the same
+    brackets, so each place is looked for and looked at once.
+    """
+    pieces: list[str] = []
+    done = 0
+    id_end = -1
+    closed: re.Match[str] | None = None
+    for tag in _TAG_OPENS.finditer(text):
+        if tag.start() < done:
+            continue
+        close = closed
+        if not tag["with_id"]:
+            close = _TAG_CLOSES.match(text, tag.end())
+        elif id_end < tag.end():
+            found = _ID_ENDS.search(text, tag.end())
+            id_end = found.start() if found else len(text)
+            close = closed = _TAG_CLOSES.match(text, id_end)
+        if close:
+            pieces.append(text[done : tag.start()])
+            done = close.end()
+    return "".join((*pieces, text[done:])) if pieces else text
+
+
+def _without_metadata(text: str) -> str:
+    return _METADATA.sub("", text) if "(untrusted" in text else text
+
+
+def _without_internal(text: str) -> str:
+    """Without what the gateway marks as its own; a mark that nothing closes is a word like any other."""
+    pieces: list[str] = []
+    at = 0
+    while (begin := text.find(_BEGIN_INTERNAL, at)) >= 0 and (end := text.find(_END_INTERNAL, begin)) >= 0:
+        pieces.append(text[at:begin])
+        at = end + len(_END_INTERNAL)
+    return "".join((*pieces, text[at:])) if pieces else text
+
+
+FLATTENING_VERSION: Final = 1
+"""Rises with every change that gives another text for the same record; transcripts are then indexed anew."""
+
+
+_LABELS: Final[Mapping[str, str]] = {USER: "User", ASSISTANT: "Assistant"}
+
+
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Something said. `line` is its record's in the file, from 1; `role` is "user" or "assistant"."""
+
+    line: int
+    role: str
+    text: str
+
+    @property
+    def labelled(self) -> str:
+        """The text with who said it, as it is indexed."""
+        return f"{_LABELS[self.role]}: {self.text}"
+
+    @property
+    def label(self) -> str:
+        """Who said it."""
+        return _LABELS[self.role]
+
+
+def message_of(number: int, line: str) -> Message | None:
+    """The message of line `number`; None for a line that holds none."""
+    try:
+        record = json.loads(line.removeprefix(_BYTE_ORDER_MARK))
+    except (ValueError, RecursionError):
+        return None
+    message = record.get("message") if isinstance(record, dict) and record.get("type") == "message" else None
+    if not isinstance(message, dict) or is_generated(message):
+        return None
+    role = message.get("role")
+    if not isinstance(role, str) or role not in _LABELS:
+        return None
+    folded = " ".join(part for text in _texts(message.get("content")) if (part := _folded(said(role, text))))
+    return Message(number, role, masked(folded)) if folded else None
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list):
+        for block in content:
+            if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
+                yield block["text"]
+
+
+def _folded(text: str) -> str:
+    # Half a character, which JSON can spell, is none that could be written anywhere; neither is NUL.
+    plain = text.encode("utf-8", "replace").decode().replace("\0", " ")
+    return _SPACE.sub(" ", plain).strip()

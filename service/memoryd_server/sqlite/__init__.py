@@ -1,0 +1,1 @@
+"""The SQLite driver of `store`; only importer of apsw."""

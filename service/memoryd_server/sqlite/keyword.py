@@ -1,0 +1,307 @@
+"""Vocabulary and per-term BM25 caches over FTS5.
+
+The words that the index holds: how many chunks each stands in, and which names hold a given piece.
+
+What BM25 gives each chunk for one term, kept while the index stays as it is.
+
+FTS5's BM25 is a sum over the terms of a question, and what a term gives a chunk does not depend on the others
+(`fts5Bm25Function` in SQLite's fts5_aux.c). So it may be asked for one term alone, and kept. Added up in the order of
+the terms, as FTS5 does, it is the same score to the last bit, at a fraction of the cost: FTS5 looks up the length of
+every chunk that holds a term, for every question anew.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from memoryd_server.sqlite import readers
+from memoryd_server.sqlite.connection import scalar
+from memoryd_server.store.rows import KeywordHit
+from memoryd_server.text.terms import QueryTerm
+from memoryd_server.vectors import Ids
+
+# A list of names that took a second to read is read anew no sooner than so many seconds after.
+_SECONDS_OF_USE_A_SECOND_OF_READING = 20.0
+
+
+_MOST_FREQUENCIES_KEPT = 20_000
+
+
+_MOST_NAMES_LOOKED_AT = 300
+
+
+@dataclass(slots=True)
+class KnownWords:
+    """What was looked up at one revision. Document frequencies of prefixes are kept under their text and a "*"."""
+
+    revision: int
+    frequencies: dict[str, int] = field(default_factory=dict)
+    chunks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NameList:
+    """The names in the index, one a line. `good_until` is when, by the monotonic clock, it may be replaced."""
+
+    revision: int
+    lines: str
+    good_until: float
+
+
+@dataclass(slots=True)
+class VocabularyMemo:
+    """What all readers of one index remember together. Each replaces what it finds out of date."""
+
+    words: KnownWords | None = None
+    names: NameList | None = None
+
+
+class Vocabulary:
+    """The words of one snapshot, of `revision`."""
+
+    def __init__(self, connection: apsw.Connection, memo: VocabularyMemo, revision: int) -> None:
+        self._connection = connection
+        self._memo = memo
+        self._revision = revision
+        known = memo.words
+        if known is None or known.revision != revision or len(known.frequencies) > _MOST_FREQUENCIES_KEPT:
+            known = memo.words = KnownWords(revision)
+        self._known = known
+
+    def frequency(self, term: str) -> int:
+        """In how many chunks `term` stands."""
+        known = self._known.frequencies.get(term)
+        if known is None:
+            row = self._connection.execute("SELECT doc FROM temp.vocabulary WHERE term = ?", (term,)).fetchone()
+            known = self._known.frequencies[term] = 0 if row is None else int(row[0])
+        return known
+
+    def term_frequency(self, term: QueryTerm) -> int:
+        """In how many chunks a term stands, or begins another where it is a prefix."""
+        return self.prefix_frequency(term.text) if term.prefix else self.frequency(term.text)
+
+    def prefix_frequency(self, prefix: str) -> int:
+        """In how many chunks a term stands that begins with `prefix`."""
+        key = f"{prefix}*"
+        known = self._known.frequencies.get(key)
+        if known is None:
+            count = "SELECT count(*) FROM keyword WHERE keyword MATCH ?"
+            known = int(scalar(self._connection, count, (expression(prefix, prefix=True),)))
+            self._known.frequencies[key] = known
+        return known
+
+    def known(self, terms: Sequence[str]) -> tuple[str, ...]:
+        """Those of `terms` that the index holds. Quick where it holds none of them, which is the rule for guesses."""
+        unsure = [term for term in terms if term not in self._known.frequencies]
+        if unsure:
+            match = " OR ".join(map(expression, unsure))
+            row = self._connection.execute("SELECT 1 FROM keyword WHERE keyword MATCH ? LIMIT 1", (match,)).fetchone()
+            if row is None:
+                self._known.frequencies.update(dict.fromkeys(unsure, 0))
+        return tuple(term for term in terms if self.frequency(term))
+
+    def chunks(self) -> int:
+        """How many chunks the keyword leg holds, as BM25 counts them."""
+        if self._known.chunks is None:
+            # FTS5's record of averages: the number of rows, then the number of tokens in each column; empty at first.
+            averages = bytes(scalar(self._connection, "SELECT block FROM keyword_data WHERE id = 1"))
+            self._known.chunks = next(_varints(averages), 0)
+        return self._known.chunks
+
+    def names_with(self, piece: str, limit: int) -> list[str]:
+        """At most `limit` names (terms with "_" or a digit in them) that hold `piece`, those with the least else first.
+
+        Costs milliseconds where names must be read first: after a change, and then not at once in a large index, so
+        that a name may be missed for some seconds.
+        """
+        lines = self._names().lines
+        found: list[str] = []
+        at = lines.find(piece)
+        while at >= 0 and len(found) < _MOST_NAMES_LOOKED_AT:
+            start, end = lines.rfind("\n", 0, at) + 1, lines.find("\n", at)
+            found.append(lines[start:end])
+            at = lines.find(piece, end)
+        return sorted(found, key=len)[:limit]
+
+    def _names(self) -> NameList:
+        names, now = self._memo.names, time.monotonic()
+        if names is None or (names.revision != self._revision and now >= names.good_until):
+            names = self._memo.names = self._read_names(now)
+        return names
+
+    def _read_names(self, began: float) -> NameList:
+        rows = self._connection.execute("SELECT term FROM temp.vocabulary WHERE term GLOB '*[_0-9]*'")
+        lines = "\n".join(term for (term,) in rows) + "\n"
+        now = time.monotonic()
+        return NameList(self._revision, lines, now + _SECONDS_OF_USE_A_SECOND_OF_READING * (now - began))
+
+
+def expression(term: str, *, prefix: bool = False) -> str:
+    """The term as an FTS5 string, quotes doubled: never FTS5 syntax."""
+    quoted = '"' + term.replace('"', '""') + '"'
+    return quoted + "*" if prefix else quoted
+
+
+def any_of(terms: Sequence[QueryTerm]) -> str:
+    """An FTS5 expression that matches what holds any of these terms."""
+    return " OR ".join(expression(term.text, prefix=term.prefix) for term in terms)
+
+
+def _varints(block: bytes) -> Iterator[int]:
+    """SQLite's numbers, seven bits a byte, the last below 128. Ten-digit counts are far below its nine-byte form."""
+    value = 0
+    for byte in block:
+        value = value << 7 | byte & 0x7F
+        if byte == byte & 0x7F:
+            yield value
+            value = 0
+
+
+# The date and heading column counts half; measured in the design of the keyword leg.
+BM25 = "bm25(keyword, 1.0, 0.5)"
+
+
+# Reading a term's scores costs some 2.5 times what ranking its chunks does. So they are read when a term is asked for
+# again and again at one revision, or at once where it is the cheaper way to answer: the other terms are kept already.
+_ASKED_OFTEN = 3
+
+
+_COST_OF_READING = 3
+
+
+# No search reads the scores of more chunks than that, some eight milliseconds; a commoner word is never kept.
+_MOST_CHUNKS_READ = 10_000
+
+
+# Of one index; some 1,400 terms that a thousand chunks hold each. What is kept then stays: in a large index words would
+# else drive each other out, and each be read for nothing.
+_MOST_BYTES = 16 * 2**20
+
+
+_MOST_TERMS_COUNTED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class TermScores:
+    """The chunks that hold a term, ascending, and their BM25 for it alone: negative, smaller is better."""
+
+    ids: NDArray[np.int32] | Ids
+    bm25: NDArray[np.float64]
+
+    @property
+    def bytes(self) -> int:
+        """What they take."""
+        return self.ids.nbytes + self.bm25.nbytes
+
+
+@dataclass(slots=True)
+class KnownScores:
+    """What is kept of one revision, by FTS5 expression, and how often each was asked for."""
+
+    revision: int
+    terms: dict[str, TermScores] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class ScoresMemo:
+    """What all readers of one index remember together. Each replaces what it finds out of date."""
+
+    known: KnownScores | None = None
+
+
+class KeptScores:
+    """The scores of terms in one snapshot, of `revision`."""
+
+    def __init__(self, connection: apsw.Connection, memo: ScoresMemo, revision: int) -> None:
+        self._connection = connection
+        known = memo.known
+        if known is None or known.revision != revision:
+            known = memo.known = KnownScores(revision)
+        self._known = known
+
+    def of(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
+        """The scores of each of these terms, which so many chunks hold; None where FTS5 had better rank them itself."""
+        wanted = {_name(term): frequency for term, frequency in frequencies}
+        if max(wanted.values(), default=0) > _MOST_CHUNKS_READ:
+            return None
+        missing = {name: chunks for name, chunks in wanted.items() if name not in self._known.terms}
+        if missing and self._known.bytes < _MOST_BYTES:
+            self._read_some(missing, sum(wanted.values()))
+        return self._all([_name(term) for term, _ in frequencies])
+
+    def _read_some(self, missing: Mapping[str, int], all_chunks: int) -> None:
+        """Reads those of the missing terms that are worth it now, where all terms stand in so many chunks."""
+        asked = self._known.asked
+        if len(asked) > _MOST_TERMS_COUNTED:
+            asked.clear()
+        asked.update(missing.keys())
+        often = {name: chunks for name, chunks in missing.items() if asked[name] >= _ASKED_OFTEN}
+        is_cheaper = _COST_OF_READING * (sum(missing.values()) - sum(often.values())) <= all_chunks
+        room = _MOST_CHUNKS_READ
+        for name, chunks in (missing if is_cheaper else often).items():
+            if chunks <= room:
+                self._read(name)
+                room -= chunks
+
+    def kept(self, terms: Sequence[QueryTerm]) -> list[TermScores] | None:
+        """The same for terms that have been asked for before, without reading any."""
+        return self._all([_name(term) for term in terms])
+
+    def _all(self, names: Sequence[str]) -> list[TermScores] | None:
+        found = [self._known.terms.get(name) for name in names]
+        return None if None in found else [scores for scores in found if scores is not None]
+
+    def _read(self, name: str) -> None:
+        query = f"SELECT rowid AS id, {BM25} AS score FROM keyword WHERE keyword MATCH ? ORDER BY rowid"  # noqa: S608 -- a constant
+        rows = readers.scored(self._connection, query, (name,))
+        ids = np.array([row[0] for row in rows], np.int64)
+        if not len(ids) or ids[-1] <= np.iinfo(np.int32).max:
+            ids = ids.astype(np.int32)
+        scores = TermScores(ids, np.array([row[1] for row in rows], np.float64))
+        self._known.terms[name] = scores
+        self._known.bytes += scores.bytes
+
+
+def _name(term: QueryTerm) -> str:
+    return expression(term.text, prefix=term.prefix)
+
+
+def best(terms: Sequence[TermScores], limit: int) -> list[KeywordHit]:
+    """The best chunks for all terms together, best first, the smaller id first among equals."""
+    ids, totals = _summed(terms)
+    if len(ids) > limit:
+        near = np.flatnonzero(totals <= np.partition(totals, limit - 1)[limit - 1])
+        ids, totals = ids[near], totals[near]
+    order = totals.argsort(kind="stable")[:limit]
+    return [KeywordHit(*hit) for hit in zip(ids[order].tolist(), totals[order].tolist(), strict=True)]
+
+
+def scores_of(terms: Sequence[TermScores], ids: Sequence[int]) -> dict[int, float]:
+    """The sum over all terms for each of these chunks, 0 for those that hold none."""
+    asked = np.array(ids, np.int64)
+    totals = np.zeros(len(asked))
+    for term in terms:
+        places = np.minimum(np.searchsorted(term.ids, asked), max(len(term.ids) - 1, 0))
+        held = np.flatnonzero(term.ids[places] == asked) if len(term.ids) else np.empty(0, np.intp)
+        totals[held] += term.bm25[places[held]]
+    return dict(zip(ids, totals.tolist(), strict=True))
+
+
+def _summed(terms: Sequence[TermScores]) -> tuple[Ids, NDArray[np.float64]]:
+    """Every chunk that holds a term, ascending, and the sum of what the terms give it, taken in their order."""
+    if not terms:
+        return np.empty(0, np.int64), np.empty(0)
+    every = np.concatenate([term.ids for term in terms]).astype(np.int64, copy=False)
+    # Stable: the order of the terms stays within a chunk. bincount adds one after another, as FTS5 does.
+    order = every.argsort(kind="stable")
+    ids = every[order]
+    first = np.concatenate(([True], ids[1:] != ids[:-1])) if len(ids) else np.empty(0, bool)
+    values = np.concatenate([term.bm25 for term in terms])[order]
+    return ids[first], np.bincount(np.cumsum(first) - 1, weights=values).astype(np.float64, copy=False)

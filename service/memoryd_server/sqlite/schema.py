@@ -1,0 +1,206 @@
+"""Tables, meta values, upgrades.
+
+The tables of an index file.
+
+Brings an index of an older schema up to date in place, in one transaction.
+
+A schema that no step leads from is no loss: the index is derived, and a sync builds it anew.
+
+Whether this SQLite can do what the index needs, found out by doing it.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import apsw
+
+from memoryd_server.errors import IndexDamaged
+from memoryd_server.sqlite.connection import scalar, transaction
+from memoryd_server.store.identity import TOKENIZER, BuildIdentity, Difference
+from memoryd_server.text.analyzer import ANALYZER_VERSION
+
+SCHEMA_VERSION = 4
+
+
+# How far each transcript was read, in bytes and lines, and by which version of what reads it.
+TRANSCRIPTS = """CREATE TABLE transcripts(
+        file_id INTEGER PRIMARY KEY REFERENCES files(id),
+        version TEXT NOT NULL,
+        read_bytes INTEGER NOT NULL,
+        read_lines INTEGER NOT NULL)"""
+
+
+# bm25() of a contentless table needs detail=full; with less it answers 0.0 for every row.
+_TABLES = (
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    """CREATE TABLE files(
+        id INTEGER PRIMARY KEY,
+        source TEXT NOT NULL,
+        path TEXT NOT NULL,
+        hash BLOB NOT NULL,
+        size_bytes INTEGER NOT NULL,
+        mtime_ns INTEGER NOT NULL,
+        ctime_ns INTEGER NOT NULL,
+        device INTEGER NOT NULL,
+        inode INTEGER NOT NULL,
+        chunk_count INTEGER NOT NULL,
+        metadata TEXT,
+        language TEXT NOT NULL DEFAULT '',
+        error TEXT,
+        UNIQUE(source, path))""",
+    """CREATE TABLE chunks(
+        id INTEGER PRIMARY KEY,
+        file_id INTEGER NOT NULL REFERENCES files(id),
+        start_line INTEGER NOT NULL,
+        end_line INTEGER NOT NULL,
+        content_hash BLOB NOT NULL,
+        breadcrumb TEXT NOT NULL,
+        text TEXT NOT NULL,
+        line_numbers TEXT)""",
+    "CREATE INDEX chunks_by_file ON chunks(file_id)",
+    "CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
+    # Counting would otherwise walk the blobs.
+    "CREATE INDEX vectors_by_chunk ON vectors(chunk_id)",
+    # The chunks that have no vector. Looking for them would otherwise walk all others, too.
+    "CREATE TABLE unembedded(chunk_id INTEGER PRIMARY KEY)",
+    TRANSCRIPTS,
+    f"""CREATE VIRTUAL TABLE keyword USING fts5(
+        body, context, content='', contentless_delete=1, detail=full, tokenize="{TOKENIZER}")""",
+)
+
+
+_MIXED_CHUNKING = "mixed_chunking"
+
+
+# Unix milliseconds. A revision is never below them when it is made, so that it rises also where the file that held the
+# ones before is lost.
+_NOW_MS = "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
+
+
+def create(connection: apsw.Connection, identity: BuildIdentity, after_revision: int) -> None:
+    """Writes the tables into an empty file, within the caller's transaction; its revision is above `after_revision`."""
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    for statement in _TABLES:
+        connection.execute(statement)
+    set_meta(connection, "identity", identity.to_json())
+    set_meta(connection, "analyzer_version", ANALYZER_VERSION)
+    set_meta(connection, "revision", after_revision)
+    raise_revision(connection)
+
+
+def get_meta(connection: apsw.Connection, key: str) -> str | int | None:
+    """A value of the meta table, or None."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else row[0]
+
+
+def set_meta(connection: apsw.Connection, key: str, value: str | int) -> None:
+    """Sets a value of the meta table."""
+    connection.execute("INSERT OR REPLACE INTO meta(key, value) VALUES(?, ?)", (key, value))
+
+
+def note_chunking(connection: apsw.Connection, identity: BuildIdentity) -> None:
+    """Remembers, within the caller's transaction that writes files chunked so, that others were chunked otherwise."""
+    if get_meta(connection, "identity") != identity.to_json():
+        set_meta(connection, _MIXED_CHUNKING, 1)
+
+
+def build_differences(connection: apsw.Connection, wanted: BuildIdentity) -> tuple[Difference, ...]:
+    """In what the build of an index differs from the wanted one; empty when nothing does."""
+    stored = BuildIdentity.from_json(str(get_meta(connection, "identity")))
+    if stored is None:
+        return (("build", "unknown", wanted.to_json()),)
+    found = stored.differences(wanted)
+    if not found and get_meta(connection, _MIXED_CHUNKING):
+        return (("chunking", "mixed", "uniform"),)
+    return found
+
+
+def raise_revision(connection: apsw.Connection) -> int:
+    """Raises the index revision, within the caller's transaction; returns it."""
+    row: tuple[Any, ...] | None = connection.execute(
+        f"UPDATE meta SET value = max(value + 1, {_NOW_MS}) WHERE key = 'revision' RETURNING value"  # noqa: S608 -- a constant
+    ).fetchone()
+    if row is None:
+        raise IndexDamaged("the index holds no revision")
+    return int(row[0])
+
+
+def user_version(connection: apsw.Connection) -> int:
+    """The schema version that the file was made with."""
+    return int(scalar(connection, "PRAGMA user_version"))
+
+
+def is_empty(connection: apsw.Connection) -> bool:
+    """Whether the file holds no table yet."""
+    return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
+
+
+def upgrade(connection: apsw.Connection) -> bool:
+    """Takes every step to the present schema, or none; false where there is no way from the file's schema."""
+    first = user_version(connection)
+    if any(version not in _STEPS for version in range(first, SCHEMA_VERSION)):
+        return False
+    with transaction(connection):
+        for version in range(first, SCHEMA_VERSION):
+            _STEPS[version](connection)
+        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    return True
+
+
+def _make_room_for_vectors_and_languages(connection: apsw.Connection) -> None:
+    """From 1 to 2. What language a file is in is found out by the refresh of the keyword leg that is due."""
+    connection.execute("ALTER TABLE files ADD COLUMN language TEXT NOT NULL DEFAULT ''")
+    connection.execute("CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)")
+    connection.execute("CREATE INDEX vectors_by_chunk ON vectors(chunk_id)")
+    # The analyzer's version was part of the identity then, and would ask for a rebuild.
+    identity = json.loads(str(get_meta(connection, "identity")))
+    identity.pop("analyzer_version", None)
+    set_meta(connection, "identity", json.dumps(identity, sort_keys=True))
+
+
+def _list_chunks_without_vector(connection: apsw.Connection) -> None:
+    """From 2 to 3."""
+    connection.execute("CREATE TABLE unembedded(chunk_id INTEGER PRIMARY KEY)")
+    connection.execute("INSERT INTO unembedded SELECT id FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)")
+
+
+def _make_room_for_transcripts(connection: apsw.Connection) -> None:
+    """From 3 to 4."""
+    connection.execute("ALTER TABLE chunks ADD COLUMN line_numbers TEXT")
+    connection.execute(TRANSCRIPTS)
+
+
+_STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {
+    1: _make_room_for_vectors_and_languages,
+    2: _list_chunks_without_vector,
+    3: _make_room_for_transcripts,
+}
+
+
+def sqlite_version() -> str:
+    """The version of the SQLite in use."""
+    return str(apsw.sqlite_lib_version())
+
+
+def sqlite_options() -> tuple[str, ...]:
+    """What it was compiled with, such as "ENABLE_FTS5"."""
+    return tuple(apsw.compile_options)
+
+
+def probe_keyword_engine() -> None:
+    """Builds a keyword table in memory, fills it and finds the row again.
+
+    Raises:
+        apsw.Error: SQLite lacks something.
+        LookupError: the row was not found, or has no rank.
+    """
+    connection = apsw.Connection(":memory:")
+    table = f"CREATE VIRTUAL TABLE t USING fts5(body, content='', contentless_delete=1, tokenize=\"{TOKENIZER}\")"
+    connection.execute(table)
+    connection.execute("INSERT INTO t(rowid, body) VALUES(1, 'harbour light')")
+    rank = scalar(connection, "SELECT bm25(t) FROM t WHERE t MATCH 'harbour'")
+    connection.close()
+    if rank is None or rank >= 0:
+        raise LookupError("FTS5 does not rank contentless tables")

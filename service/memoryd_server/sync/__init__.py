@@ -1,0 +1,1 @@
+"""Brings an index in line with its files."""

@@ -1,0 +1,297 @@
+"""An open memory file, and the block appended.
+
+A memory file opened for appending: what is in it, and the one way to add to it.
+
+The bytes of one append. Pure.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+
+from memoryd_server.errors import FileBusy
+from memoryd_server.sources.files import is_named_by, open_for_append
+from memoryd_server.sources.roots import Location
+from memoryd_server.system import try_lock
+from memoryd_server.writing.files import read_range, sync_folders, write_all
+
+_STEP_BYTES = 1 << 20
+
+
+_SMALL_BYTES = 1 << 14
+
+
+class Target:
+    """An open memory file, locked against every other appender."""
+
+    def __init__(self, fd: int, location: Location) -> None:
+        self._fd = fd
+        self._location = location
+
+    @property
+    def path(self) -> str:
+        """The file's display path."""
+        return self._location.path
+
+    def size(self) -> int:
+        """Returns the file's size in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def read(self, start: int, end: int) -> bytes:
+        """Returns the bytes from `start` up to `end`, fewer at the end of the file."""
+        return read_range(self._fd, start, end)
+
+    def tail(self) -> bytes:
+        """Returns the last bytes, as many as `lead_of` wants."""
+        size = self.size()
+        return self.read(max(0, size - TAIL_BYTES), size)
+
+    def newlines(self, end: int) -> int:
+        """Counts the newlines before the byte at `end`."""
+        return sum(map(_newlines, self._steps(end)))
+
+    def newlines_and(self, sought: bytes, end: int) -> tuple[int, bool]:
+        """Count the newlines before the byte at `end`, and return whether `sought` is there, in one pass.
+
+        `sought` begins with a newline, which the first line of the file does not need. It is shorter than a step.
+        """
+        newlines, found, seam = 0, False, b"\n"
+        for part in self._steps(end):
+            newlines += _newlines(part)
+            found = found or sought in part or sought in seam + part[: len(sought)]
+            seam = part[-len(sought) :]
+        return newlines, found
+
+    def _steps(self, end: int) -> Iterator[bytes]:
+        return (self.read(at, min(at + _STEP_BYTES, end)) for at in range(0, end, _STEP_BYTES))
+
+    def added_copy(self, content: bytes, copies_before: int | None) -> tuple[int, int] | None:
+        """Return the lines of the last copy of `content`, once it is durable, if there are more copies than before.
+
+        None where the number of copies before is unknown: an equal text could have been in the file.
+        """
+        if copies_before is None:
+            return None
+        found = copies_of(content, self.read(0, self.size()))
+        if len(found) <= copies_before:
+            return None
+        self.sync(names=True)
+        return found[-1]
+
+    def torn(self, offset: int, block: bytes, *, whole_text: bool) -> int:
+        """Return how many bytes of a block, but not all, are at `offset` and end the file; 0 where that is not so.
+
+        The rest of the block can be written then. It also needs a line of its own, which an edit can have taken away.
+        Where the file has the `whole_text`, only blanks can be missing: an edit can leave other parts at `offset`.
+        """
+        size = self.size()
+        if not 0 < size - offset < len(block) or not block.startswith(self.read(offset, size)):
+            return 0
+        own_line = offset == 0 or block.startswith(b"\n") or self.read(offset - 1, offset) == b"\n"
+        usable = own_line and (not whole_text or block[size - offset :].isspace())
+        return size - offset if usable else 0
+
+    def write(self, data: bytes, expected: int) -> int:
+        """Appends `data`, waits until the disk has it, and returns where it begins.
+
+        That is `expected`, the file's size, unless a program that takes no locks appended in between.
+        """
+        try:
+            write_all(self._fd, data)
+        except OSError:
+            self._take_back(data, expected)
+            raise
+        start = os.lseek(self._fd, 0, os.SEEK_CUR) - len(data)
+        self.sync(names=expected == 0)
+        return start
+
+    def is_current(self) -> bool:
+        """Return whether the path still names this file; a folder above it that was moved away counts too.
+
+        Raises:
+            PathNotAllowed: the path leads through a link now, or to something other than a regular file.
+        """
+        return is_named_by(self._location, self._fd)
+
+    def sync(self, *, names: bool) -> None:
+        """Returns once the file survives a power cut, and with `names` the folders that lead to it as well."""
+        os.fsync(self._fd)
+        if names:
+            # A folder that was moved away is found by `is_current`.
+            with suppress(FileNotFoundError):
+                sync_folders(self._location.root, self._location.parts[:-1])
+
+    def _take_back(self, data: bytes, expected: int) -> None:
+        """Cuts off a block that was written in part, if those bytes are ours beyond doubt and still the last ones."""
+        size = self.size()
+        if 0 < size - expected < len(data) and data.startswith(self.read(expected, size)):
+            with suppress(OSError):
+                os.ftruncate(self._fd, expected)
+
+
+def _newlines(data: bytes) -> int:
+    # Several times as fast as bytes.count where there is much to count, which makes up for the search in the same pass.
+    if len(data) < _SMALL_BYTES:
+        return data.count(b"\n")
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
+
+
+@contextmanager
+def opened(location: Location) -> Iterator[Target]:
+    """Open a memory file for appending, create it when it is absent, and hold its lock until the block ends.
+
+    The ledger's lock does not cover a file that two agents share; the file's own does. The path may name another file
+    already: `Target.is_current` says so after a write, when it counts.
+
+    Raises:
+        FileBusy: another program holds a lock on it.
+    """
+    fd = open_for_append(location)
+    try:
+        if not try_lock(fd):
+            raise FileBusy(location.path, "is locked by another program; try again when that program is done")
+        yield Target(fd, location)
+    finally:
+        os.close(fd)
+
+
+TAIL_BYTES = 4
+"""How much of a file's end decides what must stand between it and an appended block."""
+
+
+_MOST_LEAD = 2
+
+
+_MOST_SOUGHT_BYTES = 256
+
+
+_MOST_HASHED_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What is appended: `lead`, the newlines that were missing, and `content`, whose lines are the append's lines."""
+
+    lead: bytes
+    content: bytes
+
+    @property
+    def data(self) -> bytes:
+        """The bytes as they go to the file."""
+        return self.lead + self.content
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of `data`, in hexadecimal."""
+        return sha256(self.data).hexdigest()
+
+    def lines_after(self, newlines_before: int) -> tuple[int, int]:
+        """Returns the first and the last line of `content` in a file with `newlines_before` newlines above the lead."""
+        start = newlines_before + self.lead.count(b"\n") + 1
+        return start, start + self.content.count(b"\n") - 1
+
+
+def content_of(text: str, heading: str) -> bytes:
+    """Returns `text` in UTF-8 below its heading, ending in a newline."""
+    titled = f"## {heading}\n\n{text}" if heading else text
+    return (titled if titled.endswith("\n") else titled + "\n").encode()
+
+
+def lead_of(tail: bytes, heading: str) -> bytes:
+    """Returns the newlines missing at the end of a file whose last `TAIL_BYTES` bytes are `tail`.
+
+    A heading gets one blank line above it, except at the file's start.
+    """
+    if not tail:
+        return b""
+    ending = b"" if tail.endswith(b"\n") else b"\n"
+    unix = tail.replace(b"\r\n", b"\n")
+    blank = unix.endswith(b"\n\n") or unix == b"\n"
+    return ending + b"\n" if heading and not blank else ending
+
+
+def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
+    """Return the first and last line of each place where `data` holds the lines of `content`, in order.
+
+    Blanks at the ends of lines and newlines around `content` do not count: editors change them when they save. Copies
+    do not overlap. A blank text has no copies. Linear in the size of `data`.
+    """
+    wanted = _plain(content.strip(b"\n"))
+    if wanted.isspace():
+        return []
+    if wanted.count(b"\n") == 2:  # noqa: PLR2004 -- the newlines around one line
+        return _lines_equal(wanted[1:-1], data)
+    found: list[tuple[int, int]] = []
+    text, at, counted, line = _plain(data), 0, 0, 1
+    while (at := text.find(wanted, at)) >= 0:
+        line += text.count(b"\n", counted, at)
+        found.append((line, line + wanted.count(b"\n") - 2))
+        counted = at
+        # The newline at the end may be the one before the next copy.
+        at += len(wanted) - 1
+    return found
+
+
+def _lines_equal(wanted: bytes, data: bytes) -> list[tuple[int, int]]:
+    """Return the places of a line as `copies_of` does, without a copy of `data`."""
+    found: list[tuple[int, int]] = []
+    sought, counted, line = b"\n" + wanted, 0, 1
+    at = 0 if data.startswith(wanted) else data.find(sought) + 1 or -1
+    while at >= 0:
+        after = at + len(wanted)
+        end = data.find(b"\n", after)
+        if end == after or not data[after : end if end >= 0 else None].strip():
+            line += data.count(b"\n", counted, at)
+            counted = at
+            found.append((line, line))
+        at = data.find(sought, after) + 1 or -1
+    return found
+
+
+def _plain(data: bytes) -> bytes:
+    """Return the lines of `data` without blanks at their ends, each between two newlines."""
+    return b"\n%b\n" % b"\n".join(map(bytes.rstrip, data.split(b"\n")))
+
+
+def sought_in_copies(content: bytes) -> bytes:
+    """Return bytes that each copy of `content` contains, for a fast search; b"" for a blank text.
+
+    They are a newline and the start of the longest line. Before the first line of a file, the newline is missing.
+    """
+    longest = max(map(bytes.rstrip, content.split(b"\n")), key=len)
+    return (b"\n" + longest)[:_MOST_SOUGHT_BYTES] if longest else b""
+
+
+def blocks_with(digest: str, length: int, data: bytes) -> list[tuple[int, int]]:
+    """Return the first and last line of each place where the content of a block is, of which only the hash is known.
+
+    `length` and `digest` are those of the block with its lead. The places do not overlap. Gives up after hashing
+    64 MiB, because a file can be made so that every line could begin a block.
+    """
+    # By the end of the block: one that begins with newlines matches from each of them.
+    found: dict[int, tuple[int, int]] = {}
+    hashed, line, at, last = 0, 1, 0, 0
+    while at < len(data):
+        for lead in range(min(_MOST_LEAD, length - 1) + 1):
+            end = at + length - lead
+            if (at >= last or end == last) and data[end - 1 : end] == b"\n" and hashed < _MOST_HASHED_BYTES:
+                hashed += length
+                if sha256(b"\n" * lead + data[at:end]).hexdigest() == digest:
+                    found[end] = (line, line + data.count(b"\n", at, end) - 1)
+                    last = end
+        newline = data.find(b"\n", at)
+        at, line = (newline + 1 if newline >= 0 else len(data)), line + 1
+    return list(found.values())
+
+
+def request_digest(text: str, path: str, heading: str) -> str:
+    """Returns what tells two requests apart: the SHA-256 of their lengths and contents, in hexadecimal."""
+    digest = sha256()
+    for part in (text, path, heading):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()

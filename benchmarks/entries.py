@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from memoryd_server.entries.dataset import row
-from memoryd_server.entries.model import Category, Embedded, Entry, Place
+from memoryd_server.entries.model import DatasetLocation, Entry, EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import EntryStore, NewEntry
 from memoryd_server.text.analyzer import Analyzer
 
@@ -31,7 +31,7 @@ QUESTIONS = 200
 
 def vector(rng, dimensions=DIMENSIONS):
     values = rng.standard_normal(dimensions).astype(np.float32)
-    return Embedded(values / np.linalg.norm(values), "bench")
+    return IdentifiedVector(values / np.linalg.norm(values), "bench")
 
 
 def timed(call):
@@ -59,7 +59,7 @@ def resident(kind):
 
 def opened(folder):
     clock = itertools.count(1)
-    store = EntryStore(Place(folder), Analyzer(), lambda: next(clock), lambda: str(uuid.uuid4()))
+    store = EntryStore(DatasetLocation(folder), Analyzer(), lambda: next(clock), lambda: str(uuid.uuid4()))
     store.open()
     return store
 
@@ -76,7 +76,7 @@ def run(folder, count):
         if number % 1_000 == 0:
             memory[number] = resident("RssAnon")
             print(f"{number:,} entries, {memory[number]:,} bytes", flush=True)
-        new = NewEntry(words_of(rng, number), 0.7, Category.OTHER, f"key-{number}")
+        new = NewEntry(words_of(rng, number), 0.7, EntryCategory.OTHER, f"key-{number}")
         embedded = vector(rng)
         stored.append(timed(lambda new=new, embedded=embedded: store.remember(new, embedded))[0])
         if store.wants_tidying:
@@ -115,7 +115,7 @@ def scan(folder, count, dimensions):
     store.fit(dimensions)
     for begin in range(0, count, 1_000):
         entries = [
-            Entry(str(uuid.uuid4()), words_of(rng, number), 0.7, Category.OTHER, number + 1)
+            Entry(str(uuid.uuid4()), words_of(rng, number), 0.7, EntryCategory.OTHER, number + 1)
             for number in range(begin, min(begin + 1_000, count))
         ]
         rows = [row(each, Analyzer().index_tokens(each.text), vector(rng, dimensions)) for each in entries]

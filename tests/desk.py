@@ -12,10 +12,10 @@ from memoryd_server.search import keyword
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sqlite.connection import open_reader, snapshot
-from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.store.identity import BuildIdentity
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import Survey
+from memoryd_server.sync.planner import SyncPlanner
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
 from memoryd_server.text.analyzer import Analyzer
@@ -59,11 +59,11 @@ class Desk:
         self.roots = Roots(str(self.workspace), extra_paths)
         self.path = folder / "state" / name
         self.max_file_bytes = max_file_bytes
-        self.store = IndexStore(self.path, IDENTITY)
+        self.store = SqliteStore(self.path, IDENTITY)
         self.now_ns = time.time_ns
 
     def open(self, identity=IDENTITY):
-        self.store = IndexStore(self.path, identity)
+        self.store = SqliteStore(self.path, identity)
         self.store.open()
         return self
 
@@ -85,7 +85,7 @@ class Desk:
         preparer = FilePreparer(ANALYZER, self.store._identity, self.max_file_bytes, clock.now_ns)
         return SyncEngine(
             self.store,
-            Survey(Corpus(self.roots)),
+            SyncPlanner(Corpus(self.roots)),
             preparer,
             files_per_transaction=files_per_transaction,
             clock=clock,

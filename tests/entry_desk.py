@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from memoryd_server.entries.model import Category, Embedded, Place
+from memoryd_server.entries.model import DatasetLocation, EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import EntryStore, NewEntry
 from memoryd_server.text.analyzer import Analyzer
 from word_provider import word_vector
@@ -17,16 +17,16 @@ needs_lancedb = pytest.mark.skipif(
 
 
 def embedded(text, identity="words", dimensions=16):
-    return Embedded(word_vector(text, dimensions), identity)
+    return IdentifiedVector(word_vector(text, dimensions), identity)
 
 
-def new(text, importance=0.7, category=Category.OTHER, key=""):
+def new(text, importance=0.7, category=EntryCategory.OTHER, key=""):
     return NewEntry(text, importance, category, key)
 
 
 def store_at(folder, ticks=None):
     ticks = ticks or itertools.count(1_000)
-    return EntryStore(Place(str(folder)), Analyzer(), lambda: next(ticks), lambda: str(uuid.uuid4()))
+    return EntryStore(DatasetLocation(str(folder)), Analyzer(), lambda: next(ticks), lambda: str(uuid.uuid4()))
 
 
 def texts(scored):

@@ -3,24 +3,24 @@
 import numpy as np
 
 from desk import ANALYZER, IDENTITY, Desk, Notes
-from memoryd_server.embedding.embedder import CostGuard, Embedder
-from memoryd_server.embedding.failover import Lineup
+from memoryd_server.embedding.embedder import CostLimit, Embedder
+from memoryd_server.embedding.failover import ProviderFailover
 from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sqlite.embedding_cache import EmbeddingCache
-from memoryd_server.sqlite.store import IndexStore
-from memoryd_server.sqlite.vector_index import VectorLeg
+from memoryd_server.sqlite.store import SqliteStore
+from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import Survey
+from memoryd_server.sync.planner import SyncPlanner
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
 from word_provider import WordProvider, word_vector
 
-FREE = CostGuard(0, remote=True)
+FREE = CostLimit(0, remote=True)
 
 
 def new_leg():
-    return VectorLeg(sqlite_vec=False, extension_path=None, memory_budget_bytes=1 << 30)
+    return VectorIndex(sqlite_vec=False, extension_path=None, memory_budget_bytes=1 << 30)
 
 
 class Shelf:
@@ -35,7 +35,7 @@ class Shelf:
 
     def open(self, identity):
         self.desk.close()
-        self.desk.store = IndexStore(self.desk.path, identity, self.leg)
+        self.desk.store = SqliteStore(self.desk.path, identity, self.leg)
         self.desk.store.open()
         self.cache = self.cache or EmbeddingCache(self.desk.path.with_name("c.sqlite"), 10_000, lambda: 1)
         self.use(self.provider)
@@ -61,13 +61,13 @@ class Shelf:
     def engine(self, clock=None):
         clock = clock or Clock()
         preparer = FilePreparer(ANALYZER, self.desk.store._identity, 1 << 20, clock.now_ns)
-        survey = Survey(Corpus(self.desk.roots))
+        survey = SyncPlanner(Corpus(self.desk.roots))
         return SyncEngine(
             self.desk.store, survey, preparer, files_per_transaction=100, clock=clock, lineup=self.lineup_of_sync()
         )
 
     def lineup_of_sync(self):
-        return Lineup(self.embedder)
+        return ProviderFailover(self.embedder)
 
     def sync(self, mode=SyncMode.INCREMENTAL, notes=None, should_stop=lambda: False):
         return self.engine().run(mode, notes or Notes(), should_stop)

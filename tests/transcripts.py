@@ -6,9 +6,9 @@ import json
 from desk import ANALYZER, Desk
 from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.transcripts import Growth, GrowthLimits
+from memoryd_server.sources.transcripts import GrowthLimits, GrowthRule
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import Asks, Survey, SyncAsk
+from memoryd_server.sync.planner import PendingScope, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
 
 
@@ -39,7 +39,7 @@ class SessionsDesk(Desk):
         self.corpus = Corpus(self.roots, str(self.sessions))
         self.limits = limits
         self.is_forgotten = lambda _: False
-        self.asks = None if limits is None else Asks()
+        self.asks = None if limits is None else PendingScope()
 
     def say(self, name, *lines):
         """Appends lines to a transcript."""
@@ -53,14 +53,14 @@ class SessionsDesk(Desk):
 
     def engine(self, *, files_per_transaction=100, clock=None):
         clock = clock or Clock(now_ns=self.now_ns)
-        growth = None if self.limits is None else Growth(self.limits, clock.now_ns)
+        growth = None if self.limits is None else GrowthRule(self.limits, clock.now_ns)
         preparer = FilePreparer(ANALYZER, self.store._identity, self.max_file_bytes, clock.now_ns)
-        survey = Survey(self.corpus, self.asks, growth, self.is_forgotten)
+        survey = SyncPlanner(self.corpus, self.asks, growth, self.is_forgotten)
         return SyncEngine(self.store, survey, preparer, files_per_transaction=files_per_transaction, clock=clock)
 
     def ask(self, **ask):
         """A sync that sees to what is asked for."""
-        self.asks.add(SyncAsk(**{"every_transcript": False, **ask}))
+        self.asks.add(SyncScope(**{"every_transcript": False, **ask}))
         return self.sync()
 
     def chunks(self):

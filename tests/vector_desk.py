@@ -8,9 +8,9 @@ import numpy as np
 from memoryd_server.model import Source
 from memoryd_server.sqlite import schema
 from memoryd_server.sqlite.connection import open_writer, transaction
-from memoryd_server.sqlite.reader import LastCounts, reading
+from memoryd_server.sqlite.reader import ReaderCaches, reading
 from memoryd_server.sqlite.readers import ReaderPool
-from memoryd_server.sqlite.vector_index import VectorLeg
+from memoryd_server.sqlite.vector_index import VectorIndex
 
 PLENTY = 1 << 30
 
@@ -47,7 +47,7 @@ class VectorDesk:
                     (number, source, f"{source}.md"),
                 )
         self.pool = ReaderPool(self.path, 4)
-        self.last = LastCounts()
+        self.last = ReaderCaches()
         self.legs = []
 
     def close(self):
@@ -55,7 +55,7 @@ class VectorDesk:
         self.connection.close()
 
     def leg(self, *, probed=True, **options):
-        leg = VectorLeg(**{"sqlite_vec": False, "extension_path": None, "memory_budget_bytes": PLENTY, **options})
+        leg = VectorIndex(**{"sqlite_vec": False, "extension_path": None, "memory_budget_bytes": PLENTY, **options})
         if probed:
             leg.probe()
         self.legs.append(leg)

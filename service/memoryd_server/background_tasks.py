@@ -10,7 +10,7 @@ def report_to_loop(name: str, error: Exception) -> None:
     asyncio.get_running_loop().call_exception_handler({"message": f"{name} failed", "exception": error})
 
 
-class Faults:
+class ReportedErrors:
     """The unexpected exceptions of one background task. `report` gets each type once until the task works again."""
 
     def __init__(self, name: str, report: Callable[[str, Exception], None] = report_to_loop) -> None:
@@ -31,7 +31,7 @@ class Faults:
 
 async def repeat(
     step: Callable[[], Awaitable[Any]],
-    faults: Faults,
+    faults: ReportedErrors,
     *,
     interval_seconds: float = 0.0,
     delay_seconds: float = 0.0,

@@ -99,10 +99,8 @@ class Degradation:
 # A file changed this shortly before it was read may change again without its stat telling; it is hashed once more.
 RACY_NS = 1_000_000_000
 
-
 # Stands for the ctime of a file whose stat is no proof that its bytes are those of the index.
 _UNSETTLED = 0
-
 
 _MOST = (1 << 63) - 1
 

@@ -44,14 +44,10 @@ def give_back() -> None:
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 """Error numbers of a file or folder that cannot be written."""
 
-
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of a file system, or of a quota, without space."""
 
-
 _HELD = frozenset({errno.EWOULDBLOCK, errno.EACCES})
-
-
 _PAUSE_SECONDS = 0.05
 
 

@@ -15,9 +15,7 @@ from memoryd_server.errors import EmbeddingUnavailable
 
 T = TypeVar("T")
 
-
 _T = TypeVar("_T")
-
 
 _P = ParamSpec("_P")
 
@@ -112,7 +110,7 @@ LINGER_SECONDS = 0.2
 """How long a thread that has nothing to do waits for more: to start one costs more than many a call."""
 
 
-class SerialThread(Executor):
+class SerialExecutor(Executor):
     """One call at a time, in order, on a thread that ends soon after there is nothing more to do."""
 
     def __init__(self, name: str) -> None:
@@ -197,7 +195,7 @@ def _settle(future: "Future[T]", call: Callable[[], T]) -> None:
         future.set_result(result)
 
 
-class Gate:
+class RWLock:
     """Readers pass together; a writer waits for those inside and goes before those that come later."""
 
     def __init__(self) -> None:

@@ -11,25 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 Vector = NDArray[np.float32]
 """One vector."""
 
-
 Vectors = NDArray[np.float32]
 """A matrix: one vector a row."""
 
-
 Ids = NDArray[np.int64]
 
-
 _BLOB = np.dtype("<f4")
-
-
 FLOAT_BYTES = _BLOB.itemsize
-
 
 # A vector whose components are all smaller has no usable direction.
 _SHORTEST = 1e-10
 
 
-class BadVector(ValueError):
+class InvalidVector(ValueError):
     """A vector that must not enter an index; the message says why."""
 
 
@@ -37,7 +31,7 @@ def unit(values: Sequence[float] | ArrayLike, dimensions: int | None = None) -> 
     """Return `values` scaled to length 1, as a new float32 array.
 
     Raises:
-        BadVector: `values` is not a flat list of finite numbers, is zero, or has not `dimensions` components.
+        InvalidVector: `values` is not a flat list of finite numbers, is zero, or has not `dimensions` components.
     """
     return np.asarray(exact_unit(values, dimensions), np.float32)
 
@@ -46,16 +40,16 @@ def exact_unit(values: Sequence[float] | ArrayLike, dimensions: int | None = Non
     """Return the same as `unit` in float64.
 
     Raises:
-        BadVector: as `unit`.
+        InvalidVector: as `unit`.
     """
     vector = _numbers(values)
     if dimensions is not None and vector.size != dimensions:
-        raise BadVector(f"the vector has {vector.size} dimensions instead of {dimensions}")
+        raise InvalidVector(f"the vector has {vector.size} dimensions instead of {dimensions}")
     if not np.isfinite(vector).all():
-        raise BadVector("the vector has components that are not finite")
+        raise InvalidVector("the vector has components that are not finite")
     largest = float(np.abs(vector).max(initial=0.0))
     if largest < _SHORTEST:
-        raise BadVector("the vector is zero" if vector.size else "the vector is empty")
+        raise InvalidVector("the vector is zero" if vector.size else "the vector is empty")
     # Divided by the largest component first: the squares of huge ones would overflow.
     scaled = vector / largest
     direction: NDArray[np.float64] = scaled / np.linalg.norm(scaled)
@@ -66,9 +60,9 @@ def _numbers(values: Sequence[float] | ArrayLike) -> NDArray[np.float64]:
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, OverflowError, RecursionError):
-        raise BadVector("the vector is not a list of numbers") from None
+        raise InvalidVector("the vector is not a list of numbers") from None
     if array.ndim != 1 or array.dtype.kind not in "fiu":
-        raise BadVector("the vector is not a list of numbers")
+        raise InvalidVector("the vector is not a list of numbers")
     return array.astype(np.float64)
 
 

@@ -16,7 +16,7 @@ from e2e.town import Questioner, client, last_event
 from fake_providers import Fault
 from memoryd.client import MemorydError
 from memoryd.messages import SEARCH_MODE_KEYWORD
-from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sqlite.store import SqliteStore
 from serving import end
 from word_provider import word_vector
 
@@ -137,7 +137,7 @@ def check_equal_to_fresh(town, folder, *, vectors=True):
     shutil.copytree(town.workspace, fresh / "workspace")
     other, mine = Desk(fresh), Desk(folder / "unused")
     mine.path = town.index
-    mine.store = IndexStore(mine.path, IDENTITY)
+    mine.store = SqliteStore(mine.path, IDENTITY)
     try:
         other.open().sync()
         mine.open()

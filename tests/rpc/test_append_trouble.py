@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from memoryd_server.writing.ledger import Entry, encode
-from memoryd_server.writing.memory_file import Block, content_of, request_digest
+from memoryd_server.writing.ledger import LedgerEntry, encode
+from memoryd_server.writing.memory_file import AppendBlock, content_of, request_digest
 
 LOG = "memory/log.md"
 TEXT = "decided to keep the cache"
@@ -20,12 +20,14 @@ def ledger(home):
 
 def begun(home, *, before, copies_before=0):
     """Return the ledger's line of an append of TEXT that a crash cut short, and write the file with a part of TEXT."""
-    block = Block(b"", content_of(TEXT, ""))
+    block = AppendBlock(b"", content_of(TEXT, ""))
     digest = request_digest(TEXT, LOG, "")
     home.put(LOG, before + block.data[:10].decode())
     newlines = before.count("\n")
     lines = (newlines + 1, newlines + 1)
-    entry = Entry("k", LOG, len(before), len(block.data), block.sha256, digest, *lines, copies_before=copies_before)
+    entry = LedgerEntry(
+        "k", LOG, len(before), len(block.data), block.sha256, digest, *lines, copies_before=copies_before
+    )
     return encode(entry)
 
 

@@ -10,7 +10,7 @@ from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.agent import agents
 from memoryd_server.agent import agents as agents_module
-from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sqlite.store import SqliteStore
 from rpc.agent_calls import call, for_agent
 from rpc.wire import TIMEOUT, check_refused, refused
 
@@ -78,13 +78,13 @@ async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, hom
 async def test_an_index_that_is_opened_again_for_one_who_leaves_is_open_for_the_next(serve, home, monkeypatch):
     running = await serving_what_can_be_opened_now(serve, home)
     monkeypatch.setattr(agents, "REOPEN_SECONDS", 0.0)
-    opened, go = IndexStore.open, threading.Event()
+    opened, go = SqliteStore.open, threading.Event()
 
     def slowly(store):
         go.wait(TIMEOUT)
         opened(store)
 
-    monkeypatch.setattr(IndexStore, "open", slowly)
+    monkeypatch.setattr(SqliteStore, "open", slowly)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await running.stub.Status(pb.StatusRequest(agent_id="other"), timeout=0.1)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED

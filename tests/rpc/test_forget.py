@@ -8,7 +8,7 @@ import pytest
 
 from fake_providers import Fault
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sqlite.store import SqliteStore
 from rpc.following import FULL, follow, rest
 from rpc.wire import TIMEOUT, check_refused, eventually, paths
 from transcripts import user
@@ -241,7 +241,7 @@ async def test_a_sync_that_leaves_no_time_is_told_and_nothing_is_removed(serve, 
 
 
 async def test_words_that_cannot_be_overwritten_yet_are_told(running, home, monkeypatch):
-    monkeypatch.setattr(IndexStore, "purge", lambda *_: False)
+    monkeypatch.setattr(SqliteStore, "purge", lambda *_: False)
     reply = await forget(running, path="memory/secret.md")
     assert (reply.purge_pending, reply.chunks) == (True, 1)
     monkeypatch.undo()

@@ -7,7 +7,7 @@ import pytest
 
 from memoryd_server.agent import agents
 from memoryd_server.errors import IndexBusy
-from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.system import FileLock
 from rpc.wire import check_refused, eventually, paths, quiet, start
 
@@ -26,7 +26,7 @@ def few_first(monkeypatch):
 def gate(monkeypatch):
     """Holds up whoever opens the index of an agent in `gate.shut`, until `gate.open`."""
     gate = Gate()
-    opened = IndexStore.open
+    opened = SqliteStore.open
 
     def held(store):
         if store.path.stem in gate.shut:
@@ -34,7 +34,7 @@ def gate(monkeypatch):
             assert gate.released.wait(30)
         opened(store)
 
-    monkeypatch.setattr(IndexStore, "open", held)
+    monkeypatch.setattr(SqliteStore, "open", held)
     yield gate
     gate.open()
 
@@ -105,8 +105,8 @@ async def test_an_agent_that_is_asked_is_opened_before_those_that_wait(serve, ho
 async def test_many_who_ask_for_an_agent_that_waits_open_it_once(serve, home, few_first, gate, monkeypatch):
     gate.shut = {"a1", LAST}
     opens = []
-    held = IndexStore.open
-    monkeypatch.setattr(IndexStore, "open", lambda store: (opens.append(store.path.stem), held(store))[1])
+    held = SqliteStore.open
+    monkeypatch.setattr(SqliteStore, "open", lambda store: (opens.append(store.path.stem), held(store))[1])
     running = await serve(many(home))
     asking = [asyncio.ensure_future(running.search("heron", agent_id=LAST)) for _ in range(5)]
     await eventually(lambda: LAST in opens)
@@ -148,14 +148,14 @@ async def test_one_that_cannot_be_opened_leaves_those_behind_it_alone(serve, hom
 
 
 async def test_a_bug_that_meets_one_agent_leaves_those_behind_it_alone(serve, home, few_first, monkeypatch):
-    sound = IndexStore.open
+    sound = SqliteStore.open
 
     def spoilt(store):
         if store.path.stem == "a2":
             raise ValueError("spoilt")
         sound(store)
 
-    monkeypatch.setattr(IndexStore, "open", spoilt)
+    monkeypatch.setattr(SqliteStore, "open", spoilt)
     running = await serve(many(home))
     await eventually(lambda: opened(running) == ["a0", "a1", "a3", "a4", LAST])
     await check_refused(running.search("heron", agent_id="a2"), "UNAVAILABLE", "INDEX_UNAVAILABLE", mentions="spoilt")

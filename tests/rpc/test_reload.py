@@ -9,7 +9,7 @@ import pytest
 from fake_providers import Fault, embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.agent.agent import AgentMemory
+from memoryd_server.agent.agent import Agent
 from memoryd_server.app.daemon import Daemon, _reload_whenever
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.observe.log import LogLevel, make_log
@@ -238,14 +238,14 @@ async def test_agents_may_change_places(home, serve):
 
 
 async def test_an_agent_that_cannot_be_opened_anew_keeps_its_old_settings(running, monkeypatch):
-    plain = AgentMemory.start
+    plain = Agent.start
 
     async def start(self, **options):
         if self.config.chunk_tokens == 111:
             raise IndexUnavailable("no room")
         await plain(self, **options)
 
-    monkeypatch.setattr(AgentMemory, "start", start)
+    monkeypatch.setattr(Agent, "start", start)
     report = await reload(running, search_settings(chunking={"tokens": 111}))
     assert "agent main keeps its old settings: no room" in report.error
     assert "no room" in (await service(running)).settings_error

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from memoryd_server.background_tasks import Faults, repeat
+from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.observe.log import FaultLog, make_log
 
 
@@ -31,7 +31,7 @@ async def steps_of(outcomes):
         if outcome is not None:
             raise outcome
 
-    task = asyncio.create_task(repeat(step, Faults("a step")))
+    task = asyncio.create_task(repeat(step, ReportedErrors("a step")))
     async with asyncio.timeout(10):
         await ended.wait()
     task.cancel()
@@ -53,7 +53,7 @@ async def test_loop_pauses_after_an_exception():
             twice.set()
         raise ValueError
 
-    task = asyncio.create_task(repeat(step, Faults("a step", lambda *_: None), fault_pause_seconds=0.05))
+    task = asyncio.create_task(repeat(step, ReportedErrors("a step", lambda *_: None), fault_pause_seconds=0.05))
     async with asyncio.timeout(10):
         await twice.wait()
     task.cancel()
@@ -62,7 +62,7 @@ async def test_loop_pauses_after_an_exception():
 
 
 async def test_cancellation_ends_the_loop():
-    task = asyncio.create_task(repeat(asyncio.Event().wait, Faults("a step")))
+    task = asyncio.create_task(repeat(asyncio.Event().wait, ReportedErrors("a step")))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

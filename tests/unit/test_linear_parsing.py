@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from growth import Attack, outgrows
 from memoryd_server.providers import http_errors, provider
 from memoryd_server.qmd import client, hits, index
-from memoryd_server.qmd.client import Row
+from memoryd_server.qmd.client import QmdRow
 from memoryd_server.qmd.globs import matches
-from memoryd_server.qmd.process import Ending, Finished
+from memoryd_server.qmd.process import CommandResult, ExitKind
 from memoryd_server.search import ranking
 from memoryd_server.settings import resolved
 from memoryd_server.sources import secrets, transcript_text, transcripts
@@ -152,7 +152,7 @@ def place_before(row, lines):
 
 @given(texts("a", "b", "\n", "\n"), texts("a", "b", "\n", "..."), st.integers(0, 6), st.integers(-1, 6))
 def test_rows_are_found_in_their_files_as_before(text, snippet, start, line):
-    row = Row("qmd://memory-root/a.md", 0.5, snippet, start, 1, line)
+    row = QmdRow("qmd://memory-root/a.md", 0.5, snippet, start, 1, line)
     lines = text.split("\n")
     assert hits._place(row, lines) == place_before(row, lines)
 
@@ -233,7 +233,7 @@ def test_globs_match_as_before(pattern, path):
 
 
 def finished(stdout="", stderr="", code=0):
-    return Finished(Ending.EXITED, code, stdout, stderr, 0.1)
+    return CommandResult(ExitKind.EXITED, code, stdout, stderr, 0.1)
 
 
 def record(role, text):
@@ -252,7 +252,7 @@ def rows_of(stdout):
 
 def place_of(snippet):
     lines = snippet.split("\n")
-    hits._place(Row("qmd://a/a.md", 0.5, f"{snippet}b\nc", 3, 1, 1), [*lines, "a", "b"])
+    hits._place(QmdRow("qmd://a/a.md", 0.5, f"{snippet}b\nc", 3, 1, 1), [*lines, "a", "b"])
 
 
 WORK = {

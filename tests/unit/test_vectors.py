@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.vectors import BadVector, from_blob, to_blob, unit
+from memoryd_server.vectors import InvalidVector, from_blob, to_blob, unit
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ from memoryd_server.vectors import BadVector, from_blob, to_blob, unit
     ],
 )
 def test_what_is_no_direction_is_refused(values, why):
-    with pytest.raises(BadVector, match=why):
+    with pytest.raises(InvalidVector, match=why):
         unit(values)
 
 
 def test_other_dimensions_than_the_known_ones_are_refused():
-    with pytest.raises(BadVector, match="3 dimensions instead of 2"):
+    with pytest.raises(InvalidVector, match="3 dimensions instead of 2"):
         unit([1, 2, 3], 2)
 
 

@@ -11,7 +11,6 @@ from memoryd_server.errors import SettingsError
 # sockaddr_un holds 108 bytes with the closing NUL.
 MOST_SOCKET_PATH_BYTES = 107
 
-
 LAST_PORT = 65_535
 
 

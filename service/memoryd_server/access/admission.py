@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from memoryd_server.access.certificates import Certificates
-from memoryd_server.access.tokens import DEFAULT_AGENT, Grant, Keyring
-from memoryd_server.background_tasks import Faults, repeat
+from memoryd_server.access.tokens import DEFAULT_AGENT, Grant, TokenVerifier
+from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.errors import AgentForbidden, TooManyRequests
 
 # Each call on TCP looks at the tokens by itself, and each handshake at the certificates. This look is for the log and
@@ -42,11 +42,11 @@ class _Look:
         self._refresh()
 
 
-class AccessFiles:
+class Credentials:
     """The keyring and, where there is TLS, the certificates. No file is touched on the event loop's thread."""
 
     def __init__(
-        self, keyring: Keyring, certificates: Certificates | None, *, look_seconds: float | None = None
+        self, keyring: TokenVerifier, certificates: Certificates | None, *, look_seconds: float | None = None
     ) -> None:
         self.certificates = certificates
         self._keyring = keyring
@@ -65,7 +65,7 @@ class AccessFiles:
 
     def _look_at_intervals(self, look: Callable[[], Awaitable[object]], name: str) -> None:
         seconds = self._look_seconds
-        looks = repeat(look, Faults(name), interval_seconds=seconds, delay_seconds=seconds)
+        looks = repeat(look, ReportedErrors(name), interval_seconds=seconds, delay_seconds=seconds)
         self._tasks.append(asyncio.get_running_loop().create_task(looks))
 
     async def _on_thread(self, work: Callable[[], object]) -> object:
@@ -103,17 +103,12 @@ class AccessFiles:
 # A token that was quiet may make so many seconds' worth of calls at once.
 BURST_SECONDS = 2.0
 
-
 # Places become free when a call ends, and nobody knows when that is.
 _PLACE_RETRY_SECONDS = 0.5
-
-
 _STREAM_RETRY_SECONDS = 5.0
-
 
 # Of a call, so that who waits exactly as long as told is let in.
 _ROUNDING = 1e-6
-
 
 # So many tokens are looked after before those that have been quiet are let go.
 _MOST_QUIET = 1_024
@@ -154,7 +149,7 @@ class _Share:
         return not (self.calls or self.streams) and now - self._filled_at > BURST_SECONDS
 
 
-class Admission:
+class RateLimiter:
     """Counts calls in and out. On the event loop's thread alone; `limits` may be replaced at any time."""
 
     def __init__(self, limits: CallLimits, now: Callable[[], float] = time.monotonic) -> None:

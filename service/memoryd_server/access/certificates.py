@@ -37,7 +37,7 @@ class CertificateFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Pem:
+class PemFiles:
     """What the files hold."""
 
     certificate: bytes
@@ -49,14 +49,14 @@ class Pem:
         return f"Pem(certificate=<{len(self.certificate)} bytes>)"
 
 
-def read_certificates(files: CertificateFiles) -> Pem:
+def read_certificates(files: CertificateFiles) -> PemFiles:
     """The content of the files, after a look at whether it can serve.
 
     Raises:
         SettingsError: a file cannot be read, the key can be read by others or belongs to another certificate, or what
             should be PEM is not.
     """
-    found = Pem(
+    found = PemFiles(
         certificate=_read(files.certificate, "memoryd.tls.certFile"),
         key=_key(files.key),
         client_ca=_read(files.client_ca, "memoryd.tls.clientCaFile") if files.client_ca else None,
@@ -125,7 +125,7 @@ class Certificates:
         """Whether clients must show a certificate."""
         return self._files.client_ca is not None
 
-    def current(self) -> Pem:
+    def current(self) -> PemFiles:
         """The files' content: the newest that could serve. Blocks while it looks whether they have changed."""
         with self._lock:
             found = signature(self._files.paths())
@@ -149,14 +149,14 @@ class Certificates:
 
 
 @dataclass(frozen=True, slots=True)
-class Validity:
+class CertificateValidity:
     """Until when a certificate is good, and for which hosts, host names first."""
 
     until: datetime
     names: tuple[str, ...]
 
 
-def validity(files: CertificateFiles) -> Validity:
+def validity(files: CertificateFiles) -> CertificateValidity:
     """What the certificate is good for. The files must be a pair that can serve.
 
     Raises:
@@ -174,7 +174,7 @@ def validity(files: CertificateFiles) -> Validity:
     except ssl.SSLCertVerificationError as error:
         raise SettingsError(f"{files.certificate}: {error.verify_message}") from error
     names = shown.get("subjectAltName", ())
-    return Validity(
+    return CertificateValidity(
         until=datetime.fromtimestamp(ssl.cert_time_to_seconds(shown["notAfter"]), UTC),
         names=tuple(name for wanted in ("DNS", "IP Address") for kind, name in names if kind == wanted),
     )

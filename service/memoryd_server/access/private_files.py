@@ -15,11 +15,7 @@ from memoryd_server.errors import SettingsError
 from memoryd_server.system import sync_folder
 
 _OTHERS = 0o007
-
-
 _GROUP = 0o070
-
-
 _MOST_BYTES = 2**20
 
 
@@ -84,7 +80,6 @@ def write_private(path: Path, content: bytes) -> None:
 # Two writes within the clock tick of a file system leave the same time behind. What changed this recently is taken for
 # changed once more.
 _SETTLED_NS = 100_000_000
-
 
 Signature = tuple[tuple[int, ...], ...]
 

@@ -19,11 +19,7 @@ from memoryd_server.foreign_text import parse_json
 from memoryd_server.system import FileLock
 
 _VERSION = 1
-
-
 _LOCK_SECONDS = 10.0
-
-
 _KEYS = frozenset({"id", "name", "sha256", "agents", "created", "expires"})
 
 
@@ -199,8 +195,6 @@ def _time(value: Any) -> datetime:
 
 # Told apart at a glance, by people and by tools that look for secrets in the wrong places.
 _PREFIX = "memoryd_"
-
-
 _RANDOM_BYTES = 32
 
 

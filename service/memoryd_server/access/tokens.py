@@ -51,10 +51,7 @@ class Grant:
 
 EVERYTHING = Grant()
 
-
 PLAIN_FILE = "memoryd.token"
-
-
 STORE_FILE = "memoryd.tokens.json"
 
 
@@ -82,7 +79,7 @@ class _Key:
     expires: datetime | None = None
 
 
-class Keyring:
+class TokenVerifier:
     """Which token opens what. `problem` says which file is not used and why; it is empty when all is well.
 
     A file that cannot be used counts as empty: a caller is then refused, and nobody is let in by mistake. Thread-safe.

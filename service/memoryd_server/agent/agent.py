@@ -18,15 +18,15 @@ from memoryd_server.agent import search
 from memoryd_server.agent.append_queue import AppendQueue
 from memoryd_server.agent.background import BackgroundSync, make_watcher
 from memoryd_server.agent.config import AgentConfig, SyncConfig
-from memoryd_server.agent.coordinator import AfterSync, Engine, SyncCoordinator
-from memoryd_server.agent.embedding import ProbeOutcome, VectorSide
+from memoryd_server.agent.coordinator import AfterSync, SyncCoordinator, SyncRunner
+from memoryd_server.agent.embedding import AgentEmbedding, ProviderProbe
 from memoryd_server.agent.files import FileRange, ListedFile, list_files, look_at, read_range, require_file
-from memoryd_server.agent.forget import ForgetJob, ForgetRequest, Receipt, forget
-from memoryd_server.agent.index import Mending
-from memoryd_server.agent.state import StateBoard
+from memoryd_server.agent.forget import ForgetJob, ForgetReceipt, ForgetRequest, forget
+from memoryd_server.agent.index import DamageRecovery
+from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.status import (
+    DiskSizes,
     IndexReport,
-    Sizes,
     built_otherwise,
     freshness,
     keyword_error,
@@ -35,55 +35,53 @@ from memoryd_server.agent.status import (
     unwatched,
 )
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
-from memoryd_server.agent.threads import Threads
+from memoryd_server.agent.threads import SharedResources
 from memoryd_server.chunk.markdown import CHUNKER_VERSION
 from memoryd_server.errors import IndexDamaged, IndexReadOnly
 from memoryd_server.model import Clock, Degradation, DegradationKind
-from memoryd_server.providers.pool import Selection
+from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import SearchAnswer, SearchMode, SearchQuery
-from memoryd_server.sessions.context import ContextFile, SessionStarts, load_context
-from memoryd_server.sources.forgotten import Forgotten
-from memoryd_server.sources.transcripts import Growth
+from memoryd_server.sessions.context import ContextFile, SeenSessions, load_context
+from memoryd_server.sources.forgotten import ForgottenSources
+from memoryd_server.sources.transcripts import GrowthRule
 from memoryd_server.sources.watch_scope import WatchedRoot
 from memoryd_server.sqlite.embedding_cache import EmbeddingCache
-from memoryd_server.sqlite.store import IndexStore
-from memoryd_server.sqlite.vector_index import VectorLeg
+from memoryd_server.sqlite.store import SqliteStore
+from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.store.identity import BuildIdentity, Difference
 from memoryd_server.store.rows import IndexCounts
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import Asks, Survey, SyncAsk
+from memoryd_server.sync.planner import PendingScope, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
-from memoryd_server.threads import SerialThread
+from memoryd_server.threads import SerialExecutor
 from memoryd_server.writing.append import Appender
-from memoryd_server.writing.archive import Archived, Archiver, ArchiveRequest
+from memoryd_server.writing.archive import Archiver, ArchiveReceipt, ArchiveRequest
 
 _P = ParamSpec("_P")
-
-
 _T = TypeVar("_T")
 
 
-class AgentMemory:
+class Agent:
     """One enabled agent from `start` to `stop`. `on_sync_end` hears of each run's end, for the log."""
 
     def __init__(
         self,
         config: AgentConfig,
-        selection: Selection,
-        threads: Threads,
+        selection: ProviderSelection,
+        threads: SharedResources,
         clock: Clock,
         on_sync_end: Callable[[str, SyncRun], None],
     ) -> None:
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
-        leg = VectorLeg(
+        leg = VectorIndex(
             sqlite_vec=config.vector_enabled,
             extension_path=config.vector_extension_path,
             memory_budget_bytes=config.vector_memory_bytes,
         )
-        self._store = IndexStore(config.index_path, identity, leg)
-        self.vectors = VectorSide(
+        self._store = SqliteStore(config.index_path, identity, leg)
+        self.vectors = AgentEmbedding(
             config,
             selection,
             self._store,
@@ -93,18 +91,18 @@ class AgentMemory:
             now_ms=lambda: clock.now_ns() // 1_000_000,
         )
         self.config = config
-        self.board = StateBoard()
+        self.board = IndexMonitor()
         self._quick, self._slow = threads.quick.share(), threads.slow.share()
         self._threads = threads
         self._clock = clock
         self._analyzer = threads.analyzer
-        self._writer_thread = SerialThread(f"writer-{config.agent_id}")
-        self.forgotten = Forgotten(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
+        self._writer_thread = SerialExecutor(f"writer-{config.agent_id}")
+        self.forgotten = ForgottenSources(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
         preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns, self.forgotten)
-        asks = Asks()
-        self._engine: Engine = SyncEngine(
+        asks = PendingScope()
+        self._engine: SyncRunner = SyncEngine(
             self._store,
-            Survey(config.corpus, asks, Growth(config.sync.growth, clock.now_ns), self.forgotten.has_session),
+            SyncPlanner(config.corpus, asks, GrowthRule(config.sync.growth, clock.now_ns), self.forgotten.has_session),
             preparer,
             files_per_transaction=config.sync.files_per_transaction,
             clock=clock,
@@ -119,13 +117,13 @@ class AgentMemory:
             ranking=config.ranking,
         )
         self._appender = Appender(config.roots, str(config.ledger_path))
-        self.appends = AppendQueue(self._appender, SerialThread(f"append-{config.agent_id}"), clock.monotonic)
+        self.appends = AppendQueue(self._appender, SerialExecutor(f"append-{config.agent_id}"), clock.monotonic)
         # Its own, because a disk that hangs during a write can hold it for ever.
-        self._archive_thread = SerialThread(f"archive-{config.agent_id}")
+        self._archive_thread = SerialExecutor(f"archive-{config.agent_id}")
         self._archiver = Archiver(config.agent_id)
         self._cache: EmbeddingCache | None = None
         self._forget = ForgetJob(self._store, self.forgotten, lambda: self.config, lambda: self._cache, clock.now_ns)
-        self.session_starts = SessionStarts()
+        self.session_starts = SeenSessions()
         self.coordinator = SyncCoordinator(
             self._engine,
             self.board,
@@ -138,11 +136,11 @@ class AgentMemory:
         )
         self._background: BackgroundSync | None = None
         self._at_work = self._asked = True
-        self._mending: Mending | None = None
+        self._mending: DamageRecovery | None = None
         self._searched_at = -math.inf
         self._rested_after: float | None = None
 
-    def accompany(self, after_sync: AfterSync, engine: Engine | None = None) -> None:
+    def accompany(self, after_sync: AfterSync, engine: SyncRunner | None = None) -> None:
         """Lets `after_sync` follow each run, and `engine`, if there is one, do the runs' work; before `start`."""
         self._engine = engine or self._engine
         # Such an engine keeps no index of memoryd's own.
@@ -178,7 +176,7 @@ class AgentMemory:
             raise
         self._at_work, self._asked = background, asked
         self._background = self._new_background(self.config.sync)
-        self._mending = Mending(self._store.health, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
+        self._mending = DamageRecovery(self._store.health, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
         if self._at_work:
             await self._background.start()
 
@@ -325,7 +323,7 @@ class AgentMemory:
             lambda: read_range(self.config.corpus, path, start_line, line_count, self.config.sync.max_file_bytes),
         )
 
-    async def forget(self, request: ForgetRequest, deadline: float) -> Receipt:
+    async def forget(self, request: ForgetRequest, deadline: float) -> ForgetReceipt:
         """Removes what is named from the index, the cache and, where asked to, from the disk."""
         return await forget(
             self._forget,
@@ -350,7 +348,7 @@ class AgentMemory:
             max_file_bytes=self.config.sync.max_file_bytes,
         )
 
-    async def archive(self, request: ArchiveRequest) -> Archived:
+    async def archive(self, request: ArchiveRequest) -> ArchiveReceipt:
         """Write the last messages of a transcript to a memory file.
 
         Raises:
@@ -373,11 +371,11 @@ class AgentMemory:
         """
         await self._on(self._quick, require_file, self.config.corpus, file_name)
 
-    async def estimate(self, mode: SyncMode, ask: SyncAsk) -> SyncRun:
+    async def estimate(self, mode: SyncMode, ask: SyncScope) -> SyncRun:
         """A dry run: an ended run whose last event holds what a real one would do."""
         return await self.coordinator.estimate(mode, ask, self._slow)
 
-    async def probe(self, deadline: float) -> ProbeOutcome:
+    async def probe(self, deadline: float) -> ProviderProbe:
         """Calls the embedding provider once."""
         return await self.vectors.probe(deadline)
 
@@ -475,7 +473,7 @@ class AgentMemory:
             revision=counts.revision, files=counts.files, chunks=counts.chunks, whole=self._store.has_completed_sync
         )
 
-    def measure(self) -> tuple[IndexCounts, Sizes]:
+    def measure(self) -> tuple[IndexCounts, DiskSizes]:
         """What the index holds, and the bytes on disk. Blocks; an agent at rest is not woken where it is known.
 
         Raises:

@@ -6,40 +6,34 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from memoryd_server.agent.agent import AgentMemory
+from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.lifecycle import Errands, OpeningQueue, Uses
+from memoryd_server.agent.lifecycle import DetachedTasks, InUseCounter, OpeningQueue
 from memoryd_server.agent.router import BackendRouter
 from memoryd_server.agent.search import SearchBackend
 from memoryd_server.errors import AgentNotFound, IndexBusy, IndexUnavailable, MemorydError, MemoryDisabled, ShuttingDown
 
 DEFAULT_AGENT = "main"
 
-
 # Opening an index is mostly waiting for the disk.
 OPENED_AT_ONCE = 8
-
 
 OPENED_FIRST = 16
 """So many agents' indexes are open before the daemon listens. The others follow, and one that is asked for at once."""
 
-
 # Fewer when calls may come: these are not to wait.
 OPENED_BESIDE_CALLS = 3
 
-
 CLOSED_AT_ONCE = 16
-
 
 REOPEN_SECONDS = 10.0
 """An index that could not be opened is tried again by the first call that comes so long after."""
-
 
 OPENING_SECONDS = 10.0
 """A stop waits so long for an index that is being opened."""
 
 
-class AgentDirectory:
+class Agents:
     """The agents by id.
 
     `make_memory` builds the memory of an enabled one, and `make_backend` the search backend in front of it; None if it
@@ -49,8 +43,8 @@ class AgentDirectory:
     def __init__(
         self,
         configs: Sequence[AgentConfig],
-        make_memory: Callable[[AgentConfig], AgentMemory],
-        make_backend: Callable[[AgentMemory], SearchBackend | None] = lambda _: None,
+        make_memory: Callable[[AgentConfig], Agent],
+        make_backend: Callable[[Agent], SearchBackend | None] = lambda _: None,
     ) -> None:
         self._configs = {config.agent_id: config for config in configs}
         self._make_memory, self._make_backend = make_memory, make_backend
@@ -59,15 +53,15 @@ class AgentDirectory:
         self._backends = {agent_id: backend for agent_id, backend in made.items() if backend is not None}
         self._unopened: dict[str, MemorydError] = {}
         self._tried_at: dict[str, float] = {}
-        self._uses: defaultdict[str, Uses] = defaultdict(Uses)
+        self._uses: defaultdict[str, InUseCounter] = defaultdict(InUseCounter)
         self._changing: dict[str, asyncio.Event] = {}
-        self._errands = Errands()
+        self._errands = DetachedTasks()
         self._queue = OpeningQueue(self._open_first_time)
         self._ending = False
-        self._never_opened: list[AgentMemory] = []
+        self._never_opened: list[Agent] = []
         self._background = False
 
-    def _backend_of(self, memory: AgentMemory) -> SearchBackend | None:
+    def _backend_of(self, memory: Agent) -> SearchBackend | None:
         backend = self._make_backend(memory)
         if backend is not None:
             memory.accompany(backend.after_sync, backend.sync_runner)
@@ -99,7 +93,7 @@ class AgentDirectory:
         self._queue.go_on(at_once=OPENED_BESIDE_CALLS)
 
     @staticmethod
-    def _reserve(memories: Sequence[AgentMemory]) -> None:
+    def _reserve(memories: Sequence[Agent]) -> None:
         for memory in memories:
             memory.reserve()
 
@@ -115,7 +109,7 @@ class AgentDirectory:
             del self._changing[agent_id]
             done.set()
 
-    async def _start(self, agent_id: str, memory: AgentMemory, *, asked: bool) -> None:
+    async def _start(self, agent_id: str, memory: Agent, *, asked: bool) -> None:
         try:
             await memory.start(background=self._background, asked=asked)
             if agent_id in self._backends:
@@ -205,7 +199,7 @@ class AgentDirectory:
         return None
 
     @asynccontextmanager
-    async def use(self, agent_id: str) -> AsyncIterator[AgentMemory]:
+    async def use(self, agent_id: str) -> AsyncIterator[Agent]:
         """The memory of an agent, which stays open while the block lasts; waits while it is opened anew.
 
         Raises:
@@ -215,7 +209,7 @@ class AgentDirectory:
         with self._uses[memory.config.agent_id].one():
             yield memory
 
-    async def settled(self, agent_id: str) -> AgentMemory:
+    async def settled(self, agent_id: str) -> Agent:
         """The memory of an agent, for one who follows it for long; waits while it is opened anew.
 
         Raises:
@@ -254,7 +248,7 @@ class AgentDirectory:
         await asyncio.gather(*(backend.stop() for backend in self._backends.values()))
         await asyncio.gather(*(memory.coordinator.stop() for memory in self._open()))
 
-    def _open(self) -> list[AgentMemory]:
+    def _open(self) -> list[Agent]:
         return [m for agent_id, m in self._memories.items() if agent_id not in self._unopened and m.started]
 
     def open_no_more(self) -> None:
@@ -274,7 +268,7 @@ class AgentDirectory:
         await asyncio.gather(*(backend.stop() for backend in self._backends.values()))
         turn = asyncio.Semaphore(CLOSED_AT_ONCE)
 
-        async def close(memory: AgentMemory) -> None:
+        async def close(memory: Agent) -> None:
             async with turn:
                 await memory.stop()
 
@@ -289,7 +283,7 @@ class AgentDirectory:
         memory = self.memory(agent_id)
         return BackendRouter(memory, self._backends.get(memory.config.agent_id))
 
-    def memory(self, agent_id: str) -> AgentMemory:
+    def memory(self, agent_id: str) -> Agent:
         """The memory of an agent; an empty id means `main`, or the default agent where there is no `main`.
 
         Raises:
@@ -332,7 +326,7 @@ class AgentDirectory:
         """Every agent by id, in order of ids."""
         return dict(sorted(self._configs.items()))
 
-    def opened(self) -> Mapping[str, AgentMemory]:
+    def opened(self) -> Mapping[str, Agent]:
         """The memories whose index is open, by agent id."""
         closed = self._unopened.keys() | self._changing.keys()
         return {agent_id: m for agent_id, m in self._memories.items() if agent_id not in closed}

@@ -6,17 +6,13 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 
 from memoryd_server.errors import DeadlineTooShort, FileBusy, ShuttingDown
-from memoryd_server.writing.append import Appended, Appender, AppendJob
+from memoryd_server.writing.append import Appender, AppendJob, AppendReceipt
 
 FIRST_PAUSE_SECONDS = 0.002
-
-
 MOST_PAUSE_SECONDS = 0.1
-
 
 MOST_WAITING = 64
 """Most appends of one agent that wait for locks. Each of them counts towards `memoryd.limits.maxConcurrentCalls`."""
-
 
 ATTEMPT_SECONDS = 0.05
 """No attempt begins later than this before the deadline: it could be cut off between its write and its answer."""
@@ -43,7 +39,7 @@ class AppendQueue:
         self._stopped = asyncio.Event()
         self._queues: dict[str, _FileQueue] = {}
 
-    async def append(self, job: AppendJob, *, lock_deadline: float, deadline: float) -> Appended:
+    async def append(self, job: AppendJob, *, lock_deadline: float, deadline: float) -> AppendReceipt:
         """Append the text of `job`; wait for locks until `lock_deadline` and for the disk until `deadline`.
 
         Raises:
@@ -71,7 +67,9 @@ class AppendQueue:
             finally:
                 queue.turn.release()
 
-    async def _attempt_until(self, lock_deadline: float, job: AppendJob, busy: FileBusy, deadline: float) -> Appended:
+    async def _attempt_until(
+        self, lock_deadline: float, job: AppendJob, busy: FileBusy, deadline: float
+    ) -> AppendReceipt:
         """Try again, with growing pauses, until the lock is free; raise the last `FileBusy` at `lock_deadline`."""
         pause = 0.0
         while lock_deadline - self._monotonic() > pause + ATTEMPT_SECONDS:
@@ -88,7 +86,7 @@ class AppendQueue:
             async with asyncio.timeout(seconds):
                 await self._stopped.wait()
 
-    async def _attempt(self, job: AppendJob, deadline: float) -> Appended:
+    async def _attempt(self, job: AppendJob, deadline: float) -> AppendReceipt:
         if self._stopped.is_set():
             raise ShuttingDown(
                 "the daemon is stopping, or opens this memory with other settings; nothing was appended, try again",

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TypeVar
 
 from memoryd_server.agent.config import SyncConfig
-from memoryd_server.agent.coordinator import Engine, SyncCoordinator
-from memoryd_server.agent.state import StateBoard
+from memoryd_server.agent.coordinator import SyncCoordinator, SyncRunner
+from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncTrigger
-from memoryd_server.background_tasks import Faults, repeat
+from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.errors import MemorydError
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.watch_scope import NativeReader, WatchedRoot
@@ -24,18 +24,14 @@ from memoryd_server.sync.progress import SyncPhase
 # Under a steady stream of events a sync starts after this many debounces all the same.
 MOST_DEBOUNCES = 5
 
-
 # Events of transcripts are collected for so long before one looks whether any is due.
 TRANSCRIPT_WINDOW_SECONDS = 5.0
-
 
 # A first sync that takes longer, of a large workspace or for its vectors, leaves its turn to the next agent.
 FIRST_TURN_SECONDS = 5.0
 
-
 # Searches start no other sync for so long after one has failed, on a full disk for example.
 RETRY_SECONDS = 10.0
-
 
 _T = TypeVar("_T")
 
@@ -50,9 +46,9 @@ class BackgroundSync:
     def __init__(
         self,
         config: SyncConfig,
-        engine: Engine,
+        engine: SyncRunner,
         coordinator: SyncCoordinator,
-        board: StateBoard,
+        board: IndexMonitor,
         *,
         make_watcher: Callable[[Callable[[], None], Callable[[], None]], Watcher],
         threads: Executor,
@@ -76,7 +72,7 @@ class BackgroundSync:
         self._window: asyncio.TimerHandle | None = None
         self._tidied: asyncio.Future[None] = self._loop.create_future()
         self._tidied.set_result(None)
-        self._faults = Faults("a reconcile pass")
+        self._faults = ReportedErrors("a reconcile pass")
         self.trouble = ""
 
     async def start(self) -> None:
@@ -259,7 +255,7 @@ class BackgroundSync:
         return await self._loop.run_in_executor(self._threads, work)
 
     def _spawn_repeated(self, step: Callable[[], Awaitable[None]], name: str, seconds: float) -> None:
-        self._spawn(repeat(step, Faults(name), interval_seconds=seconds, delay_seconds=seconds))
+        self._spawn(repeat(step, ReportedErrors(name), interval_seconds=seconds, delay_seconds=seconds))
 
     def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> asyncio.Task[None]:
         task = self._loop.create_task(coroutine)

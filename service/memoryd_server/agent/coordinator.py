@@ -12,20 +12,20 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
-from memoryd_server.agent.state import StateBoard
+from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
 from memoryd_server.errors import IndexUnavailable, MemorydError, ShuttingDown, SyncCancelled, SyncConflict
 from memoryd_server.model import Clock, FileFailure
-from memoryd_server.sync.engine import DiskState
-from memoryd_server.sync.plan import LastLook
-from memoryd_server.sync.planner import EVERYTHING, WHAT_IS_DUE, Asks, SyncAsk
+from memoryd_server.sync.engine import DiskComparison
+from memoryd_server.sync.plan import LastComparison
+from memoryd_server.sync.planner import EVERYTHING, WHAT_IS_DUE, PendingScope, SyncScope
 from memoryd_server.sync.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 
 
-class Engine(Protocol):
+class SyncRunner(Protocol):
     """Syncs one agent. `run` belongs to the writer thread; the others may be called on any thread beside it."""
 
-    last_look: LastLook
+    last_look: LastComparison
 
     @property
     def rebuild_due(self) -> bool:
@@ -45,20 +45,18 @@ class Engine(Protocol):
     ) -> SyncOutcome:
         """One pass."""
 
-    def compare(self) -> DiskState:
+    def compare(self) -> DiskComparison:
         """What differs between disk and index now."""
 
-    def estimate(self, mode: SyncMode, ask: SyncAsk, /) -> SyncEstimate:
+    def estimate(self, mode: SyncMode, ask: SyncScope, /) -> SyncEstimate:
         """What a run would do that sees to `ask`."""
 
 
 # Ended runs whose cursors still work.
 REMEMBERED_RUNS = 8
 
-
 # A run that has planned this often takes no more joiners, so that it ends; later callers wait for the next.
 MOST_PASSES = 20
-
 
 # What follows a run before its end is told, and what the run has done then.
 AfterSync = Callable[[SyncRun, SyncOutcome], Awaitable[SyncOutcome]]
@@ -76,14 +74,14 @@ class SyncCoordinator:
 
     def __init__(
         self,
-        engine: Engine,
-        board: StateBoard,
+        engine: SyncRunner,
+        board: IndexMonitor,
         writer_thread: Executor,
         *,
         clock: Clock,
         new_id: Callable[[], str],
         on_end: Callable[[SyncRun], None],
-        asks: Asks | None = None,
+        asks: PendingScope | None = None,
         vectors: Callable[[], VectorReport] = VectorReport,
     ) -> None:
         self._engine = engine
@@ -92,7 +90,7 @@ class SyncCoordinator:
         self._clock = clock
         self._new_id = new_id
         self._on_end = on_end
-        self._asks = Asks() if asks is None else asks
+        self._asks = PendingScope() if asks is None else asks
         self._vectors = vectors
         self._past: deque[SyncRun] = deque(maxlen=REMEMBERED_RUNS)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,7 +102,7 @@ class SyncCoordinator:
         self._failed_at: float | None = None
         self.last_error: MemorydError | None = None
 
-    def accompany(self, after_sync: AfterSync, engine: Engine | None) -> None:
+    def accompany(self, after_sync: AfterSync, engine: SyncRunner | None) -> None:
         """Lets `after_sync` follow each run that completes, and `engine` carry the runs out; before the first one.
 
         While it follows, the run is no longer the active one: it holds nobody up but its own followers.
@@ -113,7 +111,7 @@ class SyncCoordinator:
         self._engine = engine or self._engine
 
     async def request(
-        self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, ask: SyncAsk | None = None
+        self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, ask: SyncScope | None = None
     ) -> SyncRun:
         """The run that will bring into the index whatever was on disk before this call: a new one, or one joined.
 
@@ -137,7 +135,9 @@ class SyncCoordinator:
             await self.active.finished.wait()
         return self.start(trigger, mode, ask)
 
-    def start(self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, ask: SyncAsk | None = None) -> SyncRun:
+    def start(
+        self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, ask: SyncScope | None = None
+    ) -> SyncRun:
         """Starts a run; none may be under way."""
         if self._stopping:
             raise ShuttingDown(
@@ -164,7 +164,7 @@ class SyncCoordinator:
         """
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                run = await self.request(trigger, ask=SyncAsk.of_file(path))
+                run = await self.request(trigger, ask=SyncScope.of_file(path))
                 # A follower, so that another one who leaves does not end the run.
                 run.followers += 1
                 try:
@@ -179,7 +179,7 @@ class SyncCoordinator:
         """A run that nothing carries out yet."""
         return SyncRun(self._new_id(), mode, trigger, now_ns=self._clock.now_ns, monotonic=self._clock.monotonic)
 
-    async def estimate(self, mode: SyncMode, ask: SyncAsk, threads: Executor) -> SyncRun:
+    async def estimate(self, mode: SyncMode, ask: SyncScope, threads: Executor) -> SyncRun:
         """A dry run: an ended run whose last event holds what a real one would do."""
         run = self.new_run(SyncTrigger.MANUAL, mode)
         run.started(self._board.current.revision, dry_run=True)
@@ -288,7 +288,7 @@ class SyncCoordinator:
         return self._asked_again or self._board.current.dirty
 
 
-def _ask_of(trigger: SyncTrigger) -> SyncAsk:
+def _ask_of(trigger: SyncTrigger) -> SyncScope:
     """Someone who asks, and a daemon that starts, want every transcript; what happens by itself, those that are due."""
     return EVERYTHING if trigger in {SyncTrigger.MANUAL, SyncTrigger.STARTUP} else WHAT_IS_DUE
 
@@ -296,7 +296,7 @@ def _ask_of(trigger: SyncTrigger) -> SyncAsk:
 class _Bridge:
     """Carries what the writer thread tells to the event loop."""
 
-    def __init__(self, run: SyncRun, board: StateBoard, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, run: SyncRun, board: IndexMonitor, loop: asyncio.AbstractEventLoop) -> None:
         self._run = run
         self._board = board
         self._loop = loop

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.sync_run import VectorReport
-from memoryd_server.agent.threads import EmbedThreads
-from memoryd_server.embedding.batch_jobs import BatchState
-from memoryd_server.embedding.embedder import CostGuard, Embedder, VectorState
-from memoryd_server.embedding.failover import Lineup, named
-from memoryd_server.embedding.usage import Usage, UsageBook
+from memoryd_server.agent.threads import ProviderExecutors
+from memoryd_server.embedding.batch_jobs import BatchJobsState
+from memoryd_server.embedding.embedder import CostLimit, Embedder, VectorSetState
+from memoryd_server.embedding.failover import ProviderFailover, named
+from memoryd_server.embedding.usage import ProviderUsage, UsageRecorder
 from memoryd_server.errors import (
     EmbeddingNotConfigured,
     EmbeddingOutage,
@@ -34,37 +34,27 @@ from memoryd_server.errors import (
     MemorydError,
 )
 from memoryd_server.model import Degradation, DegradationKind
-from memoryd_server.providers.pool import Selection
-from memoryd_server.providers.provider import PLAIN_TEXT, AbsentProvider, EmbeddingProvider, ProviderStatus
+from memoryd_server.providers.pool import ProviderSelection
+from memoryd_server.providers.provider import PLAIN_TEXT, EmbeddingProvider, ProviderStatus, UnavailableProvider
 from memoryd_server.search.query import SearchMode, SearchQuery
 from memoryd_server.store.identity import VectorIdentity
 from memoryd_server.store.protocol import Store, VectorCache
 from memoryd_server.store.rows import Maker
 
 LONGEST_WAIT_SECONDS = 8.0
-
-
 LEFT_FOR_THE_SEARCH_SECONDS = 0.5
-
-
 FIRST_PAUSE_SECONDS = 2.0
-
-
 LONGEST_PAUSE_SECONDS = 60.0
-
-
 ENOUGH_SECONDS = 1.0
 """Whoever gives the provider less learns nothing of it: others may go on asking."""
 
-
 REMEMBERED_QUESTIONS = 512
-
 
 Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddedQuestion:
+class QueryEmbedding:
     """The vector, or the error that stands in its place. `fresh` when the provider has just made it."""
 
     vector: Vector | None
@@ -84,7 +74,7 @@ class QueryEmbedder:
         self._failed_at = 0.0
         self._last_error: MemorydError | None = None
 
-    def known(self, text: str, dimensions: int = 0) -> EmbeddedQuestion | None:
+    def known(self, text: str, dimensions: int = 0) -> QueryEmbedding | None:
         """What is known without asking: the remembered vector, or why the provider is left alone; None for neither.
 
         A vector is good for an index whose vectors have as many `dimensions`, 0 being any.
@@ -92,12 +82,12 @@ class QueryEmbedder:
         vector = self._known.get(text)
         if vector is not None and dimensions in (0, vector.size):
             self._known.move_to_end(text)
-            return EmbeddedQuestion(vector)
+            return QueryEmbedding(vector)
         if time.monotonic() < self._paused_until and self._last_error is not None:
-            return EmbeddedQuestion(None, self._last_error)
+            return QueryEmbedding(None, self._last_error)
         return None
 
-    async def embed(self, text: str, deadline: float, dimensions: int = 0) -> EmbeddedQuestion:
+    async def embed(self, text: str, deadline: float, dimensions: int = 0) -> QueryEmbedding:
         """The vector of `text`, before `deadline` (in `time.monotonic()`) and within eight seconds."""
         known = self.known(text, dimensions)
         if known is not None:
@@ -111,14 +101,14 @@ class QueryEmbedder:
         except (EmbeddingOutage, EmbeddingQuotaExceeded) as error:
             if time.monotonic() < latest or latest - began >= ENOUGH_SECONDS:
                 self._failed(error, began)
-            return EmbeddedQuestion(None, error)
+            return QueryEmbedding(None, error)
         except EmbeddingUnavailable as error:
-            return EmbeddedQuestion(None, error)
+            return QueryEmbedding(None, error)
         self._pause_seconds = self._paused_until = 0.0
         self._known[text] = vector
         if len(self._known) > REMEMBERED_QUESTIONS:
             self._known.popitem(last=False)
-        return EmbeddedQuestion(vector, fresh=True)
+        return QueryEmbedding(vector, fresh=True)
 
     async def _check_length(self, vector: Vector, dimensions: int, latest: float) -> None:
         """Return where the provider now makes vectors of another length of every text.
@@ -159,13 +149,11 @@ class QueryEmbedder:
 
 
 _LOCAL = "local"
-
-
 _NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionVector:
+class QueryVector:
     """The vector of a question and the identity it was made with.
 
     `reason` says why there is none, and `error` is what asking for it raised.
@@ -178,7 +166,7 @@ class QuestionVector:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeOutcome:
+class ProviderProbe:
     """What calling the provider once showed; `error` is empty when it answered."""
 
     elapsed_seconds: float
@@ -192,12 +180,12 @@ class VectorUse:
     `resident_form` is `whole`, `bits`, or empty where nothing is resident.
     """
 
-    usage: Mapping[Maker, Usage]
+    usage: Mapping[Maker, ProviderUsage]
     resident_form: str
     resident_bytes: int
 
 
-class VectorSide:
+class AgentEmbedding:
     """One agent's vectors. Without a provider it is there all the same, and says why it does nothing.
 
     `lineup` holds the configured provider and the one that may stand in for it; questions are embedded by whichever
@@ -208,10 +196,10 @@ class VectorSide:
     def __init__(
         self,
         config: AgentConfig,
-        selection: Selection,
+        selection: ProviderSelection,
         store: Store,
         cache: Callable[[], VectorCache | None],
-        threads: EmbedThreads,
+        threads: ProviderExecutors,
         *,
         on_mismatch: Callable[[], None] = lambda: None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -222,28 +210,28 @@ class VectorSide:
         self._confirm_above_tokens = config.confirm_above_tokens
         self._batch = config.batch
         self._cache = cache
-        self.usage = UsageBook(cache)
+        self.usage = UsageRecorder(cache)
         self.lineup = self._lineup(selection, now_ms)
         self._threads = threads
         self._on_mismatch = on_mismatch
         self._askers: dict[EmbeddingProvider, QueryEmbedder] = {}
 
-    def _lineup(self, selection: Selection, now_ms: Callable[[], int]) -> Lineup | None:
+    def _lineup(self, selection: ProviderSelection, now_ms: Callable[[], int]) -> ProviderFailover | None:
         provider = selection.provider
         second = None if selection.fallback is None or selection.requested == _NONE else selection.fallback()
         if provider is None and (second is None or second.provider is None):
             return None
-        first = self._embedder(provider or AbsentProvider(selection.requested, selection.reason))
+        first = self._embedder(provider or UnavailableProvider(selection.requested, selection.reason))
         if second is None:
-            return Lineup(first, now_ms=now_ms)
+            return ProviderFailover(first, now_ms=now_ms)
         if second.provider is None:
-            return Lineup(first, no_second=f"the fallback {second.requested} cannot be used: {second.reason}")
-        return Lineup(first, self._embedder(second.provider), now_ms=now_ms)
+            return ProviderFailover(first, no_second=f"the fallback {second.requested} cannot be used: {second.reason}")
+        return ProviderFailover(first, self._embedder(second.provider), now_ms=now_ms)
 
     def _embedder(self, provider: EmbeddingProvider) -> Embedder:
-        costs = not isinstance(provider, AbsentProvider) and provider.spec.provider != _LOCAL
+        costs = not isinstance(provider, UnavailableProvider) and provider.spec.provider != _LOCAL
         return Embedder(
-            provider, self._cache, CostGuard(self._confirm_above_tokens, costs), self.usage, batches=self._batch
+            provider, self._cache, CostLimit(self._confirm_above_tokens, costs), self.usage, batches=self._batch
         )
 
     @property
@@ -263,9 +251,9 @@ class VectorSide:
         return Degradation(DegradationKind.EMBEDDING_FALLBACK, wanted, used, f"since {since}: {note.reason}")
 
     @property
-    def batches(self) -> BatchState:
+    def batches(self) -> BatchJobsState:
         """How the provider's batch jobs fare."""
-        return BatchState() if self.embedder is None else self.embedder.batches
+        return BatchJobsState() if self.embedder is None else self.embedder.batches
 
     @property
     def is_configured(self) -> bool:
@@ -293,9 +281,9 @@ class VectorSide:
         return VectorUse(self.usage.totals(), self.store.vector_engine().form, self.store.vector_memory_bytes())
 
     @property
-    def state(self) -> VectorState:
+    def state(self) -> VectorSetState:
         """What the index's vectors are."""
-        return VectorState() if self.embedder is None else self.embedder.state
+        return VectorSetState() if self.embedder is None else self.embedder.state
 
     def pending(self, chunks: int) -> int:
         """Return how many of the index's `chunks` want a vector and have none that can be used.
@@ -324,10 +312,10 @@ class VectorSide:
             degradations=(*rebuild, *self.degradations()),
         )
 
-    async def probe(self, deadline: float) -> ProbeOutcome:
+    async def probe(self, deadline: float) -> ProviderProbe:
         """Asks the provider for one vector, until `deadline` in `time.monotonic()` at the longest."""
         if self.embedder is None:
-            return ProbeOutcome(0.0, self.selection.reason)
+            return ProviderProbe(0.0, self.selection.reason)
         provider = self.embedder.provider
         threads = self._threads.of(provider)
         return await asyncio.get_running_loop().run_in_executor(threads, _probe, provider, deadline)
@@ -338,7 +326,7 @@ class VectorSide:
             return ()
         return self.state.stored.differences(self.embedder.identity)
 
-    async def question(self, query: SearchQuery, on_wait: Callable[[], None] = lambda: None) -> QuestionVector:
+    async def question(self, query: SearchQuery, on_wait: Callable[[], None] = lambda: None) -> QueryVector:
         """Return the vector of a query, if it asks for vector search and the index can answer it.
 
         `on_wait` is called before the provider is asked; it is not called if the vector, or why there is none, is
@@ -357,26 +345,26 @@ class VectorSide:
             raise found.error or EmbeddingUnavailable(found.reason, retry_after_seconds=5.0)
         return found
 
-    def _known(self, query: SearchQuery) -> QuestionVector | None:
+    def _known(self, query: SearchQuery) -> QueryVector | None:
         if query.mode is SearchMode.KEYWORD:
-            return QuestionVector(reason="the keyword leg alone was asked for")
+            return QueryVector(reason="the keyword leg alone was asked for")
         embedder = self.embedder
         if embedder is None:
             reason = self.selection.reason
             error = EmbeddingNotConfigured(
                 f"vector search was asked for and cannot run: {reason}; ask for KEYWORD or HYBRID"
             )
-            return QuestionVector(reason=reason, error=error)
+            return QueryVector(reason=reason, error=error)
         if self.state.stored is None:
-            return QuestionVector(reason=self.state.reason or "no chunk has a vector yet; a sync makes them")
+            return QueryVector(reason=self.state.reason or "no chunk has a vector yet; a sync makes them")
         differing = self.mismatches()
         fixed = embedder.provider.spec.dimensions is not None
         if any(field != "dimensions" for field, *_ in differing) or (differing and fixed):
-            return QuestionVector(reason=self._mismatch_reason())
+            return QueryVector(reason=self._mismatch_reason())
         asked = self._asker(embedder.provider).known(query.text, self.state.stored.dimensions)
         return None if asked is None else self._checked(asked, embedder)
 
-    async def _ask(self, query: SearchQuery) -> QuestionVector:
+    async def _ask(self, query: SearchQuery) -> QueryVector:
         embedder, before, stored = self.embedder, self.mismatches(), self.state.stored
         if embedder is None or stored is None:
             raise AssertionError("what is known without asking was not looked at")
@@ -387,12 +375,12 @@ class VectorSide:
             self._on_mismatch()
         return self._checked(asked, embedder)
 
-    def _checked(self, asked: EmbeddedQuestion, embedder: Embedder) -> QuestionVector:
+    def _checked(self, asked: QueryEmbedding, embedder: Embedder) -> QueryVector:
         if self.mismatches():
-            return QuestionVector(reason=self._mismatch_reason())
+            return QueryVector(reason=self._mismatch_reason())
         reason = "" if asked.error is None else asked.error.message
         identity = None if asked.vector is None else embedder.identity
-        return QuestionVector(asked.vector, identity, reason, asked.error)
+        return QueryVector(asked.vector, identity, reason, asked.error)
 
     def _mismatch_reason(self) -> str:
         differences = "; ".join(f"{field} was {old!r}, is {new!r}" for field, old, new in self.mismatches())
@@ -434,11 +422,11 @@ class VectorSide:
         return None if self.embedder is None else self.embedder.provider.status()
 
 
-def _probe(provider: EmbeddingProvider, deadline: float) -> ProbeOutcome:
+def _probe(provider: EmbeddingProvider, deadline: float) -> ProviderProbe:
     began = time.monotonic()
     try:
         provider.embed_query("ping", deadline)
         error = ""
     except MemorydError as failure:
         error = failure.message
-    return ProbeOutcome(time.monotonic() - began, error)
+    return ProviderProbe(time.monotonic() - began, error)

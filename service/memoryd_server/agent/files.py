@@ -19,11 +19,11 @@ from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, differs, stored
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.files import FileTooLarge, read_file, stat_file, stat_files
-from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sources.roots import Location
 from memoryd_server.sources.transcripts import TranscriptReader
 from memoryd_server.store.rows import ChunkRow, FileRow
-from memoryd_server.sync.engine import DiskState
+from memoryd_server.sync.engine import DiskComparison
 
 # What one reply may hold, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024
@@ -98,14 +98,14 @@ def _within_bytes(lines: list[str]) -> tuple[list[str], bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidLines:
+class TranscriptLines:
     """A line of text for each line asked for, empty where that holds no message; and how many lines there are."""
 
     lines: list[str]
     total_lines: int
 
 
-def read_said(location: Location, start_line: int, line_count: int) -> SaidLines:
+def read_said(location: Location, start_line: int, line_count: int) -> TranscriptLines:
     """What the lines from `start_line` say. Passes over those before without parsing them: 100 MB in some 50 ms.
 
     Raises:
@@ -126,7 +126,7 @@ def read_said(location: Location, start_line: int, line_count: int) -> SaidLines
         raise PathNotAllowed(location.path, "the daemon's user may not read the file") from error
     # A last line that is not written to its end is one all the same.
     missing = min(line_count, max(0, total - start_line + 1)) - len(said)
-    return SaidLines([*said, *[""] * missing], total)
+    return TranscriptLines([*said, *[""] * missing], total)
 
 
 def require_file(corpus: Corpus, file_name: str) -> None:
@@ -167,7 +167,7 @@ class ListedFile:
     chunks: int
 
 
-def list_files(disk: DiskState, forgotten: Forgotten) -> list[ListedFile]:
+def list_files(disk: DiskComparison, forgotten: ForgottenSources) -> list[ListedFile]:
     """Every file on disk or in the index, by path."""
     listed = [_on_disk(file, disk.rows.get((file.source, file.path)), forgotten) for file in disk.discovery.files]
     listed += [_gone(row) for row in disk.plan.removed]
@@ -175,7 +175,7 @@ def list_files(disk: DiskState, forgotten: Forgotten) -> list[ListedFile]:
     return sorted(listed, key=lambda file: (file.path, file.source))
 
 
-def _on_disk(file: SourceFile, row: FileRow | None, forgotten: Forgotten) -> ListedFile:
+def _on_disk(file: SourceFile, row: FileRow | None, forgotten: ForgottenSources) -> ListedFile:
     if row is None:
         state, error, chunks = FileState.PENDING, "", 0
     elif differs(file.stat, row.stat):

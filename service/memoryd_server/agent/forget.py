@@ -13,13 +13,13 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 
 from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.state import StateBoard
+from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.chunk.front_matter import split_front_matter
 from memoryd_server.chunk.markdown import indexable_chunks
 from memoryd_server.errors import DeadlineTooShort, FileNotFound, IndexUnavailable
 from memoryd_server.model import Source, settled
 from memoryd_server.sources.files import FileTooLarge, read_file
-from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sources.roots import Location, resolve, resolve_for_append
 from memoryd_server.sources.transcripts import TranscriptFile, list_transcripts, session_id
 from memoryd_server.store.protocol import Store, VectorCache
@@ -38,7 +38,7 @@ class ForgetRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class ForgetReceipt:
     """What was removed, by store, and the index's revision afterwards.
 
     `purge_pending` is whether removed words are still to be overwritten on the disk.
@@ -60,7 +60,7 @@ class ForgetJob:
     def __init__(
         self,
         store: Store,
-        forgotten: Forgotten,
+        forgotten: ForgottenSources,
         config: Callable[[], AgentConfig],
         cache: Callable[[], VectorCache | None],
         now_ns: Callable[[], int],
@@ -71,7 +71,7 @@ class ForgetJob:
         self._cache = cache
         self._now_ns = now_ns
 
-    def carry_out(self, request: ForgetRequest) -> Receipt:
+    def carry_out(self, request: ForgetRequest) -> ForgetReceipt:
         """Removes what is named from index and cache; its words are to be purged then.
 
         Raises:
@@ -92,7 +92,7 @@ class ForgetJob:
         """Overwrites removed words on the disk; false when it has to be tried again."""
         return not self._store.has_deleted_text or self._store.purge(should_stop)
 
-    def _file(self, request: ForgetRequest) -> Receipt:
+    def _file(self, request: ForgetRequest) -> ForgetReceipt:
         roots = self._config().roots
         location = (resolve_for_append if request.delete_source else resolve)(roots, request.path)
         row = self._store.writer().files().get((Source.MEMORY, location.path))
@@ -122,7 +122,7 @@ class ForgetJob:
         content_hash = hashlib.sha256(data).digest()
         return True, PreparedFile(location.path, location.source, settled(stat, self._now_ns()), content_hash)
 
-    def _session(self, request: ForgetRequest) -> Receipt:
+    def _session(self, request: ForgetRequest) -> ForgetReceipt:
         wanted = request.session_id
         files = [file for file in list_transcripts(self._config().sessions_folder) if file.session_id == wanted]
         rows = [
@@ -139,7 +139,7 @@ class ForgetJob:
             self._forgotten.add_session(wanted)
         return replace(self._removed(rows, []), source_files=deleted)
 
-    def _removed(self, rows: Sequence[FileRow], emptied: Sequence[PreparedFile]) -> Receipt:
+    def _removed(self, rows: Sequence[FileRow], emptied: Sequence[PreparedFile]) -> ForgetReceipt:
         """Takes the rows out, but for those of files that are `emptied`: these stay, so that no sync reads them."""
         writer = self._store.writer()
         with self._store.read() as reader:
@@ -147,7 +147,7 @@ class ForgetJob:
         stay = {(file.source, file.path) for file in emptied}
         gone = [row for row in rows if (row.source, row.path) not in stay]
         revision = writer.write(emptied, gone) if rows else writer.revision()
-        return Receipt(
+        return ForgetReceipt(
             revision,
             len(held.hashes),
             held.keyword_entries,
@@ -155,14 +155,14 @@ class ForgetJob:
             cached_embeddings=self._uncached(held.hashes),
         )
 
-    def _text(self, text: str) -> Receipt:
+    def _text(self, text: str) -> ForgetReceipt:
         config = self._config()
         pieces = indexable_chunks(split_front_matter(text).body, config.chunk_tokens, config.chunk_overlap, 1)
         hashes = {hashlib.sha256(each.encode()).digest() for each in (text, text.strip())}
         with self._store.read() as reader:
             hashes |= reader.hashes_containing(text)
             revision = reader.revision
-        return Receipt(revision, cached_embeddings=self._uncached(hashes.union(c.content_hash for c in pieces)))
+        return ForgetReceipt(revision, cached_embeddings=self._uncached(hashes.union(c.content_hash for c in pieces)))
 
     def _uncached(self, hashes: Iterable[bytes]) -> int:
         cache = self._cache()
@@ -174,10 +174,10 @@ async def forget(
     request: ForgetRequest,
     deadline: float,
     *,
-    board: StateBoard,
+    board: IndexMonitor,
     writer_thread: Executor,
     monotonic: Callable[[], float],
-) -> Receipt:
+) -> ForgetReceipt:
     """Run `job` between two passes of a sync and before `deadline`, which `monotonic` measures. On the event loop.
 
     Raises:

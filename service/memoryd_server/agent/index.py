@@ -6,24 +6,23 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from memoryd_server.agent.state import StateBoard
+from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.errors import IndexDamaged
-from memoryd_server.store.protocol import Condition
+from memoryd_server.store.protocol import IndexHealth
 
 # A sync that waits for a provider notices late that the index it writes is damaged; nobody waits longer for it.
 MOST_WAIT_SECONDS = 2.0
 
-
 _T = TypeVar("_T")
 
 
-class Mending:
+class DamageRecovery:
     """Hears of an index's condition, and keeps the board true to it. Made on the event loop's thread.
 
     `start_sync` starts one unless one is under way: its first act is to begin the index anew.
     """
 
-    def __init__(self, condition: Condition, board: StateBoard, start_sync: Callable[[], None]) -> None:
+    def __init__(self, condition: IndexHealth, board: IndexMonitor, start_sync: Callable[[], None]) -> None:
         self._condition = condition
         self._board = board
         self._start_sync = start_sync

@@ -96,7 +96,7 @@ class OpeningQueue:
             await asyncio.wait(self._tasks, timeout=seconds)
 
 
-class Uses:
+class InUseCounter:
     """On the event loop's thread alone."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Uses:
         return True
 
 
-class Errands:
+class DetachedTasks:
     """On the event loop's thread alone."""
 
     def __init__(self) -> None:

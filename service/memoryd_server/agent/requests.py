@@ -5,50 +5,26 @@ from datetime import date
 
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.search.query import SearchQuery
-from memoryd_server.sync.planner import SyncAsk
+from memoryd_server.sync.planner import SyncScope
 from memoryd_server.sync.progress import SyncMode
 
 MOST_QUERY_BYTES = 4_096
-
-
 MOST_SESSION_KEY_BYTES = 1_024
-
-
 MOST_RESULTS = 50
-
-
 DEFAULT_SNIPPET_CHARS = 700
-
-
 MOST_SNIPPET_CHARS = 4_000
-
-
 DEFAULT_LINES = 120
-
-
 MOST_LINES = 2_000
-
-
 MOST_APPEND_BYTES = 256 * 1024
-
-
 MOST_KEY_BYTES = 128
-
-
 MOST_HEADING_CHARS = 200
-
-
 MOST_PATH_BYTES = 4_096
-
-
 DEFAULT_PAGE = 100
-
-
 MOST_PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class SearchCall:
+class SearchRequest:
     """A question with what the handler needs besides."""
 
     query: SearchQuery
@@ -58,7 +34,7 @@ class SearchCall:
 
 
 @dataclass(frozen=True, slots=True)
-class GetCall:
+class ReadRequest:
     """A line range."""
 
     path: str
@@ -67,7 +43,7 @@ class GetCall:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncCall:
+class SyncRequest:
     """A sync run to start, join or resume. `transcript` is the file name of the one that was compacted, if any.
 
     `session_key` is the session that starts, if any. `resume` is the run to resume and the sequence of its last event
@@ -77,7 +53,7 @@ class SyncCall:
     mode: SyncMode
     trigger: SyncTrigger
     session_key: str
-    ask: SyncAsk
+    ask: SyncScope
     transcript: str
     resume: tuple[str, int] | None
     cancel_on_disconnect: bool
@@ -86,7 +62,7 @@ class SyncCall:
 
 
 @dataclass(frozen=True, slots=True)
-class AppendCall:
+class AppendRequest:
     """Text to append. `asked_path` is the path as the caller gave it, `path` the one with today's log filled in."""
 
     text: str
@@ -97,7 +73,7 @@ class AppendCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageRequest:
     """A page of a list: at most `size` items after `token`."""
 
     size: int
@@ -105,22 +81,14 @@ class Page:
 
 
 MOST_TOOLS = 1_024
-
-
 MOST_NAME_BYTES = 255
-
-
 MOST_SLUG_BYTES = 256
-
-
 DEFAULT_MESSAGES = 15
-
-
 MOST_MESSAGES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class ContextCall:
+class SessionContextRequest:
     """What a session wants at its start. `tools` are the memory tools that its model is given.
 
     `section` is whether the recall section is wanted, `schemas` whether the tools' schemas are, and `cites` whether

@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from memoryd_server.agent.agent import AgentMemory
+from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.files import FileRange
-from memoryd_server.agent.forget import ForgetRequest, Receipt
-from memoryd_server.agent.search import BackendState, SearchBackend
+from memoryd_server.agent.forget import ForgetReceipt, ForgetRequest
+from memoryd_server.agent.search import BackendStatus, SearchBackend
 from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
 
 
 class BackendRouter:
     """One agent's memory with the search backend in front of it, if it has one."""
 
-    def __init__(self, memory: AgentMemory, backend: SearchBackend | None) -> None:
+    def __init__(self, memory: Agent, backend: SearchBackend | None) -> None:
         self._memory = memory
         self._backend = backend
 
@@ -36,7 +36,7 @@ class BackendRouter:
         lines = None if self._backend is None else await self._backend.read(path, start_line, line_count)
         return lines if lines is not None else await self._memory.read(path, start_line, line_count)
 
-    async def forget(self, request: ForgetRequest, deadline: float) -> Receipt:
+    async def forget(self, request: ForgetRequest, deadline: float) -> ForgetReceipt:
         """Remove what is named from all that was derived from it.
 
         The backend is not called if its files have not changed. A memory file that is kept stays in the backend's
@@ -58,6 +58,6 @@ class BackendRouter:
         if self._backend is not None:
             await self._backend.check(deadline)
 
-    async def state(self) -> BackendState:
+    async def state(self) -> BackendStatus:
         """Return who would answer, as far as is known without a call."""
-        return BackendState(BUILTIN) if self._backend is None else await self._backend.state()
+        return BackendStatus(BUILTIN) if self._backend is None else await self._backend.state()

@@ -12,21 +12,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from memoryd_server.agent.coordinator import Engine
-from memoryd_server.agent.embedding import VectorSide
+from memoryd_server.agent.coordinator import SyncRunner
+from memoryd_server.agent.embedding import AgentEmbedding
 from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.forget import ForgetRequest
 from memoryd_server.agent.sync_run import SyncRun
 from memoryd_server.model import Degradation
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import SearchAnswer, SearchQuery
-from memoryd_server.search.retrieval import Words
+from memoryd_server.search.retrieval import EarlyKeywordHits
 from memoryd_server.store.protocol import Store
 from memoryd_server.sync.progress import SyncOutcome
 
 # An index that is rebuilt again and again is searched as it is.
 _MOST_TIMES = 3
-
 
 Reading = Callable[[Callable[[], Awaitable[SearchAnswer]], float], Awaitable[SearchAnswer]]
 
@@ -36,7 +35,7 @@ async def search(
     *,
     store: Store,
     engine: SearchEngine,
-    vectors: VectorSide,
+    vectors: AgentEmbedding,
     threads: Executor,
     reading: Reading,
 ) -> SearchAnswer:
@@ -45,7 +44,7 @@ async def search(
     While the provider makes the query's vector, the keyword search runs. `reading` runs the search of both, and runs it
     again if it finds the index damaged.
     """
-    words: list[asyncio.Future[Words | None]] = []
+    words: list[asyncio.Future[EarlyKeywordHits | None]] = []
 
     def search_words() -> None:
         words.append(asyncio.get_running_loop().run_in_executor(threads, engine.words, query))
@@ -72,7 +71,7 @@ async def _answer(store: Store, threads: Executor, search_both: Callable[[], Sea
 
 
 @dataclass(frozen=True, slots=True)
-class BackendState:
+class BackendStatus:
     """Which backend would answer now, and what is degraded in it.
 
     `active` is "builtin", "qmd", or empty if none would answer. `wanted` is the backend in front of the builtin one,
@@ -89,7 +88,7 @@ class BackendState:
 class SearchBackend(Protocol):
     """Answers in front of an agent's builtin search, from `start` to `stop`. For the event loop's thread."""
 
-    sync_runner: Engine | None
+    sync_runner: SyncRunner | None
     """Carries out the agent's sync runs if memoryd keeps no index for the agent; None if the builtin index is kept."""
 
     async def start(self, *, background: bool) -> None:
@@ -130,5 +129,5 @@ class SearchBackend(Protocol):
     async def check(self, deadline: float) -> None:
         """Call what answers once, so that `state` is current."""
 
-    async def state(self) -> BackendState:
+    async def state(self) -> BackendStatus:
         """Return who would answer, as far as is known without a call."""

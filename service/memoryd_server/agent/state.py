@@ -20,7 +20,7 @@ class IndexState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BoardState:
+class IndexSnapshot:
     """One moment. `chunks` is how many the index held after the last run.
 
     `pending_files` is how many files are known to wait; `building` is the first index or a rebuild. `whole` is an index
@@ -49,16 +49,16 @@ class BoardState:
             return IndexState.EMPTY
         return IndexState.STALE if self.dirty or self.pending_files else IndexState.READY
 
-    def seen(self, *, dirty: bool, files: int) -> "BoardState":
+    def seen(self, *, dirty: bool, files: int) -> "IndexSnapshot":
         """The same moment with what a look at the disk has shown."""
         return replace(self, dirty=dirty, pending_files=0, files=files)
 
 
-class StateBoard:
+class IndexMonitor:
     """The current state, and a way to wait for the next."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.current = BoardState()
+        self.current = IndexSnapshot()
         self._changed = asyncio.Event()
         self._now = now
         self._behind_since: float | None = now()

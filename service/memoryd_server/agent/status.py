@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memoryd_server.agent.config import SyncConfig
-from memoryd_server.agent.coordinator import Engine
-from memoryd_server.agent.embedding import VectorSide, VectorUse
+from memoryd_server.agent.coordinator import SyncRunner
+from memoryd_server.agent.embedding import AgentEmbedding, VectorUse
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import Degradation, DegradationKind, FileFailure, Source
 from memoryd_server.sources.corpus import Corpus
@@ -23,8 +23,8 @@ from memoryd_server.sqlite.connection import size_bytes
 from memoryd_server.store.identity import Difference
 from memoryd_server.store.protocol import Store, StoreSizes, VectorCache
 from memoryd_server.store.rows import FileRow, IndexCounts
-from memoryd_server.sync.engine import DiskState
-from memoryd_server.sync.plan import Hidden
+from memoryd_server.sync.engine import DiskComparison
+from memoryd_server.sync.plan import HiddenFiles
 from memoryd_server.text.terms import QueryTerm
 
 # A word that the index may or may not hold: what counts is that a real search answers.
@@ -75,9 +75,9 @@ class IndexReport:
 
 def report(
     store: Store,
-    engine: Engine,
+    engine: SyncRunner,
     cache: VectorCache | None,
-    vectors: VectorSide,
+    vectors: AgentEmbedding,
     *,
     sources: Sequence[Source],
     now_ns: int,
@@ -118,12 +118,12 @@ def report(
     )
 
 
-def _failures(disk: DiskState) -> list[FileFailure]:
+def _failures(disk: DiskComparison) -> list[FileFailure]:
     rows = [FileFailure(row.path, row.source, row.error) for row in disk.rows.values() if row.error is not None]
     return sorted([*rows, *disk.discovery.failures], key=lambda failure: failure.path)
 
 
-def _source_counts(source: Source, disk: DiskState, failed: Sequence[FileFailure]) -> SourceCounts:
+def _source_counts(source: Source, disk: DiskComparison, failed: Sequence[FileFailure]) -> SourceCounts:
     rows: list[FileRow] = [row for row in disk.rows.values() if row.source is source and row.error is None]
     return SourceCounts(
         source=source,
@@ -134,7 +134,7 @@ def _source_counts(source: Source, disk: DiskState, failed: Sequence[FileFailure
     )
 
 
-def _oldest_age(disk: DiskState, now_ns: int, *, last_sync_ns: int) -> float | None:
+def _oldest_age(disk: DiskComparison, now_ns: int, *, last_sync_ns: int) -> float | None:
     """How long the longest-waiting file has waited; None when none waits.
 
     A file counts from its last change, but not from before disk and index last agreed: one that was moved here may be
@@ -148,7 +148,7 @@ def _oldest_age(disk: DiskState, now_ns: int, *, last_sync_ns: int) -> float | N
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class DiskSizes:
     """Bytes of the index, of its write-ahead log, and of the cache of embeddings with its own."""
 
     database_bytes: int
@@ -156,13 +156,13 @@ class Sizes:
     cache_bytes: int
 
 
-def sizes(index: StoreSizes, cache: Path) -> Sizes:
+def sizes(index: StoreSizes, cache: Path) -> DiskSizes:
     """Return the sizes in bytes; 0 for a missing file. Blocks."""
-    return Sizes(index.database_bytes, index.log_bytes, sum(size_bytes(cache)))
+    return DiskSizes(index.database_bytes, index.log_bytes, sum(size_bytes(cache)))
 
 
 def freshness(
-    config: SyncConfig, watched: Sequence[WatchedRoot], hidden: Sequence[Hidden], trouble: str
+    config: SyncConfig, watched: Sequence[WatchedRoot], hidden: Sequence[HiddenFiles], trouble: str
 ) -> Iterator[Degradation]:
     """Yields one degradation for each root whose changes are not told, and for each place that hides indexed files.
 

@@ -30,7 +30,7 @@ class SyncTrigger(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class RunStarted:
     """The run began; always its first event."""
 
     revision: int
@@ -38,7 +38,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class RunProgress:
     """How far the run is. `eta_seconds` is None while there is no ground for an estimate."""
 
     progress: SyncProgress
@@ -75,7 +75,7 @@ class VectorReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class RunCompleted:
     """The run reached its end; always its last event."""
 
     outcome: SyncOutcome
@@ -84,7 +84,7 @@ class Completed:
     estimate: SyncEstimate | None = None
 
 
-EventBody = Started | Progressed | FileFailure | Heartbeat | Completed
+EventBody = RunStarted | RunProgress | FileFailure | Heartbeat | RunCompleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +132,19 @@ class SyncRun:
         return self._monotonic() - self._began
 
     @property
-    def progress(self) -> Progressed:
+    def progress(self) -> RunProgress:
         """The latest snapshot."""
         body = self._latest.body if self._latest is not None else None
-        return body if isinstance(body, Progressed) else Progressed(SyncProgress(), self.elapsed_seconds, None)
+        return body if isinstance(body, RunProgress) else RunProgress(SyncProgress(), self.elapsed_seconds, None)
 
     def started(self, revision: int, *, dry_run: bool = False) -> None:
         """Notes the first event."""
-        self._keep(Started(revision, dry_run))
+        self._keep(RunStarted(revision, dry_run))
 
     def progressed(self, progress: SyncProgress) -> None:
         """Replaces the snapshot."""
         elapsed = self.elapsed_seconds
-        self._latest = self._event(Progressed(progress, elapsed, _eta(progress, elapsed)))
+        self._latest = self._event(RunProgress(progress, elapsed, _eta(progress, elapsed)))
         self._wake()
 
     def file_failed(self, failure: FileFailure) -> None:
@@ -154,7 +154,7 @@ class SyncRun:
     def completed(self, outcome: SyncOutcome, estimate: SyncEstimate | None = None) -> None:
         """Notes the end; `vectors` has been set before."""
         self.outcome = outcome
-        self._keep(Completed(outcome, self.elapsed_seconds, self.vectors, estimate))
+        self._keep(RunCompleted(outcome, self.elapsed_seconds, self.vectors, estimate))
         self._end()
 
     def failed(self, error: MemorydError) -> None:

@@ -21,18 +21,16 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from memoryd_server.providers.provider import EmbeddingProvider
-from memoryd_server.sources.inotify import SharedNative
+from memoryd_server.sources.inotify import SharedInotify
 from memoryd_server.system import give_back
 from memoryd_server.text.analyzer import Analyzer
 from memoryd_server.threads import _carry_out, _DaemonThreads, _Job
 
 _P = ParamSpec("_P")
-
-
 _T = TypeVar("_T")
 
 
-class SharedThreads:
+class SharedPool:
     """`count` threads, of which each share has `each` at most, so that one whose disk hangs leaves the others some.
 
     Those who wait come in turn: a share has no more than `each` calls in the common queue, whatever it was given.
@@ -109,7 +107,7 @@ class _Share(Executor):
 THREADS_A_PROVIDER = 8
 
 
-class EmbedThreads:
+class ProviderExecutors:
     """Hands out one executor a provider; agents that share a provider share its threads. Thread-safe.
 
     An executor starts its threads one by one, when there is something to wait for.
@@ -139,7 +137,7 @@ class EmbedThreads:
 GIVE_BACK_SECONDS = 10.0
 
 
-class FreedMemory:
+class MemoryTrimmer:
     """What agents give back when nobody asks them. On the event loop's thread alone.
 
     The allocator keeps what is freed a page at a time, as an index's pages are, and looks through all it has to return
@@ -165,7 +163,7 @@ FIRST_SYNCS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Threads:
+class SharedResources:
     """`quick` are for searches and reads, `slow` for what walks the disk, `embed` for what waits for a provider.
 
     `native` is the thread that hears of file events, `freed` what returns memory to the system. `first_syncs` are the
@@ -173,10 +171,10 @@ class Threads:
     has met take some megabytes.
     """
 
-    quick: SharedThreads
-    slow: SharedThreads
-    embed: EmbedThreads
-    native: SharedNative
+    quick: SharedPool
+    slow: SharedPool
+    embed: ProviderExecutors
+    native: SharedInotify
     analyzer: Analyzer = field(default_factory=Analyzer)
-    freed: FreedMemory = field(default_factory=FreedMemory)
+    freed: MemoryTrimmer = field(default_factory=MemoryTrimmer)
     first_syncs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FIRST_SYNCS_AT_ONCE))

@@ -9,13 +9,13 @@ from zoneinfo import ZoneInfo
 from memoryd_server.access.addresses import Address, parse, refuse_exposed
 from memoryd_server.access.admission import CallLimits
 from memoryd_server.access.certificates import CertificateFiles, Certificates
-from memoryd_server.access.tokens import Keyring, TokenFiles
+from memoryd_server.access.tokens import TokenFiles, TokenVerifier
 from memoryd_server.agent.config import AgentConfig, SyncConfig
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.plugins import keeps_builtin_index, plugin_configs
 from memoryd_server.model import Source
 from memoryd_server.observe.log import Log
-from memoryd_server.providers.pacing import Pace
+from memoryd_server.providers.pacing import ThrottleConfig
 from memoryd_server.providers.provider import EmbeddingConfig, LocalConfig, RemoteConfig
 from memoryd_server.providers.remote import BatchPolicy
 from memoryd_server.search.query import CitationMode, RankingConfig
@@ -71,7 +71,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
 
 def keyring_and_certificates(
     settings: ResolvedSettings, listen: Sequence[Address], log: Log
-) -> tuple[Keyring, Certificates | None]:
+) -> tuple[TokenVerifier, Certificates | None]:
     """Who may call at these addresses, and what they are shown; reads the files, and makes the first token.
 
     Raises:
@@ -80,7 +80,7 @@ def keyring_and_certificates(
     tls = settings.service.tls
     certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
     refuse_exposed(listen, tls=certificates is not None)
-    keyring = Keyring(
+    keyring = TokenVerifier(
         TokenFiles.beneath(settings.state_dir, settings.service.token_file), now=lambda: datetime.now(UTC), log=log
     )
     over_tcp = any(address.socket_path is None for address in listen)
@@ -156,8 +156,8 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
         idle_seconds=service.local.idle_seconds,
         threads=service.local.threads or None,
     )
-    at_once = (search.remote.non_batch_concurrency if search.remote else None) or Pace().at_once
-    pace = Pace(at_once, service.embedding.requests_per_minute)
+    at_once = (search.remote.non_batch_concurrency if search.remote else None) or ThrottleConfig().at_once
+    pace = ThrottleConfig(at_once, service.embedding.requests_per_minute)
     remotes = tuple(
         _remote(name, access, pace, search.model, search.output_dimensionality)
         for name, access in agent.provider_access.items()
@@ -185,7 +185,7 @@ def _batch_policy(agent: AgentSettings, service: ServiceSettings) -> BatchPolicy
 
 
 def _remote(
-    provider: str, access: ProviderAccess, pace: Pace, model: str = "", dimensions: int | None = None
+    provider: str, access: ProviderAccess, pace: ThrottleConfig, model: str = "", dimensions: int | None = None
 ) -> RemoteConfig:
     headers = sorted((name, value.get_secret_value()) for name, value in access.headers.items())
     return RemoteConfig(

@@ -19,31 +19,31 @@ from types import FrameType
 import threadpoolctl
 
 from memoryd_server.access.addresses import parse
-from memoryd_server.access.admission import AccessFiles
-from memoryd_server.agent.agent import AgentMemory
-from memoryd_server.agent.agents import AgentDirectory
+from memoryd_server.access.admission import Credentials
+from memoryd_server.agent.agent import Agent
+from memoryd_server.agent.agents import Agents
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.status import ServiceInfo, SettingsReport
 from memoryd_server.agent.sync_run import SyncRun
-from memoryd_server.agent.threads import EmbedThreads, SharedThreads, Threads
+from memoryd_server.agent.threads import ProviderExecutors, SharedPool, SharedResources
 from memoryd_server.app.config import agent_config, call_limits, check_listeners, keyring_and_certificates
 from memoryd_server.app.metrics import figures, metrics_address
 from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts
-from memoryd_server.background_tasks import Faults, repeat
+from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.model import Clock
 from memoryd_server.observe.log import FaultLog, Log, LogLevel
-from memoryd_server.observe.meter import Meter, NoMeter, SyncEnd
+from memoryd_server.observe.meter import Meter, NoMeter, SyncFinished
 from memoryd_server.observe.metrics import Metrics, MetricsListener
-from memoryd_server.providers.pool import ProviderPool, Selection
+from memoryd_server.providers.pool import ProviderPool, ProviderSelection
 from memoryd_server.providers.provider import EmbeddingConfig
-from memoryd_server.rpc.health import Readiness
-from memoryd_server.rpc.interceptors import Gate
+from memoryd_server.rpc.health import HealthReporter
+from memoryd_server.rpc.interceptors import Authorizer
 from memoryd_server.rpc.memory_service import MemoryService, utc_now
 from memoryd_server.rpc.server import RpcServer
 from memoryd_server.settings.layers import RefusedSettings
 from memoryd_server.settings.resolved import ResolvedSettings, brought_into_force, changed_keys
-from memoryd_server.sources.inotify import SharedNative
+from memoryd_server.sources.inotify import SharedInotify
 from memoryd_server.sources.watcher import open_inotify
 from memoryd_server.sqlite.connection import bound_page_caches
 from memoryd_server.sync.progress import SyncMode, SyncOutcome
@@ -51,17 +51,12 @@ from memoryd_server.sync.progress import SyncMode, SyncOutcome
 # One agent has one less than there are of the quick ones, and half of the slow ones, at most. Each quick one more makes
 # all of them wait longer for the interpreter: 64 callers got 7 % less with four.
 QUICK_THREADS = 3
-
-
 SLOW_THREADS = 4
-
 
 WANTED_DESCRIPTORS = 65_536
 
-
 BEYOND_GRACE_SECONDS = 1.5
 """How long a stop has after the grace to close everything. Then the process ends, even if something still hangs."""
-
 
 _LOG_SECONDS = 0.2
 
@@ -87,23 +82,23 @@ class Daemon:
         self._stopping = False
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
         self._providers = ProviderPool()
-        self._threads = Threads(
-            quick=SharedThreads(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
-            slow=SharedThreads(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
-            embed=EmbedThreads(),
-            native=SharedNative(open_inotify),
+        self._threads = SharedResources(
+            quick=SharedPool(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
+            slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
+            embed=ProviderExecutors(),
+            native=SharedInotify(open_inotify),
         )
         configs = _agent_configs(settings)
         bound_page_caches(len(configs))
         self._backends = Backends(self._threads, log)
-        self.agents = AgentDirectory(configs, self._make_memory, self._backends.make)
+        self.agents = Agents(configs, self._make_memory, self._backends.make)
         limits = settings.service.limits
         addresses = [parse(address) for address in settings.service.listen]
-        access = AccessFiles(*keyring_and_certificates(settings, addresses, log))
+        access = Credentials(*keyring_and_certificates(settings, addresses, log))
         self._metrics = self._made_metrics(settings)
         meter = NoMeter() if self._metrics is None else self._metrics.metrics
         self._meter: Meter = meter
-        self._gate = gate = Gate(access, call_limits(limits))
+        self._gate = gate = Authorizer(access, call_limits(limits))
         self._service = service = MemoryService(
             self.agents,
             ServiceInfo(
@@ -120,7 +115,7 @@ class Daemon:
         parts = ExtensionParts(self.agents, self._select, self._threads.embed, log, service, background)
         self.extensions = tuple(make(parts) for make in EXTENSIONS)
         services = [extension.service for extension in self.extensions]
-        readiness = Readiness(self.agents, services, log=log)
+        readiness = HealthReporter(self.agents, services, log=log)
         self._server = RpcServer(
             service,
             services,
@@ -151,16 +146,16 @@ class Daemon:
         """Where figures are fetched; empty where nobody wants any."""
         return "" if self._metrics is None else self._metrics.url
 
-    def _select(self, config: EmbeddingConfig) -> Selection:
+    def _select(self, config: EmbeddingConfig) -> ProviderSelection:
         blockers = self._settings.remote_embeddings_blocked_by
         if blockers and not config.blocked_by:
             # A call that began before a reload has the configuration from before it.
             config = replace(config, blocked_by=tuple(blocker.shown_to("") for blocker in blockers))
         return self._providers.select(config)
 
-    def _make_memory(self, config: AgentConfig) -> AgentMemory:
+    def _make_memory(self, config: AgentConfig) -> Agent:
         selection = self._select(config.embedding)
-        return AgentMemory(config, selection, self._threads, Clock(), self._end_run)
+        return Agent(config, selection, self._threads, Clock(), self._end_run)
 
     def _end_run(self, agent_id: str, run: SyncRun) -> None:
         self._log_run(agent_id, run)
@@ -176,7 +171,7 @@ class Daemon:
         done = run.outcome
         counts = None if done is None else _file_counts(done)
         chunks = 0 if done is None else done.chunks
-        end = SyncEnd(agent_id, run.trigger.lower(), result, run.elapsed_seconds, counts, chunks)
+        end = SyncFinished(agent_id, run.trigger.lower(), result, run.elapsed_seconds, counts, chunks)
         self._meter.sync_ended(end)
         if done is None:
             cause = run.failure.__cause__ if run.failure is not None else None
@@ -380,7 +375,7 @@ async def _reload_whenever(
         asked.clear()
         on_reload(await daemon.reload(load))
 
-    await repeat(reload_once, Faults("a reload of the settings"))
+    await repeat(reload_once, ReportedErrors("a reload of the settings"))
 
 
 class _StopSignals:

@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from memoryd_server.access.addresses import Address, parse
-from memoryd_server.access.admission import Admission
-from memoryd_server.agent.agent import AgentMemory
-from memoryd_server.agent.agents import AgentDirectory
+from memoryd_server.access.admission import RateLimiter
+from memoryd_server.agent.agent import Agent
+from memoryd_server.agent.agents import Agents
 from memoryd_server.errors import MemorydError, SettingsError
-from memoryd_server.observe.metrics import AgentFigures, Figures, ProviderFigures
+from memoryd_server.observe.metrics import AgentMetrics, MetricsSnapshot, ProviderMetrics
 from memoryd_server.providers.pool import ProviderPool
 from memoryd_server.providers.provider import EmbeddingProvider, ProviderState
 from memoryd_server.settings.resolved import ResolvedSettings
@@ -32,9 +32,9 @@ def metrics_address(settings: ResolvedSettings) -> Address | None:
     return address
 
 
-def figures(agents: AgentDirectory, pool: ProviderPool, admission: Admission) -> Figures:
+def figures(agents: Agents, pool: ProviderPool, admission: RateLimiter) -> MetricsSnapshot:
     """How things are now. Blocks: reads the index of each agent that is in use once."""
-    found: list[AgentFigures] = []
+    found: list[AgentMetrics] = []
     unavailable: list[str] = []
     opened = agents.opened()
     for agent_id, memory in sorted(opened.items()):
@@ -42,7 +42,7 @@ def figures(agents: AgentDirectory, pool: ProviderPool, admission: Admission) ->
             found.append(_of_agent(memory))
         except MemorydError:
             unavailable.append(agent_id)
-    return Figures(
+    return MetricsSnapshot(
         found,
         _of_providers(pool.made()),
         unavailable,
@@ -52,10 +52,10 @@ def figures(agents: AgentDirectory, pool: ProviderPool, admission: Admission) ->
     )
 
 
-def _of_agent(memory: AgentMemory) -> AgentFigures:
+def _of_agent(memory: Agent) -> AgentMetrics:
     counts, sizes = memory.measure()
     board, vectors = memory.board.current, memory.vectors
-    return AgentFigures(
+    return AgentMetrics(
         agent_id=memory.config.agent_id,
         files=counts.files,
         chunks=counts.chunks,
@@ -73,16 +73,16 @@ def _of_agent(memory: AgentMemory) -> AgentFigures:
     )
 
 
-def _of_providers(providers: Iterable[EmbeddingProvider]) -> list[ProviderFigures]:
+def _of_providers(providers: Iterable[EmbeddingProvider]) -> list[ProviderMetrics]:
     """One a provider and model: agents with keys of their own have providers of their own."""
     by_name: dict[tuple[str, str], list[EmbeddingProvider]] = defaultdict(list)
     for provider in providers:
         provider.refresh()
         by_name[provider.spec.provider, provider.spec.model].append(provider)
-    found: list[ProviderFigures] = []
+    found: list[ProviderMetrics] = []
     for (name, model), same in sorted(by_name.items()):
         told = [provider.status() for provider in same]
         ready = all(status.state is not ProviderState.UNAVAILABLE for status in told)
         counts = zip(*((s.calls, s.tokens, s.retries, s.failures) for s in told), strict=True)
-        found.append(ProviderFigures(name, model, ready, *map(sum, counts)))
+        found.append(ProviderMetrics(name, model, ready, *map(sum, counts)))
     return found

@@ -16,27 +16,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from memoryd_server.agent.agent import AgentMemory
-from memoryd_server.agent.agents import AgentDirectory
+from memoryd_server.agent.agent import Agent
+from memoryd_server.agent.agents import Agents
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.search import SearchBackend
-from memoryd_server.agent.threads import EmbedThreads, Threads
-from memoryd_server.entries.directory import EntryDirectory
-from memoryd_server.entries.model import ENTRIES_PLUGIN, EntryConfig, Place
+from memoryd_server.agent.threads import ProviderExecutors, SharedResources
+from memoryd_server.entries.directory import EntryMemories
+from memoryd_server.entries.model import ENTRIES_PLUGIN, DatasetLocation, EntryConfig
 from memoryd_server.observe.log import Log
-from memoryd_server.providers.pacing import Pace
-from memoryd_server.providers.pool import Selection
+from memoryd_server.providers.pacing import ThrottleConfig
+from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.providers.provider import EmbeddingConfig, RemoteConfig
-from memoryd_server.qmd.client import Verb
+from memoryd_server.qmd.client import QmdSearchMode
 from memoryd_server.qmd.config import (
     QMD_PLUGIN,
     LimitsConfig,
-    Match,
     QmdConfig,
-    Rule,
-    Scope,
-    SessionsConfig,
-    UpdateConfig,
+    QmdSessionsConfig,
+    QmdUpdateConfig,
+    SessionMatch,
+    SessionRule,
+    SessionScope,
 )
 from memoryd_server.qmd.fallback import FallbackBackend, make_qmd
 from memoryd_server.qmd.home import ConfiguredPath, collections_of
@@ -54,7 +54,7 @@ class QmdPlugin:
 
     name: ClassVar[str] = QMD_PLUGIN
 
-    def __init__(self, threads: Threads, log: Log) -> None:
+    def __init__(self, threads: SharedResources, log: Log) -> None:
         self._threads = threads
         self._log = log
         self._host: QmdHost | None = None
@@ -69,7 +69,7 @@ class QmdPlugin:
         """Return whether the builtin search answers when qmd cannot."""
         return settings.service.qmd_fallback == "builtin"
 
-    def make(self, memory: AgentMemory) -> FallbackBackend | None:
+    def make(self, memory: Agent) -> FallbackBackend | None:
         """Return the qmd backend of an agent; None if the agent has no configuration of qmd."""
         config = QmdConfig.of(memory.config.plugins)
         if config is None:
@@ -104,7 +104,7 @@ def qmd_config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -
     return QmdConfig(
         folder=folder,
         command=qmd.command,
-        verb=Verb(qmd.search_mode),
+        verb=QmdSearchMode(qmd.search_mode),
         collections=collections_of(
             roots,
             [_path(path.path, path.pattern, path.name) for path in qmd.paths],
@@ -132,32 +132,32 @@ def qmd_folder(state_dir: Path, agent_id: str) -> Path:
     return state_dir / "agents" / agent_id / "qmd"
 
 
-def scope_of(qmd: QmdSettings) -> Scope:
+def scope_of(qmd: QmdSettings) -> SessionScope:
     """The rules of who may search."""
     rules = [
-        Rule(
+        SessionRule(
             rule.action == "allow",
-            Match(rule.match.channel, rule.match.chat_type, rule.match.key_prefix, rule.match.raw_key_prefix),
+            SessionMatch(rule.match.channel, rule.match.chat_type, rule.match.key_prefix, rule.match.raw_key_prefix),
         )
         for rule in qmd.scope.rules
     ]
-    return Scope(qmd.scope.default == "allow", tuple(rules))
+    return SessionScope(qmd.scope.default == "allow", tuple(rules))
 
 
 def _path(path: str, pattern: str, name: str | None) -> ConfiguredPath:
     return ConfiguredPath(str(Path(path.strip()).expanduser()), pattern, name or "")
 
 
-def _sessions(qmd: QmdSettings, folder: Path, state_dir: Path, agent_id: str) -> SessionsConfig | None:
+def _sessions(qmd: QmdSettings, folder: Path, state_dir: Path, agent_id: str) -> QmdSessionsConfig | None:
     if not qmd.sessions.enabled:
         return None
     target = Path(qmd.sessions.export_dir) if qmd.sessions.export_dir else folder / "sessions"
-    return SessionsConfig(state_dir / "agents" / agent_id / "sessions", target, qmd.sessions.retention_days)
+    return QmdSessionsConfig(state_dir / "agents" / agent_id / "sessions", target, qmd.sessions.retention_days)
 
 
-def _update(qmd: QmdSettings) -> UpdateConfig:
+def _update(qmd: QmdSettings) -> QmdUpdateConfig:
     update = qmd.update
-    return UpdateConfig(
+    return QmdUpdateConfig(
         on_boot=update.on_boot,
         wait_for_boot=update.wait_for_boot_sync,
         interval_seconds=update.interval_ms / 1000,
@@ -173,9 +173,9 @@ def _update(qmd: QmdSettings) -> UpdateConfig:
 class ExtensionParts:
     """What an extension is made with. `select` finds a provider; `background` allows work that no caller asked for."""
 
-    agents: AgentDirectory
-    select: Callable[[EmbeddingConfig], Selection]
-    embed_threads: EmbedThreads
+    agents: Agents
+    select: Callable[[EmbeddingConfig], ProviderSelection]
+    embed_threads: ProviderExecutors
     log: Log
     memory_service: MemoryService
     background: bool
@@ -191,7 +191,7 @@ class EntryExtension:
 
     def __init__(self, parts: ExtensionParts) -> None:
         self._log = parts.log
-        self.directory = EntryDirectory(parts.select, parts.embed_threads, self._report)
+        self.directory = EntryMemories(parts.select, parts.embed_threads, self._report)
         self.service = entry_service(parts.agents, self.directory, parts.memory_service, checked=parts.background)
 
     @staticmethod
@@ -220,7 +220,7 @@ def entry_config(agent: AgentSettings, settings: ResolvedSettings, own: Embeddin
     entries = agent.entries
     return EntryConfig(
         enabled=agent.entries_enabled,
-        place=Place(
+        place=DatasetLocation(
             f"{entries.db_path.rstrip('/')}/{agent.agent_id}",
             {name: value.get_secret_value() for name, value in (entries.storage_options or {}).items()},
         ),
@@ -244,7 +244,7 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
         keys=tuple(key.get_secret_value() for key in access.keys),
         dimensions=embedding.dimensions if embedding.takes_dimensions else None,
         problem=access.problem,
-        pace=Pace(requests_per_minute=settings.service.embedding.requests_per_minute),
+        pace=ThrottleConfig(requests_per_minute=settings.service.embedding.requests_per_minute),
     )
     return EmbeddingConfig(_PROVIDER, (remote,), blocked_by=settings.blocked_by(agent.agent_id))
 
@@ -255,7 +255,7 @@ class BackendFactory(Protocol):
     name: ClassVar[str]
     """The value of `memory.backend`, and the key in `AgentConfig.plugins`."""
 
-    def __init__(self, threads: Threads, log: Log) -> None: ...
+    def __init__(self, threads: SharedResources, log: Log) -> None: ...
 
     @staticmethod
     def config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -> object:
@@ -265,7 +265,7 @@ class BackendFactory(Protocol):
     def keeps_builtin_index(settings: ResolvedSettings) -> bool:
         """Return whether memoryd keeps its own index of an agent with this backend."""
 
-    def make(self, memory: AgentMemory) -> SearchBackend | None:
+    def make(self, memory: Agent) -> SearchBackend | None:
         """Return the backend of an agent; None if it is not configured for this one."""
 
     def close(self) -> None:
@@ -297,8 +297,6 @@ class Extension(Protocol):
 
 
 BACKENDS: Mapping[str, type[BackendFactory]] = {QmdPlugin.name: QmdPlugin}
-
-
 EXTENSIONS: tuple[type[Extension], ...] = (EntryExtension,)
 
 
@@ -320,12 +318,12 @@ def keeps_builtin_index(agent: AgentSettings, settings: ResolvedSettings) -> boo
 class Backends:
     """The search backends of one daemon. A factory is made for the first agent that is configured for it."""
 
-    def __init__(self, threads: Threads, log: Log) -> None:
+    def __init__(self, threads: SharedResources, log: Log) -> None:
         self._threads = threads
         self._log = log
         self._factories: dict[str, BackendFactory] = {}
 
-    def make(self, memory: AgentMemory) -> SearchBackend | None:
+    def make(self, memory: Agent) -> SearchBackend | None:
         """Return the search backend of an agent; None if the builtin search answers."""
         name = memory.config.configured_backend
         if name not in BACKENDS:

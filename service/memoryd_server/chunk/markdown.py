@@ -31,13 +31,11 @@ from typing import Final, NamedTuple
 from memoryd_server.model import Chunk
 
 _MIN_UNITS = 32
-
-
 _UNITS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """Text with the numbers of its first and last line."""
 
     text: str
@@ -46,7 +44,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ChunkLimits:
     """Sizes in UTF-16 units: of a span, of the overlap, and of the segments of a line in a dense script."""
 
     span: int
@@ -54,7 +52,7 @@ class Limits:
     dense_segment: int
 
     @classmethod
-    def of_tokens(cls, tokens: int, overlap: int) -> "Limits":
+    def of_tokens(cls, tokens: int, overlap: int) -> "ChunkLimits":
         """Returns the limits for sizes in tokens; a span is never smaller than 32 units."""
         return cls(
             span=max(_MIN_UNITS, tokens * _UNITS_PER_TOKEN),
@@ -69,7 +67,7 @@ class _Segment(NamedTuple):
     cost: int
 
 
-def pack(text: str, limits: Limits) -> list[Span]:
+def pack(text: str, limits: ChunkLimits) -> list[TextSpan]:
     """Returns the spans of `text` in order, numbered from line 1. Empty text gives one empty span.
 
     Linear in the length of `text`; lines are told apart by line feeds alone, so a carriage return stays in its line.
@@ -83,8 +81,8 @@ def pack(text: str, limits: Limits) -> list[Span]:
 class _Packer:
     """Collects segments until the next one does not fit."""
 
-    def __init__(self, limits: Limits, measure: Callable[[str], int]) -> None:
-        self.spans: list[Span] = []
+    def __init__(self, limits: ChunkLimits, measure: Callable[[str], int]) -> None:
+        self.spans: list[TextSpan] = []
         self._limits = limits
         self._measure = measure
         self._segments: list[_Segment] = []
@@ -123,7 +121,7 @@ class _Packer:
     def emit(self) -> None:
         """Ends the span."""
         text = "\n".join([segment.text for segment in self._segments])
-        self.spans.append(Span(text, self._segments[0].line, self._segments[-1].line))
+        self.spans.append(TextSpan(text, self._segments[0].line, self._segments[-1].line))
 
     def _segments_at(self, text: str, start: int) -> Iterator[str]:
         piece = head(text[start : start + self._limits.span], self._limits.span)
@@ -206,7 +204,7 @@ def chunk_markdown(body: str, tokens: int, overlap: int, first_line: int = 1) ->
     A chunk has at most `max(32, tokens * 4)` UTF-16 units and shares about `overlap * 4` with the one before. Empty
     text gives one empty chunk, as the reference does; `indexable_chunks` leaves blank ones out.
     """
-    spans = pack(body, Limits.of_tokens(tokens, overlap))
+    spans = pack(body, ChunkLimits.of_tokens(tokens, overlap))
     crumbs = breadcrumbs(body, [span.start_line for span in spans])
     return [_chunk(span, crumb, first_line - 1) for span, crumb in zip(spans, crumbs, strict=True)]
 
@@ -220,7 +218,7 @@ def _is_blank(text: str) -> bool:
     return not text or text.isspace()
 
 
-def _chunk(span: Span, breadcrumb: str, offset: int) -> Chunk:
+def _chunk(span: TextSpan, breadcrumb: str, offset: int) -> Chunk:
     return Chunk(
         text=span.text,
         start_line=span.start_line + offset,
@@ -232,10 +230,7 @@ def _chunk(span: Span, breadcrumb: str, offset: int) -> Chunk:
 
 
 MAX_BREADCRUMB_CHARS: Final = 200
-
-
 _SEPARATOR = " > "
-
 
 # A heading, or a line that may open or close a code fence. The line feed before it, rather than "^", lets the search
 # leap from line to line.
@@ -312,11 +307,7 @@ def _clean(title: str) -> str:
 
 # Characters of scripts in which one character is about a token, so that it weighs as much as four Latin letters.
 _WIDE = re.compile("[\u2e80-\u9fff\ua000-\ua4ff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f]+")
-
-
 _WIDE_WEIGHT = 4
-
-
 # All that may weigh other than 1: the scripts above, and what UTF-16 writes as a pair.
 _NOT_SINGLE = re.compile("[\u2e80-\U0010ffff]")
 

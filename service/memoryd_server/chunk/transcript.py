@@ -10,18 +10,14 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Final
 
-from memoryd_server.chunk.markdown import Limits, cjk_length
+from memoryd_server.chunk.markdown import ChunkLimits, cjk_length
 from memoryd_server.model import Chunk
 
 TRANSCRIPT_CHUNKER_VERSION: Final = 1
 """Rises with every change that gives other chunks for the same messages and numbers."""
 
-
 MOST_UNITS_A_LINE = 800
-
-
 _LEAST_UNITS_A_PIECE = 8
-
 
 NumberedLine = tuple[int, str]
 
@@ -33,7 +29,7 @@ class TranscriptChunker:
     """
 
     def __init__(self, tokens: int, overlap: int, last_chunk: Sequence[NumberedLine] = ()) -> None:
-        self._limits = Limits.of_tokens(tokens, overlap)
+        self._limits = ChunkLimits.of_tokens(tokens, overlap)
         self._lines = list(last_chunk)
         self._size = sum(_cost(text) for _, text in self._lines)
 

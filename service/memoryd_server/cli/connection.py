@@ -20,7 +20,7 @@ from memoryd.discovery import Endpoint, noted_addresses
 from memoryd_server.access.addresses import parse
 from memoryd_server.access.certificates import CertificateFiles, validity
 from memoryd_server.access.tokens import TokenFiles, first_token, read_tokens
-from memoryd_server.cli.options import Common
+from memoryd_server.cli.options import CommonOptions
 from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
 from memoryd_server.settings.resolved import ResolvedSettings
@@ -29,13 +29,12 @@ from memoryd_server.system import FileLock, try_lock
 # How long a daemon may take to say that it is there.
 _GREETING_SECONDS = 2.0
 
-
 # Reasons that tell of a daemon which is there.
 _REFUSALS = frozenset({"TOKEN_MISSING", "TOKEN_INVALID"})
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class Connection:
     """A client, and whether the daemon behind it is another process."""
 
     client: MemorydClient
@@ -43,7 +42,7 @@ class Session:
 
 
 @contextmanager
-def session(common: Common, *, background: bool = False) -> Iterator[Session]:
+def session(common: CommonOptions, *, background: bool = False) -> Iterator[Connection]:
     """The daemon that was named; else the one that runs for this state directory; else one in this process.
 
     `background` lets the one in this process watch files and sync by itself.
@@ -55,19 +54,19 @@ def session(common: Common, *, background: bool = False) -> Iterator[Session]:
     named = common.daemon_address()
     if named is not None:
         with _connect(_named(common, named)) as client:
-            yield Session(client, remote=True)
+            yield Connection(client, remote=True)
         return
     settings = common.settings()
     found = _running(settings, common.tls)
     if found is not None:
         with found:
-            yield Session(found, remote=True)
+            yield Connection(found, remote=True)
         return
     with _in_process(settings, background=background) as client:
-        yield Session(client, remote=False)
+        yield Connection(client, remote=False)
 
 
-def endpoints(common: Common) -> Iterator[Endpoint]:
+def endpoints(common: CommonOptions) -> Iterator[Endpoint]:
     """Where the daemon may be, likeliest first: as it was named, else as it noted itself, else as the settings say.
 
     Raises:
@@ -80,7 +79,7 @@ def endpoints(common: Common) -> Iterator[Endpoint]:
         yield from _candidates(common.settings(), common.tls)
 
 
-def _named(common: Common, address: str) -> Endpoint:
+def _named(common: CommonOptions, address: str) -> Endpoint:
     """The daemon at `address`, with the token that was named; on this machine, else with its owner's.
 
     Raises:
@@ -109,7 +108,7 @@ def _first_of(file: Path) -> str:
         raise SettingsError(f"there is no token in the token file {file}") from error
 
 
-def _owner_token(common: Common) -> str | None:
+def _owner_token(common: CommonOptions) -> str | None:
     try:
         return _token_of(common.settings())
     except SettingsError:
@@ -214,7 +213,7 @@ class LastReload:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RunningDaemon:
     """A daemon that runs: its process, and how its last reload went."""
 
     pid: int
@@ -276,7 +275,7 @@ def forget_endpoint(state_dir: Path) -> None:
         _file(state_dir).unlink(missing_ok=True)
 
 
-def running(state_dir: Path) -> Note | None:
+def running(state_dir: Path) -> RunningDaemon | None:
     """The daemon that runs on this state directory; None when none does. A note that outlived its daemon is none."""
     try:
         if not _is_marked(state_dir):
@@ -284,7 +283,7 @@ def running(state_dir: Path) -> Note | None:
         noted = _noted(state_dir)
         reload = noted["reload"]
         lists = {name: tuple(map(str, reload[name])) for name in ("changed", "awaiting_restart")}
-        return Note(int(noted["pid"]), LastReload(int(reload["loads"]), str(reload["error"]), **lists))
+        return RunningDaemon(int(noted["pid"]), LastReload(int(reload["loads"]), str(reload["error"]), **lists))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -27,10 +27,10 @@ from memoryd_server.app.config import agent_config
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.cli.connection import session
 from memoryd_server.cli.index import all_agents
-from memoryd_server.cli.options import FAILURE, Common, common_options, json_option, print_json
+from memoryd_server.cli.options import FAILURE, CommonOptions, common_options, json_option, print_json
 from memoryd_server.doctor.checks import (
     Check,
-    Verdict,
+    CheckResult,
     check_certificates,
     check_keyword_engine,
     check_tokens,
@@ -49,20 +49,20 @@ from memoryd_server.doctor.host import (
 )
 from memoryd_server.doctor.network import check_metrics, check_socket
 from memoryd_server.errors import MemorydError
-from memoryd_server.qmd.client import INSTALL, Verb
+from memoryd_server.qmd.client import INSTALL, QmdSearchMode
 from memoryd_server.qmd.config import QmdConfig
-from memoryd_server.qmd.inspection import LEAST_NODE, Inspection, inspect
+from memoryd_server.qmd.inspection import LEAST_NODE, QmdInspection, inspect
 from memoryd_server.settings.resolved import ResolvedSettings
 from memoryd_server.sqlite.schema import probe_keyword_engine, sqlite_options, sqlite_version
 from memoryd_server.sqlite.vector_index import probe
 
-_MARKS: Mapping[Verdict, str] = {Verdict.OK: "ok  ", Verdict.WARNING: "WARN", Verdict.FAILED: "FAIL"}
+_MARKS: Mapping[CheckResult, str] = {CheckResult.OK: "ok  ", CheckResult.WARNING: "WARN", CheckResult.FAILED: "FAIL"}
 
 
 @click.command()
 @common_options
 @json_option
-def doctor(common: Common, as_json: bool) -> None:
+def doctor(common: CommonOptions, as_json: bool) -> None:
     """Checks the machine, the settings and every agent's memory. Ends with 1 when something has failed.
 
     Warnings leave it at 0: the memory works, and something about it is less than it could be.
@@ -73,7 +73,7 @@ def doctor(common: Common, as_json: bool) -> None:
     else:
         for check in checks:
             _print(check)
-    sys.exit(FAILURE if any(check.verdict is Verdict.FAILED for check in checks) else 0)
+    sys.exit(FAILURE if any(check.verdict is CheckResult.FAILED for check in checks) else 0)
 
 
 def _print(check: Check) -> None:
@@ -84,7 +84,7 @@ def _print(check: Check) -> None:
         click.echo(f"       → {check.advice}")
 
 
-def _checks(common: Common) -> Iterator[Check]:
+def _checks(common: CommonOptions) -> Iterator[Check]:
     try:
         settings = common.settings()
     except MemorydError as error:
@@ -132,7 +132,7 @@ def _access_checks(settings: ResolvedSettings) -> Iterator[Check]:
         yield check_certificates(certificates, now)
 
 
-def _daemon_checks(common: Common, settings: ResolvedSettings) -> Iterator[Check]:
+def _daemon_checks(common: CommonOptions, settings: ResolvedSettings) -> Iterator[Check]:
     try:
         with session(common) as found:
             where = "answers" if found.remote else "is not running; checked in this process"
@@ -201,7 +201,7 @@ def check_qmd(settings: ResolvedSettings) -> Iterator[Check]:
             yield from checks_of(f"qmd of {agent.agent_id}", config, inspect(config))
 
 
-def checks_of(name: str, config: QmdConfig, found: Inspection) -> Iterator[Check]:
+def checks_of(name: str, config: QmdConfig, found: QmdInspection) -> Iterator[Check]:
     """What an inspection means, and what to do about it."""
     old = f"Node {found.node} is on the PATH, and qmd needs {LEAST_NODE} or newer"
     if found.problem:
@@ -220,8 +220,8 @@ def checks_of(name: str, config: QmdConfig, found: Inspection) -> Iterator[Check
     yield from _model_checks(f"{name}, models", config, found)
 
 
-def _model_checks(name: str, config: QmdConfig, found: Inspection) -> Iterator[Check]:
-    if config.verb is Verb.SEARCH:
+def _model_checks(name: str, config: QmdConfig, found: QmdInspection) -> Iterator[Check]:
+    if config.verb is QmdSearchMode.SEARCH:
         yield well(name, "memory.qmd.searchMode is search, which needs none")
         return
     for path in found.bad_models:
@@ -276,10 +276,7 @@ _EXPLAINED: Mapping[str, tuple[str, str]] = {
         "wait for the sync, or do what the reason says",
     ),
 }
-
-
 _UNKNOWN = ("this version of the command does not know it", "use the command of the daemon's version")
-
 
 # What a search asks of each watched root.
 _UNWATCHED = frozenset({messages.WatcherMode.WATCHER_MODE_DEAD})

@@ -12,7 +12,7 @@ from memoryd import messages
 from memoryd.client import MemorydClient
 from memoryd_server.cli.connection import session
 from memoryd_server.cli.options import (
-    Common,
+    CommonOptions,
     agent_option,
     common_options,
     enum_word,
@@ -24,10 +24,7 @@ from memoryd_server.cli.options import (
 from memoryd_server.errors import FieldViolation, InvalidRequest
 
 _CATEGORIES = ("preference", "fact", "decision", "entity", "other")
-
-
 _PAGE = 1_000
-
 
 category_option = click.option(
     "--category",
@@ -52,7 +49,7 @@ def entry() -> None:
 @click.option("--key", default="", help="Idempotency key: a repeated call stores nothing.")
 @click.argument("text")
 def remember(
-    common: Common, agent: str, as_json: bool, importance: float | None, category: str, key: str, text: str
+    common: CommonOptions, agent: str, as_json: bool, importance: float | None, category: str, key: str, text: str
 ) -> None:
     """Stores TEXT unless an entry says the same; `-` reads it from standard input."""
     content = sys.stdin.read() if text == "-" else text
@@ -82,7 +79,7 @@ def _remembered_lines(done: messages.RememberResponse) -> Iterator[str]:
 @category_option
 @click.argument("query")
 def recall(
-    common: Common,
+    common: CommonOptions,
     agent: str,
     as_json: bool,
     limit: int | None,
@@ -111,7 +108,7 @@ def _recalled_lines(answer: messages.RecallResponse) -> Iterator[str]:
 @json_option
 @click.option("--id", "entry_id", help="The entry's id.")
 @click.argument("query", required=False)
-def forget(common: Common, agent: str, as_json: bool, entry_id: str | None, query: str | None) -> None:
+def forget(common: CommonOptions, agent: str, as_json: bool, entry_id: str | None, query: str | None) -> None:
     """Deletes the entry that QUERY clearly means, or the one that --id names."""
     if (entry_id is None) == (query is None):
         raise click.UsageError("give either --id or a text")
@@ -137,7 +134,7 @@ def _forgotten_lines(done: messages.ForgetResponse) -> Iterator[str]:
 @json_option
 @click.option("--limit", type=click.IntRange(1, 1_000), default=100, help="Most entries. Default: 100.")
 @category_option
-def list_(common: Common, agent: str, as_json: bool, limit: int, categories: tuple[str, ...]) -> None:
+def list_(common: CommonOptions, agent: str, as_json: bool, limit: int, categories: tuple[str, ...]) -> None:
     """Lists entries, newest first."""
     with reported(), session(common) as found:
         page = found.client.entries.list(agent_id=agent, page_size=limit, categories=map(_category, categories))
@@ -152,7 +149,7 @@ def _listed_lines(page: messages.ListEntriesResponse) -> Iterator[str]:
 @entry.command()
 @common_options
 @agent_option
-def export(common: Common, agent: str) -> None:
+def export(common: CommonOptions, agent: str) -> None:
     """Writes every entry to standard output, one JSON object a line, newest first."""
     with reported(), session(common) as found:
         for entry in _every(found.client, agent):
@@ -181,7 +178,7 @@ def _every(client: MemorydClient, agent: str) -> Iterator[messages.Entry]:
 @common_options
 @agent_option
 @click.argument("file", type=click.File(encoding="utf-8"))
-def import_(common: Common, agent: str, file: Any) -> None:
+def import_(common: CommonOptions, agent: str, file: Any) -> None:
     """Stores what `export` wrote, from FILE or from `-`; a repeated import stores nothing twice.
 
     Ids and times are new: entries are stored from the last line to the first, so that the newest stays the newest.

@@ -27,7 +27,7 @@ from memoryd.client import MemorydClient, connect
 from memoryd_server.cli.local_daemon import LocalDaemon
 from memoryd_server.cli.options import (
     FAILURE,
-    Common,
+    CommonOptions,
     agent_option,
     json_option,
     print_json,
@@ -40,12 +40,12 @@ from memoryd_server.evaluation.scoring import (
     LABELS,
     NAMES,
     RANKED,
-    Figures,
-    Hit,
-    Outcome,
-    Query,
-    Report,
-    Span,
+    EvaluationReport,
+    GoldenQuery,
+    GroupMeans,
+    LineSpan,
+    QueryOutcome,
+    ShownHit,
     judge,
     make_report,
 )
@@ -56,22 +56,22 @@ _PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class EvaluationRun:
     """What came of a run. `left_out` and `degradations` say in words what the figures do not cover."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[QueryOutcome, ...]
     left_out: tuple[str, ...]
     degradations: tuple[str, ...]
 
 
 def run_trial(
     settings: ResolvedSettings,
-    queries: Sequence[Query],
+    queries: Sequence[GoldenQuery],
     *,
     keyword: bool,
     keep: Path | None,
     on_done: Callable[[int], None],
-) -> Trial:
+) -> EvaluationRun:
     """Asks every question of an index of its workspace. `settings` have one agent, whose workspace is replaced.
 
     `keep` is where indexes stay for another run, None for nowhere; `on_done` gets the number of questions done.
@@ -80,7 +80,7 @@ def run_trial(
         GoldenSetError: nothing could be asked.
         memoryd.client.MemorydError: a sync or a search failed.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[QueryOutcome] = []
     left_out: list[str] = []
     degradations: dict[str, None] = {}
     for workspace, asked in _by_workspace(queries).items():
@@ -97,7 +97,7 @@ def run_trial(
                 on_done(1)
     if not outcomes:
         raise GoldenSetError("no question could be asked: " + "; ".join(left_out))
-    return Trial(tuple(outcomes), tuple(left_out), tuple(degradations))
+    return EvaluationRun(tuple(outcomes), tuple(left_out), tuple(degradations))
 
 
 def only_agent(settings: ResolvedSettings, agent_id: str) -> ResolvedSettings:
@@ -110,8 +110,8 @@ def only_agent(settings: ResolvedSettings, agent_id: str) -> ResolvedSettings:
     return replace(settings, agents={agent.agent_id: agent}, default_agent=agent.agent_id)
 
 
-def _by_workspace(queries: Sequence[Query]) -> dict[Path, list[Query]]:
-    found: dict[Path, list[Query]] = {}
+def _by_workspace(queries: Sequence[GoldenQuery]) -> dict[Path, list[GoldenQuery]]:
+    found: dict[Path, list[GoldenQuery]] = {}
     for query in queries:
         found.setdefault(query.workspace, []).append(query)
     return found
@@ -159,7 +159,7 @@ def _sync(client: MemorydClient) -> None:
                 raise GoldenSetError(f"{event.file_failed.path} cannot be indexed: {event.file_failed.error}")
 
 
-def _not_covered(client: MemorydClient, queries: Sequence[Query]) -> str:
+def _not_covered(client: MemorydClient, queries: Sequence[GoldenQuery]) -> str:
     """Why none of the questions can be answered: no file of their gold is memory. Empty when any is."""
     wanted = {gold.span.path for query in queries for gold in query.gold}
     if not wanted or wanted & set(_files(client)):
@@ -178,7 +178,7 @@ def _files(client: MemorydClient) -> Iterator[str]:
             return
 
 
-def _request(query: Query, *, keyword: bool) -> messages.MemorySearchRequest:
+def _request(query: GoldenQuery, *, keyword: bool) -> messages.MemorySearchRequest:
     mode = messages.SEARCH_MODE_KEYWORD if keyword else messages.SEARCH_MODE_UNSPECIFIED
     request = messages.MemorySearchRequest(
         query=query.text,
@@ -192,16 +192,12 @@ def _request(query: Query, *, keyword: bool) -> messages.MemorySearchRequest:
     return request
 
 
-def _hit(result: messages.SearchResult) -> Hit:
-    return Hit(Span(result.path, result.start_line, result.end_line), result.snippet)
+def _hit(result: messages.SearchResult) -> ShownHit:
+    return ShownHit(LineSpan(result.path, result.start_line, result.end_line), result.snippet)
 
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-
-
 _SHARE = click.FloatRange(0, 1)
-
-
 # Wide enough for a table in a pipe or a log.
 _WIDTH = 120
 
@@ -248,7 +244,7 @@ def evaluate(
     """
     labels = _labels(by)
     with reported():
-        settings = only_agent(Common(config, state_dir, workspace, None, token_file).settings(), agent)
+        settings = only_agent(CommonOptions(config, state_dir, workspace, None, token_file).settings(), agent)
         queries = _picked(read_golden_set(data), limit)
         began = time.monotonic()
         with _bar(len(queries)) as (bar, task):
@@ -263,11 +259,11 @@ def evaluate(
     _exit_below(min_recall, report.overall)
 
 
-def _picked(queries: Sequence[Query], limit: int | None) -> list[Query]:
+def _picked(queries: Sequence[GoldenQuery], limit: int | None) -> list[GoldenQuery]:
     """At most `limit` questions of each dataset, at equal distances."""
     if limit is None:
         return list(queries)
-    picked: list[Query] = []
+    picked: list[GoldenQuery] = []
     for _, group in groupby(queries, key=lambda query: query.dataset):
         rows = list(group)
         count = min(limit, len(rows))
@@ -283,7 +279,9 @@ def _bar(total: int) -> Iterator[tuple[Progress, TaskID]]:
         yield progress, progress.add_task("asking", total=total)
 
 
-def _as_dict(agent: str, keyword: bool, trial: Trial, report: Report, seconds: float) -> dict[str, Any]:
+def _as_dict(
+    agent: str, keyword: bool, trial: EvaluationRun, report: EvaluationReport, seconds: float
+) -> dict[str, Any]:
     about = {"agent": agent, "mode": "keyword" if keyword else "as configured", "seconds": round(seconds, 1)}
     doubts = {"left_out": list(trial.left_out), "degradations": list(trial.degradations)}
     return {**about, **doubts, **report.as_dict()}
@@ -297,7 +295,7 @@ def _write(out: Path, found: Mapping[str, Any]) -> None:
         raise click.ClickException(f"{out} cannot be written: {error.strerror}") from error
 
 
-def _print(report: Report, trial: Trial, found: Mapping[str, Any], *, as_json: bool) -> None:
+def _print(report: EvaluationReport, trial: EvaluationRun, found: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
@@ -311,7 +309,7 @@ def _print(report: Report, trial: Trial, found: Mapping[str, Any], *, as_json: b
         click.echo(f"memoryd: degraded: {reason}", err=True)
 
 
-def _table(labels: str, groups: Mapping[str, Figures]) -> Table:
+def _table(labels: str, groups: Mapping[str, GroupMeans]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(labels, min_width=24)
     with_silence = any(each.silent is not None for each in groups.values())
@@ -324,7 +322,7 @@ def _table(labels: str, groups: Mapping[str, Figures]) -> Table:
     return table
 
 
-def _exit_below(least: float | None, overall: Figures) -> None:
+def _exit_below(least: float | None, overall: GroupMeans) -> None:
     reached = overall.scores.recall if overall.scores else 0.0
     if least is not None and reached < least:
         click.echo(f"memoryd: {NAMES['recall']} is {reached:.4f}, below {least}", err=True)

@@ -26,7 +26,7 @@ from memoryd.client import MemorydClient, MemorydError
 from memoryd_server.cli.connection import session
 from memoryd_server.cli.options import (
     FAILURE,
-    Common,
+    CommonOptions,
     agent_option,
     common_options,
     complain,
@@ -43,7 +43,7 @@ from memoryd_server.cli.options import (
 @json_option
 @click.option("--force", is_flag=True, help="Rebuild from empty beside the index that answers.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-def index(common: Common, agent: str, as_json: bool, force: bool, dry_run: bool) -> None:
+def index(common: CommonOptions, agent: str, as_json: bool, force: bool, dry_run: bool) -> None:
     """Bring the index in line with the files; all agents unless one is named.
 
     Exits with 1 when a file failed, or when vectors are wanted and missing.
@@ -131,7 +131,7 @@ def _dry_run_line(agent: str, done: messages.SyncCompleted) -> str:
 @common_options
 @agent_option
 @json_option
-def watch(common: Common, agent: str, as_json: bool) -> None:
+def watch(common: CommonOptions, agent: str, as_json: bool) -> None:
     """Follows an agent's index until Ctrl-C: its state now, and each change."""
     with reported(), session(common, background=True) as found, found.client.watch(agent_id=agent) as states:
         for state in states:

@@ -26,15 +26,12 @@ from memoryd_server.settings.resolved import ResolvedSettings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
-
-
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
+class CommonOptions:
     """Where settings come from, and which daemon to call; None where the command line says nothing."""
 
     config: Path | None
@@ -111,7 +108,7 @@ def common_options(command: _F) -> _F:
         if (tls_cert is None) != (tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key are needed together")
         asked = Tls(tls_ca, tls_cert, tls_key) if tls or tls_ca or tls_cert else None
-        return command(*args, common=Common(config, state_dir, workspace, address, token_file, asked), **kwargs)
+        return command(*args, common=CommonOptions(config, state_dir, workspace, address, token_file, asked), **kwargs)
 
     with_common.__doc__ = command.__doc__
     with_common.__name__ = command.__name__
@@ -129,28 +126,14 @@ def common_options(command: _F) -> _F:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
 agent_option = click.option("--agent", default="", help="Agent; the default one when it is not given.")
 
-
 FAILURE = 1
-
-
 USAGE = 2
-
-
 NOT_FOUND = 3
-
-
 DENIED = 4
-
-
 UNAVAILABLE = 5
-
-
 PRECONDITION = 6
-
 
 _EXIT_CODES: Mapping[str, int] = {
     "INVALID_ARGUMENT": USAGE,
@@ -162,8 +145,6 @@ _EXIT_CODES: Mapping[str, int] = {
     "DEADLINE_EXCEEDED": UNAVAILABLE,
     "FAILED_PRECONDITION": PRECONDITION,
 }
-
-
 _EXIT_CODES_OF_REASONS: Mapping[str, int] = {
     "INVALID_REQUEST": USAGE,
     "AGENT_NOT_FOUND": NOT_FOUND,

@@ -10,7 +10,7 @@ from memoryd import messages
 from memoryd.client import MemorydClient
 from memoryd_server.cli.connection import session
 from memoryd_server.cli.index import follow_quietly
-from memoryd_server.cli.options import Common, agent_option, common_options, json_option, reported, show
+from memoryd_server.cli.options import CommonOptions, agent_option, common_options, json_option, reported, show
 
 _MODES = ("hybrid", "keyword", "vector")
 
@@ -27,7 +27,7 @@ _MODES = ("hybrid", "keyword", "vector")
 @click.option("--query", "query_option", help="The question; wins over the argument.")
 @click.argument("query", required=False, nargs=-1)
 def search(
-    common: Common,
+    common: CommonOptions,
     agent: str,
     as_json: bool,
     max_results: int | None,
@@ -88,7 +88,9 @@ def _answer_lines(answer: messages.MemorySearchResponse) -> Iterator[str]:
 @click.option("--start-line", type=int, help="First line, from 1.")
 @click.option("--line-count", type=int, help="Number of lines.")
 @click.argument("path")
-def get(common: Common, agent: str, as_json: bool, start_line: int | None, line_count: int | None, path: str) -> None:
+def get(
+    common: CommonOptions, agent: str, as_json: bool, start_line: int | None, line_count: int | None, path: str
+) -> None:
     """Prints lines of the memory file PATH, as search results name it."""
     with reported(), session(common) as found:
         read = _read(found.client, agent, path, start_line, line_count)

@@ -30,7 +30,7 @@ from memoryd_server.cli.connection import LastReload, endpoints, forget_endpoint
 from memoryd_server.cli.options import (
     FAILURE,
     UNAVAILABLE,
-    Common,
+    CommonOptions,
     common_options,
     json_option,
     print_json,
@@ -38,7 +38,7 @@ from memoryd_server.cli.options import (
     settings_options,
 )
 from memoryd_server.observe.log import LogLevel, make_log
-from memoryd_server.rpc.health import Health, ask_health
+from memoryd_server.rpc.health import HealthAnswer, ask_health
 from memoryd_server.settings.environment import process_environment
 from memoryd_server.settings.loading import state_directory
 from memoryd_server.settings.resolved import ResolvedSettings
@@ -59,7 +59,7 @@ def serve(
     SIGHUP, or `memoryd reload`, has it read its settings again.
     """
     with reported():
-        common = Common(config, state_dir, workspace, None, token_file)
+        common = CommonOptions(config, state_dir, workspace, None, token_file)
 
         def load() -> ResolvedSettings:
             return common.settings(listen=list(listen) or None)
@@ -94,8 +94,6 @@ def serve(
 
 # A memory is opened anew once the calls that use it have ended, or their grace is over.
 _PATIENCE_SECONDS = 120.0
-
-
 _LOOK_SECONDS = 0.05
 
 
@@ -155,7 +153,7 @@ def _show(outcome: LastReload) -> None:
 @click.option("--service", default="", help="Of this service alone, for example memoryd.v1.EntryService.")
 @click.option("--timeout", default=3.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds to wait.")
 @common_options
-def health(common: Common, service: str, timeout: float) -> None:
+def health(common: CommonOptions, service: str, timeout: float) -> None:
     """Asks the running daemon for its health, and starts none.
 
     Prints SERVING and ends with 0; with 1 when the daemon answers and does not serve; with 5 when none answers.
@@ -169,8 +167,8 @@ def health(common: Common, service: str, timeout: float) -> None:
     sys.exit(UNAVAILABLE)
 
 
-def _asked(common: Common, service: str, timeout: float) -> Health:
-    found = Health("", "no daemon runs here; name one with --address, or start it: memoryd serve")
+def _asked(common: CommonOptions, service: str, timeout: float) -> HealthAnswer:
+    found = HealthAnswer("", "no daemon runs here; name one with --address, or start it: memoryd serve")
     for endpoint in endpoints(common):
         with open_channel(endpoint, retries=False) as channel:
             found = ask_health(channel, endpoint.token, service, timeout)

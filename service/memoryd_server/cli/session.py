@@ -6,7 +6,7 @@ import click
 
 from memoryd import messages
 from memoryd_server.cli.connection import session as client_session
-from memoryd_server.cli.options import Common, agent_option, common_options, json_option, reported, show
+from memoryd_server.cli.options import CommonOptions, agent_option, common_options, json_option, reported, show
 
 
 @click.group()
@@ -23,7 +23,13 @@ def session() -> None:
 @click.option("--recall", is_flag=True, help="Also the recall section of the system prompt, and the tools' schemas.")
 @click.option("--time-zone", default="", help="IANA time zone of the session's day.")
 def context(
-    common: Common, agent: str, as_json: bool, session_key: str, max_chars: int | None, recall: bool, time_zone: str
+    common: CommonOptions,
+    agent: str,
+    as_json: bool,
+    session_key: str,
+    max_chars: int | None,
+    recall: bool,
+    time_zone: str,
 ) -> None:
     """Shows the files that a session loads at its start."""
     with reported(), client_session(common) as found:
@@ -68,7 +74,7 @@ def _file_note(file: messages.SessionContextFile) -> str:
 @click.option("--time-zone", default="", help="IANA time zone of the file's date.")
 @click.argument("transcript")
 def archive(
-    common: Common,
+    common: CommonOptions,
     agent: str,
     as_json: bool,
     slug: str,

@@ -16,7 +16,7 @@ from memoryd_server.cli.connection import session
 from memoryd_server.cli.index import all_agents, follow_with_bar, is_complete
 from memoryd_server.cli.options import (
     FAILURE,
-    Common,
+    CommonOptions,
     agent_option,
     bytes_text,
     common_options,
@@ -33,7 +33,7 @@ from memoryd_server.cli.options import (
 @json_option
 @click.option("--deep", is_flag=True, help="Also call the embedding provider and QMD once.")
 @click.option("--index", "sync_first", is_flag=True, help="Sync first; implies --deep.")
-def status(common: Common, agent: str, as_json: bool, deep: bool, sync_first: bool) -> None:
+def status(common: CommonOptions, agent: str, as_json: bool, deep: bool, sync_first: bool) -> None:
     """Show how the memory is doing; all agents unless one is named.
 
     Exits with 1 when a sync or a status failed, and with --index when a file failed or vectors are wanted and missing.
@@ -111,7 +111,7 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
 @click.command()
 @common_options
 @json_option
-def agents(common: Common, as_json: bool) -> None:
+def agents(common: CommonOptions, as_json: bool) -> None:
     """Lists the configured agents."""
     with reported(), session(common) as found:
         listed = list(all_agents(found.client))
@@ -128,7 +128,7 @@ def agents(common: Common, as_json: bool) -> None:
 @common_options
 @agent_option
 @json_option
-def files(common: Common, agent: str, as_json: bool) -> None:
+def files(common: CommonOptions, agent: str, as_json: bool) -> None:
     """Lists an agent's memory files, each with whether it can be found, or why not."""
     with reported(), session(common) as found:
         listed = list(_all_files(found.client, agent))
@@ -154,7 +154,7 @@ def _all_files(client: MemorydClient, agent: str) -> Iterator[messages.File]:
 @click.command()
 @common_options
 @json_option
-def config(common: Common, as_json: bool) -> None:
+def config(common: CommonOptions, as_json: bool) -> None:
     """Prints every setting, its value and where it came from; secrets are masked."""
     with reported():
         settings = common.settings()

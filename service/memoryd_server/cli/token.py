@@ -10,7 +10,7 @@ import click
 
 from memoryd_server.access.token_store import TokenRecord, TokenStore
 from memoryd_server.access.tokens import TokenFiles, read_tokens
-from memoryd_server.cli.options import NOT_FOUND, Common, json_option, print_json, reported, settings_options
+from memoryd_server.cli.options import NOT_FOUND, CommonOptions, json_option, print_json, reported, settings_options
 from memoryd_server.settings.resolved import ResolvedSettings
 
 _UNITS: Mapping[str, timedelta] = {
@@ -19,11 +19,7 @@ _UNITS: Mapping[str, timedelta] = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
-
-
 _LONGEST = timedelta(days=36_525)
-
-
 _MOST_NAME_CHARS = 100
 
 
@@ -112,7 +108,7 @@ def revoke(token_id: str, **where: Path | None) -> None:
 
 
 def _settings(where: Mapping[str, Path | None]) -> ResolvedSettings:
-    return Common(where["config"], where["state_dir"], where["workspace"], None, where["token_file"]).settings()
+    return CommonOptions(where["config"], where["state_dir"], where["workspace"], None, where["token_file"]).settings()
 
 
 def _plain_count(path: Path) -> int:

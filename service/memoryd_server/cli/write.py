@@ -12,7 +12,15 @@ import click
 
 from memoryd import messages
 from memoryd_server.cli.connection import session
-from memoryd_server.cli.options import Common, agent_option, common_options, enum_word, json_option, reported, show
+from memoryd_server.cli.options import (
+    CommonOptions,
+    agent_option,
+    common_options,
+    enum_word,
+    json_option,
+    reported,
+    show,
+)
 
 
 @click.command()
@@ -25,7 +33,7 @@ from memoryd_server.cli.options import Common, agent_option, common_options, enu
 @click.option("--time-zone", default="", help="IANA time zone whose day names the log.")
 @click.argument("text")
 def append(
-    common: Common, agent: str, as_json: bool, path: str, key: str, heading: str, time_zone: str, text: str
+    common: CommonOptions, agent: str, as_json: bool, path: str, key: str, heading: str, time_zone: str, text: str
 ) -> None:
     """Appends TEXT to a memory file; `-` reads it from standard input."""
     content = sys.stdin.read() if text == "-" else text
@@ -54,7 +62,7 @@ def _appended_line(done: messages.MemoryAppendResponse) -> str:
 @click.option("--last-flush-count", type=int, help="The flush count stored at the last flush; leave out when none.")
 @click.option("--time-zone", default="", help="IANA time zone whose day names the log.")
 def flush(
-    common: Common,
+    common: CommonOptions,
     agent: str,
     as_json: bool,
     total_tokens: int | None,
@@ -100,7 +108,7 @@ def _decision_lines(decision: messages.FlushDecisionResponse) -> Iterator[str]:
 @click.option("--delete-source", is_flag=True, help="Delete the Markdown file or the transcripts themselves, too.")
 @click.argument("path", required=False)
 def forget(
-    common: Common,
+    common: CommonOptions,
     agent: str,
     as_json: bool,
     session_id: str | None,

@@ -18,7 +18,7 @@ from memoryd_server.access.tokens import TokenFiles, read_tokens
 from memoryd_server.errors import MemorydError
 
 
-class Verdict(StrEnum):
+class CheckResult(StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -31,29 +31,29 @@ class Check:
     """One check. `meaning` and `advice` are empty when all is well, and never where it is not."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckResult
     detail: str
     meaning: str = ""
     advice: str = ""
 
     def __post_init__(self) -> None:
-        if self.verdict is not Verdict.OK and not (self.detail and self.meaning and self.advice):
+        if self.verdict is not CheckResult.OK and not (self.detail and self.meaning and self.advice):
             raise ValueError(f"the check {self.name!r} finds fault and does not say what that means or what to do")
 
 
 def well(name: str, detail: str) -> Check:
     """All is well."""
-    return Check(name, Verdict.OK, detail)
+    return Check(name, CheckResult.OK, detail)
 
 
 def warning(name: str, detail: str, meaning: str, advice: str) -> Check:
     """The memory works, and something about it is less than it could be, or soon will be."""
-    return Check(name, Verdict.WARNING, detail, meaning, advice)
+    return Check(name, CheckResult.WARNING, detail, meaning, advice)
 
 
 def failure(name: str, detail: str, meaning: str, advice: str) -> Check:
     """Something does not work."""
-    return Check(name, Verdict.FAILED, detail, meaning, advice)
+    return Check(name, CheckResult.FAILED, detail, meaning, advice)
 
 
 _SOON = timedelta(days=14)

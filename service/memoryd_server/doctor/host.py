@@ -14,35 +14,22 @@ from memoryd_server.sources.watch_scope import MOUNT_TABLE, file_system_of, is_r
 
 # Free space below this lets an index and its rebuild fail.
 _LEAST_FREE_BYTES = 256 * 2**20
-
-
 _LEAST_FREE_FILES = 1_000
 
-
 _LEAST_WATCHES = 8_192
-
-
 # From this share on a shortage is near.
 _NEARLY_ALL = 0.8
 
-
 # What an agent in use has open, and what the daemon has besides.
 _DESCRIPTORS_OF_AN_AGENT = 12
-
-
 _DESCRIPTORS_BESIDES = 256
-
 
 _ROLLBACK = "the index uses a rollback journal, as a log is not safe there: searches wait while a sync commits"
 
-
 # A clock may be so far off before it matters here.
 _SKEW = timedelta(minutes=2)
-
-
 # Nobody had this program before.
 _FIRST_DAY = datetime(2025, 1, 1, tzinfo=UTC)
-
 
 PROC = Path("/proc")
 

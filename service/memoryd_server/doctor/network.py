@@ -22,7 +22,6 @@ from memoryd_server.doctor.checks import Check, failure, warning, well
 # sockaddr_un holds 108 bytes with the closing NUL.
 MOST_PATH_BYTES = 107
 
-
 _SOCKET_TIMEOUT_SECONDS = 2.0
 
 
@@ -110,20 +109,13 @@ def _silent_socket(name: str, path: Path, error: OSError) -> Check:
 
 _NAME = "metrics"
 
-
 _METRICS_TIMEOUT_SECONDS = 5.0
-
 
 # Those of a hundred agents take some hundred kilobytes.
 _MOST_BYTES = 16 * 2**20
 
-
 _NO_FIGURES = "Prometheus gets no figures; the memory works"
-
-
 _NO_START = "Prometheus gets no figures of this daemon, which does not start while another has its address"
-
-
 _MOVE = "stop what listens there, or choose another memoryd.metrics.listen; then start the daemon anew"
 
 

@@ -21,25 +21,23 @@ from itertools import islice
 from typing import Any
 
 from memoryd_server.errors import MemorydError, SyncCancelled
-from memoryd_server.providers.http_client import Unsure
-from memoryd_server.providers.http_errors import NotThere, RequestRefused
-from memoryd_server.providers.pacing import Patience, Stopped
+from memoryd_server.providers.http_client import OutcomeUnknown
+from memoryd_server.providers.http_errors import RequestRefused, ResourceMissing
+from memoryd_server.providers.pacing import CallerStopped, WaitLimit
 from memoryd_server.providers.provider import EmbeddingProvider
 from memoryd_server.providers.remote import MOST_JOB_BYTES, MOST_TEXTS, BatchApi, BatchPolicy, JobState
 from memoryd_server.store.identity import VectorIdentity
 from memoryd_server.store.protocol import BatchJobTable, VectorCache
 from memoryd_server.store.rows import BatchJob, CacheKey
 from memoryd_server.threads import on_thread
-from memoryd_server.vectors import FLOAT_BYTES, BadVector, to_blob, unit
+from memoryd_server.vectors import FLOAT_BYTES, InvalidVector, to_blob, unit
 
 _AT_ONCE = 256
-
-
 _ENDLESS = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JobStep:
     """What a step showed: the job's state, None where the provider has no such job, and the texts it has brought."""
 
     state: JobState | None
@@ -47,7 +45,7 @@ class Step:
     dimensions: int = 0
 
 
-class BatchSteps:
+class JobRunner:
     """Carries steps out for jobs of one maker. For any thread."""
 
     def __init__(self, api: BatchApi, book: BatchJobTable, key: CacheKey, dimensions: int | None) -> None:
@@ -55,30 +53,30 @@ class BatchSteps:
         self._book = book
         self._key = key
         self._dimensions = dimensions
-        self._patience = Patience(_ENDLESS, lambda: False)
+        self._patience = WaitLimit(_ENDLESS, lambda: False)
 
-    def submit(self, job: BatchJob, texts: Mapping[bytes, str]) -> Step:
+    def submit(self, job: BatchJob, texts: Mapping[bytes, str]) -> JobStep:
         """Makes a job that the book holds, and looks at it."""
         keyed = {each.hex(): text for each, text in texts.items()}
         return self._made(job, self._api.submit(job.name, keyed, self._patience))
 
-    def go_on(self, job: BatchJob) -> Step:
+    def go_on(self, job: BatchJob) -> JobStep:
         """Looks at a job; first for it, where it is not known whether it was made."""
         if job.job_id:
             return self._look(job, job.job_id)
         found = self._api.find(job.name, self._patience)
-        return Step(None) if found is None else self._made(job, found)
+        return JobStep(None) if found is None else self._made(job, found)
 
     def cancel(self, job: BatchJob) -> None:
         """Lets the provider know that nobody waits for a job any more."""
         if job.job_id:
             self._api.cancel(job.job_id, self._patience)
 
-    def _made(self, job: BatchJob, job_id: str) -> Step:
+    def _made(self, job: BatchJob, job_id: str) -> JobStep:
         self._book.made(job.name, job_id)
         return self._look(job, job_id)
 
-    def _look(self, job: BatchJob, job_id: str) -> Step:
+    def _look(self, job: BatchJob, job_id: str) -> JobStep:
         state = self._api.look(job_id, self._patience)
         brought: set[bytes] = set()
         dimensions = 0
@@ -88,44 +86,35 @@ class BatchSteps:
                 vectors = self._usable(some)
                 dimensions = len(next(iter(vectors.values()), b"")) // FLOAT_BYTES or dimensions
                 brought.update(self._book.take(self._key, job.name, vectors))
-        return Step(state, frozenset(brought), dimensions)
+        return JobStep(state, frozenset(brought), dimensions)
 
     def _usable(self, answers: Mapping[str, Any]) -> dict[bytes, bytes]:
         """Those that are vectors, by the hash of their text. The others are asked for without a job."""
         found: dict[bytes, bytes] = {}
         for key, values in answers.items():
-            with suppress(BadVector, ValueError):
+            with suppress(InvalidVector, ValueError):
                 found[bytes.fromhex(key)] = to_blob(unit(values, self._dimensions))
         return found
 
 
 MOST_FAILURES = 2
 """So many failures in a row, and no job is made until the daemon starts again."""
-
-
 MOST_TROUBLES = 3
 """So many looks at a job in a row that fail, and the pass no longer waits for it; the next one looks again."""
-
-
 SEARCH_SECONDS = 10.0
 """How long a job that may have been made is looked for before it counts as never made."""
 
-
 MINUTE_SECONDS = 60.0
 
-
 _LOOK_UP_SECONDS = 0.05
-
-
 _TELL_SECONDS = 1.0
-
 
 Texts = Iterable[tuple[bytes, str]]
 """Hashes and texts that have no vector yet, each once."""
 
 
 @dataclass(frozen=True, slots=True)
-class BatchState:
+class BatchJobsState:
     """How the jobs fare. `failures` count since the start; `texts` are those that `jobs` jobs are to bring."""
 
     enabled: bool = False
@@ -155,7 +144,7 @@ class BatchJobs:
         self._now_ms = now_ms
         self._born_ms = now_ms()
         self._lock = threading.Lock()
-        self._steps: dict[str, Future[Step]] = {}
+        self._steps: dict[str, Future[JobStep]] = {}
         self._next_look: dict[str, float] = {}
         self._troubles: dict[str, int] = {}
         self._unsure: set[str] = set()
@@ -166,7 +155,7 @@ class BatchJobs:
         self._given_up: set[str] = set()
         self._looked: set[str] = set()
         self.brought: set[bytes] = set()
-        self.state = BatchState(enabled=True)
+        self.state = BatchJobsState(enabled=True)
 
     def begin(self) -> None:
         """A pass begins: it may make jobs, and waits for those under way."""
@@ -215,10 +204,10 @@ class BatchJobs:
             self._start(job, partial(self._made_steps(cache).submit, job, some))
         return False
 
-    def _made_steps(self, cache: VectorCache) -> BatchSteps:
-        return BatchSteps(self._api, cache.jobs, self._key, self._dimensions)
+    def _made_steps(self, cache: VectorCache) -> JobRunner:
+        return JobRunner(self._api, cache.jobs, self._key, self._dimensions)
 
-    def _start(self, job: BatchJob, call: Callable[[], Step]) -> None:
+    def _start(self, job: BatchJob, call: Callable[[], JobStep]) -> None:
         self._steps[job.name] = on_thread("batch-job", call)
 
     def wait(self, tell: Callable[[int], None], should_stop: Callable[[], bool]) -> bool:
@@ -277,13 +266,13 @@ class BatchJobs:
             steps = self._made_steps(cache)
             self._start(job, lambda: steps.go_on(job))
 
-    def _settle(self, job: BatchJob, future: "Future[Step]") -> None:
+    def _settle(self, job: BatchJob, future: "Future[JobStep]") -> None:
         try:
             step = future.result()
-        except (Unsure, Stopped):
+        except (OutcomeUnknown, CallerStopped):
             # Whether it was made is found out by its name.
             self._unsure.add(job.name)
-        except NotThere as error:
+        except ResourceMissing as error:
             self._fail(job, error.message, for_good=not self._may_be_made(job))
         except (MemorydError, RequestRefused) as error:
             self._trouble(job, str(error))
@@ -325,7 +314,7 @@ class BatchJobs:
         else:
             self._fail(job, "the batch job was not made")
 
-    def _over(self, job: BatchJob, step: Step, state: JobState) -> None:
+    def _over(self, job: BatchJob, step: JobStep, state: JobState) -> None:
         cache = self._cache()
         hashes = set() if cache is None else cache.jobs.hashes_of(job.name)
         self.brought |= step.brought
@@ -366,7 +355,7 @@ class BatchJobs:
     def _said(self, reason: str) -> None:
         self._note(reason)
 
-    def _note(self, error: str = "") -> BatchState:
+    def _note(self, error: str = "") -> BatchJobsState:
         jobs = self._jobs()
         self.state = replace(
             self.state,

@@ -6,45 +6,44 @@ What the provider cannot do now stays pending: its chunks are found by keywords,
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from memoryd_server.embedding.batch_jobs import BatchJobs, BatchState
+from memoryd_server.embedding.batch_jobs import BatchJobs, BatchJobsState
 from memoryd_server.embedding.run import (
     CHUNKS_A_BATCH,
+    BatchJobContext,
     EmbeddingObserver,
     EmbeddingOutcome,
-    Filling,
-    Held,
+    EmbeddingRun,
     refusal_reason,
 )
-from memoryd_server.embedding.text_embedder import DimensionsChanged, VectorMaker
-from memoryd_server.embedding.usage import UsageBook
+from memoryd_server.embedding.text_embedder import DimensionsChanged, TextEmbedder
+from memoryd_server.embedding.usage import UsageRecorder
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.model import Chunk
 from memoryd_server.providers.provider import EmbeddingProvider
 from memoryd_server.providers.remote import BatchPolicy, batches_of
 from memoryd_server.store.identity import VectorIdentity
 from memoryd_server.store.protocol import VectorCache, VectorView, Writer
-from memoryd_server.store.rows import UnembeddedChunk
+from memoryd_server.store.rows import PendingChunk
 
 # A rough measure that errs on the side of more: providers count about four bytes of prose a token.
 BYTES_A_TOKEN = 4
-
 
 _DIMENSIONS = "dimensions"
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class EmbeddingCost:
     """Chunks to send to the provider, and about how many tokens they hold."""
 
     chunks: int = 0
     tokens: int = 0
 
-    def __add__(self, other: "Price") -> "Price":
-        return Price(self.chunks + other.chunks, self.tokens + other.tokens)
+    def __add__(self, other: "EmbeddingCost") -> "EmbeddingCost":
+        return EmbeddingCost(self.chunks + other.chunks, self.tokens + other.tokens)
 
 
 @dataclass(frozen=True, slots=True)
-class CostGuard:
+class CostLimit:
     """Above how many tokens a remote provider is not called without being asked to; 0 means never to ask."""
 
     confirm_above_tokens: int
@@ -56,7 +55,7 @@ class CostGuard:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorState:
+class VectorSetState:
     """What the index's vectors were built with, None when there never were any; how many are missing, and why.
 
     The provider refused the texts of `refused` of the `pending` chunks.
@@ -80,8 +79,8 @@ class Embedder:
         self,
         provider: EmbeddingProvider,
         cache: Callable[[], VectorCache | None],
-        guard: CostGuard,
-        usage: UsageBook | None = None,
+        guard: CostLimit,
+        usage: UsageRecorder | None = None,
         *,
         batches: BatchPolicy | None = None,
     ) -> None:
@@ -90,11 +89,11 @@ class Embedder:
         self._jobs = None
         if batches is not None and batches.enabled and api is not None:
             self._jobs = BatchJobs(provider, api, batches, cache)
-        self._usage = usage or UsageBook(cache)
+        self._usage = usage or UsageRecorder(cache)
         self._usage.watch(provider)
-        self._maker = VectorMaker(provider, cache)
+        self._maker = TextEmbedder(provider, cache)
         self._guard = guard
-        self.state = VectorState()
+        self.state = VectorSetState()
         self._agreed = False
         self.fault = ""
         """Why the provider failed in the last run; empty when it did not."""
@@ -107,7 +106,7 @@ class Embedder:
         """Takes the state from the index, at start and after a swap; `reason` says why vectors are missing."""
         refusals = self._refusals(vectors)
         reason = reason or refusal_reason(len(refusals), refusals[-1] if refusals else "")
-        self.state = VectorState(_stored(vectors), vectors.count_pending(), reason, len(refusals))
+        self.state = VectorSetState(_stored(vectors), vectors.count_pending(), reason, len(refusals))
 
     def _refusals(self, vectors: VectorView) -> list[str]:
         """Return why the provider refused the text, for each chunk without a vector whose text it refused."""
@@ -168,9 +167,9 @@ class Embedder:
         return done
 
     @property
-    def batches(self) -> BatchState:
+    def batches(self) -> BatchJobsState:
         """How the batch jobs fare."""
-        return BatchState() if self._jobs is None else self._jobs.state
+        return BatchJobsState() if self._jobs is None else self._jobs.state
 
     def wants_jobs(self, vectors: VectorView) -> bool:
         """Whether so much of an index is without a vector that batch jobs are to make them."""
@@ -214,9 +213,9 @@ class Embedder:
             f"memoryd.confirmAboveTokens; call Sync with mode FULL (memoryd index --force) to go ahead"
         )
 
-    def price_of_index(self, vectors: VectorView) -> Price:
+    def price_of_index(self, vectors: VectorView) -> EmbeddingCost:
         """What the chunks of an index would cost that a sync would send: neither in it nor in the cache nor refused."""
-        after, price = 0, Price()
+        after, price = 0, EmbeddingCost()
         everything = not self.fits(vectors)
         # What is in a batch job has been paid for.
         known = self.in_jobs() | set(() if everything else self._maker.refused())
@@ -225,11 +224,11 @@ class Embedder:
             price += self.price([chunk for chunk in batch if chunk.content_hash not in known])
         return price
 
-    def price(self, batch: Sequence[UnembeddedChunk | Chunk]) -> Price:
+    def price(self, batch: Sequence[PendingChunk | Chunk]) -> EmbeddingCost:
         """What these chunks would cost that are not in the cache."""
         held = self._maker.cached([chunk.content_hash for chunk in batch], self.identity.dimensions)
         missing = {chunk.content_hash: chunk.text for chunk in batch if chunk.content_hash not in held}
-        return Price(
+        return EmbeddingCost(
             len(missing), sum(-(-len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN) for text in missing.values())
         )
 
@@ -245,7 +244,7 @@ class _Phase:
     def __init__(
         self,
         embedder: Embedder,
-        maker: VectorMaker,
+        maker: TextEmbedder,
         writer: Writer,
         observer: EmbeddingObserver,
         *,
@@ -323,7 +322,7 @@ class _Phase:
             return self._filling(pending).fill()
         if self._beside:
             # Every other sync waits for it, which is not to last for hours: it makes no job.
-            held = Held(waiting=self._jobs.hashes(), reason=self._jobs.reason)
+            held = BatchJobContext(waiting=self._jobs.hashes(), reason=self._jobs.reason)
             return self._filling(pending, held).fill()
         return self._by_jobs(self._jobs)
 
@@ -333,7 +332,7 @@ class _Phase:
         done = EmbeddingOutcome()
         while True:
             more = jobs.make(self._texts(jobs), self._should_stop)
-            held = Held(done, jobs.hashes(), jobs.brought, more, jobs.reason)
+            held = BatchJobContext(done, jobs.hashes(), jobs.brought, more, jobs.reason)
             filling = self._filling(self._writer.count_pending(), held)
             done = filling.fill()
             if not jobs.wait(filling.wait_for, self._should_stop):
@@ -355,11 +354,11 @@ class _Phase:
         self._maker.forget_refused()
         self._writer.begin_vectors(identity)
         if not self._beside:
-            self._embedder.state = VectorState(identity, pending)
+            self._embedder.state = VectorSetState(identity, pending)
 
-    def _filling(self, pending: int, jobs: Held | None = None) -> Filling:
+    def _filling(self, pending: int, jobs: BatchJobContext | None = None) -> EmbeddingRun:
         stored = _stored(self._writer) or self._embedder.identity
-        return Filling(
+        return EmbeddingRun(
             self._maker,
             self._writer,
             self._observer,

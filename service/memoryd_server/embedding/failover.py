@@ -10,25 +10,19 @@ from dataclasses import dataclass, replace
 from memoryd_server.embedding.embedder import Embedder
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.providers.provider import EmbeddingSpec
-from memoryd_server.store.identity import JsonValue
+from memoryd_server.store.identity import JsonRecord
 from memoryd_server.store.protocol import VectorView, Writer
 
 FIRST_STAY_MS = 10 * 60 * 1_000
 """How long the one that stands in stays at least; twice as long each time within a day."""
-
-
 LONGEST_STAY_MS = 6 * 60 * 60 * 1_000
-
-
 A_DAY_MS = 24 * 60 * 60 * 1_000
-
-
 ASK_AGAIN_MS = 60 * 1_000
 """How long a provider that was found still away is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn(JsonValue):
+class FailoverRecord(JsonRecord):
     """That one provider stood in for another, as the index remembers it; `active` while it does.
 
     `since_ms` is Unix time, of the last change. `times` counts how often it came to that, each within a day of the one
@@ -47,14 +41,14 @@ class StandIn(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ProviderChange:
     """A change that is due: to whom, and what the index is to remember of it."""
 
     to: Embedder
-    note: StandIn
+    note: FailoverRecord
 
 
-class Lineup:
+class ProviderFailover:
     """The embedder of the configured provider, and the one that may stand in for it.
 
     `second` is None where nobody may; `no_second` says why, where somebody should. `now_ms` is Unix time. `active` and
@@ -73,10 +67,10 @@ class Lineup:
         self.second = second
         self._no_second = no_second
         self._now_ms = now_ms
-        self._note: StandIn | None = None
+        self._note: FailoverRecord | None = None
         self._asked_ms: int | None = None
         self._remark = ""
-        self._put_off: tuple[Change, int] | None = None
+        self._put_off: tuple[ProviderChange, int] | None = None
         self.active = first
 
     def refresh(self) -> None:
@@ -88,7 +82,7 @@ class Lineup:
     def look(self, vectors: VectorView, reason: str = "") -> None:
         """Takes from the index who made its vectors, at start and after a swap; `reason` says why some are missing."""
         self.refresh()
-        self._note = StandIn.from_json(vectors.failover_record())
+        self._note = FailoverRecord.from_json(vectors.failover_record())
         stored = vectors.vector_identity()
         second = self.second
         taken = second is not None and stored is not None and not stored.differences(second.identity)
@@ -100,14 +94,14 @@ class Lineup:
         return self._note is not None and self._note.active
 
     @property
-    def stands_in(self) -> StandIn | None:
+    def stands_in(self) -> FailoverRecord | None:
         """Why the second stands in for the first; None where it does not."""
         note = self._note
         if note is None or self.active is self.first:
             return None
         return replace(note, reason="; ".join(filter(None, (note.reason, self._remark))))
 
-    def to_second(self, should_stop: Callable[[], bool]) -> Change | None:
+    def to_second(self, should_stop: Callable[[], bool]) -> ProviderChange | None:
         """The change that a run calls for in which the first has failed; None where it answers after all."""
         if self.is_put_off:
             return self._taken_up(self.second)
@@ -121,9 +115,9 @@ class Lineup:
             return None
         now, before = self._now_ms(), self._note
         times = before.times + 1 if before is not None and now - before.since_ms < A_DAY_MS else 1
-        return Change(self.second, StandIn(active=True, reason=reason, since_ms=now, times=times))
+        return ProviderChange(self.second, FailoverRecord(active=True, reason=reason, since_ms=now, times=times))
 
-    def to_first(self, should_stop: Callable[[], bool], *, now: bool) -> Change | None:
+    def to_first(self, should_stop: Callable[[], bool], *, now: bool) -> ProviderChange | None:
         """The change back, where the first has answered again; None before its time, unless it is asked for `now`.
 
         After a start the first is asked at once: whoever has mended the settings waits for nothing.
@@ -137,9 +131,9 @@ class Lineup:
         self._remark = self._why_away(self.first, should_stop)
         if self._remark or should_stop():
             return None
-        return Change(self.first, replace(note, active=False, since_ms=self._now_ms()))
+        return ProviderChange(self.first, replace(note, active=False, since_ms=self._now_ms()))
 
-    def put_off(self, change: Change) -> None:
+    def put_off(self, change: ProviderChange) -> None:
         """A change that is due has to wait for files that have changed."""
         self._put_off = change, self._now_ms()
 
@@ -148,13 +142,13 @@ class Lineup:
         """Whether a change has been put off so lately that nobody need be asked again whether it is due."""
         return self._put_off is not None and self._now_ms() < self._put_off[1] + ASK_AGAIN_MS
 
-    def _taken_up(self, by: Embedder | None) -> Change | None:
+    def _taken_up(self, by: Embedder | None) -> ProviderChange | None:
         if self._put_off is None or self._put_off[0].to is not by:
             return None
         (change, _), self._put_off = self._put_off, None
         return change
 
-    def _may_ask(self, note: StandIn) -> bool:
+    def _may_ask(self, note: FailoverRecord) -> bool:
         if self._asked_ms is None:
             return True
         now = self._now_ms()
@@ -168,7 +162,7 @@ class Lineup:
             return "" if should_stop() else error.message
         return ""
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: ProviderChange) -> None:
         """The index has the vectors of another one now."""
         self._note = change.note
         self._remark = ""

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from memoryd_server.embedding.text_embedder import Made, VectorMaker, usual
+from memoryd_server.embedding.text_embedder import EmbedResult, TextEmbedder, usual
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.store.protocol import Writer
-from memoryd_server.store.rows import UnembeddedChunk
+from memoryd_server.store.rows import PendingChunk
 
 CHUNKS_A_BATCH = 128
 """Chunks that are embedded before the next transaction: files that have changed wait until then."""
@@ -48,7 +48,7 @@ class EmbeddingOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BatchJobContext:
     """What batch jobs have to do with a filling: it goes on after `earlier` ones of the same run.
 
     The texts in `waiting` are in jobs, as `reason` says; with `all_wait`, those of the cache alone get vectors. Those
@@ -62,7 +62,7 @@ class Held:
     reason: str = ""
 
 
-class Filling:
+class EmbeddingRun:
     """Gives the chunks of one index file their vectors.
 
     `dimensions` is what its vectors have, 0 while there are none; `know_dimensions` hears what they are. `note` hears
@@ -71,7 +71,7 @@ class Filling:
 
     def __init__(
         self,
-        maker: VectorMaker,
+        maker: TextEmbedder,
         writer: Writer,
         observer: EmbeddingObserver,
         *,
@@ -81,9 +81,9 @@ class Filling:
         note: Callable[[EmbeddingOutcome], None],
         hit: Callable[[int], None],
         should_stop: Callable[[], bool],
-        jobs: Held | None = None,
+        jobs: BatchJobContext | None = None,
     ) -> None:
-        self._jobs = jobs or Held()
+        self._jobs = jobs or BatchJobContext()
         self._maker = maker
         self._writer = writer
         self._observer = observer
@@ -116,10 +116,10 @@ class Filling:
             goes_on = self._embed(batch)
         return self._outcome
 
-    def _next(self, after: int) -> list[UnembeddedChunk]:
+    def _next(self, after: int) -> list[PendingChunk]:
         return self._writer.pending_chunks(after, CHUNKS_A_BATCH, everything=False)
 
-    def _embed(self, batch: Sequence[UnembeddedChunk]) -> bool:
+    def _embed(self, batch: Sequence[PendingChunk]) -> bool:
         """Whether to go on."""
         held = self._maker.cached([chunk.content_hash for chunk in batch], self._dimensions)
         texts = {
@@ -134,7 +134,7 @@ class Filling:
         try:
             made = self._maker.make(texts, self._dimensions or usual(held.values()), self._should_stop)
         except MemorydError as error:
-            made, goes_on = Made(failure=error.message), False
+            made, goes_on = EmbedResult(failure=error.message), False
         self._failure = made.failure or self._failure
         self._fault = "" if self._should_stop() else made.failure
         self._refused.update(made.refused)
@@ -142,7 +142,7 @@ class Filling:
         return goes_on
 
     def _store(
-        self, batch: Sequence[UnembeddedChunk], vectors: Mapping[bytes, bytes], held: Mapping[bytes, bytes]
+        self, batch: Sequence[PendingChunk], vectors: Mapping[bytes, bytes], held: Mapping[bytes, bytes]
     ) -> None:
         rows = {chunk.chunk_id: vectors[chunk.content_hash] for chunk in batch if chunk.content_hash in vectors}
         if rows:
@@ -167,7 +167,7 @@ class Filling:
             self._dimensions = dimensions
             self._know_dimensions(dimensions)
 
-    def _count_refused(self, left: Sequence[UnembeddedChunk]) -> None:
+    def _count_refused(self, left: Sequence[PendingChunk]) -> None:
         reasons = [self._refused[chunk.content_hash] for chunk in left if chunk.content_hash in self._refused]
         self._refused_chunks += len(reasons)
         self._refusal = reasons[-1] if reasons else self._refusal

@@ -21,7 +21,7 @@ class DimensionsChanged(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class EmbedResult:
     """Vectors by content hash, of one length.
 
     `refused` says of texts, by content hash, why they will get none; `failure` why the others got none now.
@@ -32,7 +32,7 @@ class Made:
     failure: str = ""
 
 
-class VectorMaker:
+class TextEmbedder:
     """One provider with one cache. `cache` gives None while there is none; then nothing is remembered.
 
     `make` and `look_again` block and belong to the writer thread; the rest may be called from any thread.
@@ -86,7 +86,7 @@ class VectorMaker:
             raise EmbeddingUnavailable(answer.reason)
         self._seen = answer.size
 
-    def make(self, texts: Mapping[bytes, str], dimensions: int, should_stop: Callable[[], bool]) -> Made:
+    def make(self, texts: Mapping[bytes, str], dimensions: int, should_stop: Callable[[], bool]) -> EmbedResult:
         """Has the provider embed these texts. `dimensions` is what the index's vectors have, 0 while it holds none.
 
         What is made goes into the cache, and what is refused for good is remembered.
@@ -96,7 +96,7 @@ class VectorMaker:
             EmbeddingUnavailable, EmbeddingQuotaExceeded: it made nothing.
         """
         if not texts:
-            return Made()
+            return EmbedResult()
         answers = dict(zip(texts, self.provider.embed_documents(list(texts.values()), should_stop), strict=True))
         vectors = {key: to_blob(answer) for key, answer in answers.items() if not isinstance(answer, EmbeddingFailure)}
         failures = {key: answer for key, answer in answers.items() if isinstance(answer, EmbeddingFailure)}
@@ -113,7 +113,7 @@ class VectorMaker:
             except MemorydError as error:
                 failure = error.message
         self._remember(refused)
-        return Made(fitting, refused, failure)
+        return EmbedResult(fitting, refused, failure)
 
     def _unfit(self, vectors: Mapping[bytes, bytes], wanted: int, should_stop: Callable[[], bool]) -> dict[bytes, str]:
         """Why the vectors of another length than `wanted` are of no use, when they are the fault of their texts."""

@@ -12,7 +12,7 @@ from memoryd_server.store.rows import Maker
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ProviderUsage:
     """Calls, their retries and the tokens sent; vectors that came from the cache instead."""
 
     calls: int = 0
@@ -20,8 +20,8 @@ class Usage:
     retries: int = 0
     cache_hits: int = 0
 
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
+    def __add__(self, other: "ProviderUsage") -> "ProviderUsage":
+        return ProviderUsage(
             self.calls + other.calls,
             self.tokens + other.tokens,
             self.retries + other.retries,
@@ -29,7 +29,7 @@ class Usage:
         )
 
 
-class UsageBook:
+class UsageRecorder:
     """Keeps count of the providers of one agent, in its cache's file. Thread-safe.
 
     A provider that agents share is counted with what all of them ask, from when it is watched; cache hits are the
@@ -39,9 +39,9 @@ class UsageBook:
     def __init__(self, cache: Callable[[], VectorCache | None]) -> None:
         self._cache = cache
         self._lock = threading.Lock()
-        self._seen: dict[EmbeddingProvider, Usage] = {}
-        self._totals: dict[Maker, Usage] = {}
-        self._saved: dict[Maker, Usage] = {}
+        self._seen: dict[EmbeddingProvider, ProviderUsage] = {}
+        self._totals: dict[Maker, ProviderUsage] = {}
+        self._saved: dict[Maker, ProviderUsage] = {}
         self._loaded = False
 
     def watch(self, provider: EmbeddingProvider) -> None:
@@ -62,19 +62,19 @@ class UsageBook:
                     return
                 self._loaded = True
                 for maker, counts in held.items():
-                    self._add(maker, Usage(*counts))
-                    self._saved[maker] = Usage(*counts)
+                    self._add(maker, ProviderUsage(*counts))
+                    self._saved[maker] = ProviderUsage(*counts)
 
     def hit(self, provider: EmbeddingProvider, count: int) -> None:
         """So many vectors of this provider have come from the cache."""
         with self._lock:
-            self._add(_maker(provider), Usage(cache_hits=count))
+            self._add(_maker(provider), ProviderUsage(cache_hits=count))
 
-    def totals(self) -> dict[Maker, Usage]:
+    def totals(self) -> dict[Maker, ProviderUsage]:
         """What each provider and model was asked for until now; those that never were are left out."""
         with self._lock:
             self._count()
-            return {maker: usage for maker, usage in self._totals.items() if usage != Usage()}
+            return {maker: usage for maker, usage in self._totals.items() if usage != ProviderUsage()}
 
     def save(self) -> None:
         """Writes what was counted since the last time. Blocks; what cannot be written now is written later."""
@@ -95,11 +95,11 @@ class UsageBook:
             self._seen[provider] = now
             self._add(
                 _maker(provider),
-                Usage(now.calls - before.calls, now.tokens - before.tokens, now.retries - before.retries),
+                ProviderUsage(now.calls - before.calls, now.tokens - before.tokens, now.retries - before.retries),
             )
 
-    def _add(self, maker: Maker, usage: Usage) -> None:
-        self._totals[maker] = self._totals.get(maker, Usage()) + usage
+    def _add(self, maker: Maker, usage: ProviderUsage) -> None:
+        self._totals[maker] = self._totals.get(maker, ProviderUsage()) + usage
 
 
 def _maker(provider: EmbeddingProvider) -> Maker:
@@ -107,6 +107,6 @@ def _maker(provider: EmbeddingProvider) -> Maker:
     return spec.provider, spec.model
 
 
-def _told(provider: EmbeddingProvider) -> Usage:
+def _told(provider: EmbeddingProvider) -> ProviderUsage:
     status = provider.status()
-    return Usage(status.calls, status.tokens, status.retries)
+    return ProviderUsage(status.calls, status.tokens, status.retries)

@@ -24,24 +24,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from memoryd_server.entries.model import Category, Embedded, Entry, Place
+from memoryd_server.entries.model import DatasetLocation, Entry, EntryCategory, IdentifiedVector
 from memoryd_server.errors import DiskFull, EntriesUnavailable, IndexBusy, MemorydError
 from memoryd_server.system import DISK_FULL, FileLock, give_back
-from memoryd_server.threads import Gate
+from memoryd_server.threads import RWLock
 from memoryd_server.vectors import Vector
 
 TABLE = "memories"
-
-
 VECTOR = "vector"
-
 
 SHOWN = ("id", "text", "importance", "category", "createdAt", "key")
 """The columns that an entry is made of."""
 
-
-_CATEGORIES = frozenset(Category)
-
+_CATEGORIES = frozenset(EntryCategory)
 
 WORDS_INDEX: Mapping[str, Any] = {
     "base_tokenizer": "whitespace",
@@ -80,7 +75,7 @@ def vector_column(dimensions: int) -> Any:
     return pa.field(VECTOR, pa.list_(pa.float32(), dimensions))
 
 
-def row(entry: Entry, tokens: str, embedded: Embedded | None) -> dict[str, Any]:
+def row(entry: Entry, tokens: str, embedded: IdentifiedVector | None) -> dict[str, Any]:
     """An entry as a row; without a vector where there is none."""
     found: dict[str, Any] = {
         "id": entry.entry_id,
@@ -96,7 +91,7 @@ def row(entry: Entry, tokens: str, embedded: Embedded | None) -> dict[str, Any]:
     return found if embedded is None else {**found, **embedding(embedded)}
 
 
-def embedding(embedded: Embedded) -> dict[str, Any]:
+def embedding(embedded: IdentifiedVector) -> dict[str, Any]:
     """A vector as part of a row."""
     return {"embedding": embedded.identity, VECTOR: embedded.vector}
 
@@ -107,7 +102,7 @@ def entry(found: Mapping[str, Any]) -> Entry:
         found["id"],
         found["text"] or "",
         found["importance"] or 0.0,
-        Category(found["category"]) if found["category"] in _CATEGORIES else Category.OTHER,
+        EntryCategory(found["category"]) if found["category"] in _CATEGORIES else EntryCategory.OTHER,
         found["createdAt"],
         found["key"] or "",
     )
@@ -124,36 +119,20 @@ def quoted(text: str) -> str:
 
 
 LOCK_FILE = "entries.lock"
-
-
 ATTEMPTS = 5
 
-
 INDEX_CACHE_BYTES = 64 * 2**20
-
-
 METADATA_CACHE_BYTES = 8 * 2**20
 """LanceDB's own limits are gigabytes, which old versions fill. An index that has no room is read by every search."""
-
 
 _PATIENCE: Mapping[str, str] = {"client_max_retries": "3", "client_retry_timeout": "20"}
 """An object store that is away must not hold the threads that all agents share for LanceDB's three minutes."""
 
-
 _LONG = timedelta(days=1)
-
-
 _NOTHING = timedelta(milliseconds=1)
-
-
 _OTHERS_MAY_READ = timedelta(hours=1)
-
-
 _A_WHILE = timedelta(minutes=1)
-
-
 _NEWEST_FIRST = ("createdAt", "id")
-
 
 _T = TypeVar("_T")
 
@@ -161,10 +140,10 @@ _T = TypeVar("_T")
 class Dataset:
     """The rows from `open` to `close`. `writing` makes several calls one change, as far as this process goes."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: DatasetLocation) -> None:
         self.place = place
         self.writing = threading.RLock()
-        self._gate = Gate()
+        self._gate = RWLock()
         self._lock = FileLock(Path(place.uri) / LOCK_FILE) if place.is_local else None
         self._connection: Any = None
         self._table: Any = None
@@ -384,8 +363,6 @@ class Dataset:
 
 
 _MOST_CHARS = 300
-
-
 _FULL = ("no space left", "os error 28", "disk quota exceeded")
 
 
@@ -423,18 +400,14 @@ def is_conflict(error: Exception) -> bool:
 INDEXED_FROM = 4_000_000
 """Numbers, rows by dimensions. Up to there a search without an index takes some fifteen milliseconds."""
 
-
 MOST_PARTS = 8
 """Each tidying adds a part for the rows that came since the last one; of so many, one index is made again."""
-
 
 PROPOSED = 64
 """How many vectors are compared exactly, at least."""
 
-
 _GROWTH = 2
 """The bytes are scaled to the vectors of the day it was made; of so many times as many, it is made anew."""
-
 
 _NAME = "vectors_of_"
 
@@ -467,7 +440,6 @@ def _fits(table: Any, name: str, rows: int) -> bool:
 
 
 MOST_ARENAS = 2
-
 
 _M_ARENA_MAX = -8
 """The number that glibc's `mallopt` knows this limit by."""

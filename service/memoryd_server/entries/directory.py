@@ -11,20 +11,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.lifecycle import Errands, Uses
-from memoryd_server.agent.threads import EmbedThreads
-from memoryd_server.entries.maintenance import EntryVectors
+from memoryd_server.agent.lifecycle import DetachedTasks, InUseCounter
+from memoryd_server.agent.threads import ProviderExecutors
+from memoryd_server.entries.maintenance import EntryEmbedder
 from memoryd_server.entries.memory import EntryMemory
 from memoryd_server.entries.model import EntryConfig
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import MemorydError, NotImplementedYet, ShuttingDown
-from memoryd_server.providers.pool import Selection
+from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.providers.provider import EmbeddingConfig
 from memoryd_server.text.analyzer import Analyzer
 
 THREADS = 4
-
-
 GRACE_SECONDS = 10.0
 
 
@@ -37,13 +35,13 @@ class _Failure:
     at: float
 
 
-class EntryDirectory:
+class EntryMemories:
     """Opens entries and hands them out. `select` finds a provider, `report` hears of what happens in the background."""
 
     def __init__(
         self,
-        select: Callable[[EmbeddingConfig], Selection],
-        embed_threads: EmbedThreads,
+        select: Callable[[EmbeddingConfig], ProviderSelection],
+        embed_threads: ProviderExecutors,
         report: Callable[..., None],
     ) -> None:
         self._select = select
@@ -54,8 +52,8 @@ class EntryDirectory:
         self._analyzer = Analyzer()
         self._open: dict[str, EntryMemory] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._uses: defaultdict[str, Uses] = defaultdict(Uses)
-        self._errands = Errands()
+        self._uses: defaultdict[str, InUseCounter] = defaultdict(InUseCounter)
+        self._errands = DetachedTasks()
         self._failures: dict[str, _Failure] = {}
         self._confirming: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -137,8 +135,8 @@ class EntryDirectory:
             raise _stopping()
         self._open[agent_id] = memory
 
-    def _made(self, agent_id: str, config: EntryConfig, selection: Selection) -> EntryMemory:
-        vectors = EntryVectors(selection, config.dimensions, self._embed_threads.of)
+    def _made(self, agent_id: str, config: EntryConfig, selection: ProviderSelection) -> EntryMemory:
+        vectors = EntryEmbedder(selection, config.dimensions, self._embed_threads.of)
         store = EntryStore(config.place, self._analyzer, lambda: time.time_ns() // 1_000_000, lambda: str(uuid.uuid4()))
 
         def report(event: str, **fields: object) -> None:

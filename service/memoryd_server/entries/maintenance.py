@@ -15,45 +15,40 @@ from dataclasses import dataclass
 from typing import Any
 
 from memoryd_server.agent.embedding import QueryEmbedder
-from memoryd_server.background_tasks import Faults
-from memoryd_server.embedding.embedder import BYTES_A_TOKEN, CostGuard
-from memoryd_server.entries.model import Embedded, Entry
+from memoryd_server.background_tasks import ReportedErrors
+from memoryd_server.embedding.embedder import BYTES_A_TOKEN, CostLimit
+from memoryd_server.entries.model import Entry, IdentifiedVector
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable, MemorydError
-from memoryd_server.providers.pool import Selection
+from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.providers.provider import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider
-from memoryd_server.vectors import BadVector, Vector, unit
+from memoryd_server.vectors import InvalidVector, Vector, unit
 
 LEFT_FOR_THE_STORE_SECONDS = 1.0
-
-
 LONGEST_WAIT_SECONDS = 8.0
-
-
 PAUSE_SECONDS = 10.0
-
 
 LOCAL = "local"
 """The provider that is this machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class MadeVector:
+class VectorResult:
     """A vector, or why there is none; `refused` when the provider is well and the text is at fault."""
 
-    embedded: Embedded | None
+    embedded: IdentifiedVector | None
     reason: str = ""
     refused: bool = False
 
 
-class EntryVectors:
+class EntryEmbedder:
     """What makes vectors of entries, or why nothing does. On the event loop's thread; the provider runs on others.
 
     `dimensions` is what the settings say that vectors have, 0 for any.
     """
 
     def __init__(
-        self, selection: Selection, dimensions: int, threads_of: Callable[[EmbeddingProvider], Executor]
+        self, selection: ProviderSelection, dimensions: int, threads_of: Callable[[EmbeddingProvider], Executor]
     ) -> None:
         self.provider = selection.provider
         self.reason = selection.reason
@@ -83,41 +78,41 @@ class EntryVectors:
         parts = (spec.provider, spec.model, spec.endpoint, spec.document_prefix)
         return f"{spec.provider}/{spec.model} {hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]}"
 
-    async def question(self, text: str, deadline: float) -> MadeVector:
+    async def question(self, text: str, deadline: float) -> VectorResult:
         """The vector of a question, before `deadline` in `time.monotonic()`; or None and why."""
         if self._questions is None:
-            return MadeVector(None, self.reason)
+            return VectorResult(None, self.reason)
         asked = await self._questions.embed(text, deadline, self._dimensions)
         if asked.vector is None:
-            return MadeVector(None, "" if asked.error is None else asked.error.message)
+            return VectorResult(None, "" if asked.error is None else asked.error.message)
         return self._checked(asked.vector)
 
-    async def document(self, text: str, deadline: float) -> MadeVector:
+    async def document(self, text: str, deadline: float) -> VectorResult:
         """The vector of a text to store, within eight seconds; or None and why. A provider that failed is let rest."""
         if time.monotonic() < self._paused_until:
-            return MadeVector(None, self.reason)
+            return VectorResult(None, self.reason)
         latest = min(deadline - LEFT_FOR_THE_STORE_SECONDS, time.monotonic() + LONGEST_WAIT_SECONDS)
         try:
             async with asyncio.timeout(max(0.0, latest - time.monotonic())):
                 (made,) = await self.documents([text], lambda: time.monotonic() > latest)
         except TimeoutError:
-            made = MadeVector(None, f"{self.name} did not embed the text in time")
+            made = VectorResult(None, f"{self.name} did not embed the text in time")
             self._pause(made.reason)
         return made
 
-    async def documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[MadeVector]:
+    async def documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[VectorResult]:
         """The vectors of texts, in order; or None and why. Asks `should_stop` meanwhile."""
         if self.provider is None or self._threads is None:
-            return [MadeVector(None, self.reason)] * len(texts)
+            return [VectorResult(None, self.reason)] * len(texts)
         loop = asyncio.get_running_loop()
         try:
             answers = await loop.run_in_executor(self._threads, self.provider.embed_documents, list(texts), should_stop)
         except (EmbeddingOutage, EmbeddingQuotaExceeded) as error:
             self._pause(error.message)
-            return [MadeVector(None, error.message)] * len(texts)
+            return [VectorResult(None, error.message)] * len(texts)
         except EmbeddingUnavailable as error:
             self.reason = error.message
-            return [MadeVector(None, error.message)] * len(texts)
+            return [VectorResult(None, error.message)] * len(texts)
         self.reason, self._paused_until = "", 0.0
         return [self._made(answer) for answer in answers]
 
@@ -125,24 +120,21 @@ class EntryVectors:
         self.reason = reason
         self._paused_until = time.monotonic() + PAUSE_SECONDS
 
-    def _made(self, answer: Vector | EmbeddingFailure) -> MadeVector:
+    def _made(self, answer: Vector | EmbeddingFailure) -> VectorResult:
         if isinstance(answer, EmbeddingFailure):
-            return MadeVector(None, answer.reason, refused=not answer.transient)
+            return VectorResult(None, answer.reason, refused=not answer.transient)
         return self._checked(answer)
 
-    def _checked(self, vector: Vector) -> MadeVector:
+    def _checked(self, vector: Vector) -> VectorResult:
         try:
-            return MadeVector(Embedded(unit(vector, self._dimensions or None), self.identity))
-        except BadVector as error:
-            return MadeVector(None, f"{self.name} sent what is no vector of an entry: {error}")
+            return VectorResult(IdentifiedVector(unit(vector, self._dimensions or None), self.identity))
+        except InvalidVector as error:
+            return VectorResult(None, f"{self.name} sent what is no vector of an entry: {error}")
 
 
 BATCH = 32
-
-
 QUIET_SECONDS = 20.0
 """After so long without a write what was written is tidied, however little it is."""
-
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0
 
@@ -151,7 +143,7 @@ class _TooDearError(Exception):
     """Nothing is sent before somebody says yes."""
 
 
-class EntryUpkeep:
+class EntryMaintenance:
     """From `start` to `stop`. `run` carries out a call on a thread; `report` hears what was done, as event and fields.
 
     `pending` is how many entries have no vector of the current model, and `waits` why that is left as it is: until
@@ -161,8 +153,8 @@ class EntryUpkeep:
     def __init__(
         self,
         store: EntryStore,
-        vectors: EntryVectors,
-        guard: CostGuard,
+        vectors: EntryEmbedder,
+        guard: CostLimit,
         run: Callable[..., Awaitable[Any]],
         report: Callable[..., None],
     ) -> None:
@@ -180,7 +172,10 @@ class EntryUpkeep:
         self._tidying: asyncio.Task[None] | None = None
         self._quiet: asyncio.TimerHandle | None = None
         self._stopping = False
-        self._fill_faults, self._tidy_faults = Faults("the embedding of entries"), Faults("the tidying of entries")
+        self._fill_faults, self._tidy_faults = (
+            ReportedErrors("the embedding of entries"),
+            ReportedErrors("the tidying of entries"),
+        )
 
     async def start(self) -> None:
         """Begins with the vectors that are missing, if any are, and soon clears away what a crash left over."""

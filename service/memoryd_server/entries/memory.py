@@ -6,46 +6,44 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from memoryd_server.embedding.embedder import CostGuard
+from memoryd_server.embedding.embedder import CostLimit
 from memoryd_server.entries.capture import BLOCK_ENTRIES, BLOCK_SCORE
-from memoryd_server.entries.maintenance import EntryUpkeep, EntryVectors, MadeVector
+from memoryd_server.entries.maintenance import EntryEmbedder, EntryMaintenance, VectorResult
 from memoryd_server.entries.model import (
     CANDIDATE_SCORE,
     CANDIDATES,
     CLEAR_SCORE,
-    Action,
-    Category,
-    Embedded,
     Entry,
+    EntryCategory,
     EntryConfig,
-    Listing,
-    Position,
-    Remembered,
-    Scored,
+    EntryPage,
+    IdentifiedVector,
+    ListPosition,
+    RememberAction,
+    RememberResult,
+    ScoredEntry,
 )
 from memoryd_server.entries.store import EntryStore, NewEntry
 from memoryd_server.model import Degradation, DegradationKind
 
 _P = ParamSpec("_P")
-
-
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecallResult:
     """Entries, best first, and in which ways the answer is less than it should be."""
 
-    entries: tuple[Scored, ...]
+    entries: tuple[ScoredEntry, ...]
     degradations: tuple[Degradation, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class EntryForgetResult:
     """What was deleted, or what the text could have meant."""
 
     deleted: Entry | None
-    candidates: tuple[Scored, ...] = ()
+    candidates: tuple[ScoredEntry, ...] = ()
     degradations: tuple[Degradation, ...] = ()
 
 
@@ -56,7 +54,7 @@ class EntryMemory:
         self,
         config: EntryConfig,
         store: EntryStore,
-        vectors: EntryVectors,
+        vectors: EntryEmbedder,
         threads: Executor,
         report: Callable[..., None],
     ) -> None:
@@ -64,8 +62,8 @@ class EntryMemory:
         self._store = store
         self._vectors = vectors
         self._threads = threads
-        guard = CostGuard(config.confirm_above_tokens, vectors.costs)
-        self._upkeep = EntryUpkeep(store, vectors, guard, self._run, report)
+        guard = CostLimit(config.confirm_above_tokens, vectors.costs)
+        self._upkeep = EntryMaintenance(store, vectors, guard, self._run, report)
 
     async def open(self) -> None:
         """Opens the dataset, and goes on with what a stop or a change of the model left undone.
@@ -89,39 +87,39 @@ class EntryMemory:
         await self._upkeep.stop()
         await self._run(self._store.close)
 
-    async def remember(self, new: NewEntry, deadline: float) -> tuple[Remembered, tuple[Degradation, ...]]:
+    async def remember(self, new: NewEntry, deadline: float) -> tuple[RememberResult, tuple[Degradation, ...]]:
         """Stores an entry unless it is there; durable on return.
 
         Raises:
             InvalidRequest: its key was used for another.
             DiskFull, EntriesUnavailable: it cannot be stored.
         """
-        made = MadeVector(None)
+        made = VectorResult(None)
         # A repeated call costs no vector.
         if not new.key or await self._run(self._store.with_key, new) is None:
             made = await self._vectors.document(new.text, deadline)
         remembered = await self._run(self._store.remember, new, made.embedded)
         reason = made.reason
-        if remembered.action is Action.STORED:
+        if remembered.action is RememberAction.STORED:
             self._upkeep.wrote(without_vector=remembered.without_vector)
             if remembered.without_vector and made.embedded is not None:
                 reason = await self._of_another_length(made.embedded)
         return remembered, self._by_words(reason, "the very same text") if reason else ()
 
     async def recall(
-        self, query: str, limit: int, min_score: float, categories: Collection[Category], deadline: float
-    ) -> Recalled:
+        self, query: str, limit: int, min_score: float, categories: Collection[EntryCategory], deadline: float
+    ) -> RecallResult:
         """The entries nearest to a text: by meaning, or by words where there is no vector of it.
 
         Raises:
             EntriesUnavailable: they cannot be read.
         """
         found, degradations, _ = await self._near(query, limit, categories, deadline)
-        return Recalled(tuple(each for each in found if each.score >= min_score), degradations)
+        return RecallResult(tuple(each for each in found if each.score >= min_score), degradations)
 
     async def _near(
-        self, query: str, limit: int, categories: Collection[Category], deadline: float
-    ) -> tuple[list[Scored], tuple[Degradation, ...], bool]:
+        self, query: str, limit: int, categories: Collection[EntryCategory], deadline: float
+    ) -> tuple[list[ScoredEntry], tuple[Degradation, ...], bool]:
         made = await self._vectors.question(query, deadline)
         if made.embedded is None:
             return await self._with_words(query, limit, categories, made.reason)
@@ -130,18 +128,18 @@ class EntryMemory:
         return await self._run(self._store.nearest, made.embedded, limit, categories), self._pending(), True
 
     async def _with_words(
-        self, query: str, limit: int, categories: Collection[Category], reason: str
-    ) -> tuple[list[Scored], tuple[Degradation, ...], bool]:
+        self, query: str, limit: int, categories: Collection[EntryCategory], reason: str
+    ) -> tuple[list[ScoredEntry], tuple[Degradation, ...], bool]:
         found = await self._run(self._store.with_words, query, limit, categories)
         return found, self._by_words(reason, "words"), False
 
-    async def _of_another_length(self, embedded: Embedded) -> str:
+    async def _of_another_length(self, embedded: IdentifiedVector) -> str:
         """Has the length of the vectors looked into, and tells why this one is of no use."""
         size, others = embedded.vector.size, await self._run(lambda: self._store.dimensions)
         self._upkeep.doubt()
         return f"{self._vectors.name} made a vector of {size} dimensions, and those of the entries have {others}"
 
-    async def for_prompt(self, prompt: str, deadline: float) -> Recalled:
+    async def for_prompt(self, prompt: str, deadline: float) -> RecallResult:
         """The few entries that a prompt is to be given.
 
         Raises:
@@ -160,7 +158,7 @@ class EntryMemory:
         self._upkeep.wrote()
         return entry
 
-    async def forget_meant(self, query: str, deadline: float) -> Forgotten:
+    async def forget_meant(self, query: str, deadline: float) -> EntryForgetResult:
         """Deletes the one entry that a text clearly means.
 
         Raises:
@@ -174,10 +172,10 @@ class EntryMemory:
         clear = [each.entry for each in found if by_meaning and each.score > CLEAR_SCORE]
         meant = clear[0] if len(clear) == 1 else same if same is not None and not clear else None
         if meant is None:
-            return Forgotten(None, tuple(found), degradations)
-        return Forgotten(await self.forget(meant.entry_id), (), degradations)
+            return EntryForgetResult(None, tuple(found), degradations)
+        return EntryForgetResult(await self.forget(meant.entry_id), (), degradations)
 
-    async def page(self, after: Position | None, limit: int, categories: Collection[Category]) -> Listing:
+    async def page(self, after: ListPosition | None, limit: int, categories: Collection[EntryCategory]) -> EntryPage:
         """At most `limit` entries after a position, newest first.
 
         Raises:

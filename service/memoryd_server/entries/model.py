@@ -17,12 +17,11 @@ from memoryd_server.vectors import Vector
 DUPLICATE_SCORE = 0.95
 """From this score on, two texts say the same."""
 
-
 CANDIDATE_SCORE, CLEAR_SCORE, CANDIDATES = 0.7, 0.9, 5
 """What a text to forget may mean, what it does mean when it is alone above it, and how many are looked at."""
 
 
-class Category(StrEnum):
+class EntryCategory(StrEnum):
     """What an entry is about; the names of the wire's enum."""
 
     PREFERENCE = "preference"
@@ -39,13 +38,13 @@ class Entry:
     entry_id: str
     text: str
     importance: float
-    category: Category
+    category: EntryCategory
     created_ms: int
     key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredEntry:
     """An entry and how near it is, 0..1."""
 
     entry: Entry
@@ -53,14 +52,14 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class IdentifiedVector:
     """A vector of length one and the identity of what made it; only vectors of one identity can be compared."""
 
     vector: Vector
     identity: str
 
 
-class Action(StrEnum):
+class RememberAction(StrEnum):
     """What became of a text to remember; the names of the wire's enum."""
 
     STORED = "STORED"
@@ -69,20 +68,20 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class RememberResult:
     """What became of a text, and the entry that is there now. `score` is that of a duplicate.
 
     `without_vector` when it was stored and its vector was not: there is none, or it is not as long as all others.
     """
 
-    action: Action
+    action: RememberAction
     entry: Entry
     score: float | None = None
     without_vector: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ListPosition:
     """A place in the list of entries, newest first: right after this one."""
 
     created_ms: int
@@ -90,7 +89,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class EntryPage:
     """A part of the list, and how many entries there are in all."""
 
     entries: tuple[Entry, ...]
@@ -99,7 +98,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatasetLocation:
     """Where an agent's entries are: a folder, or the address of an object store, with its options."""
 
     uri: str
@@ -139,7 +138,7 @@ class EntryConfig:
     """
 
     enabled: bool
-    place: Place
+    place: DatasetLocation
     embedding: EmbeddingConfig
     dimensions: int
     auto_capture: bool

@@ -7,15 +7,15 @@ from memoryd_server.entries import model
 from memoryd_server.entries.dataset import VECTOR, Dataset, embedding, entry, quoted, row, text_hash
 from memoryd_server.entries.model import (
     DUPLICATE_SCORE,
-    Action,
-    Category,
-    Embedded,
+    DatasetLocation,
     Entry,
-    Listing,
-    Place,
-    Position,
-    Remembered,
-    Scored,
+    EntryCategory,
+    EntryPage,
+    IdentifiedVector,
+    ListPosition,
+    RememberAction,
+    RememberResult,
+    ScoredEntry,
 )
 from memoryd_server.errors import EntryNotFound, FieldViolation, InvalidRequest
 from memoryd_server.text.analyzer import Analyzer
@@ -30,14 +30,16 @@ class NewEntry:
 
     text: str
     importance: float
-    category: Category
+    category: EntryCategory
     key: str = ""
 
 
 class EntryStore:
     """One agent's entries. `now_ms` is the clock, `new_id` makes ids."""
 
-    def __init__(self, place: Place, analyzer: Analyzer, now_ms: Callable[[], int], new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, place: DatasetLocation, analyzer: Analyzer, now_ms: Callable[[], int], new_id: Callable[[], str]
+    ) -> None:
         self._dataset = Dataset(place)
         self._analyzer = analyzer
         self._now_ms = now_ms
@@ -74,7 +76,7 @@ class EntryStore:
             raise InvalidRequest([FieldViolation("idempotency_key", "was used for another entry; choose a new one")])
         return there
 
-    def remember(self, new: NewEntry, embedded: Embedded | None) -> Remembered:
+    def remember(self, new: NewEntry, embedded: IdentifiedVector | None) -> RememberResult:
         """Stores an entry unless it is there; durable on return.
 
         Raises:
@@ -84,17 +86,17 @@ class EntryStore:
         with self._dataset.writing:
             there = self.with_key(new)
             if there is not None:
-                return Remembered(Action.ALREADY_STORED, there)
+                return RememberResult(RememberAction.ALREADY_STORED, there)
             duplicate = self._duplicate(new.text, embedded)
             if duplicate is not None:
-                return Remembered(Action.DUPLICATE, duplicate.entry, duplicate.score)
+                return RememberResult(RememberAction.DUPLICATE, duplicate.entry, duplicate.score)
             fitting = self._fitting(embedded)
             made = self._made(new)
             self._dataset.insert([row(made, self._analyzer.index_tokens(made.text), fitting)])
             self._untidy += 1
-            return Remembered(Action.STORED, made, without_vector=fitting is None)
+            return RememberResult(RememberAction.STORED, made, without_vector=fitting is None)
 
-    def _fitting(self, embedded: Embedded | None) -> Embedded | None:
+    def _fitting(self, embedded: IdentifiedVector | None) -> IdentifiedVector | None:
         """The vector, if it is as long as the others: one odd answer of a provider must not cost all others."""
         if embedded is None:
             return None
@@ -116,10 +118,10 @@ class EntryStore:
         self._last_ms = max(self._now_ms(), self._last_ms + 1)
         return Entry(self._new_id(), new.text, new.importance, new.category, self._last_ms, new.key)
 
-    def _duplicate(self, text: str, embedded: Embedded | None) -> Scored | None:
+    def _duplicate(self, text: str, embedded: IdentifiedVector | None) -> ScoredEntry | None:
         same = self.same_text(text)
         if same is not None:
-            return Scored(same, 1.0)
+            return ScoredEntry(same, 1.0)
         nearest = self.nearest(embedded, 1) if embedded is not None else []
         return nearest[0] if nearest and nearest[0].score >= DUPLICATE_SCORE else None
 
@@ -128,15 +130,17 @@ class EntryStore:
         found = self._dataset.rows(f"hash = {quoted(text_hash(text))}")
         return entry(found[0]) if found else None
 
-    def nearest(self, embedded: Embedded, limit: int, categories: Collection[Category] = ()) -> list[Scored]:
+    def nearest(
+        self, embedded: IdentifiedVector, limit: int, categories: Collection[EntryCategory] = ()
+    ) -> list[ScoredEntry]:
         """The entries nearest to a vector, best first; only those whose vector was made with the same."""
         if self._dataset.dimensions != embedded.vector.size:
             return []
         condition = _all_of(f"embedding = {quoted(embedded.identity)}", _within(categories))
         found = self._dataset.nearest(embedded.vector, condition, limit)
-        return [Scored(entry(each), model.of_distance(each["_distance"])) for each in found]
+        return [ScoredEntry(entry(each), model.of_distance(each["_distance"])) for each in found]
 
-    def with_words(self, query: str, limit: int, categories: Collection[Category] = ()) -> list[Scored]:
+    def with_words(self, query: str, limit: int, categories: Collection[EntryCategory] = ()) -> list[ScoredEntry]:
         """The entries that have the most telling of the words of a query, best first."""
         terms = dict.fromkeys(
             term.text for term in self._analyzer.query_terms(query) if term.kind is not TermKind.GUESS
@@ -144,7 +148,7 @@ class EntryStore:
         if not terms:
             return []
         found = self._dataset.with_words(" ".join(terms), _within(categories), limit)
-        return [Scored(entry(each), model.of_bm25(each["_score"])) for each in found]
+        return [ScoredEntry(entry(each), model.of_bm25(each["_score"])) for each in found]
 
     def forget(self, entry_id: str) -> Entry:
         """Deletes an entry and answers with it.
@@ -161,12 +165,12 @@ class EntryStore:
             self._untidy += 1
             return entry(found[0])
 
-    def page(self, after: Position | None, limit: int, categories: Collection[Category] = ()) -> Listing:
+    def page(self, after: ListPosition | None, limit: int, categories: Collection[EntryCategory] = ()) -> EntryPage:
         """At most `limit` entries after a position, newest first."""
         within = _within(categories)
         older = "" if after is None else _older_than(after)
         found = self._dataset.rows(_all_of(within, older), limit + 1)
-        return Listing(tuple(map(entry, found[:limit])), self._dataset.count(within), len(found) > limit)
+        return EntryPage(tuple(map(entry, found[:limit])), self._dataset.count(within), len(found) > limit)
 
     def count(self) -> int:
         """How many entries there are."""
@@ -192,7 +196,7 @@ class EntryStore:
         differs = f"embedding <> {quoted(identity)}"
         return f"({differs} OR {VECTOR} IS NULL)" if self._dataset.dimensions else ""
 
-    def set_vectors(self, vectors: Sequence[tuple[str, Embedded]]) -> None:
+    def set_vectors(self, vectors: Sequence[tuple[str, IdentifiedVector]]) -> None:
         """Gives entries, by id, their vectors, of the length of the others. Who was deleted meanwhile stays deleted."""
         if not vectors:
             return
@@ -226,11 +230,11 @@ class EntryStore:
             return 0.0 if was_tidy else later
 
 
-def _within(categories: Collection[Category]) -> str:
+def _within(categories: Collection[EntryCategory]) -> str:
     return f"category IN ({', '.join(quoted(category) for category in categories)})" if categories else ""
 
 
-def _older_than(after: Position) -> str:
+def _older_than(after: ListPosition) -> str:
     same = f"createdAt = {after.created_ms} AND id < {quoted(after.entry_id)}"
     return f"(createdAt < {after.created_ms} OR ({same}))"
 

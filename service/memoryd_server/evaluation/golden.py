@@ -15,14 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from memoryd_server.errors import MemorydError
-from memoryd_server.evaluation.scoring import Gold, Query, Span
+from memoryd_server.evaluation.scoring import GoldAnswer, GoldenQuery, LineSpan
 
 _QUERIES = "queries.jsonl"
-
-
 _WORDS = ("id", "workspace", "query", "kind", "lang")
-
-
 _UNANSWERABLE = "adversarial"
 
 
@@ -32,7 +28,7 @@ class GoldenSetError(MemorydError):
     reason = "INVALID_REQUEST"
 
 
-def read_golden_set(data: Path) -> tuple[Query, ...]:
+def read_golden_set(data: Path) -> tuple[GoldenQuery, ...]:
     """Every question of the set, in the order of the files' names and rows.
 
     Raises:
@@ -55,7 +51,7 @@ class _Reader:
         self._ids: set[str] = set()
         self._lines: dict[Path, list[str]] = {}
 
-    def read(self) -> Iterator[Query]:
+    def read(self) -> Iterator[GoldenQuery]:
         try:
             text = self._file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -67,7 +63,7 @@ class _Reader:
                 except _IllFormed as error:
                     raise GoldenSetError(f"{self._file}:{number}: {error}") from error
 
-    def _query(self, row: Mapping[str, Any]) -> Query:
+    def _query(self, row: Mapping[str, Any]) -> GoldenQuery:
         query_id, workspace_name, text, kind, lang = (_word(row, name) for name in _WORDS)
         if query_id in self._ids:
             raise _IllFormed(f"id {query_id!r} stands in an earlier row too")
@@ -78,9 +74,9 @@ class _Reader:
         spans = _spans(row)
         dataset = _word(row, "dataset") if "dataset" in row else self._file.resolve().parent.name
         gold = () if kind == _UNANSWERABLE else tuple(self._gold(workspace, span) for span in spans)
-        return Query(query_id, workspace.resolve(), text, gold, kind, lang, dataset, _asked_at(row))
+        return GoldenQuery(query_id, workspace.resolve(), text, gold, kind, lang, dataset, _asked_at(row))
 
-    def _gold(self, workspace: Path, span: Span) -> Gold:
+    def _gold(self, workspace: Path, span: LineSpan) -> GoldAnswer:
         file = workspace / span.path
         if file not in self._lines:
             try:
@@ -91,7 +87,7 @@ class _Reader:
         if span.end_line > len(lines):
             raise _IllFormed(f"gold ends at line {span.end_line} of {span.path!r}, which has {len(lines)}")
         text = _spoken if file.suffix == ".jsonl" else str
-        return Gold(span, "\n".join(map(text, lines[span.start_line - 1 : span.end_line])))
+        return GoldAnswer(span, "\n".join(map(text, lines[span.start_line - 1 : span.end_line])))
 
 
 class _IllFormed(Exception):
@@ -115,17 +111,17 @@ def _word(row: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _spans(row: Mapping[str, Any]) -> list[Span]:
+def _spans(row: Mapping[str, Any]) -> list[LineSpan]:
     gold = row.get("gold")
     if not isinstance(gold, list):
         raise _IllFormed("'gold' must be a list of [path, first line, last line]")
     return [_span(each) for each in gold]
 
 
-def _span(value: object) -> Span:
+def _span(value: object) -> LineSpan:
     match value:
         case [str(path), int(start), int(end)] if 1 <= start <= end:
-            return Span(path, start, end)
+            return LineSpan(path, start, end)
     raise _IllFormed(f"'gold' holds {json.dumps(value)}: each must be [path, first line, last line], lines from 1")
 
 

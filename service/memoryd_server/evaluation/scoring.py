@@ -18,51 +18,42 @@ from typing import Any, Final
 
 # Results that a model gets to see, and results that are ranked.
 SEEN = 6
-
-
 RANKED = 10
-
 
 # Gold longer than this many lines names a document: a hit anywhere in it shows it.
 _LONGEST_PASSAGE = 41
-
-
 # What is compared of a passage: characters, in runs of this length.
 _COMPARED_CHARS = 700
-
-
 _RUN = 8
-
-
 _ENOUGH = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LineSpan:
     """Lines of a file, from 1, both inclusive."""
 
     path: str
     start_line: int
     end_line: int
 
-    def meets(self, other: "Span") -> bool:
+    def meets(self, other: "LineSpan") -> bool:
         """Whether they share a line."""
         return self.path == other.path and self.start_line <= other.end_line and other.start_line <= self.end_line
 
 
 @dataclass(frozen=True, slots=True)
-class Gold:
+class GoldAnswer:
     """What a question should find: the place, and the text that stands there."""
 
-    span: Span
+    span: LineSpan
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class ShownHit:
     """One result: the lines it names and the text it shows."""
 
-    span: Span
+    span: LineSpan
     snippet: str
 
 
@@ -87,7 +78,7 @@ def recall(finds: Sequence[set[int]], wanted: int) -> float:
     return len(set().union(*finds)) / wanted
 
 
-def shown(gold: Sequence[Gold], hits: Sequence[Hit]) -> float:
+def shown(gold: Sequence[GoldAnswer], hits: Sequence[ShownHit]) -> float:
     """Share of the spans whose text can be read in the snippets of the hits of their file.
 
     It can when at least half of the passage's runs of 8 letters and digits stand in them; case, spaces and punctuation
@@ -107,7 +98,7 @@ class Scores:
     shown: float
 
 
-def score(gold: Sequence[Gold], hits: Sequence[Hit]) -> Scores:
+def score(gold: Sequence[GoldAnswer], hits: Sequence[ShownHit]) -> Scores:
     """Every figure of one answer. `hits` are best first; there must be gold."""
     ranked = hits[:RANKED]
     finds = [{number for number, each in enumerate(gold) if hit.span.meets(each.span)} for hit in ranked]
@@ -129,7 +120,7 @@ def _discount(rank: int) -> float:
     return 1 / math.log2(rank + 1)
 
 
-def _is_shown(gold: Gold, hits: Sequence[Hit]) -> bool:
+def _is_shown(gold: GoldAnswer, hits: Sequence[ShownHit]) -> bool:
     if not any(hit.span.meets(gold.span) for hit in hits):
         return False
     if gold.span.end_line - gold.span.start_line >= _LONGEST_PASSAGE:
@@ -150,13 +141,13 @@ def _runs(text: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class GoldenQuery:
     """One question. `gold` is empty for what nothing answers; `asked_at` is None where the row names no day."""
 
     query_id: str
     workspace: Path
     text: str
-    gold: tuple[Gold, ...]
+    gold: tuple[GoldAnswer, ...]
     kind: str
     lang: str
     dataset: str
@@ -164,7 +155,6 @@ class Query:
 
 
 LABELS: Final = ("dataset", "kind", "lang")
-
 
 # What people and JSON call each figure.
 NAMES: Final[Mapping[str, str]] = {
@@ -177,16 +167,16 @@ NAMES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QueryOutcome:
     """One question and how it went; `scores` is None where nothing answers it."""
 
-    query: Query
+    query: GoldenQuery
     scores: Scores | None
     empty: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class GroupMeans:
     """The means of a group. `silent` is the share of its `unanswerable` questions that got no result.
 
     `scores` is None in a group without an answerable question, `silent` in one without an unanswerable one.
@@ -208,11 +198,11 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EvaluationReport:
     """Figures of all questions, and by each combination of labels, for example `dataset` or `dataset/lang`."""
 
-    overall: Figures
-    by: Mapping[str, Mapping[str, Figures]]
+    overall: GroupMeans
+    by: Mapping[str, Mapping[str, GroupMeans]]
 
     def as_dict(self) -> dict[str, Any]:
         """The report, ready for JSON."""
@@ -220,34 +210,34 @@ class Report:
         return {"overall": self.overall.as_dict(), "by": groups}
 
 
-def judge(query: Query, hits: Sequence[Hit]) -> Outcome:
+def judge(query: GoldenQuery, hits: Sequence[ShownHit]) -> QueryOutcome:
     """How a question went, by the hits that it got, best first."""
-    return Outcome(query, score(query.gold, hits) if query.gold else None, empty=not hits)
+    return QueryOutcome(query, score(query.gold, hits) if query.gold else None, empty=not hits)
 
 
-def make_report(outcomes: Sequence[Outcome], by: Iterable[str]) -> Report:
+def make_report(outcomes: Sequence[QueryOutcome], by: Iterable[str]) -> EvaluationReport:
     """Means overall and for each of `by`: labels joined by `/`. Every question counts the same.
 
     Raises:
         ValueError: a label is not one of `LABELS`.
     """
-    return Report(_figures(outcomes), {labels: _groups(outcomes, labels) for labels in by})
+    return EvaluationReport(_figures(outcomes), {labels: _groups(outcomes, labels) for labels in by})
 
 
-def _groups(outcomes: Sequence[Outcome], labels: str) -> dict[str, Figures]:
+def _groups(outcomes: Sequence[QueryOutcome], labels: str) -> dict[str, GroupMeans]:
     wanted = labels.split("/")
     if unknown := sorted(set(wanted) - set(LABELS)):
         raise ValueError(f"{', '.join(unknown)}: the labels are {', '.join(LABELS)}")
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[QueryOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault("/".join(getattr(outcome.query, label) for label in wanted), []).append(outcome)
     return {name: _figures(groups[name]) for name in sorted(groups)}
 
 
-def _figures(outcomes: Sequence[Outcome]) -> Figures:
+def _figures(outcomes: Sequence[QueryOutcome]) -> GroupMeans:
     scores = [outcome.scores for outcome in outcomes if outcome.scores is not None]
     silences = [outcome.empty for outcome in outcomes if outcome.scores is None]
-    return Figures(len(scores), _mean(scores), len(silences), fmean(silences) if silences else None)
+    return GroupMeans(len(scores), _mean(scores), len(silences), fmean(silences) if silences else None)
 
 
 def _mean(scores: Sequence[Scores]) -> Scores | None:

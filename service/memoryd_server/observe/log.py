@@ -13,7 +13,6 @@ import structlog
 
 Log = structlog.typing.FilteringBoundLogger
 
-
 _Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 

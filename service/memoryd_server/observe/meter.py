@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class SearchEnd:
+class SearchFinished:
     """An answered search: the legs that ran with their seconds, and the names of what was degraded.
 
     `empty_reason` is why nothing was found, empty where something was.
@@ -21,7 +21,7 @@ class SearchEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncEnd:
+class SyncFinished:
     """A sync run that ended: `completed`, or the reason of its error; and what it did to files, by what it did."""
 
     agent_id: str
@@ -39,11 +39,11 @@ class Meter(Protocol):
         """A call of an RPC ended with this status code; `method` is `package.Service/Method`."""
         ...
 
-    def search_ended(self, search: SearchEnd) -> None:
+    def search_ended(self, search: SearchFinished) -> None:
         """A search was answered."""
         ...
 
-    def sync_ended(self, sync: SyncEnd) -> None:
+    def sync_ended(self, sync: SyncFinished) -> None:
         """A sync run ended."""
         ...
 
@@ -54,8 +54,8 @@ class NoMeter:
     def call_ended(self, method: str, code: str, seconds: float) -> None:
         """Does nothing."""
 
-    def search_ended(self, search: SearchEnd) -> None:
+    def search_ended(self, search: SearchFinished) -> None:
         """Does nothing."""
 
-    def sync_ended(self, sync: SyncEnd) -> None:
+    def sync_ended(self, sync: SyncFinished) -> None:
         """Does nothing."""

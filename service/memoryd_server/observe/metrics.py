@@ -19,16 +19,14 @@ from prometheus_client.registry import Collector
 
 from memoryd_server import __version__
 from memoryd_server.errors import SettingsError
-from memoryd_server.observe.meter import SearchEnd, SyncEnd
+from memoryd_server.observe.meter import SearchFinished, SyncFinished
 
 _CALL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
 _SYNC_SECONDS = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 
 
 @dataclass(frozen=True, slots=True)
-class AgentFigures:
+class AgentMetrics:
     """One agent at one moment. `cache_hits` are counted over restarts, by provider and model.
 
     `lag_seconds` is for how long the index has been known to be behind its files, 0 where it is not.
@@ -51,7 +49,7 @@ class AgentFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderFigures:
+class ProviderMetrics:
     """One provider with one model, since the daemon's start."""
 
     provider: str
@@ -64,14 +62,14 @@ class ProviderFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class MetricsSnapshot:
     """How things are at one moment. `unavailable` are the agents whose index could not be looked at.
 
     `resting` is how many agents have given back what they hold.
     """
 
-    agents: Sequence[AgentFigures] = ()
-    providers: Sequence[ProviderFigures] = ()
+    agents: Sequence[AgentMetrics] = ()
+    providers: Sequence[ProviderMetrics] = ()
     unavailable: Sequence[str] = ()
     resting: int = 0
     calls: int = 0
@@ -81,7 +79,7 @@ class Figures:
 class Metrics:
     """A `Meter` that counts. `look` is asked at each fetch, on a thread of the listener's."""
 
-    def __init__(self, look: Callable[[], Figures]) -> None:
+    def __init__(self, look: Callable[[], MetricsSnapshot]) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.registry.register(_Gauges(look))
@@ -128,7 +126,7 @@ class Metrics:
         self._calls.labels(method, code).inc()
         self._call_seconds.labels(method).observe(seconds)
 
-    def search_ended(self, search: SearchEnd) -> None:
+    def search_ended(self, search: SearchFinished) -> None:
         """See `Meter`."""
         self._searches.labels(search.agent_id, search.served_mode).inc()
         self._search_seconds.labels(search.served_mode).observe(search.seconds)
@@ -139,7 +137,7 @@ class Metrics:
         for kind in set(search.degradations):
             self._degraded.labels(search.agent_id, kind).inc()
 
-    def sync_ended(self, sync: SyncEnd) -> None:
+    def sync_ended(self, sync: SyncFinished) -> None:
         """See `Meter`."""
         self._syncs.labels(sync.agent_id, sync.trigger, sync.result).inc()
         self._sync_seconds.labels(sync.agent_id).observe(sync.seconds)
@@ -154,7 +152,7 @@ class Metrics:
 class _Gauges(Collector):
     """What is found out at each fetch."""
 
-    def __init__(self, look: Callable[[], Figures]) -> None:
+    def __init__(self, look: Callable[[], MetricsSnapshot]) -> None:
         self._look = look
 
     def describe(self) -> Iterable[Metric]:
@@ -174,7 +172,7 @@ class _Gauges(Collector):
         yield from self._of_agents(figures)
         yield from self._of_providers(figures)
 
-    def _of_agents(self, figures: Figures) -> Iterable[Metric]:
+    def _of_agents(self, figures: MetricsSnapshot) -> Iterable[Metric]:
         known = [*((a.agent_id, 1) for a in figures.agents), *((agent_id, 0) for agent_id in figures.unavailable)]
         yield _gauge("index_up", "Whether the index can be read.", [((agent_id,), up) for agent_id, up in known])
         for name, told, value in _AGENT_GAUGES:
@@ -191,7 +189,7 @@ class _Gauges(Collector):
                 hits.add_metric((agent.agent_id, provider, model), count)
         yield hits
 
-    def _of_providers(self, figures: Figures) -> Iterable[Metric]:
+    def _of_providers(self, figures: MetricsSnapshot) -> Iterable[Metric]:
         labels = ("provider", "model")
         ready = [((p.provider, p.model), int(p.ready)) for p in figures.providers]
         yield _gauge("embedding_provider_ready", "Whether the provider's last call succeeded.", ready, *labels)
@@ -202,7 +200,7 @@ class _Gauges(Collector):
             yield family
 
 
-_AGENT_GAUGES: Sequence[tuple[str, str, Callable[[AgentFigures], float]]] = (
+_AGENT_GAUGES: Sequence[tuple[str, str, Callable[[AgentMetrics], float]]] = (
     ("index_files", "Files in the index.", lambda a: a.files),
     ("index_chunks", "Chunks in the index.", lambda a: a.chunks),
     ("index_bytes", "Size of the index on disk, with its log.", lambda a: a.database_bytes + a.wal_bytes),
@@ -217,16 +215,14 @@ _AGENT_GAUGES: Sequence[tuple[str, str, Callable[[AgentFigures], float]]] = (
     ("resident_vector_bytes", "Memory that the vectors take.", lambda a: a.resident_vector_bytes),
 )
 
-
-_DAEMON_GAUGES: Sequence[tuple[str, str, Callable[[Figures], float]]] = (
+_DAEMON_GAUGES: Sequence[tuple[str, str, Callable[[MetricsSnapshot], float]]] = (
     ("rpc_calls_running", "Calls under way, streams aside.", lambda f: f.calls),
     ("rpc_streams_running", "Streams under way.", lambda f: f.streams),
     ("agents_open", "Agents whose index is open.", lambda f: len(f.agents)),
     ("agents_resting", "Agents that have given back what they hold, as nobody asks.", lambda f: f.resting),
 )
 
-
-_PROVIDER_COUNTERS: Sequence[tuple[str, str, Callable[[ProviderFigures], float]]] = (
+_PROVIDER_COUNTERS: Sequence[tuple[str, str, Callable[[ProviderMetrics], float]]] = (
     ("calls", "Calls of providers of embeddings.", lambda p: p.calls),
     ("tokens", "Tokens sent in them, as counted or estimated.", lambda p: p.tokens),
     ("retries", "Calls that were made again after a failure.", lambda p: p.retries),
@@ -243,7 +239,6 @@ def _gauge(name: str, told: str, samples: Iterable[tuple[Sequence[str], float]],
 
 # Whoever comes while so many are served is turned away at once.
 MOST_AT_ONCE = 8
-
 
 # A caller that says nothing for so long is left.
 PATIENCE_SECONDS = 10.0

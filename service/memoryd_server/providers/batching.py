@@ -11,46 +11,32 @@ from dataclasses import dataclass, field
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.providers.http_errors import RequestRefused
-from memoryd_server.providers.pacing import Lanes, Pace, Stopped
+from memoryd_server.providers.pacing import CallerStopped, RequestSlots, ThrottleConfig
 from memoryd_server.providers.provider import PLAIN_TEXT, EmbeddingFailure
 from memoryd_server.threads import at_once
 from memoryd_server.vectors import Vector
 
 MOST_ITEMS = 64
-
-
 MOST_BYTES = 32_000
-
-
 MOST_TOKENS = 16_000
-
-
 LEAST_BYTES = 4_000
 """No refusal makes requests smaller than this."""
-
 
 # After so many refusals in a row the server is asked for a plain text before it gets any more.
 _MOST_SUSPECTS = 4
 
-
 _LOOK_UP_SECONDS = 0.05
-
-
 # What is about to arrive when a run is stopped is still taken in.
 _PARTING_SECONDS = 0.25
 
-
 _BYTES_A_TOKEN = 4
 
-
 Answer = Vector | EmbeddingFailure
-
-
 Call = Callable[[Sequence[str]], Sequence[Answer]]
 
 
 @dataclass(slots=True)
-class Limits:
+class RequestLimits:
     """What a server takes: in one request, and how many requests at once. One for each provider, as it learns.
 
     `most_items` falls when the server says that it was too many, `most_bytes` when it took the halves of what it had
@@ -61,7 +47,7 @@ class Limits:
     most_items: int = MOST_ITEMS
     most_bytes: int = MOST_BYTES
     most_tokens: int = MOST_TOKENS
-    lanes: Lanes = field(default_factory=lambda: Lanes(Pace().at_once))
+    lanes: RequestSlots = field(default_factory=lambda: RequestSlots(ThrottleConfig().at_once))
 
     def allow(self, texts: Sequence[str]) -> bool:
         """Whether so many texts may go into one request; a text alone always may."""
@@ -83,7 +69,7 @@ def about_tokens(text: str) -> int:
     return others - -(len(text) - others) // _BYTES_A_TOKEN
 
 
-def batches(texts: Sequence[str], limits: Limits) -> Iterator[list[int]]:
+def batches(texts: Sequence[str], limits: RequestLimits) -> Iterator[list[int]]:
     """Indices of consecutive texts, no more than the limits allow; a text above the bytes stands alone."""
     batch: list[int] = []
     held = tokens = 0
@@ -102,7 +88,7 @@ def batches(texts: Sequence[str], limits: Limits) -> Iterator[list[int]]:
 
 def embed_in_batches(
     texts: Sequence[str],
-    limits: Limits,
+    limits: RequestLimits,
     call: Call,
     should_stop: Callable[[], bool],
     *,
@@ -110,8 +96,8 @@ def embed_in_batches(
 ) -> list[Answer]:
     """The answers of `call`, in the order of `texts`, as `EmbeddingProvider.embed_documents` promises them.
 
-    `call` gets the texts of one request and returns as many answers; it may raise `RequestRefused` and `Stopped`. It
-    runs on the lanes of `limits`, and its requests may overtake each other. When stopped, this returns within half a
+    `call` gets the texts of one request and returns as many answers; it may raise `RequestRefused` and
+    `CallerStopped`. It runs in the request slots of `limits`, and its requests may overtake each other. When stopped, this returns within half a
     second, whatever is under way; that is taken in by the next call with the same texts.
 
     Without `find_out_why`, as for a question, every refusal is taken for the text's fault, nothing more is sent, and
@@ -155,7 +141,7 @@ class _Batches:
     def __init__(
         self,
         texts: Sequence[str],
-        limits: Limits,
+        limits: RequestLimits,
         call: Call,
         should_stop: Callable[[], bool],
         *,
@@ -244,7 +230,7 @@ class _Batches:
                 self._answered(request, future.result())
             except RequestRefused as refusal:
                 self._refused(request, refusal)
-            except Stopped:
+            except CallerStopped:
                 continue
 
     def _answered(self, request: _Request, answers: Sequence[Answer]) -> None:

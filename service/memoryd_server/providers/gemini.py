@@ -15,17 +15,17 @@ from typing import Any
 from urllib.parse import quote
 
 from memoryd_server.errors import EmbeddingUnavailable
-from memoryd_server.providers.http_client import HttpCalls, HttpRequest
+from memoryd_server.providers.http_client import HttpClient, HttpRequest
 from memoryd_server.providers.http_errors import public_url
-from memoryd_server.providers.pacing import Header, Patience
+from memoryd_server.providers.pacing import Header, WaitLimit
 from memoryd_server.providers.provider import RemoteConfig, spec_for
 from memoryd_server.providers.remote import (
-    BadReply,
+    BadResponse,
+    EmbeddingRequest,
     JobState,
     RemoteProvider,
-    Request,
-    Role,
-    Wire,
+    TextRole,
+    WireFormat,
     count_in,
     get,
     id_in,
@@ -39,34 +39,30 @@ from memoryd_server.providers.remote import (
 
 BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 
-
-_TASKS: Mapping[Role, str] = {Role.QUERY: "RETRIEVAL_QUERY", Role.DOCUMENT: "RETRIEVAL_DOCUMENT"}
-
+_TASKS: Mapping[TextRole, str] = {TextRole.QUERY: "RETRIEVAL_QUERY", TextRole.DOCUMENT: "RETRIEVAL_DOCUMENT"}
 
 _SECOND = "gemini-embedding-2"
-
-
 _DIMENSIONS_OF_THE_SECOND = (768, 1536, 3072)
 
 
 @dataclass(frozen=True, slots=True)
-class GeminiWire:
+class GeminiFormat:
     """Gemini's JSON: one way for a question, another for many documents."""
 
     model: str
     dimensions: int | None
 
-    def request(self, texts: Sequence[str], role: Role) -> Request:
-        """See `Wire`."""
+    def request(self, texts: Sequence[str], role: TextRole) -> EmbeddingRequest:
+        """See `WireFormat`."""
         path = f"/models/{quote(self.model, safe='')}"
-        if role is Role.QUERY and len(texts) == 1:
-            return Request(f"{path}:embedContent", self._content(texts[0], role))
+        if role is TextRole.QUERY and len(texts) == 1:
+            return EmbeddingRequest(f"{path}:embedContent", self._content(texts[0], role))
         model = {"model": f"models/{self.model}"}
-        return Request(
+        return EmbeddingRequest(
             f"{path}:batchEmbedContents", {"requests": [{**model, **self._content(text, role)} for text in texts]}
         )
 
-    def _content(self, text: str, role: Role) -> dict[str, Any]:
+    def _content(self, text: str, role: TextRole) -> dict[str, Any]:
         content: dict[str, Any] = {"content": {"parts": [{"text": text}]}}
         if not self.model.startswith(_SECOND):
             content["taskType"] = _TASKS[role]
@@ -75,15 +71,15 @@ class GeminiWire:
         return content
 
     def vectors(self, reply: Any) -> list[Any]:
-        """See `Wire`."""
+        """See `WireFormat`."""
         single = isinstance(reply, dict) and "embedding" in reply and "embeddings" not in reply
         found = [reply["embedding"]] if single else list_in(reply, "embeddings")
         if not all(item is None or isinstance(item, dict) for item in found):
-            raise BadReply("without a list of embeddings")
+            raise BadResponse("without a list of embeddings")
         return [None if item is None else item.get("values") for item in found]
 
     def tokens(self, reply: Any) -> int | None:
-        """See `Wire`."""
+        """See `WireFormat`."""
         return count_in(reply, "usageMetadata", "promptTokenCount")
 
 
@@ -97,11 +93,11 @@ def gemini(config: RemoteConfig) -> RemoteProvider:
     # A base URL that was made for the OpenAI interface serves too.
     base_url = re.split(r"/openai(?:/|$)", (config.base_url or BASE_URL).rstrip("/"), maxsplit=1)[0].rstrip("/")
     keys = [_header(key) for joined in config.keys for key in _separate(joined)]
-    http = HttpCalls("gemini", base_url, dict(config.headers), keys, pace=config.pace)
+    http = HttpClient("gemini", base_url, dict(config.headers), keys, pace=config.pace)
     model = re.sub(r"^(?:models|gemini|google)/", "", config.model)
     dimensions = _dimensions(model, config.dimensions)
     spec = spec_for("gemini", model, public_url(base_url), dimensions)
-    wire = GeminiWire(model, dimensions)
+    wire = GeminiFormat(model, dimensions)
     return RemoteProvider(spec, wire, http, lambda count: GeminiBatches(http, wire, model, spec.document_prefix, count))
 
 
@@ -136,11 +132,7 @@ def _header(key: str) -> Header:
 
 # "BATCH_STATE_SUCCEEDED" today; "JOB_STATE_..." and the bare word elsewhere.
 _DONE = ("SUCCEEDED", "COMPLETED", "DONE")
-
-
 _FAILED = ("FAILED", "CANCELLED", "CANCELED", "EXPIRED")
-
-
 _OUTPUTS = (
     ("metadata", "output", "responsesFile"),
     ("response", "responsesFile"),
@@ -148,11 +140,7 @@ _OUTPUTS = (
     ("outputConfig", "file"),
     ("outputConfig", "fileId"),
 )
-
-
 _PAGE = 100
-
-
 _MOST_PAGES = 20
 
 
@@ -160,20 +148,20 @@ _MOST_PAGES = 20
 class GeminiBatches:
     """See `BatchApi`. `count` hears of tokens."""
 
-    http: HttpCalls
-    wire: Wire
+    http: HttpClient
+    wire: WireFormat
     model: str
     prefix: str
     count: Callable[[int], None]
 
-    def submit(self, name: str, texts: Mapping[str, str], patience: Patience) -> str:
+    def submit(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
         """See `BatchApi`."""
         config = {"displayName": name, "inputConfig": {"fileName": self._upload(name, texts, patience)}}
         path = f"/models/{quote(self.model, safe='')}:asyncBatchEmbedContent"
         request = HttpRequest("POST", path, json.dumps({"batch": config}).encode())
         return self._name(self.http.ask(request, patience, again=False), "batch")
 
-    def _upload(self, name: str, texts: Mapping[str, str], patience: Patience) -> str:
+    def _upload(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
         about = {"file": {"displayName": name, "mimeType": "application/jsonl"}}
         lines = jsonl({"key": key, "request": self._body(text)} for key, text in texts.items())
         content_type, content = multipart(
@@ -189,7 +177,7 @@ class GeminiBatches:
 
     def _body(self, text: str) -> dict[str, Any]:
         input_ = (self.prefix + text).encode("utf-8", "replace").decode()
-        (one,) = self.wire.request([input_], Role.DOCUMENT).body["requests"]
+        (one,) = self.wire.request([input_], TextRole.DOCUMENT).body["requests"]
         return dict(one)
 
     def _name(self, reply: Any, what: str) -> str:
@@ -198,7 +186,7 @@ class GeminiBatches:
             raise EmbeddingUnavailable(f"{self.http.name} answers without the name of the {what}")
         return found
 
-    def find(self, name: str, patience: Patience) -> str | None:
+    def find(self, name: str, patience: WaitLimit) -> str | None:
         """See `BatchApi`. Looks at the latest 2,000 jobs."""
         token = ""
         for _ in range(_MOST_PAGES):
@@ -213,7 +201,7 @@ class GeminiBatches:
                 return None
         return None
 
-    def look(self, job_id: str, patience: Patience) -> JobState:
+    def look(self, job_id: str, patience: WaitLimit) -> JobState:
         """See `BatchApi`."""
         job = self.http.ask(get(_beneath("batches", job_id)), patience)
         word = self.http.discreet(text_in(job, "metadata", "state") or text_in(job, "state"))
@@ -226,7 +214,7 @@ class GeminiBatches:
             return JobState(word, True, outputs, "" if output else f"it is {word} without an output file")
         return JobState(word)
 
-    def answers(self, output: str, patience: Patience) -> Iterator[tuple[str, Any]]:
+    def answers(self, output: str, patience: WaitLimit) -> Iterator[tuple[str, Any]]:
         """See `BatchApi`."""
         path = _beneath("files", output) + ":download"
         for line in objects(self.http.lines(get(path, "alt=media"), patience)):
@@ -235,7 +223,7 @@ class GeminiBatches:
                 self.count(count_in(line, "response", "usageMetadata", "promptTokenCount") or 0)
                 yield key, _values(line)
 
-    def cancel(self, job_id: str, patience: Patience) -> None:
+    def cancel(self, job_id: str, patience: WaitLimit) -> None:
         """See `BatchApi`."""
         self.http.ask(HttpRequest("POST", _beneath("batches", job_id) + ":cancel", b"{}"), patience)
 

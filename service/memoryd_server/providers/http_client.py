@@ -16,44 +16,33 @@ import httpx
 
 from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.foreign_text import parse_json
-from memoryd_server.providers.http_errors import Discretion, public_url, raise_for
+from memoryd_server.providers.http_errors import SecretRedactor, public_url, raise_for
 from memoryd_server.providers.pacing import (
     QUOTA_REST_SECONDS,
     REST_SECONDS,
+    ApiKeyPool,
+    CallerStopped,
     Header,
-    KeyRing,
-    Pace,
-    Pacer,
-    Patience,
     RateLimited,
-    Stopped,
-    Transient,
+    Throttle,
+    ThrottleConfig,
+    TransientFailure,
+    WaitLimit,
 )
 
 INDEXING_SECONDS = 120.0
 """A call of indexing takes no longer, where the server is a remote one."""
-
-
 CONNECT_SECONDS = 10.0
-
-
 MOST_REPLY_BYTES = 256 * 2**20
-
-
 CONNECTIONS = 16
-
-
 JSON = "application/json"
 
-
 _AUTHORIZATION = "authorization"
-
-
 # OpenSSL's word for a certificate that nobody vouches for: another try would not mend that.
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
-class Unsure(EmbeddingUnavailable):
+class OutcomeUnknown(EmbeddingUnavailable):
     """A call failed in a way that does not tell whether it was carried out."""
 
 
@@ -69,7 +58,7 @@ class HttpRequest:
     query: str = ""
 
 
-class HttpCalls:
+class HttpClient:
     """Calls one provider. `name` is how messages call it. Thread-safe.
 
     `keys` are the headers that carry a key, one of them in each call; one of `headers` of the same name replaces it.
@@ -87,7 +76,7 @@ class HttpCalls:
         keys: Sequence[Header] = (),
         *,
         indexing_seconds: float = INDEXING_SECONDS,
-        pace: Pace | None = None,
+        pace: ThrottleConfig | None = None,
     ) -> None:
         fixed = {**_basic(base_url, keys), **{header.lower(): value for header, value in (headers or {}).items()}}
         rings = [{header: value for header, value in key.items() if header not in fixed} for key in keys]
@@ -95,10 +84,10 @@ class HttpCalls:
             _check(base_url, sent, name)
         self._name = f"{name} at {public_url(base_url)}"
         self._base_url = base_url
-        self._discretion = Discretion(_secrets(base_url, (fixed, *rings)))
-        self._keys = KeyRing(rings)
-        self.pace = pace or Pace()
-        self._pacer = Pacer(self._name, self.pace.requests_per_minute)
+        self._discretion = SecretRedactor(_secrets(base_url, (fixed, *rings)))
+        self._keys = ApiKeyPool(rings)
+        self.pace = pace or ThrottleConfig()
+        self._pacer = Throttle(self._name, self.pace.requests_per_minute)
         self._client = _client(base_url, fixed)
         self._indexing_seconds = indexing_seconds
         self._lock = threading.Lock()
@@ -124,60 +113,60 @@ class HttpCalls:
         """Calls that were made again."""
         return self._pacer.retries
 
-    def post(self, path: str, body: Mapping[str, Any], patience: Patience) -> Any:
+    def post(self, path: str, body: Mapping[str, Any], patience: WaitLimit) -> Any:
         """The decoded answer. Rate limits, faults of the server and of the connection are met with retries.
 
         Raises:
-            EmbeddingQuotaExceeded, EmbeddingUnavailable, RequestRefused, Stopped: as their docstrings say.
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, RequestRefused, CallerStopped: as their docstrings say.
         """
         request = HttpRequest("POST", path, json.dumps(body).encode())
         return self._pacer.attempt(lambda: self._with_some_key(request, patience), patience)
 
-    def ask(self, request: HttpRequest, patience: Patience, *, again: bool = True) -> Any:
+    def ask(self, request: HttpRequest, patience: WaitLimit, *, again: bool = True) -> Any:
         """The decoded answer to a request of a batch job, always with the first key: a job is its owner's alone.
 
-        Retries as `post`; without `again`, only of what surely has not been carried out, and `Unsure` where that is
-        not known.
+        Retries as `post`; without `again`, retries only a request that was surely not carried out, and raises
+        `OutcomeUnknown` if that is not known.
 
         Raises:
-            EmbeddingQuotaExceeded, EmbeddingUnavailable, NotThere, Unsure, RequestRefused, Stopped: as their docstrings
-                say.
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, ResourceMissing, OutcomeUnknown, RequestRefused, CallerStopped:
+                see their docstrings.
         """
         key = self._keys.header(0)
         if again:
             return self._pacer.attempt(lambda: self._once(request, key, patience), patience)
         return self._pacer.attempt(lambda: self._once_only(request, key, patience), patience)
 
-    def _once_only(self, request: HttpRequest, key: Header, patience: Patience) -> Any:
+    def _once_only(self, request: HttpRequest, key: Header, patience: WaitLimit) -> Any:
         try:
             return self._once(request, key, patience)
         except RateLimited:
             raise
-        except Transient as failure:
-            raise Unsure(str(failure)) from failure
+        except TransientFailure as failure:
+            raise OutcomeUnknown(str(failure)) from failure
 
-    def lines(self, request: HttpRequest, patience: Patience) -> Iterator[bytes]:
+    def lines(self, request: HttpRequest, patience: WaitLimit) -> Iterator[bytes]:
         """The lines of an answer that may be larger than memory, with the first key; not tried again.
 
         Raises:
-            EmbeddingQuotaExceeded, EmbeddingUnavailable, NotThere, Stopped: as their docstrings say, also amid the
-                lines.
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, ResourceMissing, CallerStopped: see their docstrings; also
+                between two lines.
         """
         self._count()
         try:
             with self._translated():
                 yield from self._lines(request, patience)
-        except Transient as failure:
+        except TransientFailure as failure:
             raise EmbeddingUnavailable(str(failure)) from failure
 
-    def _lines(self, request: HttpRequest, patience: Patience) -> Iterator[bytes]:
+    def _lines(self, request: HttpRequest, patience: WaitLimit) -> Iterator[bytes]:
         rest = bytearray()
         with self._stream(request, self._keys.header(0), self._indexing_seconds) as response:
             if response.status_code != httpx.codes.OK:
                 self._judge(response.status_code, response.headers, response.read())
             for part in response.iter_bytes():
                 if patience.should_stop():
-                    raise Stopped
+                    raise CallerStopped
                 # Only the new part is searched for line breaks, so that a long line is not read again with each part.
                 end, *begun = part.split(b"\n")
                 rest += end
@@ -192,7 +181,7 @@ class HttpCalls:
                 yield from whole
         yield bytes(rest)
 
-    def _with_some_key(self, request: HttpRequest, patience: Patience) -> Any:
+    def _with_some_key(self, request: HttpRequest, patience: WaitLimit) -> Any:
         """Asks with each key at most once: with the next one when the server limits the one before."""
         for tried in range(1, len(self._keys) + 1):
             number = self._keys.current()
@@ -208,18 +197,18 @@ class HttpCalls:
                     raise
         raise AssertionError("the last key raised")
 
-    def _once(self, request: HttpRequest, key: Header, patience: Patience) -> Any:
+    def _once(self, request: HttpRequest, key: Header, patience: WaitLimit) -> Any:
         self._count()
         try:
             return self._answered(request, key, patience)
-        except Stopped:
+        except CallerStopped:
             raise
         except Exception:
             with self._lock:
                 self._failures += 1
             raise
 
-    def _answered(self, request: HttpRequest, key: Header, patience: Patience) -> Any:
+    def _answered(self, request: HttpRequest, key: Header, patience: WaitLimit) -> Any:
         with self._translated():
             status, headers, reply = self._exchange(request, key, patience)
         self._judge(status, headers, reply)
@@ -227,7 +216,7 @@ class HttpCalls:
             return parse_json(reply)
         except ValueError as error:
             words = f"{self._name} answers with something that is no whole JSON"
-            raise Transient(words, is_outage=False) from error
+            raise TransientFailure(words, is_outage=False) from error
 
     def _judge(self, status: int, headers: Mapping[str, str], reply: bytes) -> None:
         raise_for(status, headers, reply, self._name, self._discretion)
@@ -249,7 +238,7 @@ class HttpCalls:
         except (httpx.TransportError, httpx.DecodingError) as error:
             if _UNTRUSTED in str(error):
                 raise EmbeddingOutage(f"{self._name}: {self._said(error)}") from error
-            raise Transient(f"{self._name}: {self._said(error)}") from error
+            raise TransientFailure(f"{self._name}: {self._said(error)}") from error
         except (httpx.HTTPError, RuntimeError) as error:
             # RuntimeError: the client was closed meanwhile.
             raise EmbeddingUnavailable(f"{self._name}: {self._said(error)}") from error
@@ -261,7 +250,7 @@ class HttpCalls:
     def _said(self, error: Exception) -> str:
         return self._discretion.clean(str(error)) or type(error).__name__
 
-    def _exchange(self, request: HttpRequest, key: Header, patience: Patience) -> tuple[int, Mapping[str, str], bytes]:
+    def _exchange(self, request: HttpRequest, key: Header, patience: WaitLimit) -> tuple[int, Mapping[str, str], bytes]:
         left = min(patience.left(), self._indexing_seconds)
         if left <= 0:
             raise EmbeddingOutage(f"{self._name}: no time was left to ask it")

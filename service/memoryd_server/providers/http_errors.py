@@ -9,55 +9,33 @@ from urllib.parse import urlsplit, urlunsplit
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.foreign_text import parse_json, valid_text
-from memoryd_server.providers.pacing import RateLimited, Transient, retry_after
+from memoryd_server.providers.pacing import RateLimited, TransientFailure, retry_after
 
 _MOST_MESSAGE_CHARS = 300
-
-
 _SHORTEST_SECRET = 4
-
-
 _LEAST_SERVER_FAULT = 500
-
-
 _QUOTA_CODES = frozenset({"INSUFFICIENT_QUOTA", "BILLING_HARD_LIMIT_REACHED", "BILLING_NOT_ACTIVE"})
-
-
 # Google refuses a key with HTTP 400.
 _KEY_CODES = frozenset({"API_KEY_INVALID", "API_KEY_EXPIRED"})
-
-
 # Google says the same words of a minute's limit and of a day's: only the limit's name tells which it is.
 _GOOGLES_LIMIT = "RESOURCE_EXHAUSTED"
-
-
 _QUOTA = re.compile(
     r"exceeded your current quota|insufficient (?:quota|credit|balance|funds)|credit balance", re.IGNORECASE
 )
-
-
 # llama.cpp's server and Ollama say it with a 500.
 _TOO_LARGE = re.compile(
     r"too (?:large|long|many)|context (?:length|size|window)|maximum (?:context|length)|batch size", re.IGNORECASE
 )
-
-
 # Ollama's answer, with a 500, where the model made a vector that is not finite.
 _NOT_FINITE = "unsupported value: NaN"
-
-
 _COUNT = re.compile(r"(?i)batch|item|array|list|input(?:s| count)|number of|texts")
-
-
 _TOKENS = re.compile(r"(?i)token|context|length")
-
-
 # OpenAI's own words; "length" is that of the list here.
 _ARRAY = re.compile(r"(?im)^(?>.*?array).* length \d")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ErrorBody:
     """The error that an answer's body names, its codes in upper case.
 
     `limits` are the names of the limits that were exceeded, and `retry_after_seconds` the pause that is asked for,
@@ -78,11 +56,11 @@ class RequestRefused(Exception):
         self.too_many = too_many
 
 
-class NotThere(EmbeddingUnavailable):
+class ResourceMissing(EmbeddingUnavailable):
     """The server does not have what was asked for (HTTP 404)."""
 
 
-class Discretion:
+class SecretRedactor:
     """Takes secrets out of words."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
@@ -104,20 +82,20 @@ def public_url(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
 
-def problem(body: bytes) -> Problem:
+def problem(body: bytes) -> ErrorBody:
     """What an error's body says, in any of the usual forms; nothing where it says nothing."""
     try:
         return _found(parse_json(body))
     except (ValueError, RecursionError):
         text = body[: 4 * _MOST_MESSAGE_CHARS].decode("utf-8", "replace").strip()
-        return Problem("" if text.startswith("<") else text)
+        return ErrorBody("" if text.startswith("<") else text)
 
 
-def _found(tree: Any) -> Problem:
+def _found(tree: Any) -> ErrorBody:
     if isinstance(tree, list):
-        return _found(tree[0]) if tree else Problem()
+        return _found(tree[0]) if tree else ErrorBody()
     if not isinstance(tree, dict):
-        return Problem(str(tree))
+        return ErrorBody(str(tree))
     message = tree.get("error") or tree.get("detail") or tree.get("message") or tree.get("msg") or ""
     if isinstance(message, (dict, list)):
         return _found(message)
@@ -125,7 +103,7 @@ def _found(tree: Any) -> Problem:
     codes = [tree.get(key) for key in ("code", "type", "status")] + [detail.get("reason") for detail in details]
     violations = [v for detail in details for v in _listed(detail.get("violations")) if isinstance(v, dict)]
     pauses = [seconds for detail in details if (seconds := _seconds(detail.get("retryDelay"))) is not None]
-    return Problem(
+    return ErrorBody(
         str(message),
         frozenset(str(code).upper() for code in codes if code),
         tuple(str(violation.get("quotaId", "")) for violation in violations),
@@ -143,14 +121,14 @@ def _seconds(text: Any) -> float | None:
     return float(found[1]) if found else None
 
 
-def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, discretion: Discretion) -> None:
+def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, discretion: SecretRedactor) -> None:
     """Raises what an answer other than 200 means.
 
     Raises:
         EmbeddingQuotaExceeded: the quota is used up.
-        EmbeddingUnavailable: asking again is of no use; `NotThere` where that is because of an HTTP 404.
+        EmbeddingUnavailable: asking again is of no use; `ResourceMissing` where that is because of an HTTP 404.
         RequestRefused: fewer or shorter texts may be taken.
-        Transient: asking again may help.
+        TransientFailure: asking again may help.
     """
     if status == HTTPStatus.OK:
         return
@@ -168,20 +146,20 @@ def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, d
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         raise RateLimited(message, _pause(headers, said))
     if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY} or status >= _LEAST_SERVER_FAULT:
-        raise Transient(message, _pause(headers, said))
-    raise NotThere(message) if status == HTTPStatus.NOT_FOUND else EmbeddingUnavailable(message)
+        raise TransientFailure(message, _pause(headers, said))
+    raise ResourceMissing(message) if status == HTTPStatus.NOT_FOUND else EmbeddingUnavailable(message)
 
 
-def _pause(headers: Mapping[str, str], said: Problem) -> float | None:
+def _pause(headers: Mapping[str, str], said: ErrorBody) -> float | None:
     asked = retry_after(headers.get("retry-after"))
     return said.retry_after_seconds if asked is None else asked
 
 
-def _is_about_the_key(status: int, said: Problem) -> bool:
+def _is_about_the_key(status: int, said: ErrorBody) -> bool:
     return bool(said.codes & _KEY_CODES) or (status == HTTPStatus.UNAUTHORIZED and not _is_quota(status, said))
 
 
-def _is_quota(status: int, said: Problem) -> bool:
+def _is_quota(status: int, said: ErrorBody) -> bool:
     if status == HTTPStatus.PAYMENT_REQUIRED or said.codes & _QUOTA_CODES:
         return True
     if _GOOGLES_LIMIT in said.codes:
@@ -193,7 +171,7 @@ def _is_about_the_count(said: str) -> bool:
     return bool(_ARRAY.search(said) or (_COUNT.search(said) and not _TOKENS.search(said)))
 
 
-def _is_refusal(status: int, said: Problem) -> bool:
+def _is_refusal(status: int, said: ErrorBody) -> bool:
     refusals = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
     about_the_text = _NOT_FINITE in said.message or bool(_TOO_LARGE.search(said.message))
     return status in refusals or (status == HTTPStatus.INTERNAL_SERVER_ERROR and about_the_text)

@@ -20,7 +20,7 @@ import numpy as np
 
 from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
 from memoryd_server.providers.batching import Answer
-from memoryd_server.providers.model_files import BadModelFile, ModelFile, ModelHead, read_head
+from memoryd_server.providers.model_files import BadModelFile, ModelFile, ModelHeader, read_head
 from memoryd_server.providers.provider import (
     LOCAL_WINDOW,
     PLAIN_TEXT,
@@ -31,37 +31,24 @@ from memoryd_server.providers.provider import (
     spec_for,
 )
 from memoryd_server.providers.worker_process import (
-    Embedded,
     ModelRefused,
     TextRefused,
     WorkerEnded,
     WorkerProcess,
+    WorkerVector,
     command,
 )
-from memoryd_server.vectors import BadVector, Vector, unit
+from memoryd_server.vectors import InvalidVector, Vector, unit
 
 PACKAGE = "llama_cpp"
-
-
 FIRST_REST_SECONDS = 1.0
-
-
 LONGEST_REST_SECONDS = 60.0
-
-
 LONGEST_WAIT_FOR_A_REST_SECONDS = 5.0
 """Indexing waits for a restart that is no further away; with a longer one its texts stay pending."""
 
-
 _INDEXING_SECONDS = 600.0
-
-
 _LOOK_UP_SECONDS = 0.1
-
-
 _MOST_DEATHS_OF_A_TEXT = 2
-
-
 # No more of a text is sent to the tokenizer: tokens are shorter than this, but for blanks and noise.
 _MOST_CHARS_A_TOKEN = 64
 
@@ -77,7 +64,7 @@ class _Job:
     rank: _Rank
     number: int
     text: str = field(compare=False, default="")
-    answer: "Future[Embedded]" = field(compare=False, default_factory=Future)
+    answer: "Future[WorkerVector]" = field(compare=False, default_factory=Future)
 
 
 class _Died(EmbeddingUnavailable):
@@ -121,7 +108,7 @@ class LocalProvider:
         self._closed = False
         spec = spec_for("local", file.name)
         self._spec = replace(spec, max_input_tokens=min(spec.max_input_tokens, LOCAL_WINDOW))
-        self._head: ModelHead | None = None
+        self._head: ModelHeader | None = None
         self._missing: tuple[ProviderState, str] | None = (ProviderState.STARTING, "the model was not looked for yet")
 
     @property
@@ -213,10 +200,10 @@ class LocalProvider:
         job.answer.cancel()
         return None
 
-    def _checked(self, embedded: Embedded) -> Answer:
+    def _checked(self, embedded: WorkerVector) -> Answer:
         try:
             return unit(np.frombuffer(embedded.vector, np.float32), self._spec.dimensions)
-        except BadVector as error:
+        except InvalidVector as error:
             return EmbeddingFailure(f"the local model: {error}")
 
     def status(self) -> ProviderStatus:
@@ -284,7 +271,7 @@ class LocalProvider:
         if importlib.util.find_spec(self._package) is None:
             raise EmbeddingUnavailable("llama-cpp-python is missing: install memoryd[local]")
 
-    def _read_head(self) -> ModelHead:
+    def _read_head(self) -> ModelHeader:
         if self._head is not None:
             return self._head
         path = self._file.path()

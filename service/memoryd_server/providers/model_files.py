@@ -29,23 +29,12 @@ from memoryd_server.providers.http_client import certificates, is_loopback
 from memoryd_server.system import try_lock
 
 DEFAULT_MODEL = "hf:ggml-org/embeddinggemma-300m-qat-q8_0-GGUF/embeddinggemma-300m-qat-Q8_0.gguf"
-
-
 FIRST_PAUSE_SECONDS = 5.0
-
-
 LONGEST_PAUSE_SECONDS = 600.0
 
-
 _HF = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)/(?P<file>(?:[\w.-]+/)*[\w.-]+\.gguf)")
-
-
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
 _PIECE_BYTES = 1 << 20
-
-
 _SECONDS_WITHOUT_A_BYTE = 30.0
 
 
@@ -80,7 +69,7 @@ class ModelFile(Protocol):
         ...
 
 
-class FileOnDisk:
+class LocalModelFile:
     """A file that the user put there."""
 
     downloading = False
@@ -105,7 +94,7 @@ class FileOnDisk:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DownloadSource:
     """What a download needs to know: where the bytes are, how many, their SHA-256 (empty when not told)."""
 
     url: str
@@ -114,7 +103,7 @@ class Source:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class HuggingFaceFile:
+class HubModelFile:
     """`hf:org/repo/file.gguf`, kept under `cache_dir`. The first `path()` begins the download, which goes on by itself.
 
     `on_progress` gets the bytes there and the bytes in all. `endpoint` stands for https://huggingface.co. A download
@@ -207,7 +196,7 @@ class HuggingFaceFile:
             _verify(source, part)
             part.replace(self._target)
 
-    def _fetch(self, source: Source, part: Path) -> None:
+    def _fetch(self, source: DownloadSource, part: Path) -> None:
         held = part.stat().st_size
         if held > source.size_bytes:
             held = 0
@@ -252,7 +241,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def locate(repo: str, file: str, endpoint: str | None) -> Source:
+def locate(repo: str, file: str, endpoint: str | None) -> DownloadSource:
     """What the hub says of a file. Honours the hub's own variables: its endpoint, its token, its offline mode."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url  # noqa: PLC0415 -- an extra, and slow to import
     from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 -- likewise
@@ -262,10 +251,10 @@ def locate(repo: str, file: str, endpoint: str | None) -> Source:
     if metadata.size is None:
         raise EmbeddingUnavailable("the hub does not tell the size of the file")
     sha256 = metadata.etag if _SHA256.fullmatch(metadata.etag or "") else ""
-    return Source(url, metadata.size, sha256, tuple(build_hf_headers().items()))
+    return DownloadSource(url, metadata.size, sha256, tuple(build_hf_headers().items()))
 
 
-def _verify(source: Source, part: Path) -> None:
+def _verify(source: DownloadSource, part: Path) -> None:
     size = part.stat().st_size
     if size < source.size_bytes:
         raise EmbeddingUnavailable(f"the connection ended after {size} of {source.size_bytes} bytes")
@@ -282,24 +271,12 @@ def _said(error: Exception) -> str:
 
 
 _MAGIC = b"GGUF"
-
-
 _VERSIONS = (2, 3)
-
-
 _STRING, _ARRAY = 8, 9
-
-
 # Value types by number, as `struct` names them: u8 i8 u16 i16 u32 i32 f32 bool - - u64 i64 f64.
 _SCALARS = "BbHhIif?..QqdX"
-
-
 _MOST_KEYS = 10_000
-
-
 _LONGEST_STRING = 1 << 24
-
-
 _MOST_ELEMENTS = 1 << 32
 
 
@@ -308,7 +285,7 @@ class BadModelFile(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelHead:
+class ModelHeader:
     """What a model says of itself: tokens that it reads at once, components of its vectors."""
 
     architecture: str
@@ -316,7 +293,7 @@ class ModelHead:
     dimensions: int
 
 
-def read_head(path: Path) -> ModelHead:
+def read_head(path: Path) -> ModelHeader:
     """The head of a model's file. Reads no further than it has to.
 
     Raises:
@@ -330,7 +307,7 @@ def read_head(path: Path) -> ModelHead:
             raise BadModelFile(f"{path.name} is damaged, or cut short") from None
 
 
-def _head(file: BufferedReader) -> ModelHead:
+def _head(file: BufferedReader) -> ModelHeader:
     magic, version = file.read(4), _number(file, "I")
     if magic != _MAGIC or version not in _VERSIONS:
         raise BadModelFile(f"{Path(file.name).name} is not a GGUF file of version 2 or 3")
@@ -347,7 +324,7 @@ def _head(file: BufferedReader) -> ModelHead:
     raise BadModelFile(f"{Path(file.name).name} does not tell its context and embedding lengths")
 
 
-def _complete(found: dict[str, Any]) -> ModelHead | None:
+def _complete(found: dict[str, Any]) -> ModelHeader | None:
     architecture = found.get("general.architecture")
     window = found.get(f"{architecture}.context_length")
     dimensions = found.get(f"{architecture}.embedding_length")
@@ -355,7 +332,7 @@ def _complete(found: dict[str, Any]) -> ModelHead | None:
         return None
     if window < 1 or dimensions < 1:
         raise BadModelFile("the model's context and embedding lengths must be at least 1")
-    return ModelHead(architecture, window, dimensions)
+    return ModelHeader(architecture, window, dimensions)
 
 
 def _value(file: BufferedReader, kind: int) -> Any:

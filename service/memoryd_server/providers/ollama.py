@@ -4,32 +4,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memoryd_server.providers.http_client import HttpCalls
+from memoryd_server.providers.http_client import HttpClient
 from memoryd_server.providers.http_errors import public_url
 from memoryd_server.providers.openai import bearer
 from memoryd_server.providers.provider import RemoteConfig, spec_for
-from memoryd_server.providers.remote import RemoteProvider, Request, Role, count_in, list_in
+from memoryd_server.providers.remote import EmbeddingRequest, RemoteProvider, TextRole, count_in, list_in
 
 BASE_URL = "http://127.0.0.1:11434"
-
-
 INDEXING_SECONDS = 600.0
 """A call of indexing takes no longer: the model runs on somebody's own machine, and may have to be loaded first."""
 
 
 @dataclass(frozen=True, slots=True)
-class OllamaWire:
+class OllamaFormat:
     """Ollama's JSON."""
 
     model: str
     dimensions: int | None
 
-    def request(self, texts: Sequence[str], role: Role) -> Request:  # noqa: ARG002 -- it makes no difference here
+    def request(self, texts: Sequence[str], role: TextRole) -> EmbeddingRequest:  # noqa: ARG002 -- it makes no difference here
         """See `Wire`."""
         body: dict[str, Any] = {"model": self.model, "input": list(texts)}
         if self.dimensions is not None:
             body["dimensions"] = self.dimensions
-        return Request("/api/embed", body)
+        return EmbeddingRequest("/api/embed", body)
 
     def vectors(self, reply: Any) -> list[Any]:
         """See `Wire`."""
@@ -47,7 +45,7 @@ def ollama(config: RemoteConfig) -> RemoteProvider:
         EmbeddingUnavailable: nothing can be sent with this address, key or headers.
     """
     base_url = (config.base_url or BASE_URL).rstrip("/").removesuffix("/v1")
-    http = HttpCalls(
+    http = HttpClient(
         "ollama",
         base_url,
         dict(config.headers),
@@ -57,4 +55,4 @@ def ollama(config: RemoteConfig) -> RemoteProvider:
     )
     model = config.model.removeprefix("ollama/")
     spec = spec_for("ollama", model, public_url(base_url), config.dimensions)
-    return RemoteProvider(spec, OllamaWire(model, config.dimensions), http)
+    return RemoteProvider(spec, OllamaFormat(model, config.dimensions), http)

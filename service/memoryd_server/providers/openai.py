@@ -17,17 +17,17 @@ from typing import Any
 from urllib.parse import quote
 
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
-from memoryd_server.providers.http_client import HttpCalls, HttpRequest
+from memoryd_server.providers.http_client import HttpClient, HttpRequest
 from memoryd_server.providers.http_errors import public_url
-from memoryd_server.providers.pacing import Header, Patience
+from memoryd_server.providers.pacing import Header, WaitLimit
 from memoryd_server.providers.provider import RemoteConfig, spec_for
 from memoryd_server.providers.remote import (
-    BadReply,
+    BadResponse,
+    EmbeddingRequest,
     JobState,
     RemoteProvider,
-    Request,
-    Role,
-    Wire,
+    TextRole,
+    WireFormat,
     count_in,
     get,
     id_in,
@@ -41,35 +41,35 @@ from memoryd_server.providers.remote import (
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIWire:
+class OpenAIFormat:
     """OpenAI's JSON. `input_types` is what `input_type` says of texts, where a server knows such a field."""
 
     model: str
     dimensions: int | None
     dimensions_field: str = "dimensions"
-    input_types: Mapping[Role, str] = field(default_factory=dict)
+    input_types: Mapping[TextRole, str] = field(default_factory=dict)
 
-    def request(self, texts: Sequence[str], role: Role) -> Request:
-        """See `Wire`."""
+    def request(self, texts: Sequence[str], role: TextRole) -> EmbeddingRequest:
+        """See `WireFormat`."""
         body: dict[str, Any] = {"model": self.model, "input": list(texts)}
         if role in self.input_types:
             body["input_type"] = self.input_types[role]
         if self.dimensions is not None:
             body[self.dimensions_field] = self.dimensions
-        return Request("/embeddings", body)
+        return EmbeddingRequest("/embeddings", body)
 
     def vectors(self, reply: Any) -> list[Any]:
-        """See `Wire`. By the `index` of each; by their place where a server gives none."""
+        """See `WireFormat`. By the `index` of each; by their place where a server gives none."""
         data = [{"embedding": None} if item is None else item for item in list_in(reply, "data")]
         if not all(isinstance(item, dict) for item in data):
-            raise BadReply("without a list of embeddings")
+            raise BadResponse("without a list of embeddings")
         found = {_index(item, place): item.get("embedding") for place, item in enumerate(data)}
         if set(found) != set(range(len(data))):
-            raise BadReply("with embeddings whose indices do not fit the texts")
+            raise BadResponse("with embeddings whose indices do not fit the texts")
         return [found[place] for place in range(len(data))]
 
     def tokens(self, reply: Any) -> int | None:
-        """See `Wire`."""
+        """See `WireFormat`."""
         return count_in(reply, "usage", "total_tokens") or count_in(reply, "usage", "prompt_tokens")
 
 
@@ -88,7 +88,7 @@ def openai_speaking(
     config: RemoteConfig,
     base_url: str,
     dimensions_field: str = "dimensions",
-    input_types: Mapping[Role, str] | None = None,
+    input_types: Mapping[TextRole, str] | None = None,
     batch_window: str = "",
 ) -> RemoteProvider:
     """A provider that speaks this wire format, with its keys as bearer tokens.
@@ -99,10 +99,10 @@ def openai_speaking(
     Raises:
         EmbeddingUnavailable: nothing can be sent with this address, key or headers.
     """
-    http = HttpCalls(config.provider, base_url, dict(config.headers), bearer(config.keys), pace=config.pace)
+    http = HttpClient(config.provider, base_url, dict(config.headers), bearer(config.keys), pace=config.pace)
     model = config.model.removeprefix(f"{config.provider}/")
     spec = spec_for(config.provider, model, public_url(base_url), config.dimensions)
-    wire = OpenAIWire(model, config.dimensions, dimensions_field, input_types or {})
+    wire = OpenAIFormat(model, config.dimensions, dimensions_field, input_types or {})
     if not batch_window:
         return RemoteProvider(spec, wire, http)
     apart = input_types is not None
@@ -150,8 +150,7 @@ def mistral(config: RemoteConfig) -> RemoteProvider:
 
 VOYAGE_BASE_URL = "https://api.voyageai.com/v1"
 
-
-INPUT_TYPES: Mapping[Role, str] = {Role.QUERY: "query", Role.DOCUMENT: "document"}
+INPUT_TYPES: Mapping[TextRole, str] = {TextRole.QUERY: "query", TextRole.DOCUMENT: "document"}
 
 
 def voyage(config: RemoteConfig) -> RemoteProvider:
@@ -166,19 +165,10 @@ def voyage(config: RemoteConfig) -> RemoteProvider:
 NAME_FIELD = "memoryd_job"
 """Where a job carries its name, among its metadata."""
 
-
 _ENDPOINT = "/v1/embeddings"
-
-
 _FAILED = frozenset({"failed", "expired", "cancelled", "canceled"})
-
-
 _PAGE = 100
-
-
 _MOST_PAGES = 20
-
-
 _BAD_STATUS = 400
 
 
@@ -186,14 +176,14 @@ _BAD_STATUS = 400
 class OpenAIBatches:
     """See `BatchApi`. With `model_apart` the model stands in the job, not in each line. `count` hears of tokens."""
 
-    http: HttpCalls
-    wire: Wire
+    http: HttpClient
+    wire: WireFormat
     prefix: str
     count: Callable[[int], None]
     window: str = "24h"
     model_apart: bool = False
 
-    def submit(self, name: str, texts: Mapping[str, str], patience: Patience) -> str:
+    def submit(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
         """See `BatchApi`."""
         file_id = self._upload(name, texts, patience)
         body: dict[str, Any] = {
@@ -207,7 +197,7 @@ class OpenAIBatches:
         request = HttpRequest("POST", "/batches", jsonl([body]))
         return self._id(self.http.ask(request, patience, again=False), "batch")
 
-    def _upload(self, name: str, texts: Mapping[str, str], patience: Patience) -> str:
+    def _upload(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
         disposition = f'form-data; name="file"; filename="{name}.jsonl"'
         lines = jsonl(self._line(key, text) for key, text in texts.items())
         content_type, content = multipart(
@@ -226,7 +216,9 @@ class OpenAIBatches:
         return {"custom_id": key, "method": "POST", "url": _ENDPOINT, "body": body}
 
     def _body(self, text: str) -> dict[str, Any]:
-        return dict(self.wire.request([(self.prefix + text).encode("utf-8", "replace").decode()], Role.DOCUMENT).body)
+        return dict(
+            self.wire.request([(self.prefix + text).encode("utf-8", "replace").decode()], TextRole.DOCUMENT).body
+        )
 
     def _id(self, reply: Any, what: str) -> str:
         found = id_in(reply, "id")
@@ -234,7 +226,7 @@ class OpenAIBatches:
             raise EmbeddingUnavailable(f"{self.http.name} answers without the id of the {what}")
         return found
 
-    def find(self, name: str, patience: Patience) -> str | None:
+    def find(self, name: str, patience: WaitLimit) -> str | None:
         """See `BatchApi`. Looks at the latest 2,000 jobs."""
         after = ""
         for _ in range(_MOST_PAGES):
@@ -250,7 +242,7 @@ class OpenAIBatches:
                 return None
         return None
 
-    def look(self, job_id: str, patience: Patience) -> JobState:
+    def look(self, job_id: str, patience: WaitLimit) -> JobState:
         """See `BatchApi`. What an expired or cancelled job has made is not lost."""
         job = self.http.ask(get(f"/batches/{quote(job_id, safe='')}"), patience)
         word, output = self.http.discreet(text_in(job, "status")), text_in(job, "output_file_id")
@@ -260,7 +252,7 @@ class OpenAIBatches:
             return JobState(word, True, outputs, why or f"it is {word} without an output file")
         return JobState(word, word == "completed", outputs)
 
-    def _why(self, job: Any, patience: Patience) -> str:
+    def _why(self, job: Any, patience: WaitLimit) -> str:
         """What the job itself says, or the first message of its error file."""
         faults = job.get("errors") if isinstance(job, dict) else None
         message = said(faults.get("data")) if isinstance(faults, dict) else ""
@@ -272,10 +264,10 @@ class OpenAIBatches:
         except MemorydError as error:
             return f"error file unavailable: {error.message}"
 
-    def _content(self, file_id: str, patience: Patience) -> Iterator[bytes]:
+    def _content(self, file_id: str, patience: WaitLimit) -> Iterator[bytes]:
         return self.http.lines(get(f"/files/{quote(file_id, safe='')}/content"), patience)
 
-    def answers(self, output: str, patience: Patience) -> Iterator[tuple[str, Any]]:
+    def answers(self, output: str, patience: WaitLimit) -> Iterator[tuple[str, Any]]:
         """See `BatchApi`."""
         for line in objects(self._content(output, patience)):
             reply = line.get("response")
@@ -288,7 +280,7 @@ class OpenAIBatches:
             first = data[0] if isinstance(data, list) and data else None
             yield key, first.get("embedding") if isinstance(first, dict) else None
 
-    def cancel(self, job_id: str, patience: Patience) -> None:
+    def cancel(self, job_id: str, patience: WaitLimit) -> None:
         """See `BatchApi`."""
         self.http.ask(HttpRequest("POST", f"/batches/{quote(job_id, safe='')}/cancel", b"{}"), patience)
 

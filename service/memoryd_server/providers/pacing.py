@@ -24,49 +24,35 @@ from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
 from memoryd_server.threads import on_thread
 
 RETRIES = 3
-
-
 RATE_LIMIT_RETRIES = 5
 """How often a call is made again that was one too many; turns while others get through do not count."""
-
-
 FIRST_PAUSE_SECONDS = 0.5
-
-
 LONGEST_PAUSE_SECONDS = 8.0
-
-
 LONGEST_COOLDOWN_SECONDS = 300.0
 """A server that asks for more patience than this is not waited for."""
-
-
 LONGEST_BELIEVED_SECONDS = 3_600.0
 """After so long it is asked again, whatever it said."""
 
-
 _LOOK_UP_SECONDS = 0.1
-
-
 # What a server asks for is passed on to callers, as a duration, which has bounds.
 _MOST_ASKED_SECONDS = 100_000_000_000.0
-
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ThrottleConfig:
     """How much a remote provider may be asked: requests of indexing at once, and requests a minute, 0 being any."""
 
     at_once: int = 4
     requests_per_minute: int = 0
 
 
-class Stopped(Exception):
+class CallerStopped(Exception):
     """The caller wants no more."""
 
 
-class Transient(Exception):
+class TransientFailure(Exception):
     """A failure that another try may mend; `retry_after_seconds` is what the server asked for.
 
     `is_outage` is whether it concerns the provider as a whole, and not perhaps this one text.
@@ -78,12 +64,12 @@ class Transient(Exception):
         self.is_outage = is_outage
 
 
-class RateLimited(Transient):
+class RateLimited(TransientFailure):
     """The server takes no more calls for now, at least not with this key."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WaitLimit:
     """How long a caller waits: until `deadline` (in `time.monotonic()`), and until `should_stop`."""
 
     deadline: float
@@ -99,7 +85,7 @@ class Patience:
         return self.deadline == math.inf
 
 
-class Pacer:
+class Throttle:
     """Paces the calls of one provider, whoever makes them. Thread-safe.
 
     At most `requests_per_minute` are begun, evenly spread, 0 being any number; a question, which has a deadline, does
@@ -117,13 +103,13 @@ class Pacer:
         self._closed = threading.Event()
         self.retries = 0
 
-    def attempt(self, call: Callable[[], T], patience: Patience) -> T:
-        """What `call` returns, tried again while it raises `Transient` and the patience lasts.
+    def attempt(self, call: Callable[[], T], patience: WaitLimit) -> T:
+        """What `call` returns, tried again while it raises `TransientFailure` and the patience lasts.
 
         Raises:
             EmbeddingOutage: it did not succeed.
             EmbeddingUnavailable: the provider is closed, or sends no valid reply.
-            Stopped: the caller wants no more.
+            CallerStopped: the caller wants no more.
         """
         failures = 0
         while True:
@@ -131,7 +117,7 @@ class Pacer:
             passed = self._passed
             try:
                 answer = call()
-            except Transient as failure:
+            except TransientFailure as failure:
                 # Turned away while others got through: it is the next who has to wait.
                 overtaken = isinstance(failure, RateLimited) and self._passed > passed
                 failures = 1 if overtaken else failures + 1
@@ -141,7 +127,7 @@ class Pacer:
                     self._passed += 1
                 return answer
 
-    def _take_turn(self, patience: Patience) -> None:
+    def _take_turn(self, patience: WaitLimit) -> None:
         """Returns when the cooldown is over and, for whoever has time, the rate allows one more."""
         while True:
             with self._lock:
@@ -154,7 +140,7 @@ class Pacer:
             why = "it asked for a pause" if cooldown > 0 else "the requests per minute are used up"
             self._wait(max(cooldown, turn), patience, why)
 
-    def _pause(self, failures: int, failure: Transient, patience: Patience) -> None:
+    def _pause(self, failures: int, failure: TransientFailure, patience: WaitLimit) -> None:
         asked = failure.retry_after_seconds
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
         pause = longest * (1 + self._jitter()) / 2 if asked is None else asked
@@ -170,7 +156,7 @@ class Pacer:
             raise kind(f"{failure}; tried {failures} times", retry_after_seconds=asked) from failure
         self._wait(pause, patience, str(failure))
 
-    def _wait(self, seconds: float, patience: Patience, why: str) -> None:
+    def _wait(self, seconds: float, patience: WaitLimit, why: str) -> None:
         self._check_open()
         if seconds > min(patience.left(), LONGEST_COOLDOWN_SECONDS):
             raise EmbeddingOutage(
@@ -179,7 +165,7 @@ class Pacer:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             if patience.should_stop():
-                raise Stopped
+                raise CallerStopped
             if self._closed.wait(min(left, _LOOK_UP_SECONDS)):
                 break
         self._check_open()
@@ -212,19 +198,15 @@ def retry_after(value: str | None) -> float | None:
 
 REST_SECONDS = 60.0
 """How long a key rests when the server does not say."""
-
-
 QUOTA_REST_SECONDS = 3600.0
 """How long a key rests whose quota is used up."""
 
-
 _SHORTEST_REST_SECONDS = 1.0
-
 
 Header = Mapping[str, str]
 
 
-class KeyRing:
+class ApiKeyPool:
     """The headers that carry the keys, in order of preference; without a key, one without headers. Thread-safe."""
 
     def __init__(self, headers: Sequence[Header]) -> None:
@@ -254,24 +236,24 @@ class KeyRing:
 
 
 @dataclass(frozen=True, slots=True)
-class Abandoned:
+class OrphanedRequest:
     """A request that was left to itself when its run ended; what comes of it is paid for all the same."""
 
     texts: tuple[str, ...]
     answer: Future[Any]
 
 
-class Lanes:
+class RequestSlots:
     """Where the requests of indexing run, whoever makes them; questions do not come here. Thread-safe."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._free = threading.Semaphore(count)
         self._lock = threading.Lock()
-        self._abandoned: list[Abandoned] = []
+        self._abandoned: list[OrphanedRequest] = []
 
     def start(self, call: Callable[[], T], should_stop: Callable[[], bool]) -> "Future[T]":
-        """What `call` will return, once a lane is free for it; `Stopped` when `should_stop` said so before that.
+        """What `call` will return, once a lane is free for it; `CallerStopped` when `should_stop` said so before that.
 
         A request whose run has ended keeps its lane, so that a server that hangs never holds more than these.
         """
@@ -279,7 +261,7 @@ class Lanes:
         def take_lane() -> T:
             while not self._free.acquire(timeout=_LOOK_UP_SECONDS):
                 if should_stop():
-                    raise Stopped
+                    raise CallerStopped
             try:
                 return call()
             finally:
@@ -290,9 +272,9 @@ class Lanes:
     def abandon(self, texts: tuple[str, ...], answer: "Future[Any]") -> None:
         """Leaves a request to itself; the next run asks what came of it."""
         with self._lock:
-            self._abandoned.append(Abandoned(texts, answer))
+            self._abandoned.append(OrphanedRequest(texts, answer))
 
-    def take_abandoned(self) -> list[Abandoned]:
+    def take_abandoned(self) -> list[OrphanedRequest]:
         """The requests that were left to themselves, each given away once."""
         with self._lock:
             taken, self._abandoned = self._abandoned, []

@@ -8,7 +8,7 @@ from pathlib import Path
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.providers.gemini import gemini
 from memoryd_server.providers.local import LocalProvider
-from memoryd_server.providers.model_files import DEFAULT_MODEL, FileOnDisk, HuggingFaceFile, ModelFile
+from memoryd_server.providers.model_files import DEFAULT_MODEL, HubModelFile, LocalModelFile, ModelFile
 from memoryd_server.providers.ollama import ollama
 from memoryd_server.providers.openai import mistral, openai, openai_compatible, voyage
 from memoryd_server.providers.provider import EmbeddingConfig, EmbeddingProvider, LocalConfig, RemoteConfig
@@ -16,9 +16,7 @@ from memoryd_server.providers.provider import EmbeddingConfig, EmbeddingProvider
 AUTOMATIC = ("openai", "gemini", "voyage", "mistral")
 """What "auto" looks for a key of, in this order, after a model on this machine and a server at an address."""
 
-
 NOT_CONFIGURED = "no embedding provider is configured"
-
 
 _REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
     "openai": openai,
@@ -28,19 +26,13 @@ _REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
     "mistral": mistral,
     "ollama": ollama,
 }
-
-
 _LOCAL = "local"
-
-
 _MOST_BLOCKERS = 3
-
-
 _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ProviderSelection:
     """The provider, or why there is none. `requested` is what the settings ask for.
 
     `fallback` makes the one that the settings name to stand in for it, and is None where they name none. `unusable`
@@ -51,7 +43,7 @@ class Selection:
     provider: EmbeddingProvider | None
     requested: str
     reason: str = ""
-    fallback: "Callable[[], Selection] | None" = None
+    fallback: "Callable[[], ProviderSelection] | None" = None
     unusable: bool = False
     blocked: bool = False
 
@@ -66,7 +58,7 @@ class Selection:
         return self.is_configured and not (self.blocked and self.requested == "auto")
 
 
-def select(config: EmbeddingConfig) -> Selection:
+def select(config: EmbeddingConfig) -> ProviderSelection:
     """A provider of its own for this configuration. Calls nobody; the caller closes the provider."""
     return ProviderPool().select(config)
 
@@ -78,20 +70,22 @@ class ProviderPool:
         self._lock = threading.Lock()
         self._providers: dict[object, EmbeddingProvider] = {}
 
-    def select(self, config: EmbeddingConfig) -> Selection:
+    def select(self, config: EmbeddingConfig) -> ProviderSelection:
         """The provider for this configuration. The pool closes it."""
         if config.blocked_by and _needs_http(config):
-            return Selection(None, config.provider, _blocked(config.blocked_by), blocked=True)
+            return ProviderSelection(None, config.provider, _blocked(config.blocked_by), blocked=True)
         provider, reason, unusable = self._found(config)
         second = config.fallback
         chosen = provider.spec.provider if provider is not None else config.provider
         if second is None or second.provider in {chosen, "none"}:
-            return Selection(provider, config.provider, reason, unusable=unusable)
+            return ProviderSelection(provider, config.provider, reason, unusable=unusable)
         if config.provider not in (*_REMOTE, _LOCAL, "auto", "none"):
             # What this provider would be sent is not known, so nothing is sent to another one instead.
-            return Selection(None, config.provider, f"{reason}; its fallback {second.provider} is not used either")
+            return ProviderSelection(
+                None, config.provider, f"{reason}; its fallback {second.provider} is not used either"
+            )
         second = replace(second, blocked_by=config.blocked_by)
-        return Selection(provider, config.provider, reason, lambda: self.select(second), unusable)
+        return ProviderSelection(provider, config.provider, reason, lambda: self.select(second), unusable)
 
     def _found(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
         """The provider, why there is none, and whether that is because it cannot be used."""
@@ -202,9 +196,9 @@ def _is_address(path: str) -> bool:
 
 def _file(model: str, local: LocalConfig) -> ModelFile:
     if not _is_address(model):
-        return FileOnDisk(Path(model))
+        return LocalModelFile(Path(model))
     if not model.startswith("hf:"):
         raise EmbeddingUnavailable("models are not fetched from http(s): addresses; use hf: or a path")
     if not local.cache_dir:
         raise EmbeddingUnavailable("no folder is configured to keep fetched models in")
-    return HuggingFaceFile(model, Path(local.cache_dir))
+    return HubModelFile(model, Path(local.cache_dir))

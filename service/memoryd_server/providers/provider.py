@@ -19,14 +19,11 @@ from enum import StrEnum
 from typing import Protocol
 
 from memoryd_server.errors import EmbeddingUnavailable
-from memoryd_server.providers.pacing import Pace
+from memoryd_server.providers.pacing import ThrottleConfig
 from memoryd_server.vectors import Vector
 
 _SEARCH_TASK = "Given a web search query, retrieve relevant passages that answer the query"
-
-
 _SENTENCE = "Represent this sentence for searching relevant passages: "
-
 
 LOCAL_WINDOW = 2048
 """Tokens that a local model reads at most, whatever its own window: a larger one is slower and takes more memory."""
@@ -82,11 +79,7 @@ _FAMILIES = (
     _Family(re.compile(r"voyage-3-lite"), 16000),
     _Family(re.compile(r"voyage-"), 32000),
 )
-
-
 _MOST_TOKENS_OF = (("gemini", 2048), ("local", LOCAL_WINDOW))
-
-
 _MOST_TOKENS = 8192
 
 
@@ -199,7 +192,7 @@ class EmbeddingProvider(Protocol):
         ...
 
 
-class AbsentProvider:
+class UnavailableProvider:
     """Makes no vector, and says why. `requested` is what the settings ask for."""
 
     def __init__(self, requested: str, reason: str) -> None:
@@ -258,7 +251,7 @@ class RemoteConfig:
     dimensions: int | None = None
     no_key: str = ""
     problem: str = ""
-    pace: Pace = field(default_factory=Pace)
+    pace: ThrottleConfig = field(default_factory=ThrottleConfig)
 
     def __repr__(self) -> str:
         """Without the secrets."""

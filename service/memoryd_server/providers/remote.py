@@ -2,7 +2,7 @@
 
 What all providers behind HTTP have in common: JSON with texts goes out, vectors come back.
 
-A provider's own file says what its JSON looks like (`Wire`), where it is and how its key is sent.
+A provider's own file says what its JSON looks like (`WireFormat`), where it is and how its key is sent.
 
 Batch jobs: thousands of texts in one file, at a lower price, answered within hours. What all providers share.
 """
@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.foreign_text import parse_json
-from memoryd_server.providers.batching import Answer, Limits, embed_in_batches
-from memoryd_server.providers.http_client import HttpCalls, HttpRequest
+from memoryd_server.providers.batching import Answer, RequestLimits, embed_in_batches
+from memoryd_server.providers.http_client import HttpClient, HttpRequest
 from memoryd_server.providers.http_errors import RequestRefused, problem
-from memoryd_server.providers.pacing import Lanes, Patience
+from memoryd_server.providers.pacing import RequestSlots, WaitLimit
 from memoryd_server.providers.provider import (
     EmbeddingFailure,
     EmbeddingProvider,
@@ -29,18 +29,14 @@ from memoryd_server.providers.provider import (
     ProviderState,
     ProviderStatus,
 )
-from memoryd_server.vectors import BadVector, Vector, unit
+from memoryd_server.vectors import InvalidVector, Vector, unit
 
 MOST_TEXTS = 50_000
 """Texts of one job."""
-
-
 MOST_JOB_BYTES = 40 * 2**20
 """Bytes of UTF-8 that the texts of one job have at most; providers take more, but it is all in memory once."""
 
-
 _MOST_ID_CHARS = 1_000
-
 
 Lines = Iterator[bytes]
 
@@ -72,25 +68,25 @@ class JobState:
 
 
 class BatchApi(Protocol):
-    """The batch jobs of one model. Calls block, may come from any thread, and raise what `HttpCalls.ask` does."""
+    """The batch jobs of one model. Calls block, may come from any thread, and raise what `HttpClient.ask` does."""
 
-    def submit(self, name: str, texts: Mapping[str, str], patience: Patience) -> str:
+    def submit(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
         """The id of a new job for these texts, by their keys; `find` knows it by its `name`."""
         ...
 
-    def find(self, name: str, patience: Patience) -> str | None:
+    def find(self, name: str, patience: WaitLimit) -> str | None:
         """The id of the job of this name; None where there is none."""
         ...
 
-    def look(self, job_id: str, patience: Patience) -> JobState:
+    def look(self, job_id: str, patience: WaitLimit) -> JobState:
         """How a job is doing."""
         ...
 
-    def answers(self, output: str, patience: Patience) -> Iterator[tuple[str, Any]]:
+    def answers(self, output: str, patience: WaitLimit) -> Iterator[tuple[str, Any]]:
         """The key of each answered text, with its vector, unchecked; with None where there is none."""
         ...
 
-    def cancel(self, job_id: str, patience: Patience) -> None:
+    def cancel(self, job_id: str, patience: WaitLimit) -> None:
         """Asks the provider to let it be."""
         ...
 
@@ -145,15 +141,11 @@ def get(path: str, query: str = "") -> HttpRequest:
 
 
 _BYTES_A_TOKEN = 4
-
-
 _FOREVER = float("inf")
-
-
 _MOST_TOKENS = 2**31
 
 
-class Role(Enum):
+class TextRole(Enum):
     """What texts are: some models make other vectors of questions than of documents."""
 
     QUERY = auto()
@@ -161,21 +153,21 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EmbeddingRequest:
     """What is posted: a JSON body to a path beneath the base URL."""
 
     path: str
     body: Mapping[str, Any]
 
 
-class BadReply(ValueError):
+class BadResponse(ValueError):
     """An answer that is not what the provider's documentation promises; the message goes on from "answers"."""
 
 
-class Wire(Protocol):
+class WireFormat(Protocol):
     """The JSON of one kind of server. Pure."""
 
-    def request(self, texts: Sequence[str], role: Role) -> Request:
+    def request(self, texts: Sequence[str], role: TextRole) -> EmbeddingRequest:
         """What asks for the vectors of these texts. Questions come one at a time."""
         ...
 
@@ -183,7 +175,7 @@ class Wire(Protocol):
         """The vectors of an answer, in the order of the texts, still unchecked.
 
         Raises:
-            BadReply: they are not where they should be.
+            BadResponse: they are not where they should be.
         """
         ...
 
@@ -201,15 +193,15 @@ class RemoteProvider:
     def __init__(
         self,
         spec: EmbeddingSpec,
-        wire: Wire,
-        http: HttpCalls,
+        wire: WireFormat,
+        http: HttpClient,
         batches: Callable[[Callable[[int], None]], BatchApi] | None = None,
     ) -> None:
         self._spec = spec
         self._wire = wire
         self._http = http
         self._dimensions = spec.dimensions or 0
-        self._limits = Limits(spec.max_input_tokens, lanes=Lanes(http.pace.at_once))
+        self._limits = RequestLimits(spec.max_input_tokens, lanes=RequestSlots(http.pace.at_once))
         self._lock = threading.Lock()
         self._tokens = 0
         self._trouble = ""
@@ -223,8 +215,8 @@ class RemoteProvider:
 
     def embed_query(self, text: str, deadline: float) -> Vector:
         """See `EmbeddingProvider`. Tried again only as far as the deadline allows."""
-        patience = Patience(deadline, lambda: False)
-        answer = self._embed([self._spec.query_prefix + text], Role.QUERY, patience, find_out_why=False)[0]
+        patience = WaitLimit(deadline, lambda: False)
+        answer = self._embed([self._spec.query_prefix + text], TextRole.QUERY, patience, find_out_why=False)[0]
         if isinstance(answer, EmbeddingFailure):
             raise EmbeddingUnavailable(answer.reason)
         return answer
@@ -232,7 +224,7 @@ class RemoteProvider:
     def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[Vector | EmbeddingFailure]:
         """See `EmbeddingProvider`."""
         prefixed = [self._spec.document_prefix + text for text in texts]
-        return self._embed(prefixed, Role.DOCUMENT, Patience(_FOREVER, should_stop))
+        return self._embed(prefixed, TextRole.DOCUMENT, WaitLimit(_FOREVER, should_stop))
 
     def refresh(self) -> None:
         """See `EmbeddingProvider`. Nothing is needed on this machine."""
@@ -251,7 +243,7 @@ class RemoteProvider:
         self._http.close()
 
     def _embed(
-        self, texts: Sequence[str], role: Role, patience: Patience, *, find_out_why: bool = True
+        self, texts: Sequence[str], role: TextRole, patience: WaitLimit, *, find_out_why: bool = True
     ) -> list[Answer]:
         return embed_in_batches(
             texts,
@@ -261,7 +253,7 @@ class RemoteProvider:
             find_out_why=find_out_why,
         )
 
-    def _request(self, texts: Sequence[str], role: Role, patience: Patience) -> list[Answer]:
+    def _request(self, texts: Sequence[str], role: TextRole, patience: WaitLimit) -> list[Answer]:
         # What UTF-8 cannot hold is no text; a server would refuse the whole request for it.
         inputs = [text.encode("utf-8", "replace").decode() for text in texts]
         request = self._wire.request(inputs, role)
@@ -284,7 +276,7 @@ class RemoteProvider:
     def _counted(self, reply: Any, count: int) -> list[Any]:
         try:
             vectors = self._wire.vectors(reply)
-        except BadReply as fault:
+        except BadResponse as fault:
             raise RequestRefused(f"{self._http.name} answers {fault}", too_many=False) from None
         if len(vectors) != count:
             words = f"{self._http.name} answers with {len(vectors)} embeddings for {count} texts"
@@ -295,7 +287,7 @@ class RemoteProvider:
     def _checked(self, values: Any) -> Answer:
         try:
             return unit(values, self._dimensions or None)
-        except BadVector as error:
+        except InvalidVector as error:
             return EmbeddingFailure(f"{self._http.name}: {error}")
 
 
@@ -308,11 +300,11 @@ def list_in(reply: Any, key: str) -> list[Any]:
     """The list at `key` of an answer.
 
     Raises:
-        BadReply: there is none.
+        BadResponse: there is none.
     """
     found = reply.get(key) if isinstance(reply, dict) else None
     if not isinstance(found, list):
-        raise BadReply("without a list of embeddings")
+        raise BadResponse("without a list of embeddings")
     return found
 
 

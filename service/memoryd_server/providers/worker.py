@@ -35,7 +35,7 @@ def read_frame(file: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
     return json.loads(header), body
 
 
-class Model:
+class LlamaModel:
     """A loaded model. Texts go through one at a time: a batch of several is slower, and can abort the process."""
 
     def __init__(self, path: str, window: int, threads: int) -> None:
@@ -80,7 +80,7 @@ class Model:
 def serve(source: IO[bytes], sink: IO[bytes], path: str, window: int, threads: int) -> None:
     """Loads the model and answers until the input ends."""
     try:
-        model = Model(path, window, threads)
+        model = LlamaModel(path, window, threads)
     except Exception as error:  # noqa: BLE001 -- whatever it is, the parent must hear of it
         write_frame(sink, {"error": _said(error)})
         return

@@ -16,14 +16,8 @@ from memoryd_server.foreign_text import valid_text
 from memoryd_server.providers import worker
 
 LOADING_SECONDS = 120.0
-
-
 ANSWER_SECONDS = 600.0
-
-
 _ENDING_SECONDS = 2.0
-
-
 _MOST_ERROR_BYTES = 65_536
 
 
@@ -40,7 +34,7 @@ class TextRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class WorkerVector:
     """A vector as float32 of this machine, unchecked, and the tokens read."""
 
     vector: bytes
@@ -88,7 +82,7 @@ class WorkerProcess:
         if "error" in header:
             raise ModelRefused(valid_text(header["error"]))
 
-    def embed(self, text: str) -> Embedded:
+    def embed(self, text: str) -> WorkerVector:
         """The vector of a text.
 
         Raises:
@@ -103,7 +97,7 @@ class WorkerProcess:
         header, vector = self._read(ANSWER_SECONDS)
         if "error" in header:
             raise TextRefused(valid_text(header["error"]))
-        return Embedded(vector, header["tokens"])
+        return WorkerVector(vector, header["tokens"])
 
     def _read(self, seconds: float) -> tuple[dict[str, Any], bytes]:
         assert self._process.stdout is not None  # noqa: S101 -- a pipe was asked for

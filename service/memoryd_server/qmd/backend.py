@@ -16,7 +16,7 @@ from memoryd_server.agent.files import FileRange, read_location
 from memoryd_server.errors import EmbeddingNotConfigured, PathNotAllowed
 from memoryd_server.model import Clock, Degradation, DegradationKind, Source, stored
 from memoryd_server.qmd import client, hits, index
-from memoryd_server.qmd.client import QmdFailure, Reason, Verb
+from memoryd_server.qmd.client import QmdFailure, QmdFailureReason, QmdSearchMode
 from memoryd_server.qmd.config import QmdConfig, allows
 from memoryd_server.qmd.home import QmdHome
 from memoryd_server.qmd.host import QmdHost
@@ -24,30 +24,25 @@ from memoryd_server.qmd.index import QmdIndex
 from memoryd_server.qmd.updates import QmdUpdates
 from memoryd_server.search.query import RankingConfig, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.sources.discover import Discovery, discover
-from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sources.roots import Roots
 from memoryd_server.store.rows import FileRow
-from memoryd_server.sync.engine import DiskState
-from memoryd_server.sync.plan import LastLook, make_plan
-from memoryd_server.sync.planner import EVERYTHING, SyncAsk
+from memoryd_server.sync.engine import DiskComparison
+from memoryd_server.sync.plan import LastComparison, make_plan
+from memoryd_server.sync.planner import EVERYTHING, SyncScope
 from memoryd_server.sync.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncProgress
 
 # Rows that are asked for beyond those to be shown: some may be of files that are gone.
 _SPARE_ROWS = 6
-
-
 # A word that the index may or may not hold: what counts is that a real search answers.
 _TRIAL = "memoryd"
-
-
 _T = TypeVar("_T")
-
 
 NOT_READY = "qmd's first update has not completed yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class CoveredFiles:
     """What was there before an update: the revision of memoryd's own index, and the files where it keeps none."""
 
     revision: int
@@ -71,7 +66,7 @@ class QmdBackend:
         max_file_bytes: int,
         threads: Executor,
         revision: Callable[[], int] | None,
-        forgotten: Forgotten,
+        forgotten: ForgottenSources,
     ) -> None:
         self.config = config
         self._host = host
@@ -83,7 +78,7 @@ class QmdBackend:
         self._forgotten = forgotten
         home = QmdHome(config.folder, config.collections, config.environment)
         self._client = client.QmdClient(config.command, home, host.guard)
-        self._shelf = hits.Shelf(roots, config.collections, max_file_bytes, forgotten.hides)
+        self._shelf = hits.CollectionFiles(roots, config.collections, max_file_bytes, forgotten.hides)
         self._index = QmdIndex(config, self._client, export=self._export, is_unwanted=lambda: self.updates.stopping)
         self.updates = QmdUpdates(config, self._index, host, self._look)
         self.version = ""
@@ -121,13 +116,13 @@ class QmdBackend:
             return documents, False
         return documents, True
 
-    def _look(self) -> Covered:
-        return Covered(0, discover(self._roots)) if self._revision is None else Covered(self._revision())
+    def _look(self) -> CoveredFiles:
+        return CoveredFiles(0, discover(self._roots)) if self._revision is None else CoveredFiles(self._revision())
 
     @property
-    def covered(self) -> Covered | None:
+    def covered(self) -> CoveredFiles | None:
         """What qmd holds at least; None before the first update of this process."""
-        covered: Covered | None = self.updates.covered
+        covered: CoveredFiles | None = self.updates.covered
         return covered
 
     @property
@@ -158,7 +153,7 @@ class QmdBackend:
             async with asyncio.timeout(max(0.0, until - time.monotonic())):
                 return await self._on_thread(work)
         except TimeoutError:
-            raise QmdFailure(Reason.NO_TIME, "the disk left no time for qmd") from None
+            raise QmdFailure(QmdFailureReason.NO_TIME, "the disk left no time for qmd") from None
 
     def permits(self, session_key: str) -> bool:
         """Whether the session may search."""
@@ -175,7 +170,7 @@ class QmdBackend:
         verb = self._verb(query.mode)
         names = self._shelf.names(query.sources)
         wanted = min(query.max_results, self.config.limits.max_results)
-        found = client.Found(())
+        found = client.QmdResults(())
         if names:
             found = await self._found(verb, query.text, names, wanted + _SPARE_ROWS, seconds)
         else:
@@ -209,26 +204,26 @@ class QmdBackend:
     def _sources(self) -> set[Source]:
         return {collection.source for collection in self.config.collections}
 
-    def _verb(self, mode: SearchMode) -> Verb:
+    def _verb(self, mode: SearchMode) -> QmdSearchMode:
         """The configured verb, unless the caller wants one leg alone."""
         if mode is SearchMode.KEYWORD:
-            return Verb.SEARCH
+            return QmdSearchMode.SEARCH
         if mode is not SearchMode.VECTOR:
             return self.config.verb
-        if self.config.verb is Verb.SEARCH:
+        if self.config.verb is QmdSearchMode.SEARCH:
             raise EmbeddingNotConfigured(
                 "memory.qmd.searchMode is search, which makes no vectors; set vsearch or query, or search by KEYWORD"
             )
-        return Verb.VSEARCH
+        return QmdSearchMode.VSEARCH
 
     async def _found(
-        self, verb: Verb, question: str, names: tuple[str, ...], limit: int, seconds: float
-    ) -> client.Found:
+        self, verb: QmdSearchMode, question: str, names: tuple[str, ...], limit: int, seconds: float
+    ) -> client.QmdResults:
         until = time.monotonic() + seconds
         try:
             return await self._searched(verb, question, names, limit, seconds)
         except QmdFailure as failure:
-            if failure.reason is not Reason.UNKNOWN_COLLECTION:
+            if failure.reason is not QmdFailureReason.UNKNOWN_COLLECTION:
                 raise
         # Somebody has changed our configuration. What qmd indexed under it is still there.
         await self._host.update(self._index.prepare)
@@ -236,10 +231,10 @@ class QmdBackend:
         return await self._searched(verb, question, names, limit, until - time.monotonic())
 
     async def _searched(
-        self, verb: Verb, question: str, names: tuple[str, ...], limit: int, seconds: float
-    ) -> client.Found:
+        self, verb: QmdSearchMode, question: str, names: tuple[str, ...], limit: int, seconds: float
+    ) -> client.QmdResults:
         if seconds <= 0:
-            raise QmdFailure(Reason.NO_TIME, "no time was left for qmd")
+            raise QmdFailure(QmdFailureReason.NO_TIME, "no time was left for qmd")
         until = time.monotonic() + seconds
         path = await self._before(until, self._ready_command)
         left = max(0.0, until - time.monotonic())
@@ -248,9 +243,9 @@ class QmdBackend:
         try:
             return client.found(finished, verb)
         except QmdFailure as failure:
-            if failure.reason is Reason.TIMEOUT and seconds < self.config.limits.seconds:
+            if failure.reason is QmdFailureReason.TIMEOUT and seconds < self.config.limits.seconds:
                 reason = f"qmd was given {seconds:.1f} s of the caller's time and did not answer in it"
-                raise QmdFailure(Reason.NO_TIME, reason) from failure
+                raise QmdFailure(QmdFailureReason.NO_TIME, reason) from failure
             raise
 
     def _ready_command(self) -> str:
@@ -265,7 +260,7 @@ class QmdBackend:
     def _require_index(self) -> None:
         if not self._index.ready:
             failure = self.updates.updating.failure
-            raise QmdFailure(Reason.NOT_READY, NOT_READY if failure is None else failure.message)
+            raise QmdFailure(QmdFailureReason.NOT_READY, NOT_READY if failure is None else failure.message)
 
     async def trial(self) -> None:
         """A search as callers make them, after a look at the version.
@@ -323,7 +318,7 @@ class QmdBackend:
         return tuple(collection.name for collection in self.config.collections if not collection.builtin)
 
 
-class QmdEngine:
+class QmdSyncRunner:
     """Looks at the disk and leaves the work to qmd. `covered` is what was there before qmd's last update."""
 
     rebuild_due = False
@@ -333,7 +328,7 @@ class QmdEngine:
         self._roots = roots
         self._covered = covered
         self._clock = clock
-        self.last_look = LastLook()
+        self.last_look = LastComparison()
 
     def run(
         self,
@@ -355,15 +350,15 @@ class QmdEngine:
             changed=state.plan.worth_a_run,
         )
 
-    def compare(self) -> DiskState:
+    def compare(self) -> DiskComparison:
         """What differs between the disk and what was there before qmd's last update."""
         began_ns = self._clock.now_ns()
         discovery, rows = discover(self._roots), _rows(self._covered())
         plan = make_plan(discovery, rows)
         self.last_look.note(plan, began_ns)
-        return DiskState(discovery, rows, plan, self.last_look.agreed_ns)
+        return DiskComparison(discovery, rows, plan, self.last_look.agreed_ns)
 
-    def estimate(self, _mode: SyncMode, _ask: SyncAsk = EVERYTHING) -> SyncEstimate:
+    def estimate(self, _mode: SyncMode, _ask: SyncScope = EVERYTHING) -> SyncEstimate:
         """The files that differ; what qmd makes of them is not known."""
         plan = self.compare().plan
         return SyncEstimate(len(plan.to_read), len(plan.removed), 0, 0, 0)

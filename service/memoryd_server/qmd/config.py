@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memoryd_server.qmd.client import Verb
+from memoryd_server.qmd.client import QmdSearchMode
 from memoryd_server.qmd.home import Collection
 from memoryd_server.sessions.context import SessionKey
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class SessionMatch:
     """What a session must be like; everything given must match."""
 
     channel: str | None = None
@@ -25,22 +25,22 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SessionRule:
     """One rule: whether the sessions that match may search."""
 
     allow: bool
-    match: Match
+    match: SessionMatch
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SessionScope:
     """The first rule that matches decides, else `allow`."""
 
     allow: bool
-    rules: Sequence[Rule] = ()
+    rules: Sequence[SessionRule] = ()
 
 
-def allows(scope: Scope | None, session_key: str) -> bool:
+def allows(scope: SessionScope | None, session_key: str) -> bool:
     """Whether the session may search; without a scope every session may."""
     if scope is None:
         return True
@@ -48,7 +48,7 @@ def allows(scope: Scope | None, session_key: str) -> bool:
     return next((rule.allow for rule in scope.rules if _matches(rule.match, session)), scope.allow)
 
 
-def _matches(match: Match, session: SessionKey) -> bool:
+def _matches(match: SessionMatch, session: SessionKey) -> bool:
     return (
         (match.channel is None or match.channel.strip().lower() == session.channel)
         and (match.chat_type is None or match.chat_type == session.chat_type)
@@ -70,7 +70,7 @@ QMD_PLUGIN = "qmd"
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateConfig:
+class QmdUpdateConfig:
     """When qmd indexes, and how long it may take. Seconds; an interval of 0 is off."""
 
     on_boot: bool
@@ -94,7 +94,7 @@ class LimitsConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionsConfig:
+class QmdSessionsConfig:
     """Where transcripts are, where their text goes, and after how many days they are left out (None: never)."""
 
     transcripts: Path
@@ -112,13 +112,13 @@ class QmdConfig:
 
     folder: Path
     command: str
-    verb: Verb
+    verb: QmdSearchMode
     collections: tuple[Collection, ...]
     environment: Mapping[str, str]
-    update: UpdateConfig
+    update: QmdUpdateConfig
     limits: LimitsConfig
-    scope: Scope | None
-    sessions: SessionsConfig | None
+    scope: SessionScope | None
+    sessions: QmdSessionsConfig | None
     fallback: bool
     embed_lock: Path
 

@@ -13,17 +13,17 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 
-from memoryd_server.agent.agent import AgentMemory
-from memoryd_server.agent.coordinator import Engine
+from memoryd_server.agent.agent import Agent
+from memoryd_server.agent.coordinator import SyncRunner
 from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.forget import ForgetRequest
-from memoryd_server.agent.search import BackendState
+from memoryd_server.agent.search import BackendStatus
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger
-from memoryd_server.background_tasks import Faults
+from memoryd_server.background_tasks import ReportedErrors
 from memoryd_server.errors import BackendUnavailable, RevisionNotReached
 from memoryd_server.model import Clock, Degradation, DegradationKind
-from memoryd_server.qmd.backend import NOT_READY, QmdBackend, QmdEngine
-from memoryd_server.qmd.client import PASSING, QmdFailure, Reason
+from memoryd_server.qmd.backend import NOT_READY, QmdBackend, QmdSyncRunner
+from memoryd_server.qmd.client import PASSING, QmdFailure, QmdFailureReason
 from memoryd_server.qmd.config import QmdConfig
 from memoryd_server.qmd.hits import denied
 from memoryd_server.qmd.host import QmdHost
@@ -32,20 +32,12 @@ from memoryd_server.sync.progress import SyncOutcome
 
 # Kept for the builtin engine out of the caller's time, and as a share where that is short.
 RESERVE_SECONDS = 1.0
-
-
 RESERVE_SHARE = 0.25
-
-
 # The longest pause between two trials: after failures that cost nothing to meet again, and after those that do.
 CHEAP_PAUSE_SECONDS = 40.0
-
-
 DEAR_PAUSE_SECONDS = 600.0
 
-
-_DEAR = frozenset({Reason.TIMEOUT, Reason.TOO_LARGE})
-
+_DEAR = frozenset({QmdFailureReason.TIMEOUT, QmdFailureReason.TOO_LARGE})
 
 # Hears of each change: True when qmd answers again, and why it does not when it does not.
 OnChange = Callable[[bool, str], None]
@@ -55,14 +47,14 @@ class FallbackBackend:
     """Answers for one agent from `start` to `stop`. On the event loop's thread."""
 
     def __init__(
-        self, qmd: QmdBackend, builtin: AgentMemory, on_change: OnChange, sync_runner: Engine | None = None
+        self, qmd: QmdBackend, builtin: Agent, on_change: OnChange, sync_runner: SyncRunner | None = None
     ) -> None:
         self.sync_runner = sync_runner
         self._qmd = qmd
         self._builtin = builtin
         self._on_change = on_change
-        self._breaker = Breaker(time.monotonic)
-        self._faults = Faults("a trial of qmd")
+        self._breaker = CircuitBreaker(time.monotonic)
+        self._faults = ReportedErrors("a trial of qmd")
         self._recovery: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -134,7 +126,9 @@ class FallbackBackend:
                 async with asyncio.timeout(self._left(query)):
                     await self._qmd.updates.now(embed=False)
             except TimeoutError:
-                raise QmdFailure(Reason.NO_TIME, f"qmd's index did not reach revision {min_revision} in time") from None
+                raise QmdFailure(
+                    QmdFailureReason.NO_TIME, f"qmd's index did not reach revision {min_revision} in time"
+                ) from None
 
     async def _otherwise(
         self,
@@ -142,7 +136,7 @@ class FallbackBackend:
         query: SearchQuery,
         session_key: str,
         min_revision: int | None,
-        reason: Reason | None = None,
+        reason: QmdFailureReason | None = None,
     ) -> SearchAnswer:
         if not self._falls_back:
             raise BackendUnavailable(
@@ -216,7 +210,7 @@ class FallbackBackend:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 await self._try()
 
-    async def state(self) -> BackendState:
+    async def state(self) -> BackendStatus:
         """Who would answer, and how qmd is doing."""
         why = self._breaker.reason
         failure = self._qmd.updates.updating.failure
@@ -228,7 +222,7 @@ class FallbackBackend:
             active, degradations = "builtin", tuple(self._fallen_back(why))
         else:
             active, degradations = "", (Degradation(DegradationKind.BACKEND_FALLBACK, "qmd", "", why),)
-        return BackendState(active, degradations, wanted="qmd", version=self._qmd.version, reason=why)
+        return BackendStatus(active, degradations, wanted="qmd", version=self._qmd.version, reason=why)
 
     async def after_sync(self, run: SyncRun, outcome: SyncOutcome) -> SyncOutcome:
         """Brings qmd's index in line after a run: at once where a caller waits for it, soon otherwise.
@@ -260,7 +254,7 @@ class FallbackBackend:
 
 
 def make_qmd(
-    memory: AgentMemory, config: QmdConfig, host: QmdHost, *, threads: Executor, on_change: OnChange
+    memory: Agent, config: QmdConfig, host: QmdHost, *, threads: Executor, on_change: OnChange
 ) -> FallbackBackend:
     """Return qmd as the search backend of `memory`, whose index is kept only if it may have to answer."""
     agent = memory.config
@@ -274,14 +268,14 @@ def make_qmd(
         revision=(lambda: memory.board.current.revision) if config.fallback else None,
         forgotten=memory.forgotten,
     )
-    runner = None if config.fallback else QmdEngine(agent.roots, lambda: qmd.covered_files, Clock())
+    runner = None if config.fallback else QmdSyncRunner(agent.roots, lambda: qmd.covered_files, Clock())
     return FallbackBackend(qmd, memory, on_change, runner)
 
 
 FIRST_PAUSE_SECONDS = 5.0
 
 
-class Breaker:
+class CircuitBreaker:
     """Closed while the backend answers. A failure opens it, and a trial that succeeds closes it again.
 
     The pause between two trials doubles, up to what the failure is worth: the caller says how much. `monotonic` is a

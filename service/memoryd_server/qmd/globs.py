@@ -11,16 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 _SUFFIX = ".md"
-
-
 _MORE_THAN_GLOB = re.compile(r"[!@+?*]\(")
-
-
 _LONGEST_CLASS = 256
-
-
 _PIECE = re.compile(rf"\*\*/|\*\*|\\.|\[[^\]]{{1,{_LONGEST_CLASS}}}\]|.", re.DOTALL)
-
 
 _Test = Callable[[str], object]
 

@@ -16,13 +16,13 @@ from itertools import zip_longest
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import Degradation, DegradationKind, Source
-from memoryd_server.qmd.client import Found, Row, Verb
+from memoryd_server.qmd.client import QmdResults, QmdRow, QmdSearchMode
 from memoryd_server.qmd.home import Collection
 from memoryd_server.search.query import (
     EmptyReason,
     Hit,
-    LegReport,
     RankingConfig,
+    RetrieverReport,
     SearchAnswer,
     SearchMode,
     SearchQuery,
@@ -35,24 +35,16 @@ from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
 from memoryd_server.sources.roots import Location, Roots, resolve
 
 SCHEME = "qmd://"
-
-
 # Paths of files that only qmd knows, as hits show them and MemoryGet takes them.
 PREFIX = "qmd/"
-
-
 _INDEX_SUFFIX = re.compile(r"\?index=[^/?]*$")
-
-
 _CUT_OFF = "..."
-
-
 # What a cut through a character leaves of it, and a line break, at the end of a text that is read backwards.
 _CUT_END_REVERSED = re.compile("[\ud800-\udfff\ufffd]+\n?|\n[\ud800-\udfff\ufffd]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedRows:
     """Hits, best first, how many rows were below `min_score`, and how many had no file any more."""
 
     hits: tuple[Hit, ...]
@@ -61,7 +53,7 @@ class Ranked:
     moved: bool
 
 
-class Shelf:
+class CollectionFiles:
     """The files of an agent's collections. `most_bytes` is the largest file that is read.
 
     `is_hidden` tells of a file's path and bytes whether it is to give no hit.
@@ -93,7 +85,7 @@ class Shelf:
         except MemorydError:
             return Location(f"{PREFIX}{name}/{path}", collection.root, tuple(path.split("/")), collection.source)
 
-    def location_of(self, row: Row) -> Location | None:
+    def location_of(self, row: QmdRow) -> Location | None:
         """Where a row's file is; None where the row names none of ours, or one that its folder's rules leave out.
 
         The path in it stands as it is.
@@ -113,13 +105,13 @@ class Shelf:
         except IgnoreFileUnusable:
             return True
 
-    def source_of(self, row: Row) -> Source:
+    def source_of(self, row: QmdRow) -> Source:
         """The source of the row's collection."""
         name = row.uri.removeprefix(SCHEME).partition("/")[0]
         collection = self._collections.get(name)
         return Source.MEMORY if collection is None else collection.source
 
-    def hit(self, row: Row, most_chars: int) -> tuple[Hit | None, bool]:
+    def hit(self, row: QmdRow, most_chars: int) -> tuple[Hit | None, bool]:
         """The row's lines as they stand in its file, or None; and whether the file has changed since."""
         location = self.location_of(row)
         if location is None:
@@ -150,13 +142,13 @@ class Shelf:
         return hit, moved
 
 
-def _shown(lines: Sequence[str], start: int, row: Row) -> Sequence[str]:
+def _shown(lines: Sequence[str], start: int, row: QmdRow) -> Sequence[str]:
     """The row's range, without the empty line that ends a file."""
     shown = lines[start - 1 : start - 1 + max(1, row.line_count or row.snippet.count("\n") + 1)]
     return shown[:-1] if len(shown) > 1 and not shown[-1] and start - 1 + len(shown) == len(lines) else shown
 
 
-def _place(row: Row, lines: Sequence[str]) -> tuple[int | None, bool]:
+def _place(row: QmdRow, lines: Sequence[str]) -> tuple[int | None, bool]:
     """The line where the row's snippet begins in the file, and whether that is elsewhere than qmd says; None: nowhere.
 
     A snippet may be cut short, and qmd reads bytes that are no UTF-8 as we do.
@@ -179,8 +171,14 @@ def _without_cut_end(snippet: str) -> str:
 
 
 def rank(
-    shelf: Shelf, rows: Sequence[Row], query: SearchQuery, ranking: RankingConfig, *, most: int, most_chars: int
-) -> Ranked:
+    shelf: CollectionFiles,
+    rows: Sequence[QmdRow],
+    query: SearchQuery,
+    ranking: RankingConfig,
+    *,
+    most: int,
+    most_chars: int,
+) -> RankedRows:
     """The best `most` rows as hits: each file once, decayed as the settings say, both sources in turn.
 
     `query.min_score` cuts only where the caller asked for it: scores of qmd are on a scale of their own, where a good
@@ -201,7 +199,7 @@ def rank(
     ordered = sorted(best.values(), key=lambda hit: -hit.score)
     kept = [hit for hit in ordered if hit.score >= least]
     shown = [_finished(hit, query) for hit in _in_turn(kept)[:most]]
-    return Ranked(tuple(shown), len(ordered) - len(kept), gone, moved)
+    return RankedRows(tuple(shown), len(ordered) - len(kept), gone, moved)
 
 
 def _decayed(hit: Hit, now: datetime, ranking: RankingConfig) -> Hit:
@@ -232,27 +230,22 @@ def budgeted(hits: Sequence[Hit], query: SearchQuery, most_chars: int) -> tuple[
 
 NAME = "qmd"
 
-
-SERVED: Mapping[Verb, SearchMode] = {
-    Verb.SEARCH: SearchMode.KEYWORD,
-    Verb.VSEARCH: SearchMode.VECTOR,
-    Verb.QUERY: SearchMode.HYBRID,
+SERVED: Mapping[QmdSearchMode, SearchMode] = {
+    QmdSearchMode.SEARCH: SearchMode.KEYWORD,
+    QmdSearchMode.VSEARCH: SearchMode.VECTOR,
+    QmdSearchMode.QUERY: SearchMode.HYBRID,
 }
-
-
 _ALL_WORDS = "no file of the collections holds all the words; ask with fewer, or set memory.qmd.searchMode to query"
-
-
 _NOTHING = "qmd found nothing in the collections that were searched"
 
 
 def answer_of(
-    found: Found,
-    ranked: Ranked,
+    found: QmdResults,
+    ranked: RankedRows,
     hits: Sequence[Hit],
     query: SearchQuery,
     *,
-    verb: Verb,
+    verb: QmdSearchMode,
     revision: int,
     documents: int,
     stale: bool,
@@ -267,13 +260,13 @@ def answer_of(
         served_mode=SERVED[verb],
         revision=revision,
         indexed_files=documents,
-        keyword_candidates=candidates if verb is Verb.SEARCH else 0,
-        vector_candidates=candidates if verb is Verb.VSEARCH else 0,
+        keyword_candidates=candidates if verb is QmdSearchMode.SEARCH else 0,
+        vector_candidates=candidates if verb is QmdSearchMode.VSEARCH else 0,
         dropped_by_min_score=ranked.dropped,
         stale=stale or ranked.moved,
         degradations=tuple(_degradations(found, query, verb, missing)),
         legs=(
-            LegReport(
+            RetrieverReport(
                 SERVED[verb], ran=True, candidates=candidates, elapsed_seconds=elapsed_seconds, note=f"qmd {verb}"
             ),
         ),
@@ -299,7 +292,7 @@ def denied(query: SearchQuery) -> SearchAnswer:
     )
 
 
-def _emptiness(ranked: Ranked, query: SearchQuery, verb: Verb, documents: int) -> tuple[EmptyReason, str]:
+def _emptiness(ranked: RankedRows, query: SearchQuery, verb: QmdSearchMode, documents: int) -> tuple[EmptyReason, str]:
     if ranked.gone:
         return EmptyReason.FILES_GONE, f"{ranked.gone} hits were in files that have since been removed or rewritten"
     if ranked.dropped:
@@ -307,18 +300,20 @@ def _emptiness(ranked: Ranked, query: SearchQuery, verb: Verb, documents: int) -
         return EmptyReason.FILTERED_BY_SCORE, f"{dropped}; lower it to see them"
     if not documents:
         return EmptyReason.EMPTY_INDEX, "qmd has indexed no file for this agent; look at Status"
-    return EmptyReason.NO_MATCH, _ALL_WORDS if verb is Verb.SEARCH else _NOTHING
+    return EmptyReason.NO_MATCH, _ALL_WORDS if verb is QmdSearchMode.SEARCH else _NOTHING
 
 
-def _degradations(found: Found, query: SearchQuery, verb: Verb, missing: Sequence[Source]) -> list[Degradation]:
+def _degradations(
+    found: QmdResults, query: SearchQuery, verb: QmdSearchMode, missing: Sequence[Source]
+) -> list[Degradation]:
     degradations = [
         Degradation(DegradationKind.SOURCE_SKIPPED, source, "", f"no collection of qmd holds {source}")
         for source in missing
     ]
-    if query.mode is SearchMode.HYBRID and verb is not Verb.QUERY:
+    if query.mode is SearchMode.HYBRID and verb is not QmdSearchMode.QUERY:
         reason = f"memory.qmd.searchMode is {verb}"
         degradations.append(Degradation(DegradationKind.VECTOR_LEG_SKIPPED, "HYBRID", SERVED[verb], reason))
-    if found.pending and verb is not Verb.SEARCH:
+    if found.pending and verb is not QmdSearchMode.SEARCH:
         reason = f"{found.pending} of qmd's documents have no vector yet"
         degradations.append(Degradation(DegradationKind.VECTORS_PENDING, "a vector for each document", "", reason))
     return degradations

@@ -23,26 +23,12 @@ from memoryd_server.sources.roots import Roots
 
 # The names of the workspace's own memory and of exported transcripts.
 MEMORY = "memory-root"
-
-
 SESSIONS = "sessions"
-
-
 _MEMORY_PATTERN = "{MEMORY.md,memory.md,memory/**/*.md}"
-
-
 DEFAULT_PATTERN = "**/*.md"
-
-
 _SUFFIX = ".md"
-
-
 _OUTSIDE_NAMES = re.compile(r"[^a-z0-9]+")
-
-
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
-
-
 _GLOB = re.compile(r"([*?\[\]{}()!\\,])")
 
 
@@ -131,8 +117,6 @@ def _folder_and_pattern(absolute: str, pattern: str) -> tuple[str, str]:
 
 # Where Hugging Face's models lie below a cache folder.
 _MODELS = Path("qmd") / "models"
-
-
 # Variables that name the models, and their keys in the configuration, which would win over them.
 _MODEL_VARIABLES: Mapping[str, str] = {
     "QMD_EMBED_MODEL": "embed",

@@ -13,17 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from memoryd_server.qmd.client import QmdFailure, Reason
-from memoryd_server.qmd.process import Finished, Guard, Run
+from memoryd_server.qmd.client import QmdFailure, QmdFailureReason
+from memoryd_server.qmd.process import CommandResult, CommandRun, ProcessGuard
 from memoryd_server.system import FileLock
 
 # Each search is a process that loads a runtime: more at once than this make all of them late.
 SEARCHES_AT_ONCE = 4
-
-
 # Updates of different agents.
 UPDATES_AT_ONCE = 2
-
 
 _T = TypeVar("_T")
 
@@ -32,15 +29,15 @@ class QmdHost:
     """The processes of a daemon's agents. Its coroutines belong to the event loop's thread; `close` ends them all."""
 
     def __init__(self) -> None:
-        self.guard = Guard()
+        self.guard = ProcessGuard()
         self.embedding = asyncio.Lock()
         self._searches = ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="qmd-search")
         self._updates = ThreadPoolExecutor(UPDATES_AT_ONCE, thread_name_prefix="qmd-update")
         self._lock = threading.Lock()
-        self._running: set[Run] = set()
+        self._running: set[CommandRun] = set()
         self._closed = False
 
-    async def search(self, run: Run, seconds: float) -> Finished:
+    async def search(self, run: CommandRun, seconds: float) -> CommandResult:
         """Runs a search; when it is cancelled, or has no thread within `seconds`, so is the process.
 
         Raises:
@@ -49,7 +46,7 @@ class QmdHost:
         began = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def work() -> Finished:
+        def work() -> CommandResult:
             loop.call_soon_threadsafe(began.set)
             return self.run(run)
 
@@ -62,7 +59,9 @@ class QmdHost:
                 await began.wait()
             return await asyncio.shield(future)
         except TimeoutError:
-            raise QmdFailure(Reason.BUSY, f"{SEARCHES_AT_ONCE} searches of qmd were under way all the time") from None
+            raise QmdFailure(
+                QmdFailureReason.BUSY, f"{SEARCHES_AT_ONCE} searches of qmd were under way all the time"
+            ) from None
         finally:
             if not job.done():
                 run.cancel()
@@ -73,7 +72,7 @@ class QmdHost:
         """Does blocking work of an update on one of its threads."""
         return await asyncio.get_running_loop().run_in_executor(self._updates, work)
 
-    def run(self, run: Run) -> Finished:
+    def run(self, run: CommandRun) -> CommandResult:
         """Runs a command on the calling thread; `close` ends it.
 
         Raises:
@@ -82,12 +81,12 @@ class QmdHost:
         with self._lock:
             if self._closed:
                 run.discard()
-                raise QmdFailure(Reason.CANCELLED, "the daemon is stopping")
+                raise QmdFailure(QmdFailureReason.CANCELLED, "the daemon is stopping")
             self._running.add(run)
         try:
             return run.run()
         except OSError as error:
-            raise QmdFailure(Reason.EXIT_CODE, f"no process can be started: {error}") from error
+            raise QmdFailure(QmdFailureReason.EXIT_CODE, f"no process can be started: {error}") from error
         finally:
             with self._lock:
                 self._running.discard(run)
@@ -117,8 +116,8 @@ def held(path: Path, what: str, seconds: float, is_unwanted: Callable[[], bool])
         lock.wait(seconds, is_unwanted)
     except TimeoutError:
         if is_unwanted():
-            raise QmdFailure(Reason.CANCELLED, f"{what} is not waited for any more") from None
-        raise QmdFailure(Reason.BUSY, f"{what} is held by another process") from None
+            raise QmdFailure(QmdFailureReason.CANCELLED, f"{what} is not waited for any more") from None
+        raise QmdFailure(QmdFailureReason.BUSY, f"{what} is held by another process") from None
     try:
         yield
     finally:

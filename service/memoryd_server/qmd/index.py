@@ -21,39 +21,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memoryd_server.qmd import client
-from memoryd_server.qmd.client import QmdClient, QmdFailure, Reason, check, is_conflict, last_words
-from memoryd_server.qmd.config import QmdConfig, SessionsConfig
+from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, check, is_conflict, last_words
+from memoryd_server.qmd.config import QmdConfig, QmdSessionsConfig
 from memoryd_server.qmd.host import held
-from memoryd_server.qmd.process import Ending, Finished, Run
+from memoryd_server.qmd.process import CommandResult, CommandRun, ExitKind
 from memoryd_server.sources.transcripts import TranscriptFile, list_transcripts, read_transcript
 
 _INDEXED = re.compile(r"Indexed: (\d{1,9}) new, (\d{1,9}) updated, (\d{1,9}) unchanged, (\d{1,9}) removed")
-
-
 _DAMAGED = re.compile(r"SQLITE_NOTADB|SQLITE_CORRUPT|file is not a database|database disk image is malformed")
-
-
 _SKIPPED = re.compile(r"Another embed process is already running", re.IGNORECASE)
-
-
 _TOTAL = re.compile(r"^[^\S\n]*Total:\s+(\d{1,9})(?!\d)", re.MULTILINE)
-
-
 _VECTORS = re.compile(r"^[^\S\n]*Vectors:\s+(\d{1,9})(?!\d)", re.MULTILINE)
-
-
 _PENDING = re.compile(r"^[^\S\n]*Pending:\s+(\d{1,9})(?!\d)", re.MULTILINE)
-
-
 _RETRY_SECONDS = 0.5
 
-
 # Runs what it is given to its end, on the calling thread; ends early when nobody wants it any more.
-Runner = Callable[[Run], Finished]
+Runner = Callable[[CommandRun], CommandResult]
 
 
 @dataclass(frozen=True, slots=True)
-class Updated:
+class UpdateCounts:
     """What an update found: files that are new, changed, as they were, and gone."""
 
     new: int = 0
@@ -68,7 +55,7 @@ class Updated:
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class DocumentCounts:
     """What qmd says that it holds."""
 
     total: int
@@ -112,10 +99,10 @@ class QmdIndex:
             return self._client.home.prepare()
         except OSError as error:
             raise QmdFailure(
-                Reason.EXIT_CODE, f"qmd's folder {self._config.folder} cannot be written: {error}"
+                QmdFailureReason.EXIT_CODE, f"qmd's folder {self._config.folder} cannot be written: {error}"
             ) from error
 
-    def update(self, run: Runner) -> Updated:
+    def update(self, run: Runner) -> UpdateCounts:
         """Makes qmd's index match the files.
 
         Raises:
@@ -144,10 +131,10 @@ class QmdIndex:
         """Lets qmd forget the text that is no longer in the files; what fails is tried again after the next update."""
         if self._unclean.exists():
             done = run(self._client.start(client.CLEANUP, self._config.update.command_seconds))
-            if done.ending is Ending.EXITED and not done.code:
+            if done.ending is ExitKind.EXITED and not done.code:
                 self._unclean.unlink(missing_ok=True)
 
-    def embed(self, run: Runner) -> Documents:
+    def embed(self, run: Runner) -> DocumentCounts:
         """Makes the vectors that are missing; what qmd holds afterwards.
 
         Raises:
@@ -161,15 +148,16 @@ class QmdIndex:
             done = run(self._client.start(client.EMBED, seconds))
             check(done)
             if _SKIPPED.search(done.stdout + done.stderr):
-                raise QmdFailure(Reason.BUSY, "another process embeds for qmd")
+                raise QmdFailure(QmdFailureReason.BUSY, "another process embeds for qmd")
         held_now = self.documents(run)
         if held_now.pending:
             raise QmdFailure(
-                Reason.EXIT_CODE, f"{held_now.pending} documents have no vector after `qmd embed`{last_words(done)}"
+                QmdFailureReason.EXIT_CODE,
+                f"{held_now.pending} documents have no vector after `qmd embed`{last_words(done)}",
             )
         return held_now
 
-    def documents(self, run: Runner) -> Documents:
+    def documents(self, run: Runner) -> DocumentCounts:
         """What qmd says that it holds.
 
         Raises:
@@ -177,7 +165,7 @@ class QmdIndex:
         """
         done = run(self._client.start(client.STATUS, self._config.update.command_seconds))
         check(done)
-        return Documents(_number(_TOTAL, done), _number(_VECTORS, done), _number(_PENDING, done))
+        return DocumentCounts(_number(_TOTAL, done), _number(_VECTORS, done), _number(_PENDING, done))
 
     @contextlib.contextmanager
     def _writing(self, seconds: float) -> Iterator[None]:
@@ -186,7 +174,9 @@ class QmdIndex:
             with held(self._config.folder / "writer.lock", "qmd's index", seconds, self._is_unwanted):
                 yield
         except OSError as error:
-            raise QmdFailure(Reason.EXIT_CODE, f"qmd's folder {self._config.folder} cannot be used: {error}") from error
+            raise QmdFailure(
+                QmdFailureReason.EXIT_CODE, f"qmd's folder {self._config.folder} cannot be used: {error}"
+            ) from error
 
     def _begin_anew(self) -> None:
         """Everything in it comes from the files."""
@@ -196,25 +186,23 @@ class QmdIndex:
             index.with_name(index.name + suffix).unlink(missing_ok=True)
 
 
-def _updated(done: Finished) -> Updated:
+def _updated(done: CommandResult) -> UpdateCounts:
     """The sum over all collections."""
     counts = [tuple(map(int, numbers)) for numbers in _INDEXED.findall(done.stdout)]
-    return Updated(*(sum(column) for column in zip(*counts, strict=True))) if counts else Updated()
+    return UpdateCounts(*(sum(column) for column in zip(*counts, strict=True))) if counts else UpdateCounts()
 
 
-def _number(pattern: re.Pattern[str], done: Finished) -> int:
+def _number(pattern: re.Pattern[str], done: CommandResult) -> int:
     told = pattern.search(done.stdout)
     return int(told[1]) if told else 0
 
 
 _NS_A_DAY = 86_400_000_000_000
-
-
 _EMPTY = "(empty)"
 
 
 def export_sessions(
-    config: SessionsConfig,
+    config: QmdSessionsConfig,
     *,
     own_folder: bool,
     now_ns: Callable[[], int],
@@ -245,7 +233,7 @@ def export_sessions(
             path.unlink(missing_ok=True)
 
 
-def forget_session(config: SessionsConfig, session_id: str, *, own_folder: bool) -> int:
+def forget_session(config: QmdSessionsConfig, session_id: str, *, own_folder: bool) -> int:
     """Removes what was written of a session's transcripts, rotated ones included; how many files.
 
     Raises:

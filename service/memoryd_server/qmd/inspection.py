@@ -10,25 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memoryd_server.qmd import client
-from memoryd_server.qmd.client import QmdFailure, Verb
+from memoryd_server.qmd.client import QmdFailure, QmdSearchMode
 from memoryd_server.qmd.config import QmdConfig
 from memoryd_server.qmd.home import QmdHome
-from memoryd_server.qmd.process import Ending, Guard, Invocation, Run
+from memoryd_server.qmd.process import Command, CommandRun, ExitKind, ProcessGuard
 
 LEAST_NODE = 22
-
-
 _NODE_SECONDS = 10.0
-
-
 # What each way to search needs, by the keys of qmd's configuration, and what qmd fetches where nothing else is named.
-_NEEDED: Mapping[Verb, tuple[str, ...]] = {
-    Verb.SEARCH: (),
-    Verb.VSEARCH: ("embed", "generate"),
-    Verb.QUERY: ("embed", "generate", "rerank"),
+_NEEDED: Mapping[QmdSearchMode, tuple[str, ...]] = {
+    QmdSearchMode.SEARCH: (),
+    QmdSearchMode.VSEARCH: ("embed", "generate"),
+    QmdSearchMode.QUERY: ("embed", "generate", "rerank"),
 }
-
-
 _DEFAULT_FILES: Mapping[str, str] = {
     "embed": "hf_ggml-org_embeddinggemma-300M-Q8_0.gguf",
     "generate": "hf_tobil_qmd-query-expansion-1.7B-q4_k_m.gguf",
@@ -37,7 +31,7 @@ _DEFAULT_FILES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class QmdInspection:
     """What was found. `problem` is empty where the command works. `node` is the version on the PATH, empty for none.
 
     `missing_models` are those that the way to search needs and that are not on disk, `bad_models` those that are named
@@ -58,9 +52,9 @@ class Inspection:
         return number.isdigit() and int(number) < LEAST_NODE
 
 
-def inspect(config: QmdConfig) -> Inspection:
+def inspect(config: QmdConfig) -> QmdInspection:
     """Looks at the command and the models of one agent."""
-    guard = Guard()
+    guard = ProcessGuard()
     try:
         with tempfile.TemporaryDirectory(prefix="memoryd-doctor-") as folder:
             found = _inspect_command(config, QmdHome(Path(folder), (), config.environment), guard)
@@ -70,8 +64,8 @@ def inspect(config: QmdConfig) -> Inspection:
     return replace(found, missing_models=missing, bad_models=bad)
 
 
-def _inspect_command(config: QmdConfig, home: QmdHome, guard: Guard) -> Inspection:
-    found = Inspection()
+def _inspect_command(config: QmdConfig, home: QmdHome, guard: ProcessGuard) -> QmdInspection:
+    found = QmdInspection()
     command = client.QmdClient(config.command, home, guard)
     seconds = config.update.command_seconds
     try:
@@ -88,9 +82,9 @@ def _inspect_command(config: QmdConfig, home: QmdHome, guard: Guard) -> Inspecti
     return found
 
 
-def _node(home: QmdHome, guard: Guard) -> str:
-    done = Run(Invocation(("node", "--version"), home.environment, str(home.folder), _NODE_SECONDS), guard).run()
-    return done.stdout.strip()[:20] if done.ending is Ending.EXITED and done.code == 0 else ""
+def _node(home: QmdHome, guard: ProcessGuard) -> str:
+    done = CommandRun(Command(("node", "--version"), home.environment, str(home.folder), _NODE_SECONDS), guard).run()
+    return done.stdout.strip()[:20] if done.ending is ExitKind.EXITED and done.code == 0 else ""
 
 
 def _models(config: QmdConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:

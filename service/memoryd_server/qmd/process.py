@@ -25,7 +25,7 @@ from memoryd_server.qmd import guard_script
 _GUARD_ENDING_SECONDS = 2.0
 
 
-class Guard:
+class ProcessGuard:
     """One guard process for all of a daemon's groups. Thread-safe.
 
     A guard that has died is replaced at the next registration, which tells the new one of every group.
@@ -107,23 +107,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 # Time between asking a group to end and ending it, and time for what it wrote before it ended.
 _ENDING_SECONDS = 0.5
-
-
 _DRAIN_SECONDS = 0.5
-
-
 # How soon the end of a process is noticed where the system does not tell.
 _TICK_SECONDS = 0.05
-
-
 _BLOCK = 65_536
-
-
 # The command begins when the guard knows its group; a daemon that dies before that closes the pipe instead.
 _GATE = ("/bin/sh", "-c", 'read -r go || exit 125; exec "$@" </dev/null', "qmd")
 
 
-class Ending(StrEnum):
+class ExitKind(StrEnum):
     """How a run ended."""
 
     EXITED = "exited"
@@ -133,7 +125,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Invocation:
+class Command:
     """A command with where and how long it may run.
 
     `most_bytes` is what it may print on stdout before it is ended; None keeps the last 64 KiB and reads on. Of stderr
@@ -148,10 +140,10 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class CommandResult:
     """What a run left. `code` is negative where a signal ended the process; what is no UTF-8 is replaced."""
 
-    ending: Ending
+    ending: ExitKind
     code: int
     stdout: str
     stderr: str
@@ -185,10 +177,10 @@ class _Pipe:
         return self._kept.decode("utf-8", "replace")
 
 
-class Run:
+class CommandRun:
     """One run of a command. `run` belongs to one thread; any may `cancel`."""
 
-    def __init__(self, invocation: Invocation, guard: Guard) -> None:
+    def __init__(self, invocation: Command, guard: ProcessGuard) -> None:
         self._invocation = invocation
         self._guard = guard
         self._wake, self._waker = os.pipe()
@@ -203,7 +195,7 @@ class Run:
                 self._cancelled = True
                 os.write(self._waker, b"x")
 
-    def run(self) -> Finished:
+    def run(self) -> CommandResult:
         """Runs the command to its end; once.
 
         Raises:
@@ -222,10 +214,10 @@ class Run:
                 os.close(self._wake)
                 os.close(self._waker)
 
-    def _run(self) -> Finished:
+    def _run(self) -> CommandResult:
         began = time.monotonic()
         if self._cancelled:
-            return Finished(Ending.CANCELLED, 0, "", "", 0.0)
+            return CommandResult(ExitKind.CANCELLED, 0, "", "", 0.0)
         with _started(self._invocation) as process:
             try:
                 self._let_go(process)
@@ -236,9 +228,9 @@ class Run:
                 self._guard.release(process.pid)
             _drain(pipes, time.monotonic() + _DRAIN_SECONDS)
             if pipes[0].overflowed:
-                ending = Ending.TOO_MUCH
+                ending = ExitKind.TOO_MUCH
             code = process.returncode
-        return Finished(ending, code, pipes[0].text, pipes[1].text, time.monotonic() - began)
+        return CommandResult(ending, code, pipes[0].text, pipes[1].text, time.monotonic() - began)
 
     def _let_go(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None  # noqa: S101 -- a pipe was asked for
@@ -247,7 +239,7 @@ class Run:
             process.stdin.write(b"go\n")
             process.stdin.close()
 
-    def _until_ended(self, process: subprocess.Popen[bytes], pipes: Sequence[_Pipe], until: float) -> Ending:
+    def _until_ended(self, process: subprocess.Popen[bytes], pipes: Sequence[_Pipe], until: float) -> ExitKind:
         poller = select.poll()
         open_pipes = {pipe.descriptor: pipe for pipe in pipes}
         with _end_of(process) as ends:
@@ -256,15 +248,15 @@ class Run:
             while not _has_exited(process):
                 left = until - time.monotonic()
                 if left <= 0:
-                    return Ending.TIMED_OUT
+                    return ExitKind.TIMED_OUT
                 for descriptor, _ in poller.poll(1000 * (left if ends else min(left, _TICK_SECONDS))):
                     if descriptor == self._wake:
-                        return Ending.CANCELLED
+                        return ExitKind.CANCELLED
                     if descriptor in open_pipes and not open_pipes[descriptor].read():
                         poller.unregister(descriptor)
                 if pipes[0].overflowed:
-                    return Ending.TOO_MUCH
-        return Ending.EXITED
+                    return ExitKind.TOO_MUCH
+        return ExitKind.EXITED
 
 
 @contextlib.contextmanager
@@ -280,7 +272,7 @@ def _end_of(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
             os.close(descriptor)
 
 
-def _started(invocation: Invocation) -> subprocess.Popen[bytes]:
+def _started(invocation: Command) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 -- the configured command, its arguments one by one
         [*_GATE, *invocation.command],
         stdin=subprocess.PIPE,

@@ -11,33 +11,26 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from memoryd_server.background_tasks import Faults, repeat
+from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.errors import MemorydError
-from memoryd_server.qmd.client import QmdFailure, Reason, Verb
+from memoryd_server.qmd.client import QmdFailure, QmdFailureReason, QmdSearchMode
 from memoryd_server.qmd.config import QmdConfig
 from memoryd_server.qmd.host import QmdHost
-from memoryd_server.qmd.index import QmdIndex, Updated
-from memoryd_server.qmd.process import Finished, Run
+from memoryd_server.qmd.index import QmdIndex, UpdateCounts
+from memoryd_server.qmd.process import CommandResult, CommandRun
 
 # Pauses after an update or an embedding that failed: doubled each time, up to the most.
 _FIRST_PAUSE_SECONDS = 60.0
-
-
 _MOST_PAUSE_SECONDS = 3_600.0
-
-
 # A first update that met a busy index is tried so often, with these pauses.
 _BOOT_PAUSES = (0.5, 1.0)
-
-
 _FAULT_PAUSE_SECONDS = 5.0
-
 
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
-class Attempts:
+class RetrySchedule:
     """How one kind of work has gone, by the clock of its owner.
 
     `failure` is that of the last try, None where that went well, or where there was none.
@@ -79,7 +72,7 @@ class QmdUpdates:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config.update
-        self._embeds = config.verb is not Verb.SEARCH
+        self._embeds = config.verb is not QmdSearchMode.SEARCH
         self._index = index
         self._host = host
         self._look = look
@@ -90,12 +83,12 @@ class QmdUpdates:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.stopping = False
         self._updating = False
-        self._running: set[Run] = set()
+        self._running: set[CommandRun] = set()
         self.covered: Any = None
-        self.last: Updated | None = None
-        self.updating = Attempts()
-        self.embedding = Attempts()
-        self._faults = Faults("an update of qmd's index")
+        self.last: UpdateCounts | None = None
+        self.updating = RetrySchedule()
+        self.embedding = RetrySchedule()
+        self._faults = ReportedErrors("an update of qmd's index")
 
     @property
     def pending(self) -> bool:
@@ -114,10 +107,10 @@ class QmdUpdates:
             boot = self._spawn(self._boot())
             if self._config.wait_for_boot:
                 await asyncio.wait([boot])
-        asks = Faults("an update of qmd's index after changes")
+        asks = ReportedErrors("an update of qmd's index after changes")
         self._spawn(repeat(self._follow_ask, asks, fault_pause_seconds=_FAULT_PAUSE_SECONDS))
         if (seconds := self._config.interval_seconds) > 0:
-            intervals = Faults("an update of qmd's index at an interval")
+            intervals = ReportedErrors("an update of qmd's index at an interval")
             self._spawn(repeat(self._at_interval, intervals, interval_seconds=seconds, delay_seconds=seconds))
 
     async def _prepared(self) -> bool:
@@ -147,29 +140,29 @@ class QmdUpdates:
         self._asked.set()
         self._hurry.set()
 
-    async def now(self, *, embed: bool = True) -> Updated:
+    async def now(self, *, embed: bool = True) -> UpdateCounts:
         """Brings the index up to date, and embeds where the search needs it; joined by nobody, after what runs.
 
         Raises:
             QmdFailure: it could not be done.
         """
         if self.stopping:
-            raise QmdFailure(Reason.CANCELLED, "the daemon is stopping")
+            raise QmdFailure(QmdFailureReason.CANCELLED, "the daemon is stopping")
         task = self._spawn(self._now(embed=embed))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if self.stopping:
-                raise QmdFailure(Reason.CANCELLED, "the daemon is stopping") from None
+                raise QmdFailure(QmdFailureReason.CANCELLED, "the daemon is stopping") from None
             raise
 
-    async def _now(self, *, embed: bool) -> Updated:
+    async def _now(self, *, embed: bool) -> UpdateCounts:
         done = await self._update()
         if embed and self._embeds:
             await self._embed()
         return done
 
-    async def _update(self) -> Updated:
+    async def _update(self) -> UpdateCounts:
         async with self._lock:
             self._asked.clear()
             self._updating = True
@@ -180,7 +173,7 @@ class QmdUpdates:
             self.covered, self.last = seen, done
             return done
 
-    async def _noted(self, attempts: Attempts, work: Callable[[], _T]) -> _T:
+    async def _noted(self, attempts: RetrySchedule, work: Callable[[], _T]) -> _T:
         """Do `work` on an update's thread, and note how it went.
 
         Raises:
@@ -193,21 +186,23 @@ class QmdUpdates:
             raise
         except Exception as error:
             self._faults.failed(error)
-            fault = QmdFailure(Reason.EXIT_CODE, f"memoryd met a fault of its own: {type(error).__name__}: {error}")
+            fault = QmdFailure(
+                QmdFailureReason.EXIT_CODE, f"memoryd met a fault of its own: {type(error).__name__}: {error}"
+            )
             attempts.failed(self._monotonic(), fault)
             raise fault from error
         self._faults.worked()
         attempts.succeeded(self._monotonic())
         return done
 
-    def _look_and_update(self) -> tuple[Any, Updated]:
+    def _look_and_update(self) -> tuple[Any, UpdateCounts]:
         try:
             seen = self._look()
             return seen, self._index.update(self._run)
         except (MemorydError, OSError) as error:
-            raise QmdFailure(Reason.EXIT_CODE, f"what qmd is to index cannot be read: {error}") from error
+            raise QmdFailure(QmdFailureReason.EXIT_CODE, f"what qmd is to index cannot be read: {error}") from error
 
-    def _run(self, run: Run) -> Finished:
+    def _run(self, run: CommandRun) -> CommandResult:
         """Runs a command on an update's thread; `stop` ends it."""
         self._running.add(run)
         try:
@@ -228,7 +223,7 @@ class QmdUpdates:
                 await self._update()
                 break
             except QmdFailure as failure:
-                if pause is None or failure.reason not in (Reason.BUSY, Reason.TIMEOUT):
+                if pause is None or failure.reason not in (QmdFailureReason.BUSY, QmdFailureReason.TIMEOUT):
                     self._asked.set()
                     return
                 await asyncio.sleep(pause)

@@ -15,18 +15,25 @@ from dataclasses import dataclass
 
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd.v1.entry_service_pb2_grpc import EntryServiceServicer, add_EntryServiceServicer_to_server
-from memoryd_server.agent.agents import AgentDirectory
+from memoryd_server.agent.agents import Agents
 from memoryd_server.agent.requests import MOST_KEY_BYTES, MOST_QUERY_BYTES
-from memoryd_server.entries.capture import IMPORTANCE, LEAST_PROMPT_CHARS, Refusal, Suggestion, recall_block, suggest
-from memoryd_server.entries.directory import EntryDirectory
-from memoryd_server.entries.memory import Forgotten, Recalled
-from memoryd_server.entries.model import Category, Entry, Listing, Position, Remembered, Scored
+from memoryd_server.entries.capture import (
+    IMPORTANCE,
+    LEAST_PROMPT_CHARS,
+    CaptureRefusal,
+    CaptureSuggestion,
+    recall_block,
+    suggest,
+)
+from memoryd_server.entries.directory import EntryMemories
+from memoryd_server.entries.memory import EntryForgetResult, RecallResult
+from memoryd_server.entries.model import Entry, EntryCategory, EntryPage, ListPosition, RememberResult, ScoredEntry
 from memoryd_server.entries.store import NewEntry
 from memoryd_server.errors import FieldViolation, InvalidRequest
 from memoryd_server.model import Degradation
 from memoryd_server.rpc.health import EntryHealth, ExtensionService
 from memoryd_server.rpc.memory_service import MemoryService
-from memoryd_server.rpc.requests import Fields, page
+from memoryd_server.rpc.requests import FieldReader, page
 from memoryd_server.rpc.responses import degradation
 from memoryd_server.rpc.wire import Context, build_message, make_page_token, read_page_token, timestamp
 
@@ -36,7 +43,7 @@ ENTRY_SERVICE = "memoryd.v1.EntryService"
 class EntryService(EntryServiceServicer):
     """Answers every RPC of the contract's second service. `first` is the other one, whose deadlines hold."""
 
-    def __init__(self, agents: AgentDirectory, entries: EntryDirectory, first: MemoryService) -> None:
+    def __init__(self, agents: Agents, entries: EntryMemories, first: MemoryService) -> None:
         self._agents = agents
         self._entries = entries
         self._first = first
@@ -61,7 +68,7 @@ class EntryService(EntryServiceServicer):
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
             call = forget_call(request)
             if call.entry_id:
-                return forgotten(Forgotten(await self._first.in_time(memory.forget(call.entry_id), context)))
+                return forgotten(EntryForgetResult(await self._first.in_time(memory.forget(call.entry_id), context)))
             work = memory.forget_meant(call.query, self._first.deadline(context))
             return forgotten(await self._first.in_time(work, context))
 
@@ -94,7 +101,7 @@ class EntryService(EntryServiceServicer):
 
 
 def entry_service(
-    agents: AgentDirectory, entries: EntryDirectory, memory_service: MemoryService, *, checked: bool
+    agents: Agents, entries: EntryMemories, memory_service: MemoryService, *, checked: bool
 ) -> ExtensionService:
     """Return the EntryService for a server to add; its health is only kept if it is `checked`."""
     servicer = EntryService(agents, entries, memory_service)
@@ -103,57 +110,41 @@ def entry_service(
 
 
 MOST_TEXT_BYTES = 128 * 1024
-
-
 MOST_ENTRIES = 50
-
-
 DEFAULT_ENTRIES = 5
-
-
 DEFAULT_MIN_SCORE = 0.1
-
-
 DEFAULT_IMPORTANCE = 0.7
-
-
 MOST_MESSAGES = 1_000
-
-
 MOST_MESSAGES_BYTES = 1024 * 1024
-
 
 _LIST = "entries"
 
-
-_CATEGORIES: Mapping[int, Category] = {
-    pb.ENTRY_CATEGORY_UNSPECIFIED: Category.OTHER,
-    pb.ENTRY_CATEGORY_PREFERENCE: Category.PREFERENCE,
-    pb.ENTRY_CATEGORY_FACT: Category.FACT,
-    pb.ENTRY_CATEGORY_DECISION: Category.DECISION,
-    pb.ENTRY_CATEGORY_ENTITY: Category.ENTITY,
-    pb.ENTRY_CATEGORY_OTHER: Category.OTHER,
+_CATEGORIES: Mapping[int, EntryCategory] = {
+    pb.ENTRY_CATEGORY_UNSPECIFIED: EntryCategory.OTHER,
+    pb.ENTRY_CATEGORY_PREFERENCE: EntryCategory.PREFERENCE,
+    pb.ENTRY_CATEGORY_FACT: EntryCategory.FACT,
+    pb.ENTRY_CATEGORY_DECISION: EntryCategory.DECISION,
+    pb.ENTRY_CATEGORY_ENTITY: EntryCategory.ENTITY,
+    pb.ENTRY_CATEGORY_OTHER: EntryCategory.OTHER,
 }
-
-
 # In a list to look in, "not set" asks for nothing that there is.
-_NAMED: Mapping[int, Category] = {
+_NAMED: Mapping[int, EntryCategory] = {
     number: category for number, category in _CATEGORIES.items() if number != pb.ENTRY_CATEGORY_UNSPECIFIED
 }
 
 
 @dataclass(frozen=True, slots=True)
-class RecallCall:
+class RecallRequest:
     """A text to recall entries by."""
 
     query: str
     limit: int
     min_score: float
-    categories: tuple[Category, ...]
+    categories: tuple[EntryCategory, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetCall:
+class EntryForgetRequest:
     """What to forget: an entry's id, or, where that is empty, what a text means."""
 
     entry_id: str
@@ -161,17 +152,17 @@ class ForgetCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ListCall:
+class EntryListRequest:
     """A page of the list."""
 
-    after: Position | None
+    after: ListPosition | None
     size: int
-    categories: tuple[Category, ...]
+    categories: tuple[EntryCategory, ...]
 
 
 def remember_call(request: pb.RememberRequest) -> NewEntry:
     """A checked RememberRequest."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     key = fields.text("idempotency_key", most_bytes=MOST_KEY_BYTES)
     if not all("!" <= character <= "~" or character == " " for character in key):
         fields.violation("idempotency_key", "must be printable ASCII characters")
@@ -186,10 +177,10 @@ def remember_call(request: pb.RememberRequest) -> NewEntry:
     return new
 
 
-def recall_call(request: pb.RecallRequest) -> RecallCall:
+def recall_call(request: pb.RecallRequest) -> RecallRequest:
     """A checked RecallRequest."""
-    fields = Fields(request)
-    call = RecallCall(
+    fields = FieldReader(request)
+    call = RecallRequest(
         query=fields.text("query", most_bytes=MOST_QUERY_BYTES, required=True),
         limit=fields.clamped("limit", DEFAULT_ENTRIES, MOST_ENTRIES),
         min_score=_share(fields, request, "min_score", DEFAULT_MIN_SCORE),
@@ -199,7 +190,7 @@ def recall_call(request: pb.RecallRequest) -> RecallCall:
     return call
 
 
-def _share(fields: Fields, request: pb.RememberRequest | pb.RecallRequest, field: str, default: float) -> float:
+def _share(fields: FieldReader, request: pb.RememberRequest | pb.RecallRequest, field: str, default: float) -> float:
     if fields.has(field) and math.isnan(getattr(request, field)):
         fields.violation(field, "is not a number")
         return default
@@ -207,22 +198,22 @@ def _share(fields: Fields, request: pb.RememberRequest | pb.RecallRequest, field
     return default if value is None else value
 
 
-def forget_call(request: pb.ForgetRequest) -> ForgetCall:
+def forget_call(request: pb.ForgetRequest) -> EntryForgetRequest:
     """A checked ForgetRequest."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     target = request.WhichOneof("target")
-    call = ForgetCall("", "")
+    call = EntryForgetRequest("", "")
     if target is None:
         fields.violation("target", "is missing; give an entry_id or a query")
     elif target == "query":
-        call = ForgetCall("", fields.text("query", most_bytes=MOST_QUERY_BYTES, required=True))
+        call = EntryForgetRequest("", fields.text("query", most_bytes=MOST_QUERY_BYTES, required=True))
     else:
-        call = ForgetCall(_uuid(fields, request.entry_id), "")
+        call = EntryForgetRequest(_uuid(fields, request.entry_id), "")
     fields.check()
     return call
 
 
-def _uuid(fields: Fields, text: str) -> str:
+def _uuid(fields: FieldReader, text: str) -> str:
     try:
         return str(uuid.UUID(text.strip()))
     except ValueError:
@@ -232,34 +223,34 @@ def _uuid(fields: Fields, text: str) -> str:
         return ""
 
 
-def list_call(request: pb.ListEntriesRequest) -> ListCall:
+def list_call(request: pb.ListEntriesRequest) -> EntryListRequest:
     """A checked ListEntriesRequest."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     categories = fields.choices("categories", _NAMED)
     fields.check()
     asked = page(request)
-    return ListCall(_position(asked.token), asked.size, categories)
+    return EntryListRequest(_position(asked.token), asked.size, categories)
 
 
-def token_after(position: Position) -> str:
+def token_after(position: ListPosition) -> str:
     """The token of the page after a position."""
     return make_page_token(_LIST, f"{position.created_ms}:{position.entry_id}")
 
 
-def _position(token: str) -> Position | None:
+def _position(token: str) -> ListPosition | None:
     text = read_page_token(_LIST, token)
     if not text:
         return None
     try:
         created_ms, entry_id = text.split(":")
-        return Position(int(created_ms), str(uuid.UUID(entry_id)))
+        return ListPosition(int(created_ms), str(uuid.UUID(entry_id)))
     except ValueError:
         raise InvalidRequest([FieldViolation("page_token", "is not a next_page_token of this list")]) from None
 
 
 def captured_messages(request: pb.SuggestCaptureRequest) -> list[str]:
     """The messages of a checked SuggestCaptureRequest."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     messages = list(request.user_messages)
     if len(messages) > MOST_MESSAGES:
         fields.violation("user_messages", f"are {len(messages):,}; at most {MOST_MESSAGES:,} are allowed")
@@ -277,7 +268,7 @@ def prompt_of(request: pb.RecallBlockRequest) -> str:
 MOST_PAGE_BYTES = 1024 * 1024
 
 
-def _category(value: Category) -> str:
+def _category(value: EntryCategory) -> str:
     return f"ENTRY_CATEGORY_{value.upper()}"
 
 
@@ -293,11 +284,11 @@ def entry(value: Entry) -> pb.Entry:
     )
 
 
-def _scored(values: Iterable[Scored]) -> list[pb.ScoredEntry]:
+def _scored(values: Iterable[ScoredEntry]) -> list[pb.ScoredEntry]:
     return [pb.ScoredEntry(entry=entry(value.entry), score=value.score) for value in values]
 
 
-def remembered(value: Remembered, degradations: Iterable[Degradation]) -> pb.RememberResponse:
+def remembered(value: RememberResult, degradations: Iterable[Degradation]) -> pb.RememberResponse:
     """What became of a text."""
     return pb.RememberResponse(
         action=f"REMEMBER_ACTION_{value.action}",
@@ -307,12 +298,12 @@ def remembered(value: Remembered, degradations: Iterable[Degradation]) -> pb.Rem
     )
 
 
-def recalled(value: Recalled) -> pb.RecallResponse:
+def recalled(value: RecallResult) -> pb.RecallResponse:
     """What was recalled."""
     return pb.RecallResponse(entries=_scored(value.entries), degradations=map(degradation, value.degradations))
 
 
-def forgotten(value: Forgotten) -> pb.ForgetResponse:
+def forgotten(value: EntryForgetResult) -> pb.ForgetResponse:
     """What was forgotten."""
     if value.deleted is not None:
         action = pb.FORGET_ACTION_DELETED
@@ -326,7 +317,7 @@ def forgotten(value: Forgotten) -> pb.ForgetResponse:
     )
 
 
-def listed(value: Listing) -> pb.ListEntriesResponse:
+def listed(value: EntryPage) -> pb.ListEntriesResponse:
     """A page, which ends where it would grow too large; one entry is always on it."""
     shown: list[Entry] = []
     room = MOST_PAGE_BYTES
@@ -336,12 +327,12 @@ def listed(value: Listing) -> pb.ListEntriesResponse:
             break
         shown.append(each)
     more = value.more or len(shown) < len(value.entries)
-    token = token_after(Position(shown[-1].created_ms, shown[-1].entry_id)) if more else ""
+    token = token_after(ListPosition(shown[-1].created_ms, shown[-1].entry_id)) if more else ""
     return pb.ListEntriesResponse(entries=map(entry, shown), next_page_token=token, total=value.total)
 
 
 def captured(
-    suggestions: Iterable[Suggestion], refusals: Iterable[Refusal], *, auto_capture: bool
+    suggestions: Iterable[CaptureSuggestion], refusals: Iterable[CaptureRefusal], *, auto_capture: bool
 ) -> pb.SuggestCaptureResponse:
     """What of a turn would be worth storing."""
     return pb.SuggestCaptureResponse(
@@ -366,7 +357,7 @@ def captured(
     )
 
 
-def block(value: Recalled) -> pb.RecallBlockResponse:
+def block(value: RecallResult) -> pb.RecallBlockResponse:
     """The block of what was recalled."""
     return pb.RecallBlockResponse(
         block=recall_block([found.entry for found in value.entries]),

@@ -12,24 +12,14 @@ from memoryd_server.errors import InvalidRequest, MemorydError
 from memoryd_server.rpc.wire import Context
 
 DOMAIN = "memoryd"
-
-
 # A client takes 8 KiB of trailing metadata, and the message is in there twice.
 MOST_MESSAGE_BYTES = 1_500
-
-
 MOST_DETAIL_BYTES = 300
-
-
 # Of all violations together; more than any request has that was not made to be wrong.
 MOST_VIOLATION_BYTES = 3_000
 
-
 DETAILS_KEY = "grpc-status-details-bin"
-
-
 REQUEST_ID_KEY = "x-request-id"
-
 
 _CODES: Mapping[str, grpc.StatusCode] = {
     "INVALID_REQUEST": grpc.StatusCode.INVALID_ARGUMENT,

@@ -19,11 +19,11 @@ from typing import Any, Protocol
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from memoryd_server.agent.agent import AgentMemory
-from memoryd_server.agent.agents import AgentDirectory
+from memoryd_server.agent.agent import Agent
+from memoryd_server.agent.agents import Agents
 from memoryd_server.agent.config import AgentConfig
-from memoryd_server.background_tasks import Faults, repeat
-from memoryd_server.entries.directory import EntryDirectory
+from memoryd_server.background_tasks import ReportedErrors, repeat
+from memoryd_server.entries.directory import EntryMemories
 from memoryd_server.entries.model import EntryConfig
 from memoryd_server.errors import MemorydError
 from memoryd_server.observe.log import Log
@@ -55,18 +55,11 @@ class ExtensionService:
 
 
 SERVICE = "memoryd.v1.MemoryService"
-
-
 CHECK_INTERVAL_SECONDS = 5.0
-
-
 ANSWER_SECONDS = 30.0
 """An index that has not answered a search by then makes the daemon NOT_SERVING."""
 
-
 _NAMES = ("", SERVICE)
-
-
 _Response = health_pb2.HealthCheckResponse
 
 
@@ -134,7 +127,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
             await changed.wait()
 
 
-class Readiness:
+class HealthReporter:
     """Keeps the health in line with what the indexes and the services of `extensions` answer.
 
     An extension that cannot be used does not make the daemon unfit: the overall state is that of the indexes. An index
@@ -143,7 +136,7 @@ class Readiness:
 
     def __init__(
         self,
-        agents: AgentDirectory,
+        agents: Agents,
         extensions: Sequence[ExtensionService] = (),
         *,
         log: Log,
@@ -174,7 +167,7 @@ class Readiness:
         delay_seconds: float = 0.0,
         interval_seconds: float = CHECK_INTERVAL_SECONDS,
     ) -> None:
-        faults = Faults("fail-health-check", lambda event, error: self._log.error(event, exc_info=error))
+        faults = ReportedErrors("fail-health-check", lambda event, error: self._log.error(event, exc_info=error))
         await repeat(check, faults, interval_seconds=interval_seconds, delay_seconds=delay_seconds)
 
     async def check(self) -> None:
@@ -190,7 +183,7 @@ class Readiness:
         in_use = [memory for memory in self._agents.opened().values() if not memory.at_rest]
         return all([await self._answers(memory) for memory in in_use])
 
-    async def _answers(self, memory: AgentMemory) -> bool:
+    async def _answers(self, memory: Agent) -> bool:
         try:
             async with asyncio.timeout(self._answer_seconds):
                 return not await memory.keyword_error()
@@ -216,9 +209,7 @@ class Readiness:
 REMOTE_SECONDS = 60.0
 """How long a good answer of an object store counts: each question is a request that is paid for."""
 
-
 PATIENCE_SECONDS = 15.0
-
 
 _STATUS = health_pb2.HealthCheckResponse
 
@@ -226,7 +217,7 @@ _STATUS = health_pb2.HealthCheckResponse
 class EntryHealth:
     """The state of the EntryService, from the datasets in use and that of the default agent."""
 
-    def __init__(self, agents: AgentDirectory, entries: EntryDirectory) -> None:
+    def __init__(self, agents: Agents, entries: EntryMemories) -> None:
         self._agents = agents
         self._entries = entries
         self._good: dict[str, tuple[EntryConfig | None, float]] = {}
@@ -266,7 +257,7 @@ class EntryHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class HealthAnswer:
     """What a daemon says of itself. Without an answer `state` is empty, and `problem` says why."""
 
     state: str
@@ -278,7 +269,7 @@ class Health:
         return self.state == "SERVING"
 
 
-def ask_health(channel: grpc.Channel, token: str | None, service: str, seconds: float) -> Health:
+def ask_health(channel: grpc.Channel, token: str | None, service: str, seconds: float) -> HealthAnswer:
     """The health of `service`, or of the whole daemon where that is empty, within so many seconds."""
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     stub = health_pb2_grpc.HealthStub(channel)
@@ -286,5 +277,5 @@ def ask_health(channel: grpc.Channel, token: str | None, service: str, seconds: 
     try:
         answer = stub.Check(request, timeout=seconds, metadata=metadata)
     except grpc.RpcError as error:
-        return Health("", f"{error.code().name}: {error.details()}")
-    return Health(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+        return HealthAnswer("", f"{error.code().name}: {error.details()}")
+    return HealthAnswer(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))

@@ -24,7 +24,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health
 
-from memoryd_server.access.admission import AccessFiles, Admission, CallLimits, confine
+from memoryd_server.access.admission import CallLimits, Credentials, RateLimiter, confine
 from memoryd_server.access.tokens import EVERYTHING, Grant
 from memoryd_server.errors import (
     AgentNotFound,
@@ -41,7 +41,7 @@ from memoryd_server.rpc.errors import REQUEST_ID_KEY, abort, code_of
 from memoryd_server.rpc.wire import Context
 
 
-class Decoder:
+class RequestDecoder:
     """Makes the requests of one method, of the type that `deserialize` returns.
 
     gRPC would deserialize before any of our code sees the call: for callers without a token too, and with UNKNOWN for
@@ -102,15 +102,15 @@ class Decoder:
 RECHECK_SECONDS = 2.0
 
 
-class Gate:
+class Authorizer:
     """Which calls are let in. Tokens are asked for on TCP only; a caller on the Unix socket is the owner.
 
     `admission` says how many.
     """
 
-    def __init__(self, access: AccessFiles, limits: CallLimits) -> None:
+    def __init__(self, access: Credentials, limits: CallLimits) -> None:
         self._access = access
-        self.admission = Admission(limits)
+        self.admission = RateLimiter(limits)
         self._stopping = False
 
     def close(self) -> None:
@@ -186,12 +186,8 @@ def shutting_down() -> ShuttingDown:
 
 _MOST_REQUEST_ID_CHARS = 128
 
-
 _Unary = Callable[[Any, Context], Awaitable[Any]]
-
-
 _Stream = Callable[[Any, Context], AsyncGenerator[Any, None]]
-
 
 REQUEST_SECONDS = 10.0
 """How long a call over TCP waits for its request. 4 MiB in this time are 3.4 Mbit/s."""
@@ -202,7 +198,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(
         self,
-        gate: Gate,
+        gate: Authorizer,
         log: structlog.typing.FilteringBoundLogger,
         meter: Meter,
         *,
@@ -225,7 +221,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         method = handler_call_details.method
-        decoder = Decoder(handler.request_deserializer, self._request_seconds)
+        decoder = RequestDecoder(handler.request_deserializer, self._request_seconds)
         codec = {"request_deserializer": None, "response_serializer": handler.response_serializer}
         if handler.unary_unary is not None and not self._over_tcp:
             call = self._unary(method, decoder, handler.unary_unary)
@@ -241,7 +237,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(stream, **codec)
         return handler
 
-    def _unary(self, method: str, decoder: Decoder, inner: _Unary) -> _Unary:
+    def _unary(self, method: str, decoder: RequestDecoder, inner: _Unary) -> _Unary:
         async def call(data: Any, context: Context) -> Any:
             async with self._served(method, context) as grant:
                 request = decoder.request(data)
@@ -251,7 +247,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    def _unary_over_tcp(self, method: str, decoder: Decoder, inner: _Unary) -> _Unary:
+    def _unary_over_tcp(self, method: str, decoder: RequestDecoder, inner: _Unary) -> _Unary:
         async def call(_: Any, context: Context) -> Any:
             async with self._served(method, context) as grant:
                 with self._place(method, grant):

@@ -22,15 +22,15 @@ from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.access.tokens import DEFAULT_AGENT, Grant
-from memoryd_server.agent.agent import AgentMemory
-from memoryd_server.agent.agents import AgentDirectory
+from memoryd_server.agent.agent import Agent
+from memoryd_server.agent.agents import Agents
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.files import ListedFile
-from memoryd_server.agent.requests import Page, SyncCall
+from memoryd_server.agent.requests import PageRequest, SyncRequest
 from memoryd_server.agent.status import ServiceInfo
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger
 from memoryd_server.errors import CursorExpired, DeadlineTooShort, ShuttingDown
-from memoryd_server.observe.meter import Meter, SearchEnd
+from memoryd_server.observe.meter import Meter, SearchFinished
 from memoryd_server.rpc import requests, responses, wire
 from memoryd_server.rpc.responses import context_response, forget_response, sync_response, watch_response
 from memoryd_server.rpc.status_response import shared_apart, status_response
@@ -41,17 +41,12 @@ from memoryd_server.writing.append import AppendJob
 LOCK_SECONDS = 10.0
 """How long an append waits for a file that another program locks, where the caller sets no deadline."""
 
-
 # A call ends this long before its caller's deadline, or this share of a short one before it, so that its own error
 # arrives instead of the caller's bare DEADLINE_EXCEEDED.
 REPLY_MARGIN_SECONDS = 0.2
-
-
 REPLY_MARGIN_SHARE = 0.2
 
-
 _R = TypeVar("_R")
-
 
 _T = TypeVar("_T")
 
@@ -66,7 +61,7 @@ class MemoryService(MemoryServiceServicer):
 
     def __init__(
         self,
-        agents: AgentDirectory,
+        agents: Agents,
         service: ServiceInfo,
         grant_of: Callable[[Context], Grant],
         *,
@@ -104,7 +99,7 @@ class MemoryService(MemoryServiceServicer):
             response = responses.search_response(answer, memory, elapsed_seconds=elapsed, explain=call.explain)
             kinds = responses.kinds_of(response.info.degradations)
             self._meter.search_ended(
-                SearchEnd(
+                SearchFinished(
                     memory.config.agent_id,
                     answer.served_mode,
                     elapsed,
@@ -256,12 +251,11 @@ def utc_now() -> datetime:
 
 _M = TypeVar("_M", bound=Message)
 
-
 # A page ends before it is larger, so that it fits a message also where paths and errors are as long as they can be.
 MOST_PAGE_BYTES = 1024 * 1024
 
 
-def agents_page(agents: AgentDirectory, grant: Grant, page: Page) -> memory_service_pb2.ListAgentsResponse:
+def agents_page(agents: Agents, grant: Grant, page: PageRequest) -> memory_service_pb2.ListAgentsResponse:
     """A page of the configured agents that a caller may use."""
     usable = [config for config in agents.configs().values() if grant.allows(config.agent_id)]
     shown, token = _cut(
@@ -270,7 +264,7 @@ def agents_page(agents: AgentDirectory, grant: Grant, page: Page) -> memory_serv
     return memory_service_pb2.ListAgentsResponse(agents=shown, next_page_token=token)
 
 
-def _agent(agents: AgentDirectory, grant: Grant, config: AgentConfig) -> memory_service_pb2.Agent:
+def _agent(agents: Agents, grant: Grant, config: AgentConfig) -> memory_service_pb2.Agent:
     memory = agents.opened().get(config.agent_id)
     unavailable = memory_pb2.INDEX_STATE_UNAVAILABLE if config.enabled else memory_pb2.INDEX_STATE_UNSPECIFIED
     return build_message(
@@ -283,14 +277,14 @@ def _agent(agents: AgentDirectory, grant: Grant, config: AgentConfig) -> memory_
     )
 
 
-def files_page(files: Sequence[ListedFile], page: Page) -> memory_service_pb2.ListFilesResponse:
+def files_page(files: Sequence[ListedFile], page: PageRequest) -> memory_service_pb2.ListFilesResponse:
     """A page of an agent's files."""
     shown, token = _cut("files", files, page, lambda file: file.path, responses.file)
     return memory_service_pb2.ListFilesResponse(files=shown, next_page_token=token)
 
 
 def _cut(
-    kind: str, items: Sequence[_T], page: Page, key: Callable[[_T], str], message: Callable[[_T], _M]
+    kind: str, items: Sequence[_T], page: PageRequest, key: Callable[[_T], str], message: Callable[[_T], _M]
 ) -> tuple[list[_M], str]:
     after = read_page_token(kind, page.token)
     rest = [item for item in items if key(item) > after] if after else items
@@ -309,7 +303,7 @@ def _cut(
 STATE_INTERVAL_SECONDS = 0.1
 
 
-async def follow_sync(memory: AgentMemory, call: SyncCall) -> AsyncGenerator[memory_service_pb2.SyncResponse, None]:
+async def follow_sync(memory: Agent, call: SyncRequest) -> AsyncGenerator[memory_service_pb2.SyncResponse, None]:
     """The events of the run that `call` starts, joins or resumes, to its end.
 
     Raises:
@@ -331,7 +325,7 @@ async def follow_sync(memory: AgentMemory, call: SyncCall) -> AsyncGenerator[mem
             run.stop_asked = True
 
 
-async def _run_of(memory: AgentMemory, call: SyncCall) -> tuple[SyncRun, int]:
+async def _run_of(memory: Agent, call: SyncRequest) -> tuple[SyncRun, int]:
     """The run to follow, and the sequence after which to begin."""
     if call.resume is not None:
         sync_id, sequence = call.resume
@@ -352,7 +346,7 @@ async def _run_of(memory: AgentMemory, call: SyncCall) -> tuple[SyncRun, int]:
 
 
 async def follow_index(
-    memory: AgentMemory, heartbeat_seconds: float
+    memory: Agent, heartbeat_seconds: float
 ) -> AsyncGenerator[memory_service_pb2.WatchIndexResponse, None]:
     """The state of an index at once, then after each change, and heartbeats between; without end.
 

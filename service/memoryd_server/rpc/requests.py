@@ -39,12 +39,12 @@ from memoryd_server.agent.requests import (
     MOST_SLUG_BYTES,
     MOST_SNIPPET_CHARS,
     MOST_TOOLS,
-    AppendCall,
-    ContextCall,
-    GetCall,
-    Page,
-    SearchCall,
-    SyncCall,
+    AppendRequest,
+    PageRequest,
+    ReadRequest,
+    SearchRequest,
+    SessionContextRequest,
+    SyncRequest,
 )
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.errors import FieldViolation, InvalidRequest
@@ -54,20 +54,17 @@ from memoryd_server.search.query import CitationMode, SearchMode, SearchQuery
 from memoryd_server.sessions.context import SessionKey, wants_citations
 from memoryd_server.sessions.flush import FlushInputs, TurnKind, WorkspaceAccess
 from memoryd_server.sessions.recall import TOOL_NAMES
-from memoryd_server.sync.planner import EVERY_SOURCE, SyncAsk
+from memoryd_server.sync.planner import EVERY_SOURCE, SyncScope
 from memoryd_server.sync.progress import SyncMode
 from memoryd_server.writing.archive import ArchiveRequest, slug_of
 
 _T = TypeVar("_T")
 
-
 DEFAULT_HEARTBEAT_SECONDS = 10.0
-
-
 _HEARTBEAT_BOUNDS = (1.0, 60.0)
 
 
-class Fields:
+class FieldReader:
     """The fields of one request. Each check answers with a usable value even when it notes a violation."""
 
     def __init__(self, request: Message) -> None:
@@ -200,51 +197,36 @@ _NO_SESSIONS = (
     "session transcripts are not a source of this agent; set memorySearch.experimental.sessionMemory, and name "
     '"sessions" in memorySearch.sources'
 )
-
-
 _NO_MEMORY = 'Markdown is not a source of this agent; name "memory" in memorySearch.sources'
-
 
 _SOURCES: Mapping[int, Source | None] = {
     memory_pb2.SOURCE_UNSPECIFIED: None,
     memory_pb2.SOURCE_MEMORY: Source.MEMORY,
     memory_pb2.SOURCE_SESSIONS: Source.SESSIONS,
 }
-
-
 _MODES: Mapping[int, SearchMode] = dict(enumerate(SearchMode))
-
-
 _SYNC_MODES: Mapping[int, SyncMode] = {
     sync_event_pb2.SYNC_MODE_UNSPECIFIED: SyncMode.INCREMENTAL,
     sync_event_pb2.SYNC_MODE_INCREMENTAL: SyncMode.INCREMENTAL,
     sync_event_pb2.SYNC_MODE_FULL: SyncMode.FULL,
 }
-
-
 _TRIGGERS: Mapping[int, SyncTrigger] = {
     sync_event_pb2.SYNC_TRIGGER_UNSPECIFIED: SyncTrigger.MANUAL,
     sync_event_pb2.SYNC_TRIGGER_MANUAL: SyncTrigger.MANUAL,
     sync_event_pb2.SYNC_TRIGGER_SESSION_START: SyncTrigger.SESSION_START,
     sync_event_pb2.SYNC_TRIGGER_POST_COMPACTION: SyncTrigger.POST_COMPACTION,
 }
-
-
 _ON_DISCONNECT: Mapping[int, bool] = {
     sync_event_pb2.ON_DISCONNECT_UNSPECIFIED: False,
     sync_event_pb2.ON_DISCONNECT_CONTINUE: False,
     sync_event_pb2.ON_DISCONNECT_CANCEL: True,
 }
-
-
 _ACCESS: Mapping[int, WorkspaceAccess] = {
     memory_service_pb2.WORKSPACE_ACCESS_UNSPECIFIED: WorkspaceAccess.READ_WRITE,
     memory_service_pb2.WORKSPACE_ACCESS_READ_WRITE: WorkspaceAccess.READ_WRITE,
     memory_service_pb2.WORKSPACE_ACCESS_READ_ONLY: WorkspaceAccess.READ_ONLY,
     memory_service_pb2.WORKSPACE_ACCESS_NONE: WorkspaceAccess.NONE,
 }
-
-
 _TURNS: Mapping[int, TurnKind] = {
     memory_service_pb2.TURN_KIND_UNSPECIFIED: TurnKind.USER,
     memory_service_pb2.TURN_KIND_USER: TurnKind.USER,
@@ -255,9 +237,9 @@ _TURNS: Mapping[int, TurnKind] = {
 
 def search_call(
     request: memory_service_pb2.MemorySearchRequest, config: AgentConfig, deadline: float, now: datetime
-) -> SearchCall:
+) -> SearchRequest:
     """A checked MemorySearchRequest; `now` serves when the request tells no time."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     session_key = fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
     citations = fields.choice("citations", citation_modes(config))
     min_score = fields.share("min_score")
@@ -274,12 +256,12 @@ def search_call(
         deadline=deadline,
         now=fields.now(now),
     )
-    call = SearchCall(query, session_key, fields.optional_count("min_revision"), request.explain)
+    call = SearchRequest(query, session_key, fields.optional_count("min_revision"), request.explain)
     fields.check()
     return call
 
 
-def _sources(fields: Fields) -> tuple[Source, ...]:
+def _sources(fields: FieldReader) -> tuple[Source, ...]:
     """The sources asked for; none for all that are configured, which is also what UNSPECIFIED among them means."""
     asked = fields.choices("sources", _SOURCES)
     return () if None in asked else tuple(source for source in asked if source is not None)
@@ -295,10 +277,10 @@ def citation_modes(config: AgentConfig) -> Mapping[int, CitationMode]:
     }
 
 
-def get_call(request: memory_service_pb2.MemoryGetRequest) -> GetCall:
+def get_call(request: memory_service_pb2.MemoryGetRequest) -> ReadRequest:
     """A checked MemoryGetRequest. Which paths are allowed is decided where they are opened."""
-    fields = Fields(request)
-    call = GetCall(
+    fields = FieldReader(request)
+    call = ReadRequest(
         path=fields.text("path", most_bytes=MOST_PATH_BYTES, required=True),
         start_line=fields.clamped("start_line", 1, 2**31 - 1),
         line_count=fields.clamped("line_count", DEFAULT_LINES, MOST_LINES),
@@ -307,19 +289,19 @@ def get_call(request: memory_service_pb2.MemoryGetRequest) -> GetCall:
     return call
 
 
-def sync_call(request: memory_service_pb2.SyncRequest, config: AgentConfig) -> SyncCall:
+def sync_call(request: memory_service_pb2.SyncRequest, config: AgentConfig) -> SyncRequest:
     """Return a checked SyncRequest.
 
     Raises:
         CursorMalformed: the cursor is not one of Sync.
     """
-    fields = Fields(request)
+    fields = FieldReader(request)
     sources = _sources(fields)
     trigger = fields.choice("trigger", _TRIGGERS)
     transcript = fields.text("transcript", most_bytes=MOST_PATH_BYTES)
     fields.text("reason", most_bytes=256)
     cursor = fields.text("cursor", most_bytes=256)
-    call = SyncCall(
+    call = SyncRequest(
         mode=fields.choice("mode", _SYNC_MODES),
         trigger=trigger,
         session_key=fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES),
@@ -340,10 +322,10 @@ def sync_call(request: memory_service_pb2.SyncRequest, config: AgentConfig) -> S
     return replace(call, resume=read_cursor(cursor)) if cursor else call
 
 
-def _sync_ask(sources: tuple[Source, ...], trigger: SyncTrigger, transcript: str, config: AgentConfig) -> SyncAsk:
+def _sync_ask(sources: tuple[Source, ...], trigger: SyncTrigger, transcript: str, config: AgentConfig) -> SyncScope:
     """What a run is to see to; a transcript that was compacted counts however little it has grown."""
     forced = transcript and config.sync.compaction_forces
-    return SyncAsk(
+    return SyncScope(
         sources=frozenset(sources) or EVERY_SOURCE,
         every_transcript=trigger is SyncTrigger.MANUAL,
         transcripts=frozenset((transcript,) if forced else ()),
@@ -352,7 +334,7 @@ def _sync_ask(sources: tuple[Source, ...], trigger: SyncTrigger, transcript: str
 
 def watch_heartbeat(request: memory_service_pb2.WatchIndexRequest) -> float:
     """The heartbeat interval of a WatchIndexRequest, in seconds."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     seconds = fields.heartbeat_seconds()
     fields.check()
     return seconds
@@ -360,7 +342,7 @@ def watch_heartbeat(request: memory_service_pb2.WatchIndexRequest) -> float:
 
 def flush_inputs(request: memory_service_pb2.FlushDecisionRequest, config: AgentConfig, now: datetime) -> FlushInputs:
     """A checked FlushDecisionRequest; `now` serves when the request tells no time."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     now, time_zone = fields.moment(now, config.time_zone)
     inputs = FlushInputs(
         total_tokens=fields.optional_count("total_tokens"),
@@ -383,13 +365,13 @@ def flush_inputs(request: memory_service_pb2.FlushDecisionRequest, config: Agent
     return inputs
 
 
-def append_call(request: memory_service_pb2.MemoryAppendRequest, config: AgentConfig, now: datetime) -> AppendCall:
+def append_call(request: memory_service_pb2.MemoryAppendRequest, config: AgentConfig, now: datetime) -> AppendRequest:
     """A checked MemoryAppendRequest, its path filled in with today's log."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     now, time_zone = fields.moment(now, config.time_zone)
     day = now.astimezone(ZoneInfo(time_zone)).date()
     asked_path = fields.text("path", most_bytes=MOST_PATH_BYTES)
-    call = AppendCall(
+    call = AppendRequest(
         text=fields.text("text", most_bytes=MOST_APPEND_BYTES, required=True),
         path=asked_path or f"memory/{day.isoformat()}.md",
         asked_path=asked_path,
@@ -406,13 +388,13 @@ def append_call(request: memory_service_pb2.MemoryAppendRequest, config: AgentCo
     return call
 
 
-def page(request: Message) -> Page:
+def page(request: Message) -> PageRequest:
     """The page of a list request; the token is checked where it is decoded."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     size = fields.count("page_size")
     token = fields.text("page_token", most_bytes=MOST_PATH_BYTES * 2)
     fields.check()
-    return Page(min(size or DEFAULT_PAGE, MOST_PAGE), token)
+    return PageRequest(min(size or DEFAULT_PAGE, MOST_PAGE), token)
 
 
 # Whether there is a recall section in a system prompt of this mode.
@@ -428,7 +410,7 @@ def archive_call(
     request: memory_service_pb2.SessionArchiveRequest, config: AgentConfig, now: datetime
 ) -> ArchiveRequest:
     """A checked SessionArchiveRequest; `now` serves when the request tells no time."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     now, time_zone = fields.moment(now, config.time_zone)
     slug = fields.text("slug", most_bytes=MOST_SLUG_BYTES)
     call = ArchiveRequest(
@@ -448,7 +430,7 @@ def archive_call(
 
 def forget_call(request: memory_service_pb2.MemoryForgetRequest) -> ForgetRequest:
     """A checked MemoryForgetRequest. Which paths are allowed is decided where they are opened."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     named = request.WhichOneof("target")
     if named is None:
         fields.violation("target", "name what to forget: a path, a session_id or a text")
@@ -464,9 +446,11 @@ def forget_call(request: memory_service_pb2.MemoryForgetRequest) -> ForgetReques
     return call
 
 
-def context_call(request: memory_service_pb2.SessionContextRequest, config: AgentConfig, now: datetime) -> ContextCall:
+def context_call(
+    request: memory_service_pb2.SessionContextRequest, config: AgentConfig, now: datetime
+) -> SessionContextRequest:
     """A checked SessionContextRequest; `now` serves when the request tells no time."""
-    fields = Fields(request)
+    fields = FieldReader(request)
     now, time_zone = fields.moment(now, config.time_zone)
     session_key = fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
     key = SessionKey.parse(session_key)
@@ -474,7 +458,7 @@ def context_call(request: memory_service_pb2.SessionContextRequest, config: Agen
     citations = fields.choice("citations", citation_modes(config))
     if len(request.tools) > MOST_TOOLS:
         fields.violation("tools", f"names {len(request.tools):,} tools; at most {MOST_TOOLS:,} are allowed")
-    call = ContextCall(
+    call = SessionContextRequest(
         session_key=session_key,
         main_session=key.is_main_session(config.agent_id),
         today=now.astimezone(ZoneInfo(time_zone)).date(),

@@ -13,16 +13,16 @@ from dataclasses import replace
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
-from memoryd_server.agent.agent import AgentMemory
+from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.files import FileRange, ListedFile
-from memoryd_server.agent.forget import Receipt
-from memoryd_server.agent.requests import ContextCall
-from memoryd_server.agent.state import BoardState, IndexState
-from memoryd_server.agent.sync_run import Completed, Heartbeat, Progressed, Started, SyncEvent, SyncRun
+from memoryd_server.agent.forget import ForgetReceipt
+from memoryd_server.agent.requests import SessionContextRequest
+from memoryd_server.agent.state import IndexSnapshot, IndexState
+from memoryd_server.agent.sync_run import Heartbeat, RunCompleted, RunProgress, RunStarted, SyncEvent, SyncRun
 from memoryd_server.model import Degradation, DegradationKind, FileFailure
 from memoryd_server.rpc import wire
 from memoryd_server.rpc.wire import build_message, duration, make_cursor, timestamp
-from memoryd_server.search.query import BUILTIN, Hit, LegReport, SearchAnswer
+from memoryd_server.search.query import BUILTIN, Hit, RetrieverReport, SearchAnswer
 from memoryd_server.search.results import citation
 from memoryd_server.sessions.context import ContextFile
 from memoryd_server.sessions.flush import FlushDecision
@@ -31,7 +31,7 @@ from memoryd_server.sources.watch_scope import WatchedRoot
 
 
 def search_response(
-    answer: SearchAnswer, memory: AgentMemory, *, elapsed_seconds: float, explain: bool
+    answer: SearchAnswer, memory: Agent, *, elapsed_seconds: float, explain: bool
 ) -> memory_service_pb2.MemorySearchResponse:
     """An answer with how it came about. The details of scores and legs are there when `explain` asks for them."""
     board, builtin = memory.board.current, answer.backend == BUILTIN
@@ -81,7 +81,7 @@ def _state_of(answer: SearchAnswer) -> IndexState:
     return IndexState.STALE if answer.stale else IndexState.READY
 
 
-def _embedding(memory: AgentMemory, answer: SearchAnswer) -> memory_pb2.EmbeddingInfo | None:
+def _embedding(memory: Agent, answer: SearchAnswer) -> memory_pb2.EmbeddingInfo | None:
     if answer.backend != BUILTIN:
         return build_message(memory_pb2.EmbeddingInfo, provider=answer.backend)
     if memory.vectors.embedder is None:
@@ -118,7 +118,7 @@ def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:
     )
 
 
-def _leg(leg: LegReport) -> memory_pb2.LegReport:
+def _leg(leg: RetrieverReport) -> memory_pb2.LegReport:
     return build_message(
         memory_pb2.LegReport,
         leg=wire.search_mode(leg.leg),
@@ -211,7 +211,9 @@ def flush_response(value: FlushDecision, agent_id: str) -> memory_service_pb2.Fl
     )
 
 
-def context_response(files: Iterable[ContextFile], call: ContextCall) -> memory_service_pb2.SessionContextResponse:
+def context_response(
+    files: Iterable[ContextFile], call: SessionContextRequest
+) -> memory_service_pb2.SessionContextResponse:
     """A session's files, with the recall section and the tools where they are wanted."""
     section = recall_prompt(call.tools, cites=call.cites, main_session=call.main_session) if call.section else ""
     return memory_service_pb2.SessionContextResponse(
@@ -222,7 +224,7 @@ def context_response(files: Iterable[ContextFile], call: ContextCall) -> memory_
     )
 
 
-def forget_response(value: Receipt) -> memory_service_pb2.MemoryForgetResponse:
+def forget_response(value: ForgetReceipt) -> memory_service_pb2.MemoryForgetResponse:
     """The receipt of what was removed."""
     return memory_service_pb2.MemoryForgetResponse(
         chunks=value.chunks,
@@ -264,20 +266,20 @@ def sync_response(run: SyncRun, event: SyncEvent, *, attached: bool) -> memory_s
         time=timestamp(event.time_ns),
     )
     match event.body:
-        case Started() as body:
+        case RunStarted() as body:
             response.started.CopyFrom(_started(run, body, attached=attached))
-        case Progressed() as body:
+        case RunProgress() as body:
             response.progress.CopyFrom(progress(body))
         case FileFailure() as body:
             response.file_failed.CopyFrom(file_failed(body))
         case Heartbeat() as body:
             response.heartbeat.elapsed.CopyFrom(duration(body.elapsed_seconds))
-        case Completed() as body:
+        case RunCompleted() as body:
             response.completed.CopyFrom(_completed(body))
     return response
 
 
-def _started(run: SyncRun, body: Started, *, attached: bool) -> sync_event_pb2.SyncStarted:
+def _started(run: SyncRun, body: RunStarted, *, attached: bool) -> sync_event_pb2.SyncStarted:
     return sync_event_pb2.SyncStarted(
         mode=wire.sync_mode(run.mode),
         trigger=wire.sync_trigger(run.trigger),
@@ -288,7 +290,7 @@ def _started(run: SyncRun, body: Started, *, attached: bool) -> sync_event_pb2.S
     )
 
 
-def progress(body: Progressed) -> sync_event_pb2.SyncProgress:
+def progress(body: RunProgress) -> sync_event_pb2.SyncProgress:
     """A snapshot of a run."""
     value = body.progress
     return build_message(
@@ -314,7 +316,7 @@ def file_failed(failure: FileFailure) -> sync_event_pb2.SyncFileFailed:
     )
 
 
-def _completed(body: Completed) -> sync_event_pb2.SyncCompleted:
+def _completed(body: RunCompleted) -> sync_event_pb2.SyncCompleted:
     outcome, vectors, estimate = body.outcome, body.vectors, body.estimate
     message = sync_event_pb2.SyncCompleted(
         index_revision=outcome.revision,
@@ -362,7 +364,7 @@ def watcher(root: WatchedRoot) -> memory_pb2.WatcherStatus:
 def watch_response(
     agent_id: str,
     now: Timestamp,
-    state: BoardState,
+    state: IndexSnapshot,
     run: SyncRun | None,
     watchers: tuple[WatchedRoot, ...],
     *,

@@ -23,45 +23,30 @@ from grpc_reflection.v1alpha import reflection
 
 from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
 from memoryd_server.access.addresses import Address
-from memoryd_server.access.admission import AccessFiles, CallLimits
-from memoryd_server.access.certificates import Certificates, Pem
+from memoryd_server.access.admission import CallLimits, Credentials
+from memoryd_server.access.certificates import Certificates, PemFiles
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.meter import Meter
-from memoryd_server.rpc.health import SERVICE, ExtensionService, Readiness
-from memoryd_server.rpc.interceptors import CallInterceptor, Gate
+from memoryd_server.rpc.health import SERVICE, ExtensionService, HealthReporter
+from memoryd_server.rpc.interceptors import Authorizer, CallInterceptor
 from memoryd_server.rpc.memory_service import MemoryService
 from memoryd_server.system import FileLock
 
 # What a client takes by default, and so what goes either way.
 MOST_MESSAGE_BYTES = 4 * 1024 * 1024
 
-
 # The socket and TCP have a gRPC server each, so that callers over the network, who may have no token, cannot use up
 # what the owner's calls need. These bounds count calls from their headers on.
 _MOST_RPCS = 8_192
-
-
 _MOST_RPCS_A_CONNECTION = 4_096
-
-
 _MOST_PENDING_RPCS = 2_048
-
-
 _MOST_METADATA_BYTES = 16 * 1024
-
-
 _MOST_HANDSHAKE_MS = 10_000
-
 
 # A TCP connection may hold the calls and streams of one token, and these besides.
 _SPARE_RPCS_A_CONNECTION = 64
-
-
 _PING_AFTER_MS = 30_000
-
-
 _PING_ANSWER_MS = 20_000
-
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
@@ -107,11 +92,11 @@ class RpcServer:
         self,
         service: MemoryService,
         extensions: Sequence[ExtensionService],
-        readiness: Readiness,
-        gate: Gate,
+        readiness: HealthReporter,
+        gate: Authorizer,
         listen: Sequence[Address],
         *,
-        access: AccessFiles,
+        access: Credentials,
         max_connections: int,
         log: structlog.typing.FilteringBoundLogger,
         meter: Meter,
@@ -324,5 +309,5 @@ def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
     )
 
 
-def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
+def _configuration(pem: PemFiles) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], root_certificates=pem.client_ca)

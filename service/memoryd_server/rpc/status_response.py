@@ -7,11 +7,11 @@ The embedding side and the vector leg of a status as messages.
 
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server import __version__
-from memoryd_server.agent.agent import AgentMemory
-from memoryd_server.agent.embedding import ProbeOutcome, VectorSide, VectorUse
-from memoryd_server.agent.search import BackendState
+from memoryd_server.agent.agent import Agent
+from memoryd_server.agent.embedding import AgentEmbedding, ProviderProbe, VectorUse
+from memoryd_server.agent.search import BackendStatus
 from memoryd_server.agent.status import IndexReport, ServiceInfo
-from memoryd_server.embedding.usage import Usage
+from memoryd_server.embedding.usage import ProviderUsage
 from memoryd_server.rpc import wire
 from memoryd_server.rpc.responses import active_sync, degradation, file_failed, watcher
 from memoryd_server.rpc.wire import build_message, duration, timestamp
@@ -24,7 +24,7 @@ MOST_FAILED_FILES = 20
 
 
 def status_response(
-    memory: AgentMemory, report: IndexReport, service: ServiceInfo, probe: ProbeOutcome | None, backend: BackendState
+    memory: Agent, report: IndexReport, service: ServiceInfo, probe: ProviderProbe | None, backend: BackendStatus
 ) -> memory_service_pb2.StatusResponse:
     """How `memory`, and the backend in front of it, are doing, by a report of this moment. Holds no secret."""
     config = memory.config
@@ -72,7 +72,7 @@ def _service(service: ServiceInfo) -> memory_pb2.ServiceStatus:
     )
 
 
-def _batch(memory: AgentMemory) -> memory_pb2.BatchStatus:
+def _batch(memory: Agent) -> memory_pb2.BatchStatus:
     state = memory.vectors.batches
     return build_message(
         memory_pb2.BatchStatus,
@@ -84,7 +84,7 @@ def _batch(memory: AgentMemory) -> memory_pb2.BatchStatus:
     )
 
 
-def _qmd(backend: BackendState) -> memory_pb2.QmdStatus:
+def _qmd(backend: BackendStatus) -> memory_pb2.QmdStatus:
     if backend.wanted != "qmd":
         return memory_pb2.QmdStatus()
     return build_message(
@@ -106,7 +106,7 @@ def shared_apart(answer: memory_service_pb2.StatusResponse) -> memory_service_pb
     return answer
 
 
-def _index(memory: AgentMemory, report: IndexReport) -> memory_pb2.IndexStatus:
+def _index(memory: Agent, report: IndexReport) -> memory_pb2.IndexStatus:
     state = memory.board.current
     age = report.oldest_unindexed_age_seconds
     return build_message(
@@ -139,12 +139,12 @@ def _index(memory: AgentMemory, report: IndexReport) -> memory_pb2.IndexStatus:
     )
 
 
-def embedding_status(side: VectorSide, use: VectorUse, probe: ProbeOutcome | None) -> memory_pb2.EmbeddingStatus:
+def embedding_status(side: AgentEmbedding, use: VectorUse, probe: ProviderProbe | None) -> memory_pb2.EmbeddingStatus:
     """Who makes vectors, and how that goes. Holds no key."""
     selection, status, stands_in = side.selection, side.provider_status(), side.stands_in
     spec = None if side.embedder is None else side.embedder.provider.spec
     totals = {} if spec is None else use.usage
-    own = Usage() if spec is None else totals.get((spec.provider, spec.model), Usage())
+    own = ProviderUsage() if spec is None else totals.get((spec.provider, spec.model), ProviderUsage())
     reason = selection.reason if status is None else status.reason
     return build_message(
         memory_pb2.EmbeddingStatus,
@@ -161,13 +161,13 @@ def embedding_status(side: VectorSide, use: VectorUse, probe: ProbeOutcome | Non
     )
 
 
-def _probe(probe: ProbeOutcome) -> memory_pb2.ProbeResult:
+def _probe(probe: ProviderProbe) -> memory_pb2.ProbeResult:
     return build_message(
         memory_pb2.ProbeResult, ok=not probe.error, elapsed=duration(probe.elapsed_seconds), error=probe.error
     )
 
 
-def _usage(maker: Maker, used: Usage) -> memory_pb2.ProviderUsage:
+def _usage(maker: Maker, used: ProviderUsage) -> memory_pb2.ProviderUsage:
     return build_message(
         memory_pb2.ProviderUsage,
         provider=maker[0],
@@ -179,7 +179,7 @@ def _usage(maker: Maker, used: Usage) -> memory_pb2.ProviderUsage:
     )
 
 
-def vector_status(memory: AgentMemory, use: VectorUse) -> memory_pb2.VectorStatus:
+def vector_status(memory: Agent, use: VectorUse) -> memory_pb2.VectorStatus:
     """Who compares vectors."""
     side = memory.vectors
     engine = side.store.vector_engine()
@@ -196,7 +196,7 @@ def vector_status(memory: AgentMemory, use: VectorUse) -> memory_pb2.VectorStatu
     )
 
 
-def identity(memory: AgentMemory) -> memory_pb2.Identity | None:
+def identity(memory: Agent) -> memory_pb2.Identity | None:
     """What the index's vectors were built with; None when there are none."""
     stored: VectorIdentity | None = memory.vectors.state.stored
     build = memory.built_with
@@ -215,7 +215,7 @@ def identity(memory: AgentMemory) -> memory_pb2.Identity | None:
     )
 
 
-def identity_mismatches(memory: AgentMemory) -> list[memory_pb2.IdentityMismatch]:
+def identity_mismatches(memory: Agent) -> list[memory_pb2.IdentityMismatch]:
     """How that differs from the settings."""
     return [
         build_message(memory_pb2.IdentityMismatch, field=field, index_value=old, wanted_value=new)

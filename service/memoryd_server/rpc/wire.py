@@ -180,10 +180,7 @@ else:
 
 __all__ = ["Context"]
 
-
 _P = ParamSpec("_P")
-
-
 _M = TypeVar("_M", bound=Message)
 
 

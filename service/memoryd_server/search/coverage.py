@@ -18,14 +18,8 @@ from memoryd_server.text.terms import QueryTerm, TermKind
 
 # What coverage still counts where the index knows none of the names; measured in docs/search-quality.md.
 _WITHOUT_NAMES = 0.2
-
-
 _NEEDED = frozenset({TermKind.WORD, TermKind.GRAM})
-
-
 _WORD = re.compile(r"[^\W_](?:[^\s]*[^\W_])?")
-
-
 # What ends a sentence; the word after it is capitalised for no reason of its own.
 _SENTENCE_END = re.compile("[.!?:;\u2026\u3002\uff01\uff1f\n]")
 

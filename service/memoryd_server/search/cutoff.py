@@ -25,7 +25,6 @@ from memoryd_server.vectors import Vectors
 _CLEAR_SHARE = 0.18
 """How far above the mean the best chunk must be, as a share of the distance that is left to 1; see `derived_scale`."""
 
-
 # What float32 products of unit vectors are wrong by at most, and more; else the only chunk of an index could fall below
 # a mean that is its own cosine.
 _ROUNDING = 2e-5
@@ -90,10 +89,8 @@ def derived_scale(question: NDArray[np.float32], centre: Vectors) -> CosineScale
 DEFAULT_MIN_SCORE = 0.35
 """The fused score from which a candidate with a keyword score passes the default cut."""
 
-
 LEAST_COSINE = 0.1
 """No candidate passes by a lower cosine: it means unrelated texts with every model, however small the index is."""
-
 
 UNCALIBRATED = CosineScale(DEFAULT_MIN_SCORE, DEFAULT_MIN_SCORE)
 """The scale of an unknown model before its vectors have been measured."""

@@ -16,8 +16,6 @@ from memoryd_server.search.query import Candidate
 
 BOOST: Final = 0.3
 """What a chunk dated within a range that the query names gains: by default the keyword leg gives its best as much."""
-
-
 NEAR_DAYS: Final = 7
 """How far from a named range the gain has fallen to nothing; a note is often written days after what it tells."""
 
@@ -31,7 +29,6 @@ class DateRange:
 
 
 _Reading = Callable[[re.Match[str], date], DateRange]
-
 
 _MONTHS: Final[Sequence[tuple[str, ...]]] = (
     ("january", "jan", "januar", "janvier", "enero", "gennaio", "janeiro"),
@@ -47,57 +44,30 @@ _MONTHS: Final[Sequence[tuple[str, ...]]] = (
     ("november", "nov", "novembre", "noviembre", "novembro"),
     ("december", "dec", "dezember", "dez", "décembre", "diciembre", "dicembre", "dezembro"),
 )
-
-
 _MONTH_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {name: number for number, names in enumerate(_MONTHS, 1) for name in names}
 )
-
-
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-
-
 _COUNTS: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-
-
 _NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {word: number for number, word in enumerate(_COUNTS, 1)} | {"a": 1, "an": 1, "a couple of": 2, "a few": 3}
 )
-
-
 # Months that are words as well: without a year they need a capital or one of these before them.
 _WORDS_AS_WELL = frozenset({"may", "march", "mar", "mars", "Mars"})
-
-
 _BEFORE_A_DATE = re.compile(
     r"\b(?:on|in|of|by|from|since|until|before|after|around|the|le|am|el|il)\s+(?:the\s+)?$", re.IGNORECASE
 )
-
-
 _LONGEST_BEFORE = 20
 
-
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTH_NUMBERS, key=len, reverse=True))})\b\.?"
-
-
 _DAY = r"(?P<day>[0-3]?[0-9])(?:st|nd|rd|th|er|º|\.)?(?![0-9])"
-
-
 _YEAR = r"(?P<year>(?:19|20)[0-9]{2})(?![0-9])"
-
-
 _OF = r"(?:\s+(?:of|de|del|d'))?"
-
-
 _UNIT = "(?P<unit>day|weekend|week|month|year)"
-
-
 # Every date has a digit or one of these; most questions have none, and need not be read so many times.
 _TELLING_WORDS = frozenset(
     {*_MONTH_NUMBERS, *_WEEKDAYS, "yesterday", "today", "tonight", "night", "weekend", "week", "month", "year", "ago"}
 )
-
-
 _DIGIT_OR_WORDS = re.compile(r"[0-9]|[^\W\d_]+")
 
 

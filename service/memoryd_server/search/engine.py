@@ -12,20 +12,28 @@ from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.coverage import abstains, empty_reason, known_names
 from memoryd_server.search.cutoff import UNCALIBRATED, CosineScale, cut, default_cut, derived_scale, known_scale
-from memoryd_server.search.query import Candidate, Hit, LegReport, RankingConfig, SearchAnswer, SearchMode, SearchQuery
-from memoryd_server.search.ranking import Reordered, reorder
+from memoryd_server.search.query import (
+    Candidate,
+    Hit,
+    RankingConfig,
+    RetrieverReport,
+    SearchAnswer,
+    SearchMode,
+    SearchQuery,
+)
+from memoryd_server.search.ranking import Reranked, reorder
 from memoryd_server.search.results import (
     FileCheck,
-    RowsAsNeeded,
-    Shower,
-    Shown,
+    HitRenderer,
+    LazyRows,
+    RenderedHit,
     citation,
     cited,
     merged,
     shared,
     within_budget,
 )
-from memoryd_server.search.retrieval import Groups, LegAnswers, Legs, Question, Words
+from memoryd_server.search.retrieval import AnalyzedQuery, EarlyKeywordHits, Groups, RetrievalResult, Retrievers
 from memoryd_server.store.identity import VectorIdentity
 from memoryd_server.store.protocol import Reader, Store
 from memoryd_server.store.rows import ChunkHead, ChunkRow
@@ -68,9 +76,9 @@ class SearchEngine:
     def rank_by(self, ranking: RankingConfig) -> None:
         """Ranks by these figures from the next search on."""
         self._ranking = ranking
-        self._legs = Legs(self._analyzer, ranking)
+        self._legs = Retrievers(self._analyzer, ranking)
 
-    def words(self, query: SearchQuery) -> Words | None:
+    def words(self, query: SearchQuery) -> EarlyKeywordHits | None:
         """The keyword leg's part of a search, for while the question's vector is being made; None where it has none.
 
         Raises:
@@ -80,16 +88,16 @@ class SearchEngine:
             counts = reader.counts()
             languages = counts.languages
             terms = self._analyzer.query_terms(query.text, languages)
-            question = Question(query, terms, languages, None, "")
+            question = AnalyzedQuery(query, terms, languages, None, "")
             done = self._legs.words(reader, question, self._groups(query, counts.sources), counts.chunks)
-        return None if done is None else Words(counts.revision, languages, *done)
+        return None if done is None else EarlyKeywordHits(counts.revision, languages, *done)
 
     def search(
         self,
         query: SearchQuery,
         vector: NDArray[np.float32] | None = None,
         no_vector: str = "",
-        words: Words | None = None,
+        words: EarlyKeywordHits | None = None,
         made_by: VectorIdentity | None = None,
     ) -> SearchAnswer:
         """Answers `query` from the last committed state of the index. Blocks; costs milliseconds.
@@ -112,7 +120,7 @@ class SearchEngine:
                 vector, no_vector = None, _REPLACED
                 if query.mode is SearchMode.VECTOR:
                     raise EmbeddingUnavailable(_REPLACED, retry_after_seconds=1.0)
-            question = Question(query, terms, languages, vector, no_vector)
+            question = AnalyzedQuery(query, terms, languages, vector, no_vector)
             if words is not None and (words.revision, words.languages) != (counts.revision, languages):
                 words = None
             groups = self._groups(query, counts.sources)
@@ -130,13 +138,13 @@ class SearchEngine:
             )
             scale = self._scale(reader, question, legs, made_by)
             ranked, dropped = _cut(ordered.candidates, query, scale)
-            rows = RowsAsNeeded(reader, [candidate.chunk_id for candidate in ranked], self._check)
+            rows = LazyRows(reader, [candidate.chunk_id for candidate in ranked], self._check)
             present = (
                 self._shared(ranked, heads(), rows, query.max_results)
                 if len(groups) > 1
                 else self._present(ranked, rows, query.max_results)
             )
-        shower = Shower(self._analyzer, question, legs.found)
+        shower = HitRenderer(self._analyzer, question, legs.found)
         hits = [_hit(candidate, row, shower.show(row), query, ordered) for candidate, row in present.hits]
         best = max((hit.coverage or 0.0 for hit in hits), default=0.0)
         abstained = bool(hits) and self._abstains(question, legs, best)
@@ -161,7 +169,7 @@ class SearchEngine:
         return replace(answer, empty_reason=reason, empty_explanation=explanation)
 
     def _scale(
-        self, reader: Reader, question: Question, legs: LegAnswers, made_by: VectorIdentity | None
+        self, reader: Reader, question: AnalyzedQuery, legs: RetrievalResult, made_by: VectorIdentity | None
     ) -> CosineScale | None:
         """Return the scale of the question's cosines; None if no least cosine applies."""
         if question.query.min_score is not None or question.vector is None or not legs.vector_hits:
@@ -172,7 +180,7 @@ class SearchEngine:
         centre = reader.vector_centre(len(question.vector))
         return UNCALIBRATED if centre is None else derived_scale(question.vector, centre)
 
-    def _present(self, ranked: Sequence[Candidate], rows: RowsAsNeeded, most: int) -> _Present:
+    def _present(self, ranked: Sequence[Candidate], rows: LazyRows, most: int) -> _Present:
         """The best `most` whose files are still there; a file that is gone takes nobody's place.
 
         More are looked at than are shown, because neighbours are shown as one.
@@ -192,7 +200,7 @@ class SearchEngine:
         return _Present(present[:most], stale, gone)
 
     def _shared(
-        self, ranked: Sequence[Candidate], heads: Mapping[int, ChunkHead], rows: RowsAsNeeded, most: int
+        self, ranked: Sequence[Candidate], heads: Mapping[int, ChunkHead], rows: LazyRows, most: int
     ) -> _Present:
         """The best `most` of all sources, none of which crowds another out."""
         place = {candidate.chunk_id: number for number, candidate in enumerate(ranked)}
@@ -203,7 +211,7 @@ class SearchEngine:
         stale, gone = any(each.stale for each in found.values()), sum(each.gone for each in found.values())
         return _Present(shared(placed, most), stale, gone)
 
-    def _abstains(self, question: Question, legs: LegAnswers, best: float) -> bool:
+    def _abstains(self, question: AnalyzedQuery, legs: RetrievalResult, best: float) -> bool:
         """Only where keywords alone answered: what is found by meaning covers no word."""
         if self._ranking.abstain_below <= 0 or legs.served is not SearchMode.KEYWORD or not legs.found.frequencies:
             return False
@@ -227,7 +235,7 @@ class SearchEngine:
             return tuple((source,) for source in wanted)
         return ((),) if self._sources <= set(query.sources) else (query.sources,)
 
-    def _degradations(self, query: SearchQuery, legs: LegAnswers, no_vector: str) -> tuple[Degradation, ...]:
+    def _degradations(self, query: SearchQuery, legs: RetrievalResult, no_vector: str) -> tuple[Degradation, ...]:
         found = [
             Degradation(
                 DegradationKind.SOURCE_SKIPPED, source, "", f"{source} is not among the agent's indexed sources"
@@ -247,13 +255,15 @@ def _cut(candidates: list[Candidate], query: SearchQuery, scale: CosineScale | N
     return default_cut(candidates, scale or UNCALIBRATED, query.max_results)
 
 
-def _with_scale(reports: tuple[LegReport, LegReport], scale: CosineScale | None) -> tuple[LegReport, LegReport]:
+def _with_scale(
+    reports: tuple[RetrieverReport, RetrieverReport], scale: CosineScale | None
+) -> tuple[RetrieverReport, RetrieverReport]:
     """Return the reports of both legs, with the least cosine of `scale` in that of the vector leg."""
     words, meanings = reports
     return reports if scale is None else (words, replace(meanings, note=f"least cosine {scale.least:.3f}"))
 
 
-def _hit(candidate: Candidate, row: ChunkRow, shown: Shown, query: SearchQuery, ordered: Reordered) -> Hit:
+def _hit(candidate: Candidate, row: ChunkRow, shown: RenderedHit, query: SearchQuery, ordered: Reranked) -> Hit:
     name = citation(row.path, row.start_line, row.end_line)
     return Hit(
         path=row.path,

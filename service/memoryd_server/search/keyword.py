@@ -24,25 +24,15 @@ def idf(frequency: int, chunks: int) -> float:
 
 # Bounds that cost no recall and keep a long question fast; measured in the design of the keyword leg.
 MOST_WORDS = 8
-
-
 MOST_WORDS_IN_A_LARGE_INDEX = 6
-
-
 LARGE_INDEX_CHUNKS = 50_000
-
 
 # More words than that are searched as long as they are rare: together in at most so many chunks.
 MOST_CHUNKS_OF_MORE_WORDS = 4_000
-
-
 MOST_TERMS = 40
-
 
 # A word that the index does not hold is looked for within its names, when it is long enough to tell one.
 SHORTEST_PIECE = 4
-
-
 MOST_NAMES_OF_A_PIECE = 30
 
 

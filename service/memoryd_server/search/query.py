@@ -65,6 +65,11 @@ class SearchQuery:
     now: datetime | None = None
 
 
+def text_score(bm25: float, best: float) -> float:
+    """BM25 as a share of the query's best, 0..1. SQLite's BM25 is negative, and the smallest is the best."""
+    return 1.0 if best >= 0 else _clamped(bm25 / best)
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A result: a line range of a file, its score, and the text that answers."""
@@ -87,7 +92,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class LegReport:
+class RetrieverReport:
     """What one leg did."""
 
     leg: SearchMode
@@ -112,7 +117,7 @@ class SearchAnswer:
     vector_candidates: int = 0
     coverage: float | None = None
     degradations: tuple[Degradation, ...] = ()
-    legs: tuple[LegReport, ...] = field(default_factory=tuple)
+    legs: tuple[RetrieverReport, ...] = field(default_factory=tuple)
     empty_reason: EmptyReason | None = None
     empty_explanation: str = ""
     backend: str = BUILTIN
@@ -137,11 +142,6 @@ class RankingConfig:
     decay_floor: float = 0.5
     abstain_below: float = 0.0
     merged_chars: int = 1_600
-
-
-def text_score(bm25: float, best: float) -> float:
-    """BM25 as a share of the query's best, 0..1. SQLite's BM25 is negative, and the smallest is the best."""
-    return 1.0 if best >= 0 else _clamped(bm25 / best)
 
 
 class Candidate(NamedTuple):

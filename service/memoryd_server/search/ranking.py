@@ -72,7 +72,7 @@ def _vector_share(vector_weight: float, text_weight: float, *, words_ran: bool, 
 
 
 @dataclass(frozen=True, slots=True)
-class Reordered:
+class Reranked:
     """Candidates, best first, and what decay left of each, by chunk; empty when decay is off."""
 
     candidates: list[Candidate]
@@ -88,7 +88,7 @@ def reorder(
     ranking: RankingConfig,
     texts_of: Callable[[Sequence[int]], Mapping[int, str]],
     words_of: Callable[[str], Collection[str]],
-) -> Reordered:
+) -> Reranked:
     """Losses for age, gains for dates that the query names, and variety, in this order; each only where it applies.
 
     `heads` is asked where time counts, for the paths and times of the candidates, `texts_of` where variety does, for
@@ -109,7 +109,7 @@ def reorder(
         texts = texts_of([c.chunk_id for c in kept])
         kept = [candidate for candidate in kept if candidate.chunk_id in texts]
         kept = diversified(kept, texts, ranking.mmr_lambda, words_of)
-    return Reordered(kept, decays)
+    return Reranked(kept, decays)
 
 
 def _decay(row: ChunkHead, now: datetime, ranking: RankingConfig) -> float:
@@ -168,11 +168,7 @@ def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])")
-
-
 _LONG_TERM = ("MEMORY.md", "memory.md")
-
-
 _SECONDS_A_DAY = 86_400
 
 

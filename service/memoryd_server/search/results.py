@@ -24,7 +24,7 @@ from memoryd_server.model import Source
 from memoryd_server.search.coverage import alternatives, coverage, weights
 from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import Candidate, Hit
-from memoryd_server.search.retrieval import Question
+from memoryd_server.search.retrieval import AnalyzedQuery
 from memoryd_server.search.snippet import Snippet, best_snippet, cut
 from memoryd_server.store.protocol import Reader
 from memoryd_server.store.rows import ChunkRow
@@ -33,12 +33,11 @@ from memoryd_server.text.analyzer import Analyzer, WordFinder
 # Whether the file of each of these chunks is still there, and as it was when it was indexed: (there, unchanged).
 FileCheck = Callable[[Sequence[ChunkRow]], Sequence[tuple[bool, bool]]]
 
-
 # As many as a search with the default number of results looks at, mostly.
 _AT_ONCE = 8
 
 
-class LookedAt(NamedTuple):
+class CheckedRow(NamedTuple):
     """A chunk, and what its file is like."""
 
     row: ChunkRow
@@ -46,23 +45,23 @@ class LookedAt(NamedTuple):
     unchanged: bool
 
 
-class RowsAsNeeded:
+class LazyRows:
     """Rows of the chunks `ids`, which will be asked for in about this order, with a look at their files."""
 
     def __init__(self, reader: Reader, ids: Sequence[int], check: FileCheck) -> None:
         self._reader = reader
         self._ids = ids
         self._check = check
-        self._found: dict[int, LookedAt | None] = {}
+        self._found: dict[int, CheckedRow | None] = {}
 
-    def get(self, chunk_id: int) -> LookedAt | None:
+    def get(self, chunk_id: int) -> CheckedRow | None:
         """One of them; None where the index holds no such chunk."""
         if chunk_id not in self._found:
             start = self._ids.index(chunk_id)
             some = self._ids[start : start + _AT_ONCE]
             rows = list(self._reader.chunks(some).values())
             self._found |= dict.fromkeys(some)
-            self._found |= {row.id: LookedAt(row, *seen) for row, seen in zip(rows, self._check(rows), strict=True)}
+            self._found |= {row.id: CheckedRow(row, *seen) for row, seen in zip(rows, self._check(rows), strict=True)}
         return self._found[chunk_id]
 
 
@@ -156,17 +155,17 @@ def _shortened(hit: Hit, room: int) -> Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderedHit:
     """A snippet, and the share of the question's words that the chunk holds; None where the question has none."""
 
     snippet: Snippet
     coverage: float | None
 
 
-class Shower:
+class HitRenderer:
     """Looks at the hits of one question, each in its file's language."""
 
-    def __init__(self, analyzer: Analyzer, question: Question, found: KeywordAnswer) -> None:
+    def __init__(self, analyzer: Analyzer, question: AnalyzedQuery, found: KeywordAnswer) -> None:
         self._analyzer = analyzer
         self._question = question
         self._found = found
@@ -177,7 +176,7 @@ class Shower:
         self._weights = weights(found.frequencies, max(found.chunk_count, 1))
         self._finders: dict[str, WordFinder] = {}
 
-    def show(self, row: ChunkRow) -> Shown:
+    def show(self, row: ChunkRow) -> RenderedHit:
         """The part of the chunk that answers the question."""
         finder = self._finders.get(row.language)
         if finder is None:
@@ -197,8 +196,8 @@ class Shower:
             first, last = (row.line_numbers[line - 1] for line in (snippet.start_line, snippet.end_line))
             snippet = replace(snippet, start_line=first, end_line=last)
         if not self._found.frequencies:
-            return Shown(snippet, None)
-        return Shown(snippet, coverage(held, self._weights, self._needed))
+            return RenderedHit(snippet, None)
+        return RenderedHit(snippet, coverage(held, self._weights, self._needed))
 
 
 def _held(words: Sequence[str], prefixes: Sequence[str]) -> Collection[str]:

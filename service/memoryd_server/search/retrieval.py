@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memoryd_server.model import Source
 from memoryd_server.search import keyword
 from memoryd_server.search.keyword import KeywordAnswer
-from memoryd_server.search.query import Candidate, LegReport, RankingConfig, SearchMode, SearchQuery
+from memoryd_server.search.query import Candidate, RankingConfig, RetrieverReport, SearchMode, SearchQuery
 from memoryd_server.search.ranking import fuse
 from memoryd_server.store.protocol import Reader
 from memoryd_server.store.rows import VectorHit
@@ -22,20 +22,16 @@ from memoryd_server.text.terms import QueryTerm
 # Candidates of each leg before fusion, at least; more cost time and find nothing. A chunk that is further down by
 # meaning is shown only for its words, and those bring it in.
 WORD_CANDIDATES = 50
-
-
 MEANING_CANDIDATES = 24
 
-
 _NOTHING = KeywordAnswer((), ())
-
 
 # Sources that are searched each by itself, so that each has candidates of its own; an empty group means all.
 Groups = Sequence[tuple[Source, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AnalyzedQuery:
     """A query with its words in the index's languages and, where there is one, its vector.
 
     `no_vector` says why there is none.
@@ -49,7 +45,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class EarlyKeywordHits:
     """What the keyword leg alone found in one snapshot, for whoever has to wait for the vector meanwhile."""
 
     revision: int
@@ -59,17 +55,17 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class LegAnswers:
+class RetrievalResult:
     """Candidates, best first, and what each leg did. `served` names the legs that ran."""
 
     candidates: list[Candidate]
     found: KeywordAnswer
     vector_hits: Sequence[VectorHit]
     served: SearchMode
-    reports: tuple[LegReport, LegReport]
+    reports: tuple[RetrieverReport, RetrieverReport]
 
 
-class Legs:
+class Retrievers:
     """Both legs of one index."""
 
     def __init__(self, analyzer: Analyzer, ranking: RankingConfig) -> None:
@@ -77,7 +73,7 @@ class Legs:
         self._ranking = ranking
 
     def words(
-        self, reader: Reader, question: Question, groups: Groups, chunk_count: int
+        self, reader: Reader, question: AnalyzedQuery, groups: Groups, chunk_count: int
     ) -> tuple[KeywordAnswer, float] | None:
         """What the keyword leg finds, and the seconds it took; None where a vector would stand in its place."""
         if question.query.mode is SearchMode.VECTOR or not self._ranking.hybrid:
@@ -89,11 +85,11 @@ class Legs:
     def run(
         self,
         reader: Reader,
-        question: Question,
+        question: AnalyzedQuery,
         groups: Groups,
         chunk_count: int,
-        words: Words | None = None,
-    ) -> LegAnswers:
+        words: EarlyKeywordHits | None = None,
+    ) -> RetrievalResult:
         """Candidates of the legs that the question asks for and that can run.
 
         `words` is what the keyword leg found before in a snapshot of the same revision.
@@ -105,7 +101,7 @@ class Legs:
         ended = time.monotonic()
         candidates = self._fused(reader, question, found, hits)
         reports = (
-            LegReport(
+            RetrieverReport(
                 SearchMode.KEYWORD,
                 found is not None,
                 len(found.hits) if found else 0,
@@ -113,16 +109,16 @@ class Legs:
                 found.terms if found else (),
                 "" if found else "the vector leg alone was asked for",
             ),
-            LegReport(
+            RetrieverReport(
                 SearchMode.VECTOR, bool(hits), len(hits), ended - between, note="" if hits else question.no_vector
             ),
         )
-        return LegAnswers(candidates, found or _NOTHING, hits, _served(found, hits), reports)
+        return RetrievalResult(candidates, found or _NOTHING, hits, _served(found, hits), reports)
 
     def _keyword(
         self,
         reader: Reader,
-        question: Question,
+        question: AnalyzedQuery,
         groups: Groups,
         chunk_count: int,
     ) -> KeywordAnswer | None:
@@ -132,10 +128,10 @@ class Legs:
         )
         return None if alone else self._search(reader, question, groups, chunk_count)
 
-    def _limit(self, question: Question, least: int) -> int:
+    def _limit(self, question: AnalyzedQuery, least: int) -> int:
         return max(least, self._ranking.candidate_multiplier * question.query.max_results)
 
-    def _search(self, reader: Reader, question: Question, groups: Groups, chunk_count: int) -> KeywordAnswer:
+    def _search(self, reader: Reader, question: AnalyzedQuery, groups: Groups, chunk_count: int) -> KeywordAnswer:
         limit, enough = self._limit(question, WORD_CANDIDATES), question.query.max_results
         answers = (
             keyword.search(reader, question.terms, sources, enough=enough, limit=limit, chunk_count=chunk_count)
@@ -143,7 +139,7 @@ class Legs:
         )
         return reduce(KeywordAnswer.and_also, answers)
 
-    def _vector(self, reader: Reader, question: Question, groups: Groups) -> Sequence[VectorHit]:
+    def _vector(self, reader: Reader, question: AnalyzedQuery, groups: Groups) -> Sequence[VectorHit]:
         if question.vector is None:
             return ()
         limit = self._limit(question, MEANING_CANDIDATES)
@@ -153,7 +149,7 @@ class Legs:
     def _fused(
         self,
         reader: Reader,
-        question: Question,
+        question: AnalyzedQuery,
         found: KeywordAnswer | None,
         hits: Sequence[VectorHit],
     ) -> list[Candidate]:

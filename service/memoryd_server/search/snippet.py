@@ -18,41 +18,21 @@ from typing import NamedTuple
 
 # A line that is longer than a snippet is looked at in pieces of this share of one, so that the match can be shown.
 _PIECES_A_SNIPPET = 4
-
-
 # A line above a piece's length may be shown in part where at least this share of a snippet is left for it.
 _ROOM_FOR_A_PART = 0.125
-
-
 # The longest word that is looked for across the cut between two pieces, each side.
 _LONGEST_ACROSS = 40
-
-
 # What a full window, and a line that follows a matching one, are worth against a line as good as the best.
 _LENGTH = 0.1
-
-
 _FOLLOWED = 0.125
-
 
 # Characters that continue the one before although they are no marks: joiners, Thai and Lao AM, skin tones, tags.
 _JOINING = re.compile("[\u200c\u200d\u0e33\u0eb3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
-
-
 _FLAG = re.compile("[\U0001f1e6-\U0001f1ff]")
-
-
 _JAMO = re.compile("[\u1100-\u11ff]")
-
-
 _LATER_JAMO = re.compile("[\u1160-\u11ff]")
-
-
 _VIRAMA = 9
-
-
 _FIRST_THAT_JOINS = "\u0300"
-
 
 _EQUAL: Mapping[str, float] = MappingProxyType({})
 

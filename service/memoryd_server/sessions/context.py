@@ -119,26 +119,12 @@ def _fitting(lines: Iterable[str], room: int) -> list[str]:
 
 
 _AGENT = "agent"
-
-
 _MAIN = "main"
-
-
 _THREAD = "thread"
-
-
 _SUBAGENT = "subagent"
-
-
 _SHARED_KINDS = ("group", "channel")
-
-
 _KINDS = frozenset({*_SHARED_KINDS, "direct", "dm"})
-
-
 _CHANNEL_PARTS = 3
-
-
 _THREAD_PARTS = 3
 
 
@@ -218,7 +204,7 @@ def wants_citations(mode: CitationMode, session_key: SessionKey) -> bool:
 REMEMBERED_SESSIONS = 10_000
 
 
-class SessionStarts:
+class SeenSessions:
     """One agent's sessions since the daemon's start."""
 
     def __init__(self) -> None:

@@ -19,10 +19,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 DEFAULT_CONTEXT_WINDOW_TOKENS: Final = 200_000
 
-
 MOST_TOKENS: Final = (1 << 63) - 1
 """The largest count that the wire carries; what is beyond it counts as it."""
-
 
 _T = TypeVar("_T")
 
@@ -106,32 +104,21 @@ def _given(value: _T | None, *, default: _T) -> _T:
 SILENT_REPLY: Final = "NO_REPLY"
 """The reply that means "nothing to store" and is not delivered."""
 
-
 _DAY = "YYYY-MM-DD"
-
-
 _SYSTEM = (
     "This session is close to compaction, which will shorten what you still see of it. "
     "Store now whatever should be remembered beyond it."
 )
-
-
 _USER = (
     "The session will be compacted soon. Write what should last (decisions, facts, preferences, open tasks) "
     f"to today's notes, memory/{_DAY}.md, so that it can be understood without this conversation."
 )
-
-
 _SAFETY_HINTS = (
     f"Write only to memory/{_DAY}.md: no other file, and no variant of its name.",
     "If that file holds text already, append to it; never overwrite or rewrite it.",
     "MEMORY.md and all other curated files are read-only during this flush.",
 )
-
-
 _SILENT_HINT = f"If there is nothing to store, reply with {SILENT_REPLY} and nothing else."
-
-
 _TIME_LABEL = "Current time:"
 
 

@@ -15,11 +15,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 SEARCH: Final = "memory_search"
-
-
 GET: Final = "memory_get"
-
-
 TOOL_NAMES: Final = (SEARCH, GET)
 
 
@@ -47,41 +43,21 @@ def tool_schemas(names: Collection[str]) -> tuple[ToolSchema, ...]:
 
 
 _TITLE: Final = "## Memory"
-
-
 _WHEN: Final = "Before you answer about earlier work, decisions, dates, people, preferences or open tasks"
-
-
 _SEARCH_AND_GET: Final = (
     f"{_WHEN}, call {SEARCH} with a question in plain words. Then read the lines that you need with {GET}, and no more "
     "than those."
 )
-
-
 _SEARCH_ONLY: Final = f"{_WHEN}, call {SEARCH} with a question in plain words, and answer from what it finds."
-
-
 _GET_ONLY: Final = f"{_WHEN} that a memory file or note has been named for, read the lines that you need with {GET}."
-
-
 _HONEST: Final = "If you find little or nothing, say that you looked; do not fill the gap with a guess."
-
-
 _WRITE: Final = (
     "When you are asked to remember something, write it down at once, in {where}. What is only said is gone when the "
     "session ends."
 )
-
-
 _LOG: Final = "today's log, memory/YYYY-MM-DD.md"
-
-
 _LOG_OR_LONG_TERM: Final = f"{_LOG}, or in MEMORY.md if it should hold for good"
-
-
 _CITE: Final = "Name the source as path#line where that helps to check what you say."
-
-
 _DO_NOT_CITE: Final = "Citations are off: do not name files or line numbers in your replies unless you are asked to."
 
 
@@ -111,7 +87,6 @@ gateways that keep their prompts themselves. It is made by `make docs`.
 The section belongs into full prompts only, and only where the model is given the tools. `MEMORY.md` is spoken of in the
 agent's private main session alone.
 """
-
 
 _TOOLS_SECTION = """\
 ## The tools

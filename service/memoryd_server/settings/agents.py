@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memoryd_server.settings.checking import Checker
-from memoryd_server.settings.layers import Report, Tree, merged
+from memoryd_server.settings.layers import Findings, SettingsTree, merged
 from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import entries_are_on, entry_access, lancedb_settings
@@ -31,7 +31,7 @@ from memoryd_server.settings.service import complaint_about_timezone
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ResolveContext:
     """What agents are resolved against. `workspace` is the one that a flag or variable names, empty when none does."""
 
     state_dir: Path
@@ -39,7 +39,7 @@ class Surroundings:
     environ: Mapping[str, str]
 
 
-def resolve_agents(checker: Checker, around: Surroundings) -> tuple[dict[str, AgentSettings], str]:
+def resolve_agents(checker: Checker, around: ResolveContext) -> tuple[dict[str, AgentSettings], str]:
     """Every agent by its id, and the id of the default one. What it returns is of use only without problems."""
     paths = agent_paths(checker.tree)
     default = _default_agent(checker, paths)
@@ -129,7 +129,7 @@ def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) ->
 
 def _access_sources(
     checker: Checker,
-    around: Surroundings,
+    around: ResolveContext,
     agent_id: str,
     search: MemorySearchSettings,
     providers: ModelProviders,
@@ -139,7 +139,7 @@ def _access_sources(
     return AccessSources(providers, profiles, around.environ)
 
 
-def _workspace(checker: Checker, path: KeyPath, around: Surroundings, *, default: bool) -> Path:
+def _workspace(checker: Checker, path: KeyPath, around: ResolveContext, *, default: bool) -> Path:
     own, shared = checker.text((*path, "workspace")), checker.text((*DEFAULTS, "workspace"))
     if not default:
         return Path(own or around.state_dir / f"workspace-{path[-1][1:-1]}")
@@ -165,15 +165,12 @@ def _refuse_shared_indexes(checker: Checker, agents: Mapping[str, AgentSettings]
 
 
 DEFAULTS = ("agents", "defaults")
-
-
 LIST = ("agents", "list")
-
 
 _AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-def with_agents_by_id(layer: Mapping[str, Any], origin: str, report: Report) -> Mapping[str, Any]:
+def with_agents_by_id(layer: Mapping[str, Any], origin: str, report: Findings) -> Mapping[str, Any]:
     """The layer with `agents.list` keyed by `[<id>]`, so that two files speak of the same agent by its id."""
     agents = layer.get("agents")
     if not isinstance(agents, Mapping) or agents.get("list") is None:
@@ -193,12 +190,12 @@ def with_agents_by_id(layer: Mapping[str, Any], origin: str, report: Report) -> 
     return {**layer, "agents": {**agents, "list": by_id}}
 
 
-def agent_paths(tree: Tree) -> dict[str, KeyPath]:
+def agent_paths(tree: SettingsTree) -> dict[str, KeyPath]:
     """The configured ids, in order, and where each agent stands in the tree; `main` alone when none is listed."""
     return {key[1:-1]: (*LIST, key) for key in tree.at(*LIST) or {}} or {MAIN: (*LIST, f"[{MAIN}]")}
 
 
-def _id_of(entry: object, where: KeyPath, origin: str, report: Report) -> str:
+def _id_of(entry: object, where: KeyPath, origin: str, report: Findings) -> str:
     if not isinstance(entry, Mapping):
         report.problem(origin, where, f"expected an object, found {kind_of(entry)}")
         return ""

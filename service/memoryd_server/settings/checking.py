@@ -14,11 +14,10 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from memoryd_server.settings.layers import Report, Tree
-from memoryd_server.settings.rules import Block, KeyPath, did_you_mean, keys, kind_of, nearest, nested, rules_of
+from memoryd_server.settings.layers import Findings, SettingsTree
+from memoryd_server.settings.rules import KeyPath, SettingsBlock, did_you_mean, keys, kind_of, nearest, nested, rules_of
 
-B = TypeVar("B", bound=Block)
-
+B = TypeVar("B", bound=SettingsBlock)
 
 _EXPECTED: Mapping[str, str] = {
     "string": "a string",
@@ -32,7 +31,6 @@ _EXPECTED: Mapping[str, str] = {
     "path": "a string",
 }
 
-
 _AGENT_LIST = ("agents", "list")
 
 
@@ -45,8 +43,8 @@ def agent_of(path: KeyPath) -> str:
 class Checker:
     """Checks parts of one tree and tells what it finds to one report."""
 
-    tree: Tree
-    report: Report
+    tree: SettingsTree
+    report: Findings
 
     def problem(self, path: KeyPath, message: str) -> None:
         """Adds a problem with the key at `path`."""
@@ -91,7 +89,7 @@ class Checker:
         self._complaints(model, known, path)
         return block
 
-    def _known_keys(self, model: type[Block], raw: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
+    def _known_keys(self, model: type[SettingsBlock], raw: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
         fields = {key: field for _, key, field in keys(model)}
         for key in sorted(raw.keys() - fields.keys()):
             self.problem((*path, key), f"unknown key{did_you_mean(key, fields)}")
@@ -105,7 +103,7 @@ class Checker:
             return [self._within(field, item, (*path, f"[{n}]")) for n, item in enumerate(value)]
         return value
 
-    def _complaints(self, model: type[Block], raw: Mapping[str, Any], path: KeyPath) -> None:
+    def _complaints(self, model: type[SettingsBlock], raw: Mapping[str, Any], path: KeyPath) -> None:
         for _, key, field in keys(model):
             inner, value, here = nested(field.annotation), raw.get(key), (*path, key)
             if inner and isinstance(value, Mapping):
@@ -141,8 +139,6 @@ def _not_one_of(detail: ErrorDetails) -> str:
 
 # Two letters that changed places in a word of six are closer than this: `memroy`.
 CLOSE = 0.8
-
-
 # OpenClaw's `reserveTokens` is further from `reserveTokensFloor` than this.
 _CLOSE_IN_COMPACTION = 0.85
 
@@ -157,8 +153,6 @@ class _Place(NamedTuple):
 
 
 _COMPACTION = ("reserveTokensFloor", "postIndexSync", "memoryFlush")
-
-
 _PLACES = (
     _Place((), ("memoryd", "memory", "agents", "plugins", "models")),
     _Place(("agents",), ("defaults", "list", "entries")),
@@ -175,8 +169,6 @@ _PLACES = (
     _Place(("plugins", "entries", "memory-core"), ("enabled", "config")),
     _Place(("plugins", "entries", "memory-lancedb"), ("enabled", "config")),
 )
-
-
 _IN_AGENT = ("workspace", "memorySearch", "default")
 
 

@@ -17,15 +17,11 @@ from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import CONFIG as ENTRIES
 from memoryd_server.settings.plugins import LanceDbSettings
 from memoryd_server.settings.provider_access import ModelProviderSettings
-from memoryd_server.settings.rules import Block, KeyPath, dotted, keys, nested, rules_of
+from memoryd_server.settings.rules import KeyPath, SettingsBlock, dotted, keys, nested, rules_of
 from memoryd_server.settings.service import ServiceSettings
 
 _DOCSTRING = re.compile(r"(?P<meaning>.+[.!?])\s+(?P<bounds>.+); default (?P<default>.+)\.", re.DOTALL)
-
-
 _INTRODUCTION = Path(__file__).with_name("introduction.md")
-
-
 _TYPES: Mapping[object, str] = {
     bool: "boolean",
     int: "integer",
@@ -36,8 +32,7 @@ _TYPES: Mapping[object, str] = {
     dict: "object of strings",
 }
 
-
-_BLOCKS: tuple[tuple[str, type[Block]], ...] = (
+_BLOCKS: tuple[tuple[str, type[SettingsBlock]], ...] = (
     ("memoryd", ServiceSettings),
     ("agents.defaults.memorySearch", MemorySearchSettings),
     ("agents.defaults.compaction", CompactionSettings),
@@ -45,8 +40,6 @@ _BLOCKS: tuple[tuple[str, type[Block]], ...] = (
     ("models.providers.<id>", ModelProviderSettings),
     (dotted(ENTRIES), LanceDbSettings),
 )
-
-
 _UNIMPLEMENTED: tuple[tuple[KeyPath, tuple[KeyPath, ...]], ...] = (
     (("agents", "defaults", "memorySearch"), tuple(MEMORY_SEARCH)),
     (("agents",), tuple(AGENTS)),
@@ -55,7 +48,7 @@ _UNIMPLEMENTED: tuple[tuple[KeyPath, tuple[KeyPath, ...]], ...] = (
 )
 
 
-class Described(NamedTuple):
+class FieldDescription(NamedTuple):
     """What a field's docstring says, in its three parts."""
 
     meaning: str
@@ -63,7 +56,7 @@ class Described(NamedTuple):
     default: str
 
 
-def described(field: FieldInfo) -> Described:
+def described(field: FieldInfo) -> FieldDescription:
     """The parts of the docstring of a field that is not a block.
 
     Raises:
@@ -73,7 +66,7 @@ def described(field: FieldInfo) -> Described:
     found = _DOCSTRING.fullmatch(text)
     if found is None:
         raise ValueError(f"a setting's docstring says neither bounds nor default: {text!r}")
-    return Described(**found.groupdict())
+    return FieldDescription(**found.groupdict())
 
 
 def document() -> str:
@@ -82,7 +75,7 @@ def document() -> str:
     return "\n".join([_INTRODUCTION.read_text(encoding="utf-8"), *tables, *_variables(), *_unimplemented()])
 
 
-def _section(path: str, block: type[Block], level: int) -> Iterator[str]:
+def _section(path: str, block: type[SettingsBlock], level: int) -> Iterator[str]:
     fields = [(key, field, nested(field.annotation)) for _, key, field in keys(block)]
     yield from (f"{'#' * level} `{path}`", "", " ".join((block.__doc__ or "").split()), "")
     plain = [(key, field) for key, field, inner in fields if inner is None]

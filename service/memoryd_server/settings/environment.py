@@ -14,36 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
-from memoryd_server.settings.layers import DEFAULT, Report, absolute
-from memoryd_server.settings.rules import Block, KeyPath, did_you_mean, keys, nested
+from memoryd_server.settings.layers import DEFAULT, Findings, absolute
+from memoryd_server.settings.rules import KeyPath, SettingsBlock, did_you_mean, keys, nested
 from memoryd_server.settings.service import ServiceSettings
 
 PREFIX = "MEMORYD_"
-
-
 CONFIG = "MEMORYD_CONFIG"
-
-
 STATE_DIR = "MEMORYD_STATE_DIR"
-
-
 WORKSPACE = "MEMORYD_WORKSPACE"
-
-
 ADDRESS = "MEMORYD_ADDRESS"
-
-
 TOKEN_FILE = "MEMORYD_TOKEN_FILE"  # noqa: S105 -- a name
-
-
 CLIENT_TLS = ("MEMORYD_TLS", *(f"MEMORYD_TLS_{part}" for part in ("CA", "CERT", "KEY", "SERVER_NAME")))
-
-
 REFERENCE_STATE_DIR = "OPENCLAW_STATE_DIR"
-
-
 RUNTIME_DIR = "XDG_RUNTIME_DIR"
-
 
 PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY",),
@@ -53,7 +36,6 @@ PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
     "ollama": ("OLLAMA_API_KEY",),
 }
 """The variables that hold a provider's key; the first that is set counts."""
-
 
 _SHORT: Mapping[str, KeyPath] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
 
@@ -83,7 +65,7 @@ def variables() -> dict[str, KeyPath]:
     return {**found, **_SHORT}
 
 
-def environment_layers(environ: Mapping[str, str], report: Report) -> Iterator[tuple[dict[str, Any], str]]:
+def environment_layers(environ: Mapping[str, str], report: Findings) -> Iterator[tuple[dict[str, Any], str]]:
     """One layer a variable that is set, with its origin; a variable that is not ours is a warning. Blank is not set."""
     known = variables()
     arrays = {path: is_array for _, path, is_array in _leaves(ServiceSettings)}
@@ -109,7 +91,9 @@ def service_layer(path: KeyPath, value: object) -> dict[str, Any]:
     return dict(layer)
 
 
-def _leaves(block: type[Block], names: KeyPath = (), path: KeyPath = ()) -> Iterator[tuple[KeyPath, KeyPath, bool]]:
+def _leaves(
+    block: type[SettingsBlock], names: KeyPath = (), path: KeyPath = ()
+) -> Iterator[tuple[KeyPath, KeyPath, bool]]:
     for name, key, field in keys(block):
         inner = nested(field.annotation)
         if inner:
@@ -137,11 +121,7 @@ _NAMES = frozenset(
         *("HF_ENDPOINT", "CUDA_VISIBLE_DEVICES", "CUDA_PATH", "VK_ICD_FILENAMES"),
     }
 )
-
-
 _PREFIXES = ("QMD_",)
-
-
 # These would move what memoryd keeps in a place of its own.
 _OURS = frozenset({"QMD_CONFIG_DIR"})
 
@@ -160,13 +140,11 @@ _SERVICE_FLAGS: Mapping[str, KeyPath] = {
     "token_file": ("tokenFile",),
     "log_level": ("log", "level"),
 }
-
-
 _OTHER_FLAGS = ("workspace", "state_dir", "config")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SourcedValue:
     """A text and who gave it; empty when nobody did."""
 
     text: str
@@ -176,7 +154,7 @@ class Given:
 class Overrides:
     """The flags over the variables. A flag that is None and a variable that is blank count as not given."""
 
-    def __init__(self, environ: Mapping[str, str], flags: Mapping[str, object], report: Report) -> None:
+    def __init__(self, environ: Mapping[str, str], flags: Mapping[str, object], report: Findings) -> None:
         self.environ = environ
         self._flags = {name: value for name, value in flags.items() if value is not None}
         self._report = report
@@ -198,13 +176,13 @@ class Overrides:
                 as_array = name == "listen" and isinstance(given, str)
                 yield service_layer(path, [given] if as_array else given), _flag(name)
 
-    def _first(self, flag: str, *variables: str) -> Given:
+    def _first(self, flag: str, *variables: str) -> SourcedValue:
         if flag in self._flags and str(self._flags[flag]).strip():
-            return Given(str(self._flags[flag]).strip(), _flag(flag))
+            return SourcedValue(str(self._flags[flag]).strip(), _flag(flag))
         for name in variables:
             if self.environ.get(name, "").strip():
-                return Given(self.environ[name].strip(), f"env {name}")
-        return Given("", DEFAULT)
+                return SourcedValue(self.environ[name].strip(), f"env {name}")
+        return SourcedValue("", DEFAULT)
 
 
 def _flag(name: str) -> str:

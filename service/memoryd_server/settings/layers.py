@@ -27,12 +27,11 @@ from memoryd_server.settings.rules import KeyPath, dotted, kind_of
 
 DEFAULT = "default"
 
-
 # Of two layers the later one's replaces the earlier's as a whole: half a scope or half a set of headers means nothing.
 _WHOLE = frozenset({"scope", "headers"})
 
 
-class Tree:
+class SettingsTree:
     """The settings as written, later layers over earlier ones. Objects are merged key by key, arrays are replaced.
 
     `replaced` has the path, the origin and the value of what was no object and has an object of a later layer over it.
@@ -93,8 +92,8 @@ class Tree:
 
 
 def merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """`high` over `low`, as `Tree.overlay` does it; neither is changed."""
-    tree = Tree()
+    """`high` over `low`, as `SettingsTree.overlay` does it; neither is changed."""
+    tree = SettingsTree()
     tree.overlay(low, "low")
     tree.overlay(high, "high")
     return tree.values
@@ -139,7 +138,7 @@ class UnreadKey:
 
 
 @dataclass(slots=True)
-class Report:
+class Findings:
     """Collects problems, which refuse the settings; warnings, which do not; and blockers, which are warnings too.
 
     A key is its path in the file; an empty one means the file as a whole, or that there is no file.
@@ -193,14 +192,9 @@ def _printable(*parts: str | Path) -> str:
 
 
 REFERENCE_FILE = "openclaw.json"
-
-
 OWN_FILE = "memoryd.json5"
 
-
 _POSITION = re.compile(r"<string>:(\d+) (.*) at column (\d+)", re.DOTALL)
-
-
 _DEEPEST = 100
 
 
@@ -212,7 +206,7 @@ def find_state_dir(explicit: str, home: Path) -> Path:
     return legacy if not exists(current) and exists(legacy) else current
 
 
-def read_layer(path: Path, report: Report, *, required: bool) -> Mapping[str, Any]:
+def read_layer(path: Path, report: Findings, *, required: bool) -> Mapping[str, Any]:
     """The object that a JSON5 file holds. Empty when the file is missing and not required, or has a problem.
 
     A link whose target is missing is a problem: the settings that it stands for are somewhere else.
@@ -231,7 +225,7 @@ def read_layer(path: Path, report: Report, *, required: bool) -> Mapping[str, An
     return _parsed(text, path, report)
 
 
-def _parsed(text: str, path: Path, report: Report) -> Mapping[str, Any]:
+def _parsed(text: str, path: Path, report: Findings) -> Mapping[str, Any]:
     try:
         value = _load(text)
     except RecursionError:
@@ -248,7 +242,7 @@ def _parsed(text: str, path: Path, report: Report) -> Mapping[str, Any]:
     return {}
 
 
-def _encodable(value: dict[str, Any], path: Path, report: Report) -> Mapping[str, Any]:
+def _encodable(value: dict[str, Any], path: Path, report: Findings) -> Mapping[str, Any]:
     valid: dict[str, Any] = valid_tree(value)
     if valid != value:
         report.warn(path, (), "lone surrogates such as \\ud800 are not text; each of them is read as U+FFFD")

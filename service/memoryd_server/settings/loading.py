@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from memoryd_server.settings import environment as env
-from memoryd_server.settings.agents import DEFAULTS, Surroundings, agent_paths, resolve_agents, with_agents_by_id
+from memoryd_server.settings.agents import DEFAULTS, ResolveContext, agent_paths, resolve_agents, with_agents_by_id
 from memoryd_server.settings.checking import Checker, check_spelling
 from memoryd_server.settings.environment import Overrides, child_environment
 from memoryd_server.settings.layers import (
     DEFAULT,
     OWN_FILE,
     REFERENCE_FILE,
-    Report,
-    Tree,
+    Findings,
+    SettingsTree,
     absolute,
     anchored,
     find_state_dir,
@@ -40,10 +40,10 @@ def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] 
     Raises:
         SettingsError: lists every problem, each with its file and key.
     """
-    report = Report()
+    report = Findings()
     overrides = Overrides(environ, flags or {}, report)
     state_dir = find_state_dir(overrides.state_dir.text, home)
-    tree = Tree()
+    tree = SettingsTree()
     for layer, origin in _layers(overrides, state_dir, home, report):
         tree.overlay(layer, origin)
     return _resolve(Checker(tree, report), overrides, state_dir, home)
@@ -51,10 +51,12 @@ def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] 
 
 def state_directory(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> Path:
     """Where `load` would look for the settings' files, found out without reading them."""
-    return find_state_dir(Overrides(environ, flags or {}, Report()).state_dir.text, home)
+    return find_state_dir(Overrides(environ, flags or {}, Findings()).state_dir.text, home)
 
 
-def _layers(overrides: Overrides, state_dir: Path, home: Path, report: Report) -> Iterator[tuple[dict[str, Any], str]]:
+def _layers(
+    overrides: Overrides, state_dir: Path, home: Path, report: Findings
+) -> Iterator[tuple[dict[str, Any], str]]:
     reference = state_dir / REFERENCE_FILE
     named = overrides.config.text
     own = absolute(named, None, home) if named else state_dir / OWN_FILE
@@ -75,7 +77,7 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
     drop_unimplemented(checker, entries)
     workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
     # Of settings that are refused for the `memoryd` block alone, every blocker is found.
-    agents, default = resolve_agents(checker, Surroundings(state_dir, workspace, overrides.environ))
+    agents, default = resolve_agents(checker, ResolveContext(state_dir, workspace, overrides.environ))
     check_workspace(agents[default], overrides, state_dir, home, checker.report)
     service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
     checker.report.raise_if_refused()
@@ -99,7 +101,11 @@ def _socket(environ: Mapping[str, str], state_dir: Path) -> str:
 
 
 def _origins(
-    tree: Tree, overrides: Overrides, state_dir: Path, service: ServiceSettings, agents: Mapping[str, AgentSettings]
+    tree: SettingsTree,
+    overrides: Overrides,
+    state_dir: Path,
+    service: ServiceSettings,
+    agents: Mapping[str, AgentSettings],
 ) -> dict[str, str]:
     origins = {dotted(path): _origin(tree, path) for path, _ in effective(state_dir, service, agents)}
     origins["stateDir"] = overrides.state_dir.origin
@@ -115,16 +121,13 @@ def _origins(
     return origins
 
 
-def _origin(tree: Tree, path: KeyPath) -> str:
+def _origin(tree: SettingsTree, path: KeyPath) -> str:
     inherited = tree.written((*DEFAULTS, *path[3:])) if path[:2] == ("agents", "list") else None
     return tree.written(path) or inherited or DEFAULT
 
 
 _NEWER = "a key of a newer version of the reference"
-
-
 _OURS = "a key of the reference"
-
 
 MEMORY_SEARCH: Mapping[KeyPath, str] = {
     ("multimodal",): _OURS,
@@ -137,7 +140,6 @@ MEMORY_SEARCH: Mapping[KeyPath, str] = {
     ("qmd",): _NEWER,
 }
 
-
 MEMORY: Mapping[KeyPath, str] = {
     ("search",): _NEWER,
     ("qmd", "mcporter"): _OURS,
@@ -147,16 +149,13 @@ MEMORY: Mapping[KeyPath, str] = {
     ("qmd", "update", "startupDelayMs"): _NEWER,
 }
 
-
 COMPACTION: Mapping[KeyPath, str] = {("memoryFlush", "model"): _NEWER}
-
 
 AGENTS: Mapping[KeyPath, str] = {
     ("entries",): _NEWER,
     ("defaults", "contextLimits", "memoryGetDefaultLines"): _NEWER,
     ("defaults", "contextLimits", "memoryGetMaxChars"): _NEWER,
 }
-
 
 BLOCKING: frozenset[KeyPath] = frozenset({("memory", "search"), ("agents", "entries")})
 """Those that hold a provider, a fallback or `enabled` in the layout of a newer version."""

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from memoryd_server.settings.rules import Block, Duration, OneOf, Size, Whole
+from memoryd_server.settings.rules import Duration, IntRange, OneOf, SettingsBlock, Size
 
 
-class ScopeMatch(Block):
+class ScopeMatch(SettingsBlock):
     """What a session must be like for a rule to hold; everything given must match."""
 
     channel: str | None = None
@@ -30,7 +30,7 @@ class ScopeMatch(Block):
         return "direct" if value == "dm" else value
 
 
-class ScopeRule(Block):
+class ScopeRule(SettingsBlock):
     """One rule; the first that matches decides."""
 
     action: Literal["allow", "deny"]
@@ -39,7 +39,7 @@ class ScopeRule(Block):
     """When the rule holds."""
 
 
-class ScopeSettings(Block):
+class ScopeSettings(SettingsBlock):
     """Which sessions may search. Given, it replaces the default as a whole."""
 
     default: Literal["allow", "deny"] = "allow"
@@ -48,7 +48,7 @@ class ScopeSettings(Block):
     """The rules, in order."""
 
 
-class QmdPath(Block):
+class QmdPath(SettingsBlock):
     """A folder that QMD indexes besides the default memory."""
 
     path: str
@@ -60,24 +60,24 @@ class QmdPath(Block):
     custom-<number>."""
 
 
-class QmdSessionsSettings(Block):
+class QmdSessionsSettings(SettingsBlock):
     """Session transcripts for QMD."""
 
     enabled: bool = False
     """Whether transcripts are exported for QMD, secrets masked. true or false; default false."""
     export_dir: str | None = None
     """Where they go. Path; default <qmd dir>/sessions."""
-    retention_days: Annotated[int | None, Whole(1, fallback=None)] = None
+    retention_days: Annotated[int | None, IntRange(1, fallback=None)] = None
     """Age at which transcripts are left out; unset means never. Days, at least 1; default unset."""
 
 
-class QmdUpdateSettings(Block):
+class QmdUpdateSettings(SettingsBlock):
     """When QMD indexes."""
 
     interval_ms: Annotated[int, Duration("5m")] = Field(300_000, alias="interval")
     """Time between two updates; `"0s"` means none. A duration such as `"90s"` or `"5m"`, in minutes without a unit;
     default "5m"."""
-    debounce_ms: Annotated[int, Whole(0, fallback=15_000)] = 15_000
+    debounce_ms: Annotated[int, IntRange(0, fallback=15_000)] = 15_000
     """Least time between two updates. Milliseconds, at least 0; default 15000."""
     on_boot: bool = True
     """Whether the start of memoryd updates. true or false; default true."""
@@ -86,28 +86,28 @@ class QmdUpdateSettings(Block):
     embed_interval_ms: Annotated[int, Duration("60m")] = Field(3_600_000, alias="embedInterval")
     """Time between two runs of `qmd embed`; `"0s"` means only the first, and with `Sync`. A duration such as `"90s"` or
     `"5m"`, in minutes without a unit; default "60m"."""
-    command_timeout_ms: Annotated[int, Whole(1, fallback=30_000)] = 30_000
+    command_timeout_ms: Annotated[int, IntRange(1, fallback=30_000)] = 30_000
     """Longest run of a small command. Milliseconds, at least 1; default 30000."""
-    update_timeout_ms: Annotated[int, Whole(1, fallback=120_000)] = 120_000
+    update_timeout_ms: Annotated[int, IntRange(1, fallback=120_000)] = 120_000
     """Longest run of `qmd update`. Milliseconds, at least 1; default 120000."""
-    embed_timeout_ms: Annotated[int, Whole(1, fallback=120_000)] = 120_000
+    embed_timeout_ms: Annotated[int, IntRange(1, fallback=120_000)] = 120_000
     """Longest run of `qmd embed`. Milliseconds, at least 1; default 120000."""
 
 
-class QmdLimitsSettings(Block):
+class QmdLimitsSettings(SettingsBlock):
     """What a search through QMD may return."""
 
-    max_results: Annotated[int, Whole(1, fallback=6)] = 6
+    max_results: Annotated[int, IntRange(1, fallback=6)] = 6
     """Results. Results, at least 1; default 6."""
-    max_snippet_chars: Annotated[int, Whole(1, fallback=700)] = 700
+    max_snippet_chars: Annotated[int, IntRange(1, fallback=700)] = 700
     """The length of a snippet. Characters, at least 1; default 700."""
-    max_injected_chars: Annotated[int, Whole(1, fallback=4000)] = 4000
+    max_injected_chars: Annotated[int, IntRange(1, fallback=4000)] = 4000
     """The length of all snippets together. Characters, at least 1; default 4000."""
-    timeout_ms: Annotated[int, Whole(1, fallback=4000)] = 4000
+    timeout_ms: Annotated[int, IntRange(1, fallback=4000)] = 4000
     """Longest run of a search. Milliseconds, at least 1; default 4000."""
 
 
-class QmdSettings(Block):
+class QmdSettings(SettingsBlock):
     """The QMD backend. A number that makes no sense becomes the default."""
 
     command: str = "qmd"
@@ -131,7 +131,7 @@ class QmdSettings(Block):
     """Sessions that may search; by default direct chats only."""
 
 
-class MemoryBlock(Block):
+class MemoryBlock(SettingsBlock):
     """Which backend answers, for every agent."""
 
     backend: Literal["builtin", "qmd"] = "builtin"
@@ -145,12 +145,12 @@ class MemoryBlock(Block):
 _TRANSCRIPT_BYTES = 2 * 2**20
 
 
-class MemoryFlushSettings(Block):
+class MemoryFlushSettings(SettingsBlock):
     """The turn in which the agent writes lasting notes. A number that makes no sense becomes the default."""
 
     enabled: bool = True
     """Whether flushes are asked for. true or false; default true."""
-    soft_threshold_tokens: Annotated[int, Whole(0, fallback=4000)] = 4000
+    soft_threshold_tokens: Annotated[int, IntRange(0, fallback=4000)] = 4000
     """Room left before the reserve at which a flush is due. Tokens, at least 0; default 4000."""
     force_flush_transcript_bytes: Annotated[int, Size(_TRANSCRIPT_BYTES)] = _TRANSCRIPT_BYTES
     """Size of the transcript at which a flush is due whatever the tokens; 0 means never. Bytes, a number or a size such
@@ -161,10 +161,10 @@ class MemoryFlushSettings(Block):
     """What is added to the agent's system prompt, instead of memoryd's own text. Text; default unset."""
 
 
-class CompactionSettings(Block):
+class CompactionSettings(SettingsBlock):
     """What memoryd reads of the host's compaction; its other keys are not about memory."""
 
-    reserve_tokens_floor: Annotated[int, Whole(0, fallback=20_000)] = 20_000
+    reserve_tokens_floor: Annotated[int, IntRange(0, fallback=20_000)] = 20_000
     """Tokens that the host keeps free. Tokens, at least 0; default 20000."""
     post_index_sync: Literal["off", "async", "await"] = "async"
     """What a compaction does about the index. off, async, await; default "async"."""

@@ -10,42 +10,40 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from memoryd_server.settings.rules import Block, Known, Real, Whole
+from memoryd_server.settings.rules import FloatRange, IntRange, KnownWord, SettingsBlock
 
 VECTOR_WEIGHT = 0.7
-
-
 TEXT_WEIGHT = 0.3
 
 
-class MmrSettings(Block):
+class MmrSettings(SettingsBlock):
     """Maximal marginal relevance: hits that repeat better ones move down."""
 
     enabled: bool = False
     """Whether hits are reordered for variety. true or false; default false."""
-    lambda_: Annotated[float, Real(0, 1)] = Field(0.7, alias="lambda")
+    lambda_: Annotated[float, FloatRange(0, 1)] = Field(0.7, alias="lambda")
     """1 ranks by score alone, 0 by variety alone. Share, 0..1; default 0.7."""
 
 
-class TemporalDecaySettings(Block):
+class TemporalDecaySettings(SettingsBlock):
     """Older notes count less."""
 
     enabled: bool = False
     """Whether scores fade with age. true or false; default false."""
-    half_life_days: Annotated[int, Whole(1)] = 30
+    half_life_days: Annotated[int, IntRange(1)] = 30
     """Age at which a score has halved. Days, at least 1; default 30."""
 
 
-class HybridSettings(Block):
+class HybridSettings(SettingsBlock):
     """The fusion of keyword leg and vector leg. The weights are divided by their sum."""
 
     enabled: bool = True
     """Whether the keyword leg is used beside the vector leg. true or false; default true."""
-    vector_weight: Annotated[float, Real(0, 1)] = VECTOR_WEIGHT
+    vector_weight: Annotated[float, FloatRange(0, 1)] = VECTOR_WEIGHT
     """What the vector leg counts. Share, 0..1; default 0.7."""
-    text_weight: Annotated[float, Real(0, 1)] = TEXT_WEIGHT
+    text_weight: Annotated[float, FloatRange(0, 1)] = TEXT_WEIGHT
     """What the keyword leg counts. Share, 0..1; default 0.3."""
-    candidate_multiplier: Annotated[int, Whole(1, 20)] = 4
+    candidate_multiplier: Annotated[int, IntRange(1, 20)] = 4
     """Candidates that each leg hands in, for one result. Factor, 1..20; default 4."""
     mmr: MmrSettings = MmrSettings()
     """Variety."""
@@ -62,12 +60,12 @@ class HybridSettings(Block):
         return self
 
 
-class QuerySettings(Block):
+class QuerySettings(SettingsBlock):
     """What a search returns."""
 
-    max_results: Annotated[int, Whole(1, 50)] = 6
+    max_results: Annotated[int, IntRange(1, 50)] = 6
     """Results, when the request names no number. Results, 1..50; default 6."""
-    min_score: Annotated[float, Real(0, 1)] = 0.35
+    min_score: Annotated[float, FloatRange(0, 1)] = 0.35
     """The least score of a result, when the request names none. If this is not set either, the default applies to
     results that share words with the question, and results found by meaning alone pass by their cosine on the model's
     own scale. Score, 0..1; default 0.35."""
@@ -83,16 +81,12 @@ _MODEL_OF: Mapping[str, str] = {
     "mistral": "mistral-embed",
     "ollama": "nomic-embed-text",
 }
-
-
 _PROVIDERS = (
     *("auto", "openai", "local", "gemini", "voyage", "mistral", "ollama", "none"),
     *("bedrock", "github-copilot", "lmstudio", "deepinfra", "openai-compatible"),
 )
 
-
 _FALLBACKS = tuple(provider for provider in _PROVIDERS if provider != "auto")
-
 
 SourceName = Literal["memory", "sessions"]
 
@@ -102,7 +96,7 @@ def default_model(provider: str) -> str:
     return _MODEL_OF.get(provider, "")
 
 
-class MultimodalSettings(Block):
+class MultimodalSettings(SettingsBlock):
     """Images and sound beside the text. memoryd indexes text only: these values always hold."""
 
     enabled: bool = False
@@ -113,29 +107,29 @@ class MultimodalSettings(Block):
     """The largest media file. Bytes; default 10485760."""
 
 
-class ExperimentalSettings(Block):
+class ExperimentalSettings(SettingsBlock):
     """What the reference calls experimental."""
 
     session_memory: bool = False
     """Whether session transcripts may be a source. true or false; default false."""
 
 
-class BatchSettings(Block):
+class BatchSettings(SettingsBlock):
     """The batch jobs of OpenAI, Gemini and Voyage, from `memoryd.batchMinChunks` chunks on."""
 
     enabled: bool = True
     """Whether many texts go through the provider's batch jobs. true or false; default true."""
     wait: bool = True
     """Whether a sync waits for its batch jobs; else a later one takes their vectors in. true or false; default true."""
-    concurrency: Annotated[int, Whole(1)] = 2
+    concurrency: Annotated[int, IntRange(1)] = 2
     """Batch jobs under way at once for one agent. Jobs, at least 1; default 2."""
-    poll_interval_ms: Annotated[int, Whole(0)] = 2000
+    poll_interval_ms: Annotated[int, IntRange(0)] = 2000
     """Time between two questions about a batch job. Milliseconds, at least 0; default 2000."""
-    timeout_minutes: Annotated[int, Whole(1)] = 60
+    timeout_minutes: Annotated[int, IntRange(1)] = 60
     """Time after which a batch job counts as failed; it is made once more. Minutes, at least 1; default 60."""
 
 
-class RemoteSettings(Block):
+class RemoteSettings(SettingsBlock):
     """Where a remote provider is reached, and with what credentials. `${NAME}` in a value reads the environment."""
 
     base_url: str | None = None
@@ -146,7 +140,7 @@ class RemoteSettings(Block):
     """Headers sent with each request; of two files, the later one's replace the earlier's. Secrets; default unset."""
     batch: BatchSettings = BatchSettings()
     """Batch jobs."""
-    non_batch_concurrency: Annotated[int | None, Whole(1, 64)] = None
+    non_batch_concurrency: Annotated[int | None, IntRange(1, 64)] = None
     """Requests of indexing under way at once, outside of batch jobs; unset means 4. Requests, 1..64; default unset."""
 
     @field_validator("api_key")
@@ -155,7 +149,7 @@ class RemoteSettings(Block):
         return value if value and value.get_secret_value().strip() else None
 
 
-class LocalSettings(Block):
+class LocalSettings(SettingsBlock):
     """A model that runs on this machine."""
 
     model_path: str | None = None
@@ -165,7 +159,7 @@ class LocalSettings(Block):
     """The folder that models are kept in. Path; default unset."""
 
 
-class VectorStoreSettings(Block):
+class VectorStoreSettings(SettingsBlock):
     """How the store finds nearest neighbours."""
 
     enabled: bool = True
@@ -174,7 +168,7 @@ class VectorStoreSettings(Block):
     """The extension's file, instead of the one that comes with memoryd. Path; default unset."""
 
 
-class StoreSettings(Block):
+class StoreSettings(SettingsBlock):
     """The file that holds the index."""
 
     driver: Literal["sqlite"] = "sqlite"
@@ -185,12 +179,12 @@ class StoreSettings(Block):
     """The vector extension."""
 
 
-class ChunkingSettings(Block):
+class ChunkingSettings(SettingsBlock):
     """How files are cut. Changing either value rebuilds the index."""
 
-    tokens: Annotated[int, Whole(1)] = 400
+    tokens: Annotated[int, IntRange(1)] = 400
     """The size of a chunk, at about four characters a token. Tokens, at least 1; default 400."""
-    overlap: Annotated[int, Whole(0)] = Field(80, validate_default=True)
+    overlap: Annotated[int, IntRange(0)] = Field(80, validate_default=True)
     """What a chunk repeats of the one before it, always less than `tokens`. Tokens, at least 0; default 80."""
 
     @field_validator("overlap")
@@ -199,18 +193,18 @@ class ChunkingSettings(Block):
         return min(overlap, max(0, int(info.data.get("tokens", overlap + 1)) - 1))
 
 
-class SessionSyncSettings(Block):
+class SessionSyncSettings(SettingsBlock):
     """When changed session transcripts are indexed, besides when they are rotated or go quiet."""
 
-    delta_bytes: Annotated[int, Whole(0)] = 100_000
+    delta_bytes: Annotated[int, IntRange(0)] = 100_000
     """Growth after which a transcript is indexed; 0 means any. Bytes, at least 0; default 100000."""
-    delta_messages: Annotated[int, Whole(0)] = 50
+    delta_messages: Annotated[int, IntRange(0)] = 50
     """New messages after which a transcript is indexed; 0 means any. Messages, at least 0; default 50."""
     post_compaction_force: bool = True
     """Whether a compaction indexes the transcript at once. true or false; default true."""
 
 
-class SyncSettings(Block):
+class SyncSettings(SettingsBlock):
     """When the index is brought in line with the files."""
 
     on_session_start: bool = True
@@ -219,24 +213,24 @@ class SyncSettings(Block):
     """Whether a search on a dirty index starts a sync, without waiting for it. true or false; default true."""
     watch: bool = True
     """Whether files are watched. true or false; default true."""
-    watch_debounce_ms: Annotated[int, Whole(0)] = 1500
+    watch_debounce_ms: Annotated[int, IntRange(0)] = 1500
     """Quiet time after the last file event before a sync. Milliseconds, at least 0; default 1500."""
-    interval_minutes: Annotated[int, Whole(0)] = 0
+    interval_minutes: Annotated[int, IntRange(0)] = 0
     """Time between two syncs by the clock; 0 means none. Minutes, at least 0; default 0."""
     sessions: SessionSyncSettings = SessionSyncSettings()
     """Session transcripts."""
 
 
-class CacheSettings(Block):
+class CacheSettings(SettingsBlock):
     """Embeddings kept so that no text is embedded twice."""
 
     enabled: bool = True
     """Whether embeddings are kept. true or false; default true."""
-    max_entries: Annotated[int, Whole(1)] = 50_000
+    max_entries: Annotated[int, IntRange(1)] = 50_000
     """Embeddings kept at most; the least recently used go first. Entries, at least 1; default 50000."""
 
 
-class MemorySearchSettings(Block):
+class MemorySearchSettings(SettingsBlock):
     """An agent's memory: what is indexed, with which provider, and how it is searched."""
 
     enabled: bool = True
@@ -250,13 +244,13 @@ class MemorySearchSettings(Block):
     Paths; default []."""
     multimodal: MultimodalSettings = MultimodalSettings()
     """Media; not implemented."""
-    provider: Annotated[str, Known(_PROVIDERS)] = "auto"
+    provider: Annotated[str, KnownWord(_PROVIDERS)] = "auto"
     """Who makes embeddings: `auto`, `none`, or a provider's id. Id; default "auto"."""
     model: str = Field("", validate_default=True)
     """The provider's model. Name; default by provider."""
-    output_dimensionality: Annotated[int | None, Whole(1)] = None
+    output_dimensionality: Annotated[int | None, IntRange(1)] = None
     """The length of the vectors, for models that offer several. Dimensions, at least 1; default unset."""
-    fallback: Annotated[str, Known(_FALLBACKS)] = "none"
+    fallback: Annotated[str, KnownWord(_FALLBACKS)] = "none"
     """The provider used when the first one fails. Id or none; default "none"."""
     remote: RemoteSettings | None = Field(RemoteSettings(), validate_default=True)
     """Remote providers."""

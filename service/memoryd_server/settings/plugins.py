@@ -9,24 +9,17 @@ from pydantic import SecretStr, field_validator, model_validator
 from memoryd_server.settings.checking import Checker
 from memoryd_server.settings.layers import UnsetVariable, filled
 from memoryd_server.settings.provider_access import ProviderAccess
-from memoryd_server.settings.rules import Block, KeyPath, Whole
+from memoryd_server.settings.rules import IntRange, KeyPath, SettingsBlock
 
 PLUGIN = "memory-lancedb"
-
-
 AROUND: KeyPath = ("plugins", "entries", PLUGIN)
-
-
 CONFIG: KeyPath = (*AROUND, "config")
 
-
 _SLOT: KeyPath = ("plugins", "slots", "memory")
-
-
 _DIMENSIONS: Mapping[str, int] = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
 
 
-class EntryEmbeddingSettings(Block):
+class EntryEmbeddingSettings(SettingsBlock):
     """Who makes the vectors of entries, by OpenAI's format. Without this block, the agent's own provider does."""
 
     api_key: SecretStr
@@ -35,7 +28,7 @@ class EntryEmbeddingSettings(Block):
     """The model. Name; default "text-embedding-3-small"."""
     base_url: str | None = None
     """The address of the provider's API, instead of OpenAI's. URL; default unset."""
-    dimensions: Annotated[int | None, Whole(1, 65_536)] = None
+    dimensions: Annotated[int | None, IntRange(1, 65_536)] = None
     """The length of the vectors, where it is not 1536 of `text-embedding-3-small` or 3072 of `-large`; needed for every
     other model, and sent only to these two, which take it. Dimensions, 1..65536; default unset."""
 
@@ -63,7 +56,7 @@ class EntryEmbeddingSettings(Block):
         return self.dimensions or _DIMENSIONS[self.model]
 
 
-class LanceDbSettings(Block):
+class LanceDbSettings(SettingsBlock):
     """Entries in LanceDB. On when `plugins.slots.memory` is `memory-lancedb`, or by `memoryd.entries.enabled`."""
 
     embedding: EntryEmbeddingSettings | None = None
@@ -78,7 +71,7 @@ class LanceDbSettings(Block):
     """Whether the gateway is to store what `SuggestCapture` suggests. true or false; default false."""
     auto_recall: bool = True
     """Whether `RecallBlock` answers with anything. true or false; default true."""
-    capture_max_chars: Annotated[int, Whole(100, 10_000)] = 500
+    capture_max_chars: Annotated[int, IntRange(100, 10_000)] = 500
     """The longest message that is suggested. Characters, 100..10000; default 500."""
 
 

@@ -19,9 +19,9 @@ from pydantic import SecretStr
 
 from memoryd_server.settings.checking import Checker
 from memoryd_server.settings.environment import PROVIDER_KEYS
-from memoryd_server.settings.layers import Report, UnreadKey, UnsetVariable, filled, read_layer
+from memoryd_server.settings.layers import Findings, UnreadKey, UnsetVariable, filled, read_layer
 from memoryd_server.settings.memory_search import MemorySearchSettings, RemoteSettings
-from memoryd_server.settings.rules import Block, keys, kind_of
+from memoryd_server.settings.rules import SettingsBlock, keys, kind_of
 
 _KIND = "api_key"
 
@@ -44,13 +44,13 @@ def profiles_file(state_dir: Path, agent_id: str) -> Path:
     return state_dir / "agents" / agent_id / "agent" / "auth-profiles.json"
 
 
-def read_profiles(file: Path, report: Report) -> Profiles:
+def read_profiles(file: Path, report: Findings) -> Profiles:
     """Return the profiles of `file`; none where there is no file.
 
     Profiles of other types (OAuth) are of no use for embeddings. A file that cannot be read is a warning: it is the
     gateway's.
     """
-    found = Report()
+    found = Findings()
     layer = read_layer(file, found, required=False)
     profiles = layer.get("profiles")
     if profiles is not None and not isinstance(profiles, dict):
@@ -77,13 +77,11 @@ def _api_key(profile: Any) -> tuple[str, str]:
 
 
 PROVIDERS = ("models", "providers")
-
-
 # What the reference calls a provider of ours; ours comes first.
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"gemini": ("google",)}
 
 
-class ModelProviderSettings(Block):
+class ModelProviderSettings(SettingsBlock):
     """One provider as the gateway knows it; `memorySearch.remote` counts over it.
 
     `<id>` is openai, openai-compatible, gemini (or google), voyage, mistral or ollama. What else stands in such a block
@@ -129,19 +127,10 @@ def model_providers(checker: Checker) -> ModelProviders:
 AUTOMATIC = ("openai-compatible", "openai", "gemini", "voyage", "mistral")
 """The providers that `auto` may use."""
 
-
 _NO_REMOTE = RemoteSettings()
-
-
 _NO_BLOCK = ModelProviderSettings()
-
-
 _LOCAL = "local"
-
-
 _MANY_KEYS = "gemini"
-
-
 _DOLLAR_NAME = re.compile(r"\$[A-Z_][A-Z0-9_]*", re.ASCII)
 
 

@@ -21,7 +21,7 @@ from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import CONFIG as ENTRIES
 from memoryd_server.settings.plugins import LanceDbSettings
 from memoryd_server.settings.provider_access import ProviderAccess
-from memoryd_server.settings.rules import Block, KeyPath, dotted, keys
+from memoryd_server.settings.rules import KeyPath, SettingsBlock, dotted, keys
 from memoryd_server.settings.service import ServiceSettings
 
 MAIN = "main"
@@ -145,19 +145,16 @@ def _of_agent(agent: AgentSettings) -> list[tuple[tuple[str, ...], object]]:
 
 MASK = "***"
 
-
 # `https://user:secret@host` and `?key=secret`: credentials that stand in an address.
 _USERINFO = re.compile(r"//[^/?#]*@")
-
-
 _QUERY = re.compile(r"(?<=[?&])([^=&#\s]++)(=[^&#\s]*)?")
 
 
-def flattened(block: Block, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
+def flattened(block: SettingsBlock, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
     """The path and value of everything in a block that is not a block itself, by the keys that files use."""
     for name, key, _ in keys(type(block)):
         value = getattr(block, name)
-        if isinstance(value, Block) and not _is_whole(key):
+        if isinstance(value, SettingsBlock) and not _is_whole(key):
             yield from flattened(value, (*path, key))
         else:
             yield (*path, key), value
@@ -167,7 +164,7 @@ def masked(value: object) -> object:
     """A value ready for JSON. A secret becomes `***`, also one within an address."""
     if isinstance(value, SecretStr):
         return MASK
-    if isinstance(value, Block):
+    if isinstance(value, SettingsBlock):
         return {key: masked(getattr(value, name)) for name, key, _ in keys(type(value))}
     if isinstance(value, Mapping):
         return {key: masked(inner) for key, inner in value.items()}
@@ -189,7 +186,6 @@ def _is_whole(key: str) -> bool:
 
 # Keys of the `memoryd` block with which the daemon was built: its listeners, and the model that agents share.
 WAITING: tuple[str, ...] = ("listen", "token_file", "tls", "local", "metrics")
-
 
 _ACCESS = re.compile(r"\]\.(?:access|fallbackAccess)\.")
 

@@ -19,7 +19,15 @@ from typing import NamedTuple
 from memoryd_server.settings import environment as env
 from memoryd_server.settings.checking import CLOSE, Checker, agent_of, ignored, misspelt
 from memoryd_server.settings.environment import Overrides
-from memoryd_server.settings.layers import ABOUT_PROVIDERS, DEFAULT, REFERENCE_FILE, Report, UnreadKey, absolute, exists
+from memoryd_server.settings.layers import (
+    ABOUT_PROVIDERS,
+    DEFAULT,
+    REFERENCE_FILE,
+    Findings,
+    UnreadKey,
+    absolute,
+    exists,
+)
 from memoryd_server.settings.plugins import AROUND as ENTRIES_PLUGIN_ENTRY
 from memoryd_server.settings.plugins import PLUGIN as ENTRIES_PLUGIN
 from memoryd_server.settings.provider_access import (
@@ -33,27 +41,13 @@ from memoryd_server.settings.resolved import AgentSettings
 from memoryd_server.settings.rules import KeyPath, keys, kind_of, nearest
 
 _INCLUDE = "$include"
-
-
 _MEMORY_SEARCH = "memorySearch"
-
-
 _MEMORY_PLUGIN = "memory-core"
-
-
 _MEMORY_PLUGIN_ENTRY = ("plugins", "entries", _MEMORY_PLUGIN)
-
-
 _MEMORY_PLUGIN_CONFIG = (*_MEMORY_PLUGIN_ENTRY, "config")
-
-
 # In the names of plugins that send everything to memoryd.
 _OWN = "memoryd"
-
-
 _SLOT = ("plugins", "slots", "memory")
-
-
 _PLUGINS = (
     ("plugins",),
     ("plugins", "slots"),
@@ -62,8 +56,6 @@ _PLUGINS = (
     _MEMORY_PLUGIN_CONFIG,
     ENTRIES_PLUGIN_ENTRY,
 )
-
-
 # What decides about embeddings, by the names that `memorySearch` and `memory.search` give it.
 _OF_MEMORY = ("memory", "search", "provider", "fallback", "remote", "embedding", "embeddings")
 
@@ -153,30 +145,18 @@ def _is_denied(plugin: str, name: object) -> bool:
 
 
 _UNREAD = "memoryd does not read it"
-
-
 _CONFIG_PATH, _HOME = "OPENCLAW_CONFIG_PATH", "OPENCLAW_HOME"
-
-
 _WORKSPACE, _PROFILE = "OPENCLAW_WORKSPACE_DIR", "OPENCLAW_PROFILE"
-
-
 # Of older versions; OpenClaw reads them where there is no newer one.
 _OLDER_FOLDER = ".clawdbot"
-
-
 _OLDER_FILES = ("clawdbot.json", "moltbot.json")
-
-
 _ABOUT_PROVIDERS = frozenset(
     {"provider", "providers", "embedding", "embeddings", "search", "remote", "fallback", "offline"}
 )
-
-
 _BLANK = frozenset({"", "undefined", "null"})
 
 
-def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Report) -> None:
+def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Findings) -> None:
     """Block remote embeddings where OpenClaw's settings are in a file that memoryd does not read."""
     file = state_dir / REFERENCE_FILE
     read = {file, absolute(overrides.config.text, None, home) if overrides.config.text else file}
@@ -196,7 +176,9 @@ def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Repor
             report.block_remote(other, (), _UNREAD)
 
 
-def check_workspace(default: AgentSettings, overrides: Overrides, state_dir: Path, home: Path, report: Report) -> None:
+def check_workspace(
+    default: AgentSettings, overrides: Overrides, state_dir: Path, home: Path, report: Findings
+) -> None:
     """Block remote embeddings where a variable moves OpenClaw's default workspace, and memoryd uses its own default.
 
     The folder that memoryd indexes is another one than OpenClaw's, and may hold what is not to be sent.
@@ -211,7 +193,7 @@ def check_workspace(default: AgentSettings, overrides: Overrides, state_dir: Pat
         report.block_remote(f"env {_PROFILE}", (), f"{_UNREAD}; the workspace is {default.workspace}")
 
 
-def check_variables(environ: Mapping[str, str], report: Report) -> None:
+def check_variables(environ: Mapping[str, str], report: Findings) -> None:
     """Block remote embeddings for variables of memoryd that do not exist and seem to be about providers or files."""
     for name in env.unknown_variables(environ):
         words = set(name.lower().split("_"))
@@ -226,11 +208,7 @@ def _value(environ: Mapping[str, str], name: str) -> str:
 
 
 _SECRET = "a reference to a secret kept elsewhere; memoryd does not read it"  # noqa: S105 -- a message
-
-
 _BROKEN = "the file cannot be read, and a key of another place would be used"
-
-
 # Other programs read the address of a provider from these.
 _ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
@@ -238,11 +216,7 @@ _ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "voyage": ("VOYAGE_BASE_URL",),
     "mistral": ("MISTRAL_BASE_URL",),
 }
-
-
 _ENTRIES_PROVIDER = "openai"
-
-
 _KEYLESS = ("ollama",)
 
 

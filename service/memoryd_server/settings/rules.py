@@ -26,30 +26,17 @@ from pydantic_core import CoreSchema, core_schema
 
 # JavaScript's largest safe integer: what the reference can write, and what SQLite and protobuf can hold.
 LARGEST = 2**53 - 1
-
-
 CLAMP = object()
 
-
 _UNIT_MS: Mapping[str, int] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
 _UNIT_BYTES: Mapping[str, int] = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-
-
 _NUMBER = r"\d{1,15}(?:\.\d{1,9})?"
-
-
 _DURATION = re.compile(rf"{_NUMBER}|(?:{_NUMBER}\s*(?:ms|s|m|h|d)\s*)+", re.ASCII)
-
-
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
-
-
 _SIZE = re.compile(rf"({_NUMBER})\s*([kmgt]?)b?", re.ASCII)
 
 
-class Rule(ABC):
+class ValueRule(ABC):
     """Turns what stands in a file into what is used; a value of the wrong type passes, for pydantic to refuse.
 
     `written` is the type in a file where it is another than the one in memory.
@@ -76,7 +63,7 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole(Rule):
+class IntRange(ValueRule):
     """A whole number; fractions are floored, what lies outside is clamped, or replaced by `fallback` when given."""
 
     low: int = 0
@@ -104,7 +91,7 @@ class Whole(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class Real(Rule):
+class FloatRange(ValueRule):
     """A number; what lies outside is clamped."""
 
     low: float
@@ -126,7 +113,7 @@ class Real(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class Duration(Rule):
+class Duration(ValueRule):
     """A duration string such as "90s", "5m" or "1h30m", minutes when no unit is given; becomes milliseconds."""
 
     written: ClassVar[str] = "string"
@@ -156,7 +143,7 @@ class Duration(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class Size(Rule):
+class Size(ValueRule):
     """A number of bytes, or a string such as "2mb" (of 1024); anything else becomes the fallback."""
 
     written: ClassVar[str] = "integer or string"
@@ -172,17 +159,17 @@ class Size(Rule):
         if isinstance(raw, str):
             parsed = size_bytes(raw)
             return self.fallback if parsed is None else parsed
-        return Whole(0, fallback=self.fallback).apply(raw)
+        return IntRange(0, fallback=self.fallback).apply(raw)
 
     def complaint(self, raw: object) -> str | None:
         """What to warn of when the string is no size, or the number none of bytes."""
         if isinstance(raw, str):
             return None if size_bytes(raw) is not None else f"{_shown(raw)} is not {self.expected}; the default is used"
-        return Whole(0, fallback=self.fallback).complaint(raw)
+        return IntRange(0, fallback=self.fallback).complaint(raw)
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf(Rule):
+class OneOf(ValueRule):
     """One of a few words; any other word becomes the fallback."""
 
     words: tuple[str, ...]
@@ -199,7 +186,7 @@ class OneOf(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class Known(Rule):
+class KnownWord(ValueRule):
     """A word that should be one of those known but is kept when it is not: a newer reference may know more."""
 
     words: tuple[str, ...]
@@ -244,7 +231,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:60] + "…"  # noqa: PLR2004 -- a message, not a protocol
 
 
-class Block(BaseModel):
+class SettingsBlock(BaseModel):
     """One object of a settings file: frozen, strict in types, camelCase outside and snake_case inside.
 
     The last sentence of a field's docstring is `<unit, bounds>; default <value>.`; docs/configuration.md is made of it.
@@ -262,22 +249,22 @@ class Block(BaseModel):
     )
 
 
-def keys(block: type[Block]) -> Iterator[tuple[str, str, FieldInfo]]:
+def keys(block: type[SettingsBlock]) -> Iterator[tuple[str, str, FieldInfo]]:
     """The name in Python, the key in files, and the field, in the order of declaration."""
     for name, field in block.model_fields.items():
         yield name, field.alias or name, field
 
 
-def nested(annotation: object) -> type[Block] | None:
+def nested(annotation: object) -> type[SettingsBlock] | None:
     """The block that a field holds, alone, optional or in an array; None for a plain value."""
-    if isinstance(annotation, type) and issubclass(annotation, Block):
+    if isinstance(annotation, type) and issubclass(annotation, SettingsBlock):
         return annotation
     return next((found for part in get_args(annotation) if (found := nested(part))), None)
 
 
-def rules_of(field: FieldInfo) -> list[Rule]:
+def rules_of(field: FieldInfo) -> list[ValueRule]:
     """The rules in a field's annotation."""
-    return [rule for rule in field.metadata if isinstance(rule, Rule)]
+    return [rule for rule in field.metadata if isinstance(rule, ValueRule)]
 
 
 KeyPath = tuple[str, ...]

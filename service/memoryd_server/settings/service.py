@@ -12,18 +12,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from memoryd_server.settings.rules import Block, Real, Whole, did_you_mean
+from memoryd_server.settings.rules import FloatRange, IntRange, SettingsBlock, did_you_mean
 
 OptionalPath = Annotated[Path | None, Field(strict=False)]
 
-
 _TCP = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s:\[\]/]+):([0-9]{1,5})", re.ASCII)
-
-
 _LAST_PORT = 65535
 
 
-class TlsSettings(Block):
+class TlsSettings(SettingsBlock):
     """TLS of every TCP listener, once the first two are set. The files are read again when they change."""
 
     cert_file: OptionalPath = None
@@ -42,33 +39,33 @@ class TlsSettings(Block):
         return self
 
 
-class LimitsSettings(Block):
+class LimitsSettings(SettingsBlock):
     """What one daemon takes on."""
 
-    max_concurrent_calls: Annotated[int, Whole(1, 65_536)] = 256
+    max_concurrent_calls: Annotated[int, IntRange(1, 65_536)] = 256
     """Calls under way at once, streams aside; more are refused. Calls, 1..65536; default 256."""
-    max_concurrent_streams: Annotated[int, Whole(1, 65_536)] = 2_048
+    max_concurrent_streams: Annotated[int, IntRange(1, 65_536)] = 2_048
     """Streams under way at once: `Sync`, `WatchIndex` and reflection. Streams, 1..65536; default 2048."""
-    token_concurrent_calls: Annotated[int, Whole(1, 65_536)] = 64
+    token_concurrent_calls: Annotated[int, IntRange(1, 65_536)] = 64
     """Calls that one token may have under way at once. Calls, 1..65536; default 64."""
-    token_concurrent_streams: Annotated[int, Whole(1, 65_536)] = 512
+    token_concurrent_streams: Annotated[int, IntRange(1, 65_536)] = 512
     """Streams that one token may have under way at once, watches on the health among them. Streams, 1..65536; default
     512."""
-    token_calls_per_second: Annotated[float, Real(0, 100_000)] = 500.0
+    token_calls_per_second: Annotated[float, FloatRange(0, 100_000)] = 500.0
     """Calls and streams that one token may begin in a second, and twice as many after a pause; 0 means any number.
     Calls a second, 0..100000; default 500."""
-    max_connections: Annotated[int, Whole(1, 65_536)] = 1_024
+    max_connections: Annotated[int, IntRange(1, 65_536)] = 1_024
     """Connections open at once on each listener; further ones are closed as they come. Connections, 1..65536; default
     1024."""
-    max_file_bytes: Annotated[int, Whole(1, 2**31 - 1)] = 32 * 2**20
+    max_file_bytes: Annotated[int, IntRange(1, 2**31 - 1)] = 32 * 2**20
     """The largest file that is indexed or read. Bytes, 1..2147483647; default 33554432."""
-    shutdown_grace_seconds: Annotated[float, Real(0, 600)] = 10.0
+    shutdown_grace_seconds: Annotated[float, FloatRange(0, 600)] = 10.0
     """Time that running calls have to finish when the daemon stops. Seconds, 0..600; default 10."""
-    default_deadline_seconds: Annotated[float, Real(0.1, 3600)] = 30.0
+    default_deadline_seconds: Annotated[float, FloatRange(0.1, 3600)] = 30.0
     """Time that a call has when the caller sets no deadline. Seconds, 0.1..3600; default 30."""
 
 
-class LogSettings(Block):
+class LogSettings(SettingsBlock):
     """The daemon's log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -82,33 +79,33 @@ class LogSettings(Block):
         return level.lower() if isinstance(level, str) else level
 
 
-class WatcherSettings(Block):
+class WatcherSettings(SettingsBlock):
     """How changes of files are noticed."""
 
     mode: Literal["auto", "polling", "off"] = "auto"
     """The system's events where there are any, regular looks, or neither. auto, polling, off; default "auto"."""
-    poll_seconds: Annotated[float, Real(0.1, 3600)] = 2.0
+    poll_seconds: Annotated[float, FloatRange(0.1, 3600)] = 2.0
     """Time between two looks when polling. Seconds, 0.1..3600; default 2."""
 
 
-class LocalModelSettings(Block):
+class LocalModelSettings(SettingsBlock):
     """The model that runs on this machine, shared by all agents that use it."""
 
-    threads: Annotated[int, Whole(0, 256)] = 0
+    threads: Annotated[int, IntRange(0, 256)] = 0
     """Threads of the model; 0 means half the processors. Threads, 0..256; default 0."""
-    idle_seconds: Annotated[float, Real(1, 86_400)] = 600.0
+    idle_seconds: Annotated[float, FloatRange(1, 86_400)] = 600.0
     """Time without use after which the model is unloaded. Seconds, 1..86400; default 600."""
 
 
-class EmbeddingSettings(Block):
+class EmbeddingSettings(SettingsBlock):
     """How memoryd treats providers of embeddings."""
 
-    requests_per_minute: Annotated[int, Whole(0, 100_000)] = 0
+    requests_per_minute: Annotated[int, IntRange(0, 100_000)] = 0
     """Requests that one remote provider gets in a minute, evenly spread; questions go first. 0 means any number.
     Requests, 0..100000; default 0."""
 
 
-class MetricsSettings(Block):
+class MetricsSettings(SettingsBlock):
     """Figures for Prometheus, over plain HTTP and without a token."""
 
     listen: str | None = None
@@ -125,7 +122,7 @@ class MetricsSettings(Block):
         return listen or None
 
 
-class EntriesSettings(Block):
+class EntriesSettings(SettingsBlock):
     """Short entries beside the Markdown; what they are made with stands in `plugins.entries.memory-lancedb.config`."""
 
     enabled: bool = False
@@ -133,7 +130,7 @@ class EntriesSettings(Block):
     false."""
 
 
-class ServiceSettings(Block):
+class ServiceSettings(SettingsBlock):
     """The daemon itself. In this block alone stand memoryd's own keys."""
 
     listen: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -147,27 +144,27 @@ class ServiceSettings(Block):
     """Limits."""
     log: LogSettings = LogSettings()
     """Log."""
-    reconcile_seconds: Annotated[float, Real(1, 3600)] = 45.0
+    reconcile_seconds: Annotated[float, FloatRange(1, 3600)] = 45.0
     """Time between two comparisons of all files with the index, watcher or not; with the default, whatever breaks, a
     new file is found within a minute. Seconds, 1..3600; default 45."""
     watcher: WatcherSettings = WatcherSettings()
     """Watcher."""
-    decay_floor: Annotated[float, Real(0, 1)] = 0.5
+    decay_floor: Annotated[float, FloatRange(0, 1)] = 0.5
     """The least share of its score that temporal decay leaves a hit; 0 is the reference's behaviour. Share, 0..1;
     default 0.5."""
-    abstain_below: Annotated[float, Real(0, 1)] = 0.0
+    abstain_below: Annotated[float, FloatRange(0, 1)] = 0.0
     """Coverage of the question below which a search returns nothing and says so; 0 means never. Share, 0..1;
     default 0."""
-    confirm_above_tokens: Annotated[int, Whole(0)] = 2_000_000
+    confirm_above_tokens: Annotated[int, IntRange(0)] = 2_000_000
     """Tokens to embed with a remote provider above which a sync waits for `Sync(FULL)`; 0 means never. Tokens, at least
     0; default 2000000."""
-    batch_min_chunks: Annotated[int, Whole(1)] = 2_000
+    batch_min_chunks: Annotated[int, IntRange(1)] = 2_000
     """Chunks without a vector from which on a sync makes batch jobs of them, where `remote.batch.enabled` allows it;
     fewer are sent directly. Chunks, at least 1; default 2000."""
-    vector_memory_bytes: Annotated[int, Whole(0)] = 512 * 2**20
+    vector_memory_bytes: Annotated[int, IntRange(0)] = 512 * 2**20
     """Memory for the vectors of each agent in use; beyond it they are read from disk, and an idle agent keeps none.
     Bytes, at least 0; default 536870912."""
-    idle_seconds: Annotated[float, Real(1, 86_400)] = 600.0
+    idle_seconds: Annotated[float, FloatRange(1, 86_400)] = 600.0
     """Time without a search after which an agent gives back vectors, pages and connections. Seconds, 1..86400; default
     600."""
     embedding: EmbeddingSettings = EmbeddingSettings()
@@ -181,7 +178,7 @@ class ServiceSettings(Block):
     """Entries."""
     local: LocalModelSettings = LocalModelSettings()
     """The local model."""
-    files_per_transaction: Annotated[int, Whole(1, 10_000)] = 100
+    files_per_transaction: Annotated[int, IntRange(1, 10_000)] = 100
     """Whole files that one transaction of a sync writes. Files, 1..10000; default 100."""
 
     @field_validator("listen")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from memoryd_server.errors import MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, Source
-from memoryd_server.sources.discover import Discovery, Unseen, below, discover
+from memoryd_server.sources.discover import Discovery, UnreadableFolder, below, discover
 from memoryd_server.sources.roots import Location, Roots, resolve
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript, list_transcripts
 
@@ -68,7 +68,7 @@ def discover_transcripts(folder: Path) -> Discovery:
     Where it cannot be looked into, none of them counts as deleted. Where it is not there, all of them do: it belongs to
     the state directory, which is there.
     """
-    unseen = Unseen(str(folder), "", (below(SESSIONS_FOLDER),), source=Source.SESSIONS)
+    unseen = UnreadableFolder(str(folder), "", (below(SESSIONS_FOLDER),), source=Source.SESSIONS)
     try:
         files = tuple(file.source_file for file in list_transcripts(folder))
         device = folder.stat().st_dev

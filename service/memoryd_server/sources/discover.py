@@ -27,7 +27,7 @@ from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX,
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class UnreadableFolder:
     """A place whose files could not be looked for.
 
     `prefixes` are the display paths it would hold: those that end in "/", or are empty, stand for all that begins so.
@@ -58,8 +58,6 @@ def _begins(path: str, prefix: str) -> bool:
 
 
 _WENT_AWAY = "went away while it was looked at"
-
-
 _EMPTIED = "is empty, and its files were on another drive"
 
 
@@ -73,7 +71,7 @@ class Discovery:
     files: tuple[SourceFile, ...]
     failures: tuple[FileFailure, ...]
     issues: tuple[str, ...]
-    unseen: tuple[Unseen, ...] = ()
+    unseen: tuple[UnreadableFolder, ...] = ()
 
 
 def discover(roots: Roots) -> Discovery:
@@ -106,7 +104,7 @@ class _Scan:
     failures: list[FileFailure] = field(default_factory=list)
     issues: list[str] = field(default_factory=list)
     folders: set[tuple[int, int]] = field(default_factory=set)
-    unseen: list[Unseen] = field(default_factory=list)
+    unseen: list[UnreadableFolder] = field(default_factory=list)
 
     def add(self, found: list[SourceFile]) -> None:
         # Sorted, so that of two hard links the same one wins whatever order the folder lists them in.
@@ -122,9 +120,9 @@ class _Scan:
         self.hide(path, error, (path, below(path)))
 
     def hide(self, place: str, reason: str, prefixes: tuple[str, ...]) -> None:
-        self.unseen.append(Unseen(shown_path(place), reason, prefixes))
+        self.unseen.append(UnreadableFolder(shown_path(place), reason, prefixes))
 
-    def hide_if_empty(self, root: Unseen) -> None:
+    def hide_if_empty(self, root: UnreadableFolder) -> None:
         """Notes an empty root: it may be where a drive is mounted at other times."""
         if not any(root.would_hold(file.path) for file in self.files.values()):
             self.unseen.append(root)
@@ -181,7 +179,7 @@ def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
     elif not scan.files:
         # A memory/ that is there has been judged by itself: it may be a drive of its own.
         own = LONG_TERM_NAMES if memory else (*LONG_TERM_NAMES, below(MEMORY_FOLDER))
-        scan.unseen.append(Unseen(shown_path(roots.base()), _EMPTIED, own, before.st_dev))
+        scan.unseen.append(UnreadableFolder(shown_path(roots.base()), _EMPTIED, own, before.st_dev))
 
 
 def _scan_memory(folder: _Place, scan: _Scan) -> bool:
@@ -247,7 +245,7 @@ def _scan_folder(folder: _Place, before: os.stat_result, scan: _Scan) -> None:
     if after is None or not os.path.samestat(before, after):
         scan.hide(folder.path, _WENT_AWAY, (below(folder.path),))
     else:
-        scan.hide_if_empty(Unseen(shown_path(folder.path), _EMPTIED, (below(folder.path),), before.st_dev))
+        scan.hide_if_empty(UnreadableFolder(shown_path(folder.path), _EMPTIED, (below(folder.path),), before.st_dev))
 
 
 def _look_up(path: str, *, follow: bool = True) -> os.stat_result | OSError:

@@ -16,20 +16,11 @@ from memoryd_server.sources.roots import Location
 
 RE_READS = 3
 
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
 # O_NONBLOCK: a FIFO without a writer would otherwise hold the caller for ever.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | _FILE
-
-
 _REFUSED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ENODEV})
-
-
 _ABSENT = frozenset({errno.ENOENT, errno.ENAMETOOLONG})
 
 

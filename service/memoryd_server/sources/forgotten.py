@@ -16,7 +16,7 @@ from memoryd_server.foreign_text import parse_json
 from memoryd_server.system import DISK_FULL, sync_folder
 
 
-class Forgotten:
+class ForgottenSources:
     """One agent's. Memory files are kept out by path and content, sessions by id. May be shared between threads."""
 
     def __init__(self, path: Path) -> None:

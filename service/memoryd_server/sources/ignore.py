@@ -16,21 +16,12 @@ from memoryd_server.sources.files import read_file
 from memoryd_server.sources.roots import Location
 
 IGNORE_FILE = ".memoryignore"
-
-
 MOST_BYTES = 64 * 1024
-
-
 MOST_RULES = 500
 
-
 _ESCAPED = re.compile(r"\\(.)|\[\^", re.DOTALL)
-
-
 # Stands for any number of folders, none too.
 _FOLDERS: Final = None
-
-
 _ANY = re.compile(translate("*"))
 
 

@@ -23,10 +23,9 @@ from contextlib import suppress
 
 from watchdog.observers.inotify_c import CallbackId, InotifyConstants, InotifyEvent, InotifyFD, Mask, WatchDescriptor
 
-from memoryd_server.sources.watch_scope import NativeReader, Scope, Watch
+from memoryd_server.sources.watch_scope import NativeReader, ScopeWatch, WatchScope
 
 Parts = tuple[str, ...]
-
 
 _MASK = Mask(
     InotifyConstants.IN_MODIFY
@@ -37,8 +36,6 @@ _MASK = Mask(
     | InotifyConstants.IN_ONLYDIR
     | InotifyConstants.IN_DONT_FOLLOW
 )
-
-
 _SHORTAGES = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -58,7 +55,7 @@ class InotifyReader:
             self._reader.release()
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
-    def watch(self, scope: Scope, on_change: Callable[[], None]) -> "InotifyWatch":
+    def watch(self, scope: WatchScope, on_change: Callable[[], None]) -> "InotifyWatch":
         """Returns the watch of one scope, not started."""
         return InotifyWatch(self, scope, on_change)
 
@@ -95,7 +92,7 @@ class InotifyWatch:
     The `on_*` methods are watchdog's `WatchCallback`, called from the reader's thread.
     """
 
-    def __init__(self, reader: InotifyReader, scope: Scope, on_change: Callable[[], None]) -> None:
+    def __init__(self, reader: InotifyReader, scope: WatchScope, on_change: Callable[[], None]) -> None:
         self._reader = reader
         self._scope = scope
         self._on_change = on_change
@@ -281,7 +278,7 @@ class InotifyThread(InotifyFD):
         return (now.st_dev, now.st_ino) == (self._inode.st_dev, self._inode.st_ino)
 
 
-class SharedNative:
+class SharedInotify:
     """Opens a reader for the first watcher and ends it with the last. Thread-safe.
 
     Who comes after the reader has died gets a new one; those who had the old one find it dead and come again.
@@ -326,7 +323,7 @@ class _Lease:
         self._lock = threading.Lock()
         self._given_back = False
 
-    def watch(self, scope: Scope, on_change: Callable[[], None]) -> Watch:
+    def watch(self, scope: WatchScope, on_change: Callable[[], None]) -> ScopeWatch:
         """A watch of `scope`, not started. Whoever starts it stops it: giving the reader back does not."""
         return self._reader.watch(scope, lambda: self._tell(on_change))
 

@@ -11,11 +11,7 @@ from memoryd_server.errors import PathNotAllowed
 from memoryd_server.model import Source
 
 LONG_TERM_NAMES = ("MEMORY.md", "memory.md")
-
-
 MEMORY_FOLDER = "memory"
-
-
 SUFFIX = ".md"
 
 

@@ -37,24 +37,14 @@ class SecretForm:
 
 
 _PLAIN_WORD = re.compile(r"[A-Za-z][A-Za-z'\u2019-]*[.,;:!?)]*")
-
-
 _LOWER_WORD = re.compile(r"\s+[a-z]")
-
-
 _QUALIFIED = re.compile(
     r"(?:api|access|auth|secret|private|bot|refresh|session|bearer|client|id|account|app|admin|service|storage"
     r"|subscription|deploy|license|encryption|signing|webhook|user|master|shared|hmac|jwt)[_. -]?(?:key|token)$",
     re.IGNORECASE,
 )
-
-
 _NAMED_KEY = re.compile(r"(?:^|[_.-])(?:key|token)$|[a-z](?:Key|Token)$")
-
-
 _STRONG = re.compile(r"(?:password|passwd|passphrase|secret|pwd)$", re.IGNORECASE)
-
-
 _PLACEHOLDER = re.compile(
     r"<[^>]*>?|[({\[]+[A-Za-z_. -]*[)}\]]*|\$(?:[{(].*|[A-Z_][A-Z0-9_]*)|%[A-Z_]+%"
     r"|(?:os\.environ|os\.getenv|process\.env|env|settings|config|self|args|secrets)[.\[(].*|\*+|x{3,}|\.{3,}"
@@ -63,11 +53,7 @@ _PLACEHOLDER = re.compile(
     r"|token|key|password|secret|value|changed|missing|invalid|expired|unset)[.,;:!?)}\]]*",
     re.IGNORECASE,
 )
-
-
 _MASKED = re.compile(r"\*{3}.*|\S{0,6}….*")
-
-
 _PROSE = frozenset(
     re.findall(
         r"\w+",
@@ -78,14 +64,8 @@ _PROSE = frozenset(
         """,
     )
 )
-
-
 _LEAST_RANDOM = 8
-
-
 _LEAST_LETTERS = 20
-
-
 _LEAST_UNBROKEN = 16
 
 
@@ -147,10 +127,7 @@ def _prefixed(hint: str, pattern: str, *, any_case: bool = True, judge: Judge = 
 
 
 _WORDS = r"(?:key|token|secret|password|passwd|passphrase|pwd)"
-
-
 _CREDENTIALS = ("key", "token", "secret", "passw", "passphrase", "pwd")
-
 
 FORMS: Final[tuple[SecretForm, ...]] = (
     # OPENAI_API_KEY=..., db_password: "..."
@@ -256,25 +233,13 @@ FORMS: Final[tuple[SecretForm, ...]] = (
     SecretForm((":",), re.compile(r"(?<![A-Za-z0-9_])(?P<secret>\d{6,}:[A-Za-z0-9_-]{20,})")),
 )
 
-
 _LEAST_SHOWN = 18
-
-
 _HEAD = 6
-
-
 _TAIL = 4
-
-
 _HIDDEN = "***"
 
-
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re.IGNORECASE)
-
-
 _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re.IGNORECASE)
-
-
 # What a key is made of, its line breaks as they are, folded into spaces or escaped.
 _KEY_BODY = re.compile(r"(?:\*{3})?(?:(?:\s|\\+[rn])*[A-Za-z0-9+/=]{16,})*")
 

@@ -22,53 +22,28 @@ from typing import Any, Final
 from memoryd_server.sources.secrets import masked
 
 USER = "user"
-
-
 ASSISTANT = "assistant"
-
 
 # What agents answer to a heartbeat, or when there is nothing to say.
 _SILENT = ("HEARTBEAT_OK", "NO_REPLY")
-
-
 _SILENT_AT_START = re.compile(rf"[\s*_`\"']*(?:{'|'.join(_SILENT)})\b[\s*_`\"'.!]*")
-
-
 _SILENT_AT_END = re.compile(rf"\b(?:{'|'.join(_SILENT)})[\s*_`\"'.!]*")
 
-
 _BEGIN_INTERNAL = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
-
-
 _END_INTERNAL = "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
-
-
 # "Sender (untrusted metadata):" and its like, each with a block of JSON.
 _METADATA = re.compile(
     r"^(?:\[[^\]\n]{0,80}\] )?[^\n]{0,80}\(untrusted(?: metadata|, for context)\):[ \t]*\n"
     r"```json\n(?:(?!```)[^\n]*\n)*```[ \t]*\n?",
     re.MULTILINE,
 )
-
-
 _GENERATED_LINE = re.compile(r"^System(?: \(untrusted\))?: \[[^\]\n]*\][^\n]*(?:\n|$)", re.MULTILINE)
-
-
 _CURRENT_TIME = re.compile(r"^Current time: [^\n]*(?:\n|$)", re.MULTILINE)
-
-
 _TIME_PREFIX = re.compile(r"^\s*\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\]\n]{0,40}\]\s*")
-
-
 # A reply tag, `[[reply_to_current]]`, `[[reply_to:ID]]` or `[[audio_as_voice]]`, is read in three steps.
 _TAG_OPENS = re.compile(r"\[\[\s*(?:(?P<with_id>reply_to:)|reply_to_current|audio_as_voice)")
-
-
 _ID_ENDS = re.compile(r"[\]\n]")
-
-
 _TAG_CLOSES = re.compile(r"\s*\]\]\s*")
-
 
 _PROMPTS = (
     "[cron:",
@@ -78,14 +53,8 @@ _PROMPTS = (
     "Read HEARTBEAT.md",
     "Pre-compaction memory flush",
 )
-
-
 _HEARTBEAT_FILE = re.compile(r"HEARTBEAT\.md\b")
-
-
 _HEARTBEAT_REPLY = re.compile(r"\bHEARTBEAT_OK\b")
-
-
 _NOT_SAID = frozenset({"inter_session", "internal_system"})
 
 
@@ -174,13 +143,9 @@ def _without_internal(text: str) -> str:
 FLATTENING_VERSION: Final = 1
 """Rises with every change that gives another text for the same record; transcripts are then indexed anew."""
 
-
 _LABELS: Final[Mapping[str, str]] = {USER: "User", ASSISTANT: "Assistant"}
 
-
 _BYTE_ORDER_MARK = "\ufeff"
-
-
 _SPACE = re.compile(r"\s+")
 
 

@@ -34,16 +34,10 @@ from memoryd_server.sources.transcript_text import Message, message_of
 SESSIONS_FOLDER = "sessions"
 """The first part of a transcript's display path."""
 
-
 _SUFFIX = re.compile(r"\.jsonl(?:\.(?:reset|deleted)\..|\Z)", re.DOTALL)
-
-
 _NO_TRANSCRIPTS = (".bak", ".md", ".tmp", ".lock")
 
-
 _FIRST_TAIL_BYTES = 1 << 20
-
-
 _TAIL_GROWTH = 4
 
 
@@ -172,18 +166,13 @@ def last_messages(file: TranscriptFile, count: int, keep: Callable[[Message], bo
 
 MOST_LINE_BYTES = 16 << 20
 
-
 _BLOCK_BYTES = 1 << 20
-
-
 _MARK_HEAD_BYTES = 4 << 10
-
-
 _MARK_TAIL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ReadPosition:
     """How far a transcript was read: bytes and lines from its beginning.
 
     It stands behind the line break of the last line, or at the end of a last line that had none.
@@ -193,15 +182,15 @@ class Position:
     lines: int
 
 
-START = Position(0, 0)
+START = ReadPosition(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TranscriptLine:
     """A line that was read: what it says, if anything, and where the next one begins."""
 
     message: Message | None
-    after: Position
+    after: ReadPosition
 
 
 class TranscriptReader:
@@ -224,7 +213,7 @@ class TranscriptReader:
     ) -> None:
         self._stream.close()
 
-    def mark(self, position: Position) -> bytes:
+    def mark(self, position: ReadPosition) -> bytes:
         """A digest of the file's first and last bytes up to `position`: what it was read to has not changed since."""
         digest = hashlib.sha256(f"{position.offset} {position.lines} ".encode())
         self._stream.seek(0)
@@ -233,7 +222,7 @@ class TranscriptReader:
         digest.update(self._stream.read(min(_MARK_TAIL_BYTES, position.offset)))
         return digest.digest()
 
-    def resumable(self, position: Position) -> Position | None:
+    def resumable(self, position: ReadPosition) -> ReadPosition | None:
         """Where to read on after `position`; None where the line that ended there has been written on.
 
         Only a line that had no line break can be: what follows it is one, or belongs to it.
@@ -249,7 +238,7 @@ class TranscriptReader:
                 return replace(position, offset=position.offset + len(line_break))
         return None
 
-    def lines(self, start: Position) -> Iterator[Line]:
+    def lines(self, start: ReadPosition) -> Iterator[TranscriptLine]:
         """Every line from `start` on."""
         self._stream.seek(start.offset)
         position = start
@@ -257,13 +246,13 @@ class TranscriptReader:
             data, length, ended = self._next_line()
             if not length:
                 return
-            position = Position(position.offset + length, position.lines + 1)
+            position = ReadPosition(position.offset + length, position.lines + 1)
             message = None if data is None else message_of(position.lines, data.decode("utf-8", "replace"))
             if not ended and message is None:
                 return
-            yield Line(message, position)
+            yield TranscriptLine(message, position)
 
-    def position_after(self, lines: int) -> Position:
+    def position_after(self, lines: int) -> ReadPosition:
         """Where the line after the first `lines` begins; the end of the file where it has no more."""
         self._stream.seek(0)
         offset, left = 0, lines
@@ -275,10 +264,10 @@ class TranscriptReader:
             end = -1
             for _ in range(left):
                 end = block.index(b"\n", end + 1)
-            return Position(offset + end + 1, lines)
-        return Position(offset, lines - left + self._has_open_line(offset))
+            return ReadPosition(offset + end + 1, lines)
+        return ReadPosition(offset, lines - left + self._has_open_line(offset))
 
-    def count_lines_from(self, position: Position) -> int:
+    def count_lines_from(self, position: ReadPosition) -> int:
         """How many lines there are from `position` on, the last one included where no line break ends it."""
         size = self.stat.size_bytes
         if position.offset >= size:
@@ -296,7 +285,7 @@ class TranscriptReader:
         self._stream.seek(max(0, first - 1))
         if first:
             first += self._next_line()[1] - 1
-        for line in self.lines(Position(first, 0)):
+        for line in self.lines(ReadPosition(first, 0)):
             if line.message is not None:
                 yield replace(line.message, line=0)
 
@@ -334,7 +323,7 @@ class GrowthLimits:
     quiet_seconds: float = 900.0
 
 
-class Growth:
+class GrowthRule:
     """Judges transcripts by `limits`; `now_ns` is the wall clock in Unix nanoseconds."""
 
     def __init__(self, limits: GrowthLimits, now_ns: Callable[[], int]) -> None:

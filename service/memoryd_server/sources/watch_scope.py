@@ -29,7 +29,7 @@ IGNORED_FOLDERS = frozenset({".git", "node_modules", ".pnpm-store", ".venv", "ve
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class WatchScope:
     """A folder to watch. `files` and `folders` name what counts directly in it; None stands for everything.
 
     In one of `transcripts` these count, and nothing else. What `ignored` leaves out is neither entered nor counted.
@@ -69,21 +69,21 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WatchTarget:
     """A root by its display path, with its scope or, while it cannot be watched, the reason."""
 
     display: str
-    scope: Scope | None
+    scope: WatchScope | None
     reason: str = ""
 
-    def is_same_folder(self, other: "Target") -> bool:
+    def is_same_folder(self, other: "WatchTarget") -> bool:
         """Tells whether both are one folder on disk, whatever its rules leave out."""
         if self.scope is None or other.scope is None:
             return self == other
         return self == replace(other, scope=replace(other.scope, ignored=self.scope.ignored))
 
 
-def targets(roots: Roots) -> Iterator[Target]:
+def targets(roots: Roots) -> Iterator[WatchTarget]:
     """Yields the workspace (its long-term files and memory/), then each extra path, as they stand now."""
     files, folders = frozenset(LONG_TERM_NAMES), frozenset({MEMORY_FOLDER})
     yield _ruled(_target(os.curdir, roots.base(), (), files, folders), roots.base(), ())
@@ -96,13 +96,13 @@ def targets(roots: Roots) -> Iterator[Target]:
             yield _ruled(_target(display, root, parts, None, None), root, parts)
 
 
-def sessions_target(folder: str) -> Target:
+def sessions_target(folder: str) -> WatchTarget:
     """The folder of an agent's transcripts, as it stands now."""
     found = _target(SESSIONS_FOLDER, folder, (), None, frozenset())
     return found if found.scope is None else replace(found, scope=replace(found.scope, transcripts=True))
 
 
-def _ruled(target: Target, root: str, parts: tuple[str, ...]) -> Target:
+def _ruled(target: WatchTarget, root: str, parts: tuple[str, ...]) -> WatchTarget:
     if target.scope is None:
         return target
     try:
@@ -114,18 +114,18 @@ def _ruled(target: Target, root: str, parts: tuple[str, ...]) -> Target:
 
 def _target(
     display: str, root: str, parts: tuple[str, ...], files: frozenset[str] | None, folders: frozenset[str] | None
-) -> Target:
+) -> WatchTarget:
     try:
         descriptor = open_directory(root, parts)
     except (MemorydError, OSError):
-        return Target(display, None, "the folder is missing, unreadable or reached through a link")
+        return WatchTarget(display, None, "the folder is missing, unreadable or reached through a link")
     try:
         status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
     # inotify wants a path; above the root links are the owner's choice, below it `open_directory` found none.
     top = str(Path(os.path.realpath(root), *parts))
-    return Target(display, Scope(top, (status.st_dev, status.st_ino), files, folders))
+    return WatchTarget(display, WatchScope(top, (status.st_dev, status.st_ino), files, folders))
 
 
 def _is_plain_file(path: str) -> bool:
@@ -154,7 +154,7 @@ class WatchedRoot:
     present: bool = True
 
 
-class Watch(Protocol):
+class ScopeWatch(Protocol):
     """One watched scope."""
 
     def start(self) -> None:
@@ -170,7 +170,7 @@ class Watch(Protocol):
 class NativeReader(Protocol):
     """What the native watches of one watcher share."""
 
-    def watch(self, scope: Scope, on_change: Callable[[], None]) -> Watch:
+    def watch(self, scope: WatchScope, on_change: Callable[[], None]) -> ScopeWatch:
         """Returns a watch of `scope`, not started."""
 
     def is_alive(self) -> bool:
@@ -181,11 +181,11 @@ class NativeReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RootWatch:
     """A root and what watches it; `reason` says why the mode is not NATIVE."""
 
-    target: Target
-    watch: Watch | None
+    target: WatchTarget
+    watch: ScopeWatch | None
     mode: WatcherMode
     reason: str = ""
 
@@ -200,7 +200,7 @@ class Entry:
             return WatchedRoot(self.target.display, WatcherMode.DEAD, trouble)
         return WatchedRoot(self.target.display, self.mode, self.reason, present=self.target.scope is not None)
 
-    def status_at(self, now: Target) -> WatchedRoot:
+    def status_at(self, now: WatchTarget) -> WatchedRoot:
         """Returns how the root is doing, given how it stands on the disk right now."""
         if now.scope is None:
             return WatchedRoot(now.display, WatcherMode.DEAD, now.reason, present=False)
@@ -220,10 +220,7 @@ class Entry:
 
 MOUNT_TABLE = Path("/proc/self/mountinfo")
 
-
 _SILENT = frozenset({"9p", "afs", "ceph", "cifs", "drvfs", "fakeowner", "lustre", "ncpfs", "nfs", "nfs4"})
-
-
 _SILENT_TOO = frozenset({"fuse.grpcfuse", "fuse.osxfs", "fuse.sshfs", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs"})
 
 
@@ -240,7 +237,7 @@ def is_remote(file_system: str) -> bool:
     return file_system in _SILENT | _SILENT_TOO or file_system.startswith("fuse.")
 
 
-def silent_mount(scope: Scope, table: Path = MOUNT_TABLE) -> str:
+def silent_mount(scope: WatchScope, table: Path = MOUNT_TABLE) -> str:
     """Returns the type of a mount that holds the scope's top, or a folder it enters, and is silent; "" if none is."""
     mounts = list(_mounts(table))
     holder = max(

@@ -34,13 +34,13 @@ from memoryd_server.model import SourceFile
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER
 from memoryd_server.sources.watch_scope import (
-    Entry,
     NativeReader,
-    Scope,
-    Target,
-    Watch,
+    RootWatch,
+    ScopeWatch,
     WatchedRoot,
     WatcherMode,
+    WatchScope,
+    WatchTarget,
     sessions_target,
     silent_mount,
     targets,
@@ -48,10 +48,8 @@ from memoryd_server.sources.watch_scope import (
 
 __all__ = ["WatchedRoot", "Watcher", "WatcherMode"]
 
-
 # An event may come so much later than the change it tells of.
 LATE_NS = 5_000_000_000
-
 
 # File systems round times, and their clock may run a little ahead of ours.
 SKEW_NS = 2_000_000_000
@@ -98,14 +96,14 @@ class Watcher:
         self._poll_seconds = poll_seconds
         self._open_native = open_native
         self._now_ns = now_ns
-        self._told_ns: dict[Target, int] = {}
-        self._silent: dict[Target, str] = {}
+        self._told_ns: dict[WatchTarget, int] = {}
+        self._silent: dict[WatchTarget, str] = {}
         self._why_not_native = "polling is configured" if polling else ""
         self._polling = polling
         self._lock = threading.Lock()
         self._running = False
         self._reader: NativeReader | None = None
-        self._entries: tuple[Entry, ...] = ()
+        self._entries: tuple[RootWatch, ...] = ()
 
     def start(self) -> None:
         """Begins to watch; changes from before are not reported. A root that cannot be watched is in `status`."""
@@ -137,7 +135,7 @@ class Watcher:
             return self._off()
         return tuple(entry.status_at(now) for entry, now in zip(entries, self._targets(), strict=True))
 
-    def _targets(self) -> Iterator[Target]:
+    def _targets(self) -> Iterator[WatchTarget]:
         yield from targets(self._roots)
         if self._sessions:
             yield sessions_target(self._sessions)
@@ -176,13 +174,13 @@ class Watcher:
             if any(untold.values()):
                 self._entries = self._arrange()
 
-    def _is_untold(self, file: SourceFile, target: Target) -> bool:
+    def _is_untold(self, file: SourceFile, target: WatchTarget) -> bool:
         told = self._told_ns[target] + SKEW_NS
         if target.scope is None or not told < file.stat.mtime_ns < self._now_ns() - LATE_NS:
             return False
         return target.scope.covers(str(Path(os.path.realpath(file.root), *file.parts)))
 
-    def _arrange(self) -> tuple[Entry, ...]:
+    def _arrange(self) -> tuple[RootWatch, ...]:
         wanted = tuple(self._targets())
         kept = {entry.target: entry for entry in self._entries if entry.target in wanted and self._is_good(entry)}
         for entry in self._entries:
@@ -194,7 +192,7 @@ class Watcher:
         self._renew_reader()
         return tuple(kept.get(target) or self._begin(target) for target in wanted)
 
-    def _is_good(self, entry: Entry) -> bool:
+    def _is_good(self, entry: RootWatch) -> bool:
         return entry.is_healthy() and not (entry.mode is WatcherMode.NATIVE and entry.target in self._silent)
 
     def _renew_reader(self) -> None:
@@ -209,20 +207,20 @@ class Watcher:
         except OSError as error:
             self._why_not_native = _because(error)
 
-    def _begin(self, target: Target) -> Entry:
+    def _begin(self, target: WatchTarget) -> RootWatch:
         if target.scope is None:
-            return Entry(target, None, WatcherMode.DEAD, target.reason)
+            return RootWatch(target, None, WatcherMode.DEAD, target.reason)
         native, reason = self._begin_native(target, target.scope)
         if native:
-            return Entry(target, native, WatcherMode.NATIVE)
+            return RootWatch(target, native, WatcherMode.NATIVE)
         watch = PollingWatch(target.scope, self._teller(target.scope), self._poll_seconds)
         try:
             watch.start()
         except (OSError, RuntimeError) as error:
-            return Entry(target, None, WatcherMode.DEAD, f"cannot be watched: {error}")
-        return Entry(target, watch, WatcherMode.POLLING, reason)
+            return RootWatch(target, None, WatcherMode.DEAD, f"cannot be watched: {error}")
+        return RootWatch(target, watch, WatcherMode.POLLING, reason)
 
-    def _begin_native(self, target: Target, scope: Scope) -> tuple[Watch | None, str]:
+    def _begin_native(self, target: WatchTarget, scope: WatchScope) -> tuple[ScopeWatch | None, str]:
         mount = silent_mount(scope)
         if self._reader is None or mount:
             return None, self._why_not_native or f"a {mount} mount does not tell of changes made elsewhere"
@@ -236,12 +234,12 @@ class Watcher:
         self._told_ns[target] = self._now_ns()
         return watch, ""
 
-    def _told(self, target: Target) -> None:
+    def _told(self, target: WatchTarget) -> None:
         self._told_ns[target] = self._now_ns()
         if target.scope is not None:
             self._teller(target.scope)()
 
-    def _teller(self, scope: Scope) -> Callable[[], None]:
+    def _teller(self, scope: WatchScope) -> Callable[[], None]:
         return self._on_transcripts if scope.transcripts else self._on_change
 
 
@@ -260,7 +258,7 @@ MAX_DEPTH = 150
 class PollingWatch(FileSystemEventHandler):
     """Compares one scope's folders and Markdown files every `poll_seconds`. Links are neither seen nor followed."""
 
-    def __init__(self, scope: Scope, on_change: Callable[[], None], poll_seconds: float) -> None:
+    def __init__(self, scope: WatchScope, on_change: Callable[[], None], poll_seconds: float) -> None:
         self._scope = scope
         self._on_change = on_change
         self._observer = PollingObserverVFS(os.lstat, self._list, polling_interval=poll_seconds)

@@ -34,20 +34,17 @@ from memoryd_server.system import DISK_FULL, index_disk_full
 
 BUSY_TIMEOUT_MS = 5_000
 
-
 # "mmrd": marks a file as memoryd's (PRAGMA application_id), so that no other program's database is ever touched.
 APPLICATION_ID = 0x6D6D7264
 
-
 # Only a full disk keeps the few kilobytes of a log's index from growing.
 _FULL_TOO = frozenset({apsw.SQLITE_IOERR_SHMSIZE})
-
 
 # A page that is not there, or not what was written: the file or its log was cut or overwritten.
 _DAMAGE = frozenset({apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS})
 
 
-class Journal(StrEnum):
+class JournalMode(StrEnum):
     """How a transaction survives a crash: a write-ahead log, or a rollback journal where no memory can be shared."""
 
     LOG = "WAL"
@@ -62,14 +59,11 @@ _WRITER_PRAGMAS = (
     "PRAGMA journal_size_limit=16777216",
 )
 
-
-_JOURNAL_PRAGMAS: Mapping[Journal, tuple[str, ...]] = {
-    Journal.LOG: ("PRAGMA synchronous=NORMAL",),
+_JOURNAL_PRAGMAS: Mapping[JournalMode, tuple[str, ...]] = {
+    JournalMode.LOG: ("PRAGMA synchronous=NORMAL",),
     # Pages that spill before the end of a transaction would shut the readers out until that end.
-    Journal.ROLLBACK: ("PRAGMA synchronous=FULL", "PRAGMA cache_spill=OFF"),
+    JournalMode.ROLLBACK: ("PRAGMA synchronous=FULL", "PRAGMA cache_spill=OFF"),
 }
-
-
 # No memory mapping: where a mapped file is cut short by somebody else, the process dies of SIGBUS. The larger cache
 # makes up for some of it; the reader that was used last is used next, so that mostly one of them fills its own.
 _READER_PRAGMAS = (
@@ -78,12 +72,9 @@ _READER_PRAGMAS = (
     "PRAGMA temp_store=MEMORY",
 )
 
-
 # What all connections of the process may take together before none of them keeps more pages; at rest an agent's writer
 # has less than this of its own.
 _HEAP_BYTES = 256 * 2**20
-
-
 _HEAP_BYTES_OF_AN_AGENT = 96 * 2**10
 
 
@@ -95,7 +86,7 @@ def bound_page_caches(agents: int) -> None:
     apsw.soft_heap_limit(_HEAP_BYTES + agents * _HEAP_BYTES_OF_AN_AGENT)
 
 
-def open_writer(path: Path, journal: Journal = Journal.LOG) -> apsw.Connection:
+def open_writer(path: Path, journal: JournalMode = JournalMode.LOG) -> apsw.Connection:
     """Opens `path` for writing, creating it when it is absent. It and its journals are its owner's alone.
 
     Raises:
@@ -117,7 +108,7 @@ def open_writer(path: Path, journal: Journal = Journal.LOG) -> apsw.Connection:
     return connection
 
 
-def _set_journal(connection: apsw.Connection, journal: Journal) -> None:
+def _set_journal(connection: apsw.Connection, journal: JournalMode) -> None:
     found = str(scalar(connection, f"PRAGMA journal_mode={journal}"))
     if found.upper() != journal:
         raise IndexUnavailable(f"SQLite keeps the journal mode {found!r} where {journal} was asked for")
@@ -247,10 +238,8 @@ def damage_words(error: BaseException) -> str:
 # Of 4 KiB each. Copied into the database from here on, as SQLite does by itself ...
 _COPIED_PAGES = 1_000
 
-
 # ... and from here on begun anew, at the price of the wait.
 _MOST_PAGES = 4_000
-
 
 # A search that takes longer is not waited for; the next commit tries again.
 _PATIENCE_MS = 250
@@ -279,7 +268,7 @@ def _begin_anew(connection: apsw.Connection, busy_timeout_ms: int) -> None:
         connection.set_busy_timeout(busy_timeout_ms)
 
 
-def journal_for(folder: Path, table: Path = MOUNT_TABLE) -> tuple[Journal, str]:
+def journal_for(folder: Path, table: Path = MOUNT_TABLE) -> tuple[JournalMode, str]:
     """The journal for databases in `folder`, and why it is not the write-ahead log; empty when it is.
 
     The log's readers and writer share memory through a mapped file. On network and virtual file systems that memory is
@@ -287,16 +276,16 @@ def journal_for(folder: Path, table: Path = MOUNT_TABLE) -> tuple[Journal, str]:
     """
     kind = file_system_of(folder, table)
     if not is_remote(kind):
-        return Journal.LOG, ""
+        return JournalMode.LOG, ""
     reason = (
         f"{folder} is on a network or virtual file system ({kind}), where SQLite's write-ahead log is not safe; "
         "searches wait while a sync commits. A --state-dir on a local disk is faster and safer"
     )
-    return Journal.ROLLBACK, reason
+    return JournalMode.ROLLBACK, reason
 
 
 @dataclass(frozen=True, slots=True)
-class FileMark:
+class FileIdentity:
     """Which files were opened, so that it is noticed when others stand in their place. None is not told apart.
 
     On network file systems, whose inode numbers may change, only being there counts.

@@ -19,8 +19,8 @@ from memoryd_server.errors import IndexUnavailable
 from memoryd_server.model import Degradation
 from memoryd_server.sqlite import opening
 from memoryd_server.sqlite.connection import (
-    FileMark,
-    Journal,
+    FileIdentity,
+    JournalMode,
     damage_words,
     impaired,
     is_damage,
@@ -34,7 +34,6 @@ from memoryd_server.store.rows import BatchJob, CacheKey, Counts, Maker
 # A file that could not be opened is tried again after so long.
 RETRY_MS = 60_000
 
-
 _T = TypeVar("_T")
 
 
@@ -46,13 +45,15 @@ class CacheFile:
     `now_ms` is the wall clock in Unix milliseconds.
     """
 
-    def __init__(self, path: Path | None, tables: tuple[str, ...], journal: Journal, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, path: Path | None, tables: tuple[str, ...], journal: JournalMode, now_ms: Callable[[], int]
+    ) -> None:
         self._path = path
         self._tables = tables
         self._journal = journal
         self._now_ms = now_ms
         self._guard = threading.Lock()
-        self._mark: FileMark | None = None
+        self._mark: FileIdentity | None = None
         self._tried_at_ms = 0
         self._closed = False
         self._connection: apsw.Connection | None = None
@@ -122,7 +123,7 @@ class CacheFile:
             connection = self._made(open_writer(path, self._journal))
         # What is read from here is read once: pages that are kept would be kept for nothing, in every agent.
         connection.execute("PRAGMA cache_size=-2000").fetchall()
-        self._mark = FileMark.of(path, is_local=self._journal is Journal.LOG)
+        self._mark = FileIdentity.of(path, is_local=self._journal is JournalMode.LOG)
         if self.trouble is not None and self.trouble.used == "memory":
             self.trouble = None
         return connection
@@ -168,15 +169,13 @@ TABLES = (
     "CREATE INDEX IF NOT EXISTS batch_texts_by_hash ON batch_texts(hash)",
 )
 
-
 KEPT_MS = 7 * 24 * 60 * 60 * 1_000
 """Jobs of a maker that is not asked any more are forgotten after so long."""
-
 
 Insert = Callable[[apsw.Connection, CacheKey, Mapping[bytes, bytes]], None]
 
 
-class BatchBook:
+class SqliteBatchJobTable:
     """The jobs and the hashes of the texts that they are to bring. Thread-safe; what it says is written at once.
 
     `insert` puts vectors into the cache, within a transaction. Every method raises what `CacheFile.use` does.
@@ -255,15 +254,10 @@ class BatchBook:
 REFUSED_FOR_MS = 24 * 60 * 60 * 1_000
 """A text that was refused is asked for again after so long: the provider may have learnt to read it."""
 
-
 MOST_REFUSED = 10_000
 
-
 _HASHES_A_QUERY = 400
-
-
 _MOST_REASON_CHARS = 400
-
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS embedding_cache(
@@ -289,12 +283,12 @@ class EmbeddingCache:
     """
 
     def __init__(
-        self, path: Path | None, max_entries: int, now_ms: Callable[[], int], journal: Journal = Journal.LOG
+        self, path: Path | None, max_entries: int, now_ms: Callable[[], int], journal: JournalMode = JournalMode.LOG
     ) -> None:
         self.max_entries = max_entries
         self._now_ms = now_ms
         self._file = CacheFile(path, _TABLES, journal, now_ms)
-        self.jobs = BatchBook(self._file, self._insert)
+        self.jobs = SqliteBatchJobTable(self._file, self._insert)
 
     @property
     def problem(self) -> Degradation | None:

@@ -19,11 +19,11 @@ from memoryd_server.store.rows import VectorHit
 from memoryd_server.vectors import Ids, Vectors
 
 
-class Matrix:
+class ExactVectors:
     """float32 rows, compared with the query one and all. Worn when it has outgrown `most` rows."""
 
     def __init__(self, dimensions: int, capacity: int, most: int) -> None:
-        self._slots = Slots(capacity, [lambda size: np.empty((size, dimensions), np.float32)])
+        self._slots = SlotArrays(capacity, [lambda size: np.empty((size, dimensions), np.float32)])
         self._most = most
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
@@ -34,7 +34,7 @@ class Matrix:
         if allowed is not None:
             rough[~np.isin(ids, allowed)] = np.nan
         rows = contenders(rough, wanted)
-        best = Best(query.astype(np.float64), wanted)
+        best = TopK(query.astype(np.float64), wanted)
         best.offer(ids[rows], vectors[rows])
         return best.ids
 
@@ -48,7 +48,7 @@ class Matrix:
 
     @property
     def form(self) -> str:
-        """See `Resident`."""
+        """See `ResidentVectors`."""
         return "whole"
 
     @property
@@ -64,16 +64,13 @@ class Matrix:
 
 # Room is made for an eighth more than is asked for, and given back when more than half again is free.
 _SPARE = 8
-
-
 _LEAST = 64
-
 
 # An array for so many slots, slots along the first axis, in whatever memory order suits the use.
 Column = Callable[[int], NDArray[np.generic]]
 
 
-class Slots:
+class SlotArrays:
     """Columns of equal length; what a chunk has in each of them stands at its slot, which may change."""
 
     def __init__(self, capacity: int, columns: Sequence[Column]) -> None:
@@ -135,7 +132,6 @@ def _room(count: int) -> int:
 # Twice what a dot product of unit vectors in float32 is ever wrong by, whatever the order of its additions, and more.
 ROUNDING = 2e-5
 
-
 _ROWS_AT_ONCE = 1_024
 
 
@@ -158,7 +154,7 @@ def contenders(rough: NDArray[np.float32], limit: int, rounding: float = ROUNDIN
     return kept
 
 
-class Best:
+class TopK:
     """The best `limit` of all the rows offered."""
 
     def __init__(self, query: NDArray[np.float64], limit: int) -> None:
@@ -190,7 +186,7 @@ class Best:
 SPARE_CANDIDATES = 16
 
 
-class Resident(Protocol):
+class ResidentVectors(Protocol):
     """Vectors held in memory, in whatever form. Several threads may ask at once; changes are made alone."""
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:

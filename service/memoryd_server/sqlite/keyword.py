@@ -28,15 +28,12 @@ from memoryd_server.vectors import Ids
 # A list of names that took a second to read is read anew no sooner than so many seconds after.
 _SECONDS_OF_USE_A_SECOND_OF_READING = 20.0
 
-
 _MOST_FREQUENCIES_KEPT = 20_000
-
-
 _MOST_NAMES_LOOKED_AT = 300
 
 
 @dataclass(slots=True)
-class KnownWords:
+class RevisionFrequencies:
     """What was looked up at one revision. Document frequencies of prefixes are kept under their text and a "*"."""
 
     revision: int
@@ -45,7 +42,7 @@ class KnownWords:
 
 
 @dataclass(frozen=True, slots=True)
-class NameList:
+class SymbolList:
     """The names in the index, one a line. `good_until` is when, by the monotonic clock, it may be replaced."""
 
     revision: int
@@ -54,23 +51,23 @@ class NameList:
 
 
 @dataclass(slots=True)
-class VocabularyMemo:
+class SharedVocabulary:
     """What all readers of one index remember together. Each replaces what it finds out of date."""
 
-    words: KnownWords | None = None
-    names: NameList | None = None
+    words: RevisionFrequencies | None = None
+    names: SymbolList | None = None
 
 
 class Vocabulary:
     """The words of one snapshot, of `revision`."""
 
-    def __init__(self, connection: apsw.Connection, memo: VocabularyMemo, revision: int) -> None:
+    def __init__(self, connection: apsw.Connection, memo: SharedVocabulary, revision: int) -> None:
         self._connection = connection
         self._memo = memo
         self._revision = revision
         known = memo.words
         if known is None or known.revision != revision or len(known.frequencies) > _MOST_FREQUENCIES_KEPT:
-            known = memo.words = KnownWords(revision)
+            known = memo.words = RevisionFrequencies(revision)
         self._known = known
 
     def frequency(self, term: str) -> int:
@@ -128,17 +125,17 @@ class Vocabulary:
             at = lines.find(piece, end)
         return sorted(found, key=len)[:limit]
 
-    def _names(self) -> NameList:
+    def _names(self) -> SymbolList:
         names, now = self._memo.names, time.monotonic()
         if names is None or (names.revision != self._revision and now >= names.good_until):
             names = self._memo.names = self._read_names(now)
         return names
 
-    def _read_names(self, began: float) -> NameList:
+    def _read_names(self, began: float) -> SymbolList:
         rows = self._connection.execute("SELECT term FROM temp.vocabulary WHERE term GLOB '*[_0-9]*'")
         lines = "\n".join(term for (term,) in rows) + "\n"
         now = time.monotonic()
-        return NameList(self._revision, lines, now + _SECONDS_OF_USE_A_SECOND_OF_READING * (now - began))
+        return SymbolList(self._revision, lines, now + _SECONDS_OF_USE_A_SECOND_OF_READING * (now - began))
 
 
 def expression(term: str, *, prefix: bool = False) -> str:
@@ -165,24 +162,17 @@ def _varints(block: bytes) -> Iterator[int]:
 # The date and heading column counts half; measured in the design of the keyword leg.
 BM25 = "bm25(keyword, 1.0, 0.5)"
 
-
 # Reading a term's scores costs some 2.5 times what ranking its chunks does. So they are read when a term is asked for
 # again and again at one revision, or at once where it is the cheaper way to answer: the other terms are kept already.
 _ASKED_OFTEN = 3
-
-
 _COST_OF_READING = 3
-
 
 # No search reads the scores of more chunks than that, some eight milliseconds; a commoner word is never kept.
 _MOST_CHUNKS_READ = 10_000
 
-
 # Of one index; some 1,400 terms that a thousand chunks hold each. What is kept then stays: in a large index words would
 # else drive each other out, and each be read for nothing.
 _MOST_BYTES = 16 * 2**20
-
-
 _MOST_TERMS_COUNTED = 20_000
 
 
@@ -200,7 +190,7 @@ class TermScores:
 
 
 @dataclass(slots=True)
-class KnownScores:
+class RevisionScores:
     """What is kept of one revision, by FTS5 expression, and how often each was asked for."""
 
     revision: int
@@ -210,20 +200,20 @@ class KnownScores:
 
 
 @dataclass(slots=True)
-class ScoresMemo:
+class SharedScores:
     """What all readers of one index remember together. Each replaces what it finds out of date."""
 
-    known: KnownScores | None = None
+    known: RevisionScores | None = None
 
 
-class KeptScores:
+class TermScoreCache:
     """The scores of terms in one snapshot, of `revision`."""
 
-    def __init__(self, connection: apsw.Connection, memo: ScoresMemo, revision: int) -> None:
+    def __init__(self, connection: apsw.Connection, memo: SharedScores, revision: int) -> None:
         self._connection = connection
         known = memo.known
         if known is None or known.revision != revision:
-            known = memo.known = KnownScores(revision)
+            known = memo.known = RevisionScores(revision)
         self._known = known
 
     def of(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:

@@ -79,10 +79,8 @@ def _language(analyzer: Analyzer, source: Source, texts: list[str]) -> str:
 # About so many pages a step, some tens of milliseconds, so that a step keeps nobody waiting.
 _PAGES_A_STEP = 500
 
-
 # SQLite counts the command itself.
 _CHANGES_OF_AN_IDLE_MERGE = 1
-
 
 _DELETED_WORDS = "deleted_words"
 
@@ -127,7 +125,7 @@ def _truncate_log(connection: apsw.Connection) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkWords:
+class StoredChunkText:
     """A stored chunk with all that its tokens are made of."""
 
     id: int
@@ -141,7 +139,7 @@ class ChunkWords:
         return keyword_tokens(analyzer, self.text, self.breadcrumb, self.name, self.language)
 
 
-def chunk_words(connection: apsw.Connection, ids: Sequence[int]) -> list[ChunkWords]:
+def chunk_words(connection: apsw.Connection, ids: Sequence[int]) -> list[StoredChunkText]:
     """Reads the chunks of these ids; unknown ids are left out."""
     rows = connection.execute(
         "SELECT chunks.id, text, breadcrumb, path, metadata, language, source"  # noqa: S608 -- marks
@@ -150,7 +148,7 @@ def chunk_words(connection: apsw.Connection, ids: Sequence[int]) -> list[ChunkWo
         tuple(ids),
     )
     return [
-        ChunkWords(chunk_id, text, breadcrumb, _name(Source(source), path, metadata), language)
+        StoredChunkText(chunk_id, text, breadcrumb, _name(Source(source), path, metadata), language)
         for chunk_id, text, breadcrumb, path, metadata, language, source in rows
     ]
 

@@ -27,7 +27,7 @@ from memoryd_server.model import Degradation
 from memoryd_server.sqlite import maintenance, schema
 from memoryd_server.sqlite.connection import (
     APPLICATION_ID,
-    Journal,
+    JournalMode,
     damage_words,
     impaired,
     is_damage,
@@ -44,8 +44,6 @@ from memoryd_server.store.protocol import StoreSizes
 from memoryd_server.system import READ_ONLY, sync_folder
 
 _HEADER_BYTES = 100
-
-
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -70,7 +68,7 @@ class IndexFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexFile:
+class OpenedIndex:
     """An open index. `mishap` says what was found in its place, and where that is now; None when nothing was."""
 
     connection: apsw.Connection
@@ -78,7 +76,7 @@ class IndexFile:
     mishap: Degradation | None = None
 
 
-def open_index(path: Path, identity: BuildIdentity, journal: Journal, after_revision: int) -> IndexFile:
+def open_index(path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int) -> OpenedIndex:
     """The index at `path`; one that has to be begun has a revision above `after_revision`.
 
     Raises:
@@ -97,13 +95,13 @@ def open_index(path: Path, identity: BuildIdentity, journal: Journal, after_revi
 
 
 def _begun(
-    path: Path, identity: BuildIdentity, journal: Journal, after_revision: int, mishap: Degradation | None = None
-) -> IndexFile:
+    path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int, mishap: Degradation | None = None
+) -> OpenedIndex:
     connection = begin(path, identity, journal, after_revision)
-    return IndexFile(connection, IndexFacts.of(connection, identity), mishap)
+    return OpenedIndex(connection, IndexFacts.of(connection, identity), mishap)
 
 
-def begin(path: Path, identity: BuildIdentity, journal: Journal, after_revision: int) -> apsw.Connection:
+def begin(path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int) -> apsw.Connection:
     """An empty index where no file is, or one without tables."""
     connection = open_writer(path, journal)
     try:
@@ -115,7 +113,7 @@ def begin(path: Path, identity: BuildIdentity, journal: Journal, after_revision:
 
 
 @contextmanager
-def begun(path: Path, identity: BuildIdentity, journal: Journal, after_revision: int) -> Iterator[apsw.Connection]:
+def begun(path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int) -> Iterator[apsw.Connection]:
     """The same, open until the block ends. What SQLite raises when it opens or closes it is translated."""
     with translated():
         connection = begin(path, identity, journal, after_revision)
@@ -142,7 +140,7 @@ def set_aside(path: Path, why: str) -> Degradation:
     return impaired(path, aside, f"{why}; the damaged file was set aside as {aside}")
 
 
-def _open_or_begin(path: Path, identity: BuildIdentity, journal: Journal, after_revision: int) -> IndexFile:
+def _open_or_begin(path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int) -> OpenedIndex:
     connection = open_writer(path, journal)
     try:
         if schema.is_empty(connection):
@@ -150,7 +148,7 @@ def _open_or_begin(path: Path, identity: BuildIdentity, journal: Journal, after_
         version = schema.user_version(connection)
         refuse_newer(path, version)
         if version == schema.SCHEMA_VERSION or schema.upgrade(connection):
-            return IndexFile(connection, IndexFacts.of(connection, identity))
+            return OpenedIndex(connection, IndexFacts.of(connection, identity))
     except BaseException:
         connection.close()
         raise
@@ -268,7 +266,6 @@ def _has_journal(path: Path) -> bool:
 
 MOST_KEPT = 2
 """Damaged files that are kept, the newest ones: they are for whoever wants to know what happened."""
-
 
 _JOURNALS = ("-wal", "-shm", "-journal")
 

@@ -22,15 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.model import FileStat, Source
-from memoryd_server.sources.transcripts import Position
+from memoryd_server.sources.transcripts import ReadPosition
 from memoryd_server.sqlite import readers, schema, vector_mean
 from memoryd_server.sqlite.connection import scalar, snapshot, translated
 from memoryd_server.sqlite.keyword import (
     BM25,
-    KeptScores,
-    ScoresMemo,
+    SharedScores,
+    SharedVocabulary,
+    TermScoreCache,
     Vocabulary,
-    VocabularyMemo,
     any_of,
     best,
     scores_of,
@@ -42,19 +42,19 @@ from memoryd_server.store.rows import (
     ChunkRow,
     FileKey,
     FileRow,
-    Holdings,
     IndexCounts,
     KeywordHit,
+    PendingChunk,
+    StoredCounts,
     StoredVector,
     TranscriptState,
-    UnembeddedChunk,
     VectorHit,
 )
 from memoryd_server.text.terms import QueryTerm, TermKind
 from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors
 
 
-def holdings(connection: apsw.Connection, file_ids: Sequence[int]) -> Holdings:
+def holdings(connection: apsw.Connection, file_ids: Sequence[int]) -> StoredCounts:
     """What is held of these files."""
     rows: list[tuple[Any, ...]] = connection.execute(
         "SELECT id, content_hash FROM chunks WHERE file_id IN (SELECT value FROM json_each(?))",
@@ -64,7 +64,9 @@ def holdings(connection: apsw.Connection, file_ids: Sequence[int]) -> Holdings:
     # A table without contents keeps a row for each entry here.
     entries = "SELECT count(*) FROM keyword_docsize WHERE id IN (SELECT value FROM json_each(?))"
     vectors = "SELECT count(*) FROM vectors WHERE chunk_id IN (SELECT value FROM json_each(?))"
-    return Holdings(tuple(row[1] for row in rows), scalar(connection, entries, ids), scalar(connection, vectors, ids))
+    return StoredCounts(
+        tuple(row[1] for row in rows), scalar(connection, entries, ids), scalar(connection, vectors, ids)
+    )
 
 
 def hashes_of_chunks_with(connection: apsw.Connection, text: str) -> set[bytes]:
@@ -74,7 +76,7 @@ def hashes_of_chunks_with(connection: apsw.Connection, text: str) -> set[bytes]:
     return {row[0] for row in rows}
 
 
-class VectorChanges(Protocol):
+class VectorObserver(Protocol):
     """Whoever keeps vectors in memory; told after each commit, on the writer thread."""
 
     def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
@@ -85,7 +87,7 @@ class VectorChanges(Protocol):
 
 
 class VectorRows:
-    """The vectors of one index file, to read; a part of `IndexReader` and of `IndexWriter`."""
+    """The vectors of one index file, to read; a part of `SqliteReader` and of `SqliteWriter`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -133,7 +135,7 @@ class VectorRows:
         return [row[0] for row in rows]
 
     @translated()
-    def pending_chunks(self, after: int, limit: int, *, everything: bool) -> list[UnembeddedChunk]:
+    def pending_chunks(self, after: int, limit: int, *, everything: bool) -> list[PendingChunk]:
         """The next chunks by id that have no vector, or, for another identity, the next chunks whatever they have."""
         # CROSS: the list comes first, or else SQLite walks all chunks and looks each up in it.
         listed = "unembedded CROSS JOIN chunks ON id = chunk_id WHERE chunk_id > ? ORDER BY chunk_id"
@@ -142,7 +144,7 @@ class VectorRows:
             f"SELECT id, content_hash, text FROM {source} LIMIT ?",  # noqa: S608 -- constants
             (after, limit),
         )
-        return [UnembeddedChunk(*row) for row in rows]
+        return [PendingChunk(*row) for row in rows]
 
 
 @contextmanager
@@ -177,46 +179,43 @@ def transcript_state(connection: apsw.Connection, file_id: int) -> TranscriptSta
         "SELECT text, line_numbers FROM chunks WHERE id = (SELECT max(id) FROM chunks WHERE file_id = ?)", (file_id,)
     ).fetchone()
     lines = () if last is None else tuple(zip(line_numbers(last[1]), last[0].split("\n"), strict=True))
-    return TranscriptState(version, Position(read_bytes, read_lines), chunk_count, language, lines)
+    return TranscriptState(version, ReadPosition(read_bytes, read_lines), chunk_count, language, lines)
 
 
 # A language of fewer chunks is not asked for: its stems would cost every question time.
 LEAST_SHARE_OF_CHUNKS = 0.02
 
-
 # How many steps of SQLite's virtual machine pass between two looks at the clock: some milliseconds. Each look waits for
 # the interpreter: every 2,000 steps, they took a fifth of what 64 callers could have got.
 _STEPS_BETWEEN_LOOKS = 50_000
 
-
 _FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
-
 
 # A look into it costs a tenth of `Source(...)`.
 _SOURCES = MappingProxyType({source.value: source for source in Source})
 
 
 @dataclass(slots=True)
-class LastCounts:
+class ReaderCaches:
     """The counts taken last, and what was learnt of the vocabulary; true as long as their revision is the index's."""
 
     counts: IndexCounts | None = None
-    vocabulary: VocabularyMemo = field(default_factory=VocabularyMemo)
-    scores: ScoresMemo = field(default_factory=ScoresMemo)
+    vocabulary: SharedVocabulary = field(default_factory=SharedVocabulary)
+    scores: SharedScores = field(default_factory=SharedScores)
 
     def rest(self) -> None:
         """Gives back what takes memory."""
-        self.vocabulary = VocabularyMemo()
-        self.scores = ScoresMemo()
+        self.vocabulary = SharedVocabulary()
+        self.scores = SharedScores()
 
 
-class IndexReader(VectorRows):
+class SqliteReader(VectorRows):
     """One snapshot of one index, for one thread, until its block ends.
 
     It holds what was committed before `opened_at` (monotonic seconds), and perhaps a little that came later.
     """
 
-    def __init__(self, connection: apsw.Connection, last: LastCounts, nearest: "NearestChunks | None" = None) -> None:
+    def __init__(self, connection: apsw.Connection, last: ReaderCaches, nearest: "NearestChunks | None" = None) -> None:
         super().__init__(connection)
         self._last = last
         self._nearest = nearest
@@ -255,9 +254,9 @@ class IndexReader(VectorRows):
         return Vocabulary(self._connection, self._last.vocabulary, self.revision)
 
     @cached_property
-    def kept_scores(self) -> KeptScores:
+    def kept_scores(self) -> TermScoreCache:
         """What is kept of the keyword leg's scores in the same snapshot."""
-        return KeptScores(self._connection, self._last.scores, self.revision)
+        return TermScoreCache(self._connection, self._last.scores, self.revision)
 
     @property
     def revision(self) -> int:
@@ -311,7 +310,7 @@ class IndexReader(VectorRows):
         return {chunk_id: found.get(chunk_id, 0.0) for chunk_id in ids}
 
     def vector_hits(self, query: NDArray[np.float32], limit: int, sources: Sequence[Source]) -> list[VectorHit]:
-        """The nearest chunks of this snapshot, as in `VectorLeg.search`; none for a store without a vector leg."""
+        """The nearest chunks of this snapshot, as in `VectorIndex.search`; none for a store without a vector leg."""
         return [] if self._nearest is None else self._nearest(self, query, limit, sources)
 
     def cosines(self, ids: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
@@ -370,7 +369,7 @@ class IndexReader(VectorRows):
         )
         return {row[0]: _chunk_row(row) for row in readers.table(self._connection, query, (id_list(ids),))}
 
-    def stored_counts(self, file_ids: Sequence[int]) -> Holdings:
+    def stored_counts(self, file_ids: Sequence[int]) -> StoredCounts:
         """What is held of these files: chunks by their hashes, keyword entries and vectors."""
         return holdings(self._connection, file_ids)
 
@@ -430,14 +429,14 @@ def _chunk_row(row: Sequence[Any]) -> ChunkRow:
     )
 
 
-NearestChunks = Callable[[IndexReader, NDArray[np.float32], int, Sequence[Source]], list[VectorHit]]
-"""Finds the nearest chunks in a reader's snapshot (`VectorLeg.search`)."""
+NearestChunks = Callable[[SqliteReader, NDArray[np.float32], int, Sequence[Source]], list[VectorHit]]
+"""Finds the nearest chunks in a reader's snapshot (`VectorIndex.search`)."""
 
 
 @contextmanager
 def reading(
-    pool: ReaderPool, last: LastCounts, deadline: float | None = None, nearest: NearestChunks | None = None
-) -> Iterator[IndexReader]:
+    pool: ReaderPool, last: ReaderCaches, deadline: float | None = None, nearest: NearestChunks | None = None
+) -> Iterator[SqliteReader]:
     """A snapshot from the pool. SQLite is stopped when `time.monotonic()` passes `deadline`.
 
     Raises:
@@ -451,7 +450,7 @@ def reading(
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
         try:
             with snapshot(connection):
-                yield IndexReader(connection, last, nearest)
+                yield SqliteReader(connection, last, nearest)
         finally:
             if deadline is not None:
                 connection.set_progress_handler(None)

@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
 
-from memoryd_server.sqlite.exact import Best, Resident
-from memoryd_server.sqlite.reader import IndexReader
-from memoryd_server.threads import Gate
+from memoryd_server.sqlite.exact import ResidentVectors, TopK
+from memoryd_server.sqlite.reader import SqliteReader
+from memoryd_server.threads import RWLock
 from memoryd_server.vectors import Ids, Vectors, from_blobs
 
 # What a search adds to the load that is to replace a worn resident, while that one still answers.
@@ -29,7 +29,7 @@ _PAGES_BESIDE = 1
 class _Load:
     """A resident in the making: chunks up to `position` are in it, and the `changed` ones wherever they stand."""
 
-    def __init__(self, resident: Resident, dimensions: int, since: float) -> None:
+    def __init__(self, resident: ResidentVectors, dimensions: int, since: float) -> None:
         self.resident = resident
         self.dimensions = dimensions
         self.since = since
@@ -41,18 +41,18 @@ class _Load:
         self.resident.put(ids[rows], vectors[rows])
 
 
-class Residency:
+class ResidentIndex:
     """Holds at most one resident that answers and one in the making.
 
     `begin` makes an empty resident for a snapshot and a dimension, or None when nothing is to be resident.
     """
 
-    def __init__(self, begin: Callable[[IndexReader, int], Resident | None], budget_bytes: int) -> None:
+    def __init__(self, begin: Callable[[SqliteReader, int], ResidentVectors | None], budget_bytes: int) -> None:
         self._begin = begin
         self._budget_bytes = budget_bytes
-        self._gate = Gate()
+        self._gate = RWLock()
         self._loading = threading.Lock()
-        self._resident: Resident | None = None
+        self._resident: ResidentVectors | None = None
         self._dimensions = 0
         self._load: _Load | None = None
         self._changed_at = -1.0
@@ -99,11 +99,11 @@ class Residency:
         with self._gate.alone():
             self._resident = self._load = None
 
-    def _held(self) -> list[Resident]:
+    def _held(self) -> list[ResidentVectors]:
         making = None if self._load is None else self._load.resident
         return [held for held in (self._resident, making) if held is not None]
 
-    def prepare(self, reader: IndexReader, dimensions: int) -> bool:
+    def prepare(self, reader: SqliteReader, dimensions: int) -> bool:
         """Load the vectors unless another thread is loading them; return whether `candidates` can answer now."""
         with self._gate.shared():
             answers = self._resident is not None and self._dimensions == dimensions
@@ -118,7 +118,7 @@ class Residency:
             self._loading.release()
         return self._resident is not None and self._dimensions == dimensions
 
-    def _joined(self, reader: IndexReader, dimensions: int) -> _Load | None:
+    def _joined(self, reader: SqliteReader, dimensions: int) -> _Load | None:
         """The load that this snapshot may add to, begun here if there is none."""
         load = self._load
         if load is not None and load.dimensions == dimensions:
@@ -132,7 +132,7 @@ class Residency:
             self._load = _Load(resident, dimensions, self._changed_at)
             return self._load
 
-    def _read(self, reader: IndexReader, load: _Load, most_pages: int | None) -> None:
+    def _read(self, reader: SqliteReader, load: _Load, most_pages: int | None) -> None:
         """Adds pages to the load, all of them or so many, and lets it answer when the last is in."""
         for number in itertools.count(1):
             rows = reader.embeddings_after(load.position, PAGE)
@@ -148,7 +148,7 @@ class Residency:
                 return
 
 
-def _change(resident: Resident, dimensions: int, added: Mapping[int, bytes], removed: Collection[int]) -> None:
+def _change(resident: ResidentVectors, dimensions: int, added: Mapping[int, bytes], removed: Collection[int]) -> None:
     resident.discard(np.fromiter({*added, *removed}, np.int64))
     ids, vectors = from_blobs(added.items(), dimensions)
     if len(ids):
@@ -157,17 +157,13 @@ def _change(resident: Resident, dimensions: int, added: Mapping[int, bytes], rem
 
 Rows = list[tuple[int, bytes]]
 
-
 PAGE = 1_024
 
-
 _SAMPLED_PLACES = 64
-
-
 _SAMPLED_RUN = 64
 
 
-def offer_all(reader: IndexReader, dimensions: int, allowed: Ids | None, best: Best) -> None:
+def offer_all(reader: SqliteReader, dimensions: int, allowed: Ids | None, best: TopK) -> None:
     """Offer every vector of the snapshot, or every allowed one: exact, in bounded memory, and slow for many."""
     if allowed is not None:
         offer(reader, dimensions, allowed, best)
@@ -176,20 +172,20 @@ def offer_all(reader: IndexReader, dimensions: int, allowed: Ids | None, best: B
         best.offer(*from_blobs(rows, dimensions))
 
 
-def offer(reader: IndexReader, dimensions: int, ids: Ids, best: Best) -> None:
+def offer(reader: SqliteReader, dimensions: int, ids: Ids, best: TopK) -> None:
     """Offer the vectors of some chunks, in bounded memory."""
     for first in range(0, len(ids), PAGE):
         best.offer(*reader.vectors_of(ids[first : first + PAGE].tolist(), dimensions))
 
 
-def _pages(reader: IndexReader) -> Iterator[Rows]:
+def _pages(reader: SqliteReader) -> Iterator[Rows]:
     after = 0
     while rows := reader.embeddings_after(after, PAGE):
         yield rows
         after = rows[-1][0]
 
 
-def sample_mean(reader: IndexReader, dimensions: int) -> Vectors:
+def sample_mean(reader: SqliteReader, dimensions: int) -> Vectors:
     """The mean of a few thousand vectors from all over the index; zeros when there are none."""
     starts = np.linspace(0, reader.last_embedding(), _SAMPLED_PLACES, endpoint=False, dtype=np.int64)
     rows = {row[0]: row for start in starts.tolist() for row in reader.embeddings_after(start, _SAMPLED_RUN)}

@@ -22,14 +22,12 @@ from memoryd_server.text.analyzer import ANALYZER_VERSION
 
 SCHEMA_VERSION = 4
 
-
 # How far each transcript was read, in bytes and lines, and by which version of what reads it.
 TRANSCRIPTS = """CREATE TABLE transcripts(
         file_id INTEGER PRIMARY KEY REFERENCES files(id),
         version TEXT NOT NULL,
         read_bytes INTEGER NOT NULL,
         read_lines INTEGER NOT NULL)"""
-
 
 # bm25() of a contentless table needs detail=full; with less it answers 0.0 for every row.
 _TABLES = (
@@ -69,9 +67,7 @@ _TABLES = (
         body, context, content='', contentless_delete=1, detail=full, tokenize="{TOKENIZER}")""",
 )
 
-
 _MIXED_CHUNKING = "mixed_chunking"
-
 
 # Unix milliseconds. A revision is never below them when it is made, so that it rises also where the file that held the
 # ones before is lost.

@@ -10,36 +10,24 @@ so that only those are left for the exact comparison that may be among the best 
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.sqlite.exact import SPARE_CANDIDATES, Column, Slots, contenders
+from memoryd_server.sqlite.exact import SPARE_CANDIDATES, Column, SlotArrays, contenders
 from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors
 
 _WORD_BITS = 64
-
-
 _WORD_BYTES = 8
-
 
 # Chunks compared at a time, 3 MiB at 768 dimensions.
 _BLOCK = 32_768
 
-
 # How many pass each step, at least and for each neighbour asked for; more where a vector has fewer bits than these.
 _TELLING_BITS = 384
-
-
 _LEAST_COARSE, _COARSE_EACH = 1_024, 32
-
-
 _LEAST_FINE, _FINE_EACH = 256, 6
-
 
 # A number is wrong by up to half a step, any part of it alike: a standard deviation of step / sqrt(12), and so is the
 # product of a vector with a unit query. Six of them for each of two products.
 _STEPS_OF_TWO_PRODUCTS = 2 * 6 / 12**0.5
-
-
 _MOST_STEPS = 127
-
 
 # A mean taken from fewer than half as many is taken anew.
 _STALE_GROWTH = 2
@@ -69,7 +57,7 @@ class SignBits:
         columns: list[Column] = [lambda size: np.empty((self._words, size), np.uint64).T]
         if with_codes:
             columns += [lambda size: np.empty((size, len(mean)), np.int8), lambda size: np.empty(size, np.float32)]
-        self._slots = Slots(expected, columns)
+        self._slots = SlotArrays(expected, columns)
         self._with_codes = with_codes
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:

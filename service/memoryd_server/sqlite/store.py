@@ -12,29 +12,27 @@ from memoryd_server.errors import DiskFull, IndexDamaged, IndexReadOnly, IndexUn
 from memoryd_server.model import Degradation
 from memoryd_server.sources.watch_scope import MOUNT_TABLE
 from memoryd_server.sqlite import maintenance, opening, schema
-from memoryd_server.sqlite.connection import FileMark, Journal, impaired, journal_for, open_reader, translated
+from memoryd_server.sqlite.connection import FileIdentity, JournalMode, impaired, journal_for, open_reader, translated
 from memoryd_server.sqlite.opening import IndexFacts, open_to_read, refusals_named
-from memoryd_server.sqlite.reader import IndexReader, LastCounts, reading
+from memoryd_server.sqlite.reader import ReaderCaches, SqliteReader, reading
 from memoryd_server.sqlite.readers import ReaderPool
-from memoryd_server.sqlite.vector_index import VectorLeg
-from memoryd_server.sqlite.writer import IndexWriter
+from memoryd_server.sqlite.vector_index import VectorIndex
+from memoryd_server.sqlite.writer import SqliteWriter
 from memoryd_server.store.identity import BuildIdentity, Difference
-from memoryd_server.store.protocol import Condition, Damage, StopSign, StoreSizes, VectorEngineStatus
+from memoryd_server.store.protocol import Damage, IndexHealth, StopSign, StoreSizes, VectorEngineStatus
 from memoryd_server.store.rows import IndexCounts
 from memoryd_server.system import FileLock
 from memoryd_server.text.analyzer import Analyzer
 
 READERS = 4
 
-
 # A writer keeps so much between two runs.
 _MOST_KEPT_BYTES = 2 * 2**20
-
 
 _T = TypeVar("_T")
 
 
-class IndexStore:
+class SqliteStore:
     """The index at `path`, held by this process from `open` to `close`.
 
     `vectors` finds the nearest chunks, and hears of every vector and chunk that comes or goes. `read` may be used from
@@ -45,7 +43,7 @@ class IndexStore:
         self,
         path: Path,
         identity: BuildIdentity,
-        vectors: VectorLeg | None = None,
+        vectors: VectorIndex | None = None,
         mount_table: Path = MOUNT_TABLE,
     ) -> None:
         self._wanted_path = path
@@ -54,13 +52,13 @@ class IndexStore:
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._connection: apsw.Connection | None = None
         self._pool: ReaderPool | None = None
-        self._last_counts = LastCounts()
+        self._last_counts = ReaderCaches()
         self._vectors = vectors
-        self._mark: FileMark | None = None
+        self._mark: FileIdentity | None = None
         self._foreign: Degradation | None = None
         self._journal_reason = ""
-        self.health = Condition()
-        self.journal = Journal.LOG
+        self.health = IndexHealth()
+        self.journal = JournalMode.LOG
         self.path = path
         self.built_with: BuildIdentity | None = None
         self.build_differences: tuple[Difference, ...] = ()
@@ -110,7 +108,7 @@ class IndexStore:
         known = self._last_counts.counts
         opened = opening.open_index(self.path, self._identity, self.journal, known.revision if known else 0)
         self._connection = opened.connection
-        self._mark = FileMark.of(self.path, is_local=self.journal is Journal.LOG)
+        self._mark = FileIdentity.of(self.path, is_local=self.journal is JournalMode.LOG)
         self._note(opened.facts)
         if opened.mishap is not None:
             self.health.happened(opened.mishap)
@@ -154,13 +152,13 @@ class IndexStore:
             with suppress(apsw.Error):
                 connection.close()
 
-    def writer(self) -> IndexWriter:
+    def writer(self) -> SqliteWriter:
         """The rows of the index, for the writer thread.
 
         Raises:
             IndexReadOnly, DiskFull: the index could only be opened to be read.
         """
-        return IndexWriter(self._writing, self._identity, self._vectors)
+        return SqliteWriter(self._writing, self._identity, self._vectors)
 
     @property
     def _writing(self) -> apsw.Connection:
@@ -169,7 +167,7 @@ class IndexStore:
         return _opened(self._connection)
 
     @contextmanager
-    def read(self, deadline: float | None = None) -> Iterator[IndexReader]:
+    def read(self, deadline: float | None = None) -> Iterator[SqliteReader]:
         """One snapshot of the index, until `time.monotonic()` passes `deadline`.
 
         Raises:
@@ -377,7 +375,7 @@ class IndexStore:
         return 0 if self._vectors is None else self._vectors.memory_bytes
 
     @contextmanager
-    def rebuild(self) -> Iterator[IndexWriter]:
+    def rebuild(self) -> Iterator[SqliteWriter]:
         """A writer into an empty file beside the index, swapped in when the block ends without an error.
 
         Readers see the old index until the swap, which waits for those at work and takes milliseconds.
@@ -388,7 +386,7 @@ class IndexStore:
         revision = self.writer().revision()
         try:
             with opening.begun(beside, self._identity, self.journal, revision) as connection:
-                yield IndexWriter(connection, self._identity)
+                yield SqliteWriter(connection, self._identity)
                 with translated():
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except BaseException as error:

@@ -21,55 +21,39 @@ from numpy.typing import NDArray
 from memoryd_server.model import Source
 from memoryd_server.sqlite import readers, resident
 from memoryd_server.sqlite.connection import is_damage, scalar
-from memoryd_server.sqlite.exact import ROUNDING, SPARE_CANDIDATES, Best, Matrix, Resident
-from memoryd_server.sqlite.reader import IndexReader
-from memoryd_server.sqlite.resident import Residency
+from memoryd_server.sqlite.exact import ROUNDING, SPARE_CANDIDATES, ExactVectors, ResidentVectors, TopK
+from memoryd_server.sqlite.reader import SqliteReader
+from memoryd_server.sqlite.resident import ResidentIndex
 from memoryd_server.sqlite.sign_bits import SignBits, bytes_a_chunk
 from memoryd_server.store.rows import VectorHit
 from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors, exact_unit
 
 PROBE_SECONDS = 30.0
 
-
 Load = Callable[[apsw.Connection, str | None], None]
-
 
 # Without it, SQLite derives the entry point from the name of the file, and the file may have any name.
 _ENTRY_POINT = "sqlite3_vec_init"
-
-
 _PROBED_DIMENSIONS = 8
-
-
 _NO_FUNCTION = "no such function: vec_distance_cosine"
-
 
 # sqlite-vec sums the products one after the other in float32, which is less exact than numpy.
 _TIE = 4 * ROUNDING
 
-
 # NULL for a vector of another length and for one with a number that is not finite. CASE, because SQLite may evaluate
 # the terms of a WHERE clause in any order, and the function raises an error where the lengths differ.
 _DISTANCE = "CASE length(embedding) WHEN ? THEN vec_distance_cosine(embedding, ?) END"
-
-
 _OF_SOURCES = (
     " WHERE chunk_id IN (SELECT chunks.id FROM files JOIN chunks ON file_id = files.id WHERE source IN ({marks}))"
 )
-
-
 _SCORED = f"SELECT chunk_id AS id, {_DISTANCE} AS score FROM vectors{{among}}"  # noqa: S608 -- constants
-
-
 # The inner LIMIT keeps SQLite from computing each distance twice, for the comparison with NULL and for the order.
 _NEAREST = f"SELECT id, score FROM ({_SCORED} ORDER BY score NULLS LAST LIMIT ?) WHERE score IS NOT NULL"  # noqa: S608
-
-
 _WITHIN = f"SELECT id FROM ({_SCORED}) WHERE score <= ?"  # noqa: S608 -- constants
 
 
 @dataclass(frozen=True, slots=True)
-class VectorEngine:
+class LoadedVectorEngine:
     """The engine that scans the stored vectors while none are in memory.
 
     `version` is that of sqlite-vec, empty if it did not load. `load_error` is the reason why it did not load; None if
@@ -103,28 +87,28 @@ def _installed() -> str:
 
 def probe(
     extension_path: str | None, timeout_seconds: float = PROBE_SECONDS, load_extension: Load = load
-) -> VectorEngine:
+) -> LoadedVectorEngine:
     """Return sqlite-vec if it loads and computes known distances, else the exact engine with the reason.
 
     Loading happens on a thread of its own, which is abandoned after `timeout_seconds`.
     """
-    answers: queue.SimpleQueue[VectorEngine] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[LoadedVectorEngine] = queue.SimpleQueue()
     threading.Thread(
         target=lambda: answers.put(_tried(extension_path, load_extension)), name="probe sqlite-vec", daemon=True
     ).start()
     try:
         return answers.get(timeout=timeout_seconds)
     except queue.Empty:
-        return VectorEngine("exact", load_error=f"sqlite-vec did not answer within {timeout_seconds:g} s")
+        return LoadedVectorEngine("exact", load_error=f"sqlite-vec did not answer within {timeout_seconds:g} s")
 
 
-def _tried(extension_path: str | None, load_extension: Load) -> VectorEngine:
+def _tried(extension_path: str | None, load_extension: Load) -> LoadedVectorEngine:
     try:
         with closing(apsw.Connection(":memory:")) as connection:
             load_extension(connection, extension_path)
-            return VectorEngine("sqlite-vec", _checked_version(connection))
+            return LoadedVectorEngine("sqlite-vec", _checked_version(connection))
     except Exception as error:  # noqa: BLE001 -- any failure of a foreign library at start leaves the exact engine
-        return VectorEngine("exact", load_error=described(error))
+        return LoadedVectorEngine("exact", load_error=described(error))
 
 
 def _checked_version(connection: apsw.Connection) -> str:
@@ -177,20 +161,17 @@ def described(error: Exception) -> str:
 COARSE_ABOVE = 10_000
 """Chunks above which a coarse index proposes the candidates; up to it every vector is compared."""
 
-
 MOST_CODES_BYTES = 32 * 2**20
 """What a coarse index may take for a byte of each number: about as much as the largest index that is held whole."""
 
-
 # How far a small index may outgrow that before it is loaded anew.
 _OUTGROWN = 1.25
-
 
 # The share of spare room in what is resident.
 _SPARE = 1.25
 
 
-class VectorLeg:
+class VectorIndex:
     """Finds the nearest chunks of one agent's index. Any thread may search; the writer thread applies changes.
 
     A small index is compared whole in memory. A large one, or one that would not fit the memory budget whole, is
@@ -215,16 +196,16 @@ class VectorLeg:
         self._budget_bytes = memory_budget_bytes
         self._coarse_above = coarse_above
         self._most_codes_bytes = most_codes_bytes
-        self._engine = VectorEngine("exact", load_error="sqlite-vec was not probed yet" if sqlite_vec else None)
-        self._allowed = AllowedChunks()
-        self._residency = Residency(self._begin, memory_budget_bytes)
+        self._engine = LoadedVectorEngine("exact", load_error="sqlite-vec was not probed yet" if sqlite_vec else None)
+        self._allowed = SourceFilter()
+        self._residency = ResidentIndex(self._begin, memory_budget_bytes)
 
     @property
-    def engine(self) -> VectorEngine:
+    def engine(self) -> LoadedVectorEngine:
         """The engine that scans stored vectors, as last determined."""
         return self._engine
 
-    def probe(self, timeout_seconds: float = PROBE_SECONDS) -> VectorEngine:
+    def probe(self, timeout_seconds: float = PROBE_SECONDS) -> LoadedVectorEngine:
         """Determine whether sqlite-vec loads and computes right distances. Blocks; call it at start."""
         if self._wanted:
             self._engine = probe(self._extension_path, timeout_seconds, self._load_extension)
@@ -232,7 +213,7 @@ class VectorLeg:
 
     def search(
         self,
-        reader: IndexReader,
+        reader: SqliteReader,
         query: NDArray[np.float32],
         limit: int,
         sources: Sequence[Source] = (),
@@ -248,7 +229,7 @@ class VectorLeg:
         direction = exact_unit(query)
         if limit < 1:
             return []
-        best = Best(direction, limit)
+        best = TopK(direction, limit)
         rough, named = direction.astype(np.float32), restricting(sources)
         candidates = None
         if self._residency.prepare(reader, len(rough)):
@@ -261,7 +242,7 @@ class VectorLeg:
             resident.offer(reader, len(rough), candidates, best)
         return best.hits()
 
-    def _scanned(self, reader: IndexReader, query: Vectors, limit: int, sources: Sequence[Source]) -> Ids | None:
+    def _scanned(self, reader: SqliteReader, query: Vectors, limit: int, sources: Sequence[Source]) -> Ids | None:
         """Return the candidates that sqlite-vec finds among the stored vectors; None if it does not serve."""
         if self._engine.engine != "sqlite-vec":
             return None
@@ -272,7 +253,7 @@ class VectorLeg:
         except (apsw.SQLError, apsw.ExtensionLoadingError, ImportError, OSError) as error:
             if is_damage(error):
                 raise
-            self._engine = VectorEngine("exact", self._engine.version, described(error))
+            self._engine = LoadedVectorEngine("exact", self._engine.version, described(error))
             return None
 
     def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
@@ -303,12 +284,12 @@ class VectorLeg:
         """What is resident."""
         return self._residency.memory_bytes + self._allowed.memory_bytes
 
-    def _begin(self, reader: IndexReader, dimensions: int) -> Resident | None:
+    def _begin(self, reader: SqliteReader, dimensions: int) -> ResidentVectors | None:
         """An empty resident of the kind that suits the snapshot."""
         count = reader.embedding_count()
         room = self._budget_bytes / _SPARE
         if count <= self._coarse_above and count * FLOAT_BYTES * dimensions <= room:
-            return Matrix(dimensions, count, int(self._coarse_above * _OUTGROWN))
+            return ExactVectors(dimensions, count, int(self._coarse_above * _OUTGROWN))
         if count * bytes_a_chunk(dimensions) > room:
             return None
         codes_fit = (
@@ -323,13 +304,13 @@ def restricting(sources: Sequence[Source]) -> tuple[Source, ...]:
     return () if wanted == frozenset(Source) else tuple(sorted(wanted))
 
 
-class AllowedChunks:
+class SourceFilter:
     """The answers to such questions, true as long as their revision is the index's. For any thread."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Source, ...], tuple[int, Ids]] = {}
 
-    def ids(self, reader: IndexReader, sources: tuple[Source, ...]) -> Ids | None:
+    def ids(self, reader: SqliteReader, sources: tuple[Source, ...]) -> Ids | None:
         """Return the sorted chunks of `restricting` sources in the reader's snapshot; None if there are no sources."""
         if not sources:
             return None

@@ -13,14 +13,9 @@ from memoryd_server.vectors import FLOAT_BYTES, Vectors, from_blob, to_blob
 SAMPLED = 128
 """Vectors that are averaged at least, where there are as many, and less than twice as many at most."""
 
-
 # Two rows of the meta table: the numbers, and the index revision that they were measured at.
 _NUMBERS = "vector_centre"
-
-
 _REVISION = "vector_centre_revision"
-
-
 _EVERY = "SELECT chunk_id AS id FROM vectors WHERE chunk_id % ? = 0 ORDER BY chunk_id LIMIT ?"
 
 

@@ -16,7 +16,7 @@ from memoryd_server.sqlite import schema, vector_mean
 from memoryd_server.sqlite.connection import scalar, transaction, translated
 from memoryd_server.sqlite.maintenance import note_deleted_words
 from memoryd_server.sqlite.reader import (
-    VectorChanges,
+    VectorObserver,
     VectorRows,
     all_files,
     memory_files,
@@ -31,7 +31,7 @@ from memoryd_server.vectors import FLOAT_BYTES
 _COPIED_AT_ONCE = 500
 
 
-class IndexWriter(VectorRows):
+class SqliteWriter(VectorRows):
     """The rows of one index file, changed whole files at a time.
 
     `identity` is what the files that it is given are chunked with; None for one that writes no files. `changes` hears
@@ -42,7 +42,7 @@ class IndexWriter(VectorRows):
         self,
         connection: apsw.Connection,
         identity: BuildIdentity | None = None,
-        changes: VectorChanges | None = None,
+        changes: VectorObserver | None = None,
     ) -> None:
         super().__init__(connection)
         self._identity = identity

@@ -17,12 +17,11 @@ from memoryd_server.store.rows import CacheKey
 TOKENIZER = "ascii tokenchars '_'"
 """How a keyword index splits the analyzer's output into terms again, as SQLite says it."""
 
-
 # A field, its value in the index, and the wanted one.
 Difference = tuple[str, str, str]
 
 
-class JsonValue:
+class JsonRecord:
     """Gives a dataclass of plain fields its line, and makes it again from one."""
 
     __slots__ = ()
@@ -46,7 +45,7 @@ class JsonValue:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildIdentity(JsonValue):
+class BuildIdentity(JsonRecord):
     """What the rows of an index were built with; a difference asks for a rebuild.
 
     The analyzer's version stands apart: another one asks for the keyword leg alone to be built anew.
@@ -63,7 +62,7 @@ class BuildIdentity(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class VectorIdentity(JsonValue):
+class VectorIdentity(JsonRecord):
     """Provider, model, endpoint and prefixes; `dimensions` is 0 while the first vector has not told them."""
 
     provider: str

@@ -29,15 +29,15 @@ from memoryd_server.store.rows import (
     Counts,
     FileKey,
     FileRow,
-    Holdings,
     IndexCounts,
     KeywordHit,
     Maker,
+    PendingChunk,
     PreparedFile,
+    StoredCounts,
     StoredVector,
     TranscriptPart,
     TranscriptState,
-    UnembeddedChunk,
     VectorHit,
 )
 from memoryd_server.text.analyzer import Analyzer
@@ -45,10 +45,8 @@ from memoryd_server.text.terms import QueryTerm
 
 T = TypeVar("T")
 
-
 StopSign = Callable[[], bool]
 """Whether to stop now; called often, and on the thread that does the work."""
-
 
 Vector = NDArray[np.float32]
 
@@ -61,7 +59,7 @@ class Damage:
     gone: bool
 
 
-class Condition:
+class IndexHealth:
     """The damage that was found and not yet mended, and what came of the last that was. Any thread may ask and tell.
 
     `generation` counts how often the index was begun anew: damage that was found in an earlier one is past.
@@ -152,7 +150,7 @@ class VectorView(Protocol):
     def pending_hashes(self) -> list[bytes]:
         """Return the content hash of each chunk without a vector."""
 
-    def pending_chunks(self, after: int, limit: int, *, everything: bool) -> list[UnembeddedChunk]:
+    def pending_chunks(self, after: int, limit: int, *, everything: bool) -> list[PendingChunk]:
         """Return the next chunks by id that have no vector; with `everything`, the next chunks in any case."""
 
     def stored_vectors(self, after: int, limit: int) -> list[StoredVector]:
@@ -218,7 +216,7 @@ class Reader(VectorView, Protocol):
     def vector_centre(self, dimensions: int) -> Vector | None:
         """Return the mean of the stored vectors as last measured; None if there is none of these dimensions."""
 
-    def stored_counts(self, file_ids: Sequence[int]) -> Holdings:
+    def stored_counts(self, file_ids: Sequence[int]) -> StoredCounts:
         """Return what is held of these files, counted where it is held."""
 
     def hashes_containing(self, text: str) -> set[bytes]:
@@ -271,7 +269,7 @@ class Writer(VectorView, Protocol):
 class Store(Protocol):
     """One agent's index. `read` may be used from any thread, all else belongs to the agent's writer thread."""
 
-    health: Condition
+    health: IndexHealth
     built_with: BuildIdentity | None
     build_differences: tuple[Difference, ...]
     """In what the build of the index differs from the wanted one; empty if no rebuild is due."""

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from memoryd_server.model import Chunk, FileStat, Source
-from memoryd_server.sources.transcripts import Position
+from memoryd_server.sources.transcripts import ReadPosition
 from memoryd_server.text.analyzer import Analyzer
 
 # Each chunk of a file is found by its title, so that a long one would be indexed thousands of times over.
@@ -90,7 +90,7 @@ class IndexCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class StoredCounts:
     """Content hashes, one a chunk; entries of the keyword leg; vectors."""
 
     hashes: tuple[bytes, ...] = ()
@@ -99,7 +99,7 @@ class Holdings:
 
 
 @dataclass(frozen=True, slots=True)
-class UnembeddedChunk:
+class PendingChunk:
     """A chunk that wants a vector."""
 
     chunk_id: int
@@ -141,7 +141,7 @@ class TranscriptState:
     """
 
     version: str
-    read: Position
+    read: ReadPosition
     chunk_count: int
     language: str
     last_chunk: Sequence[tuple[int, str]] = ()
@@ -160,7 +160,7 @@ class TranscriptPart:
     stat: FileStat
     mark: bytes
     version: str
-    read: Position
+    read: ReadPosition
     chunks: Sequence[Chunk] = ()
     tokens: Sequence[tuple[str, str]] = ()
     language: str = ""
@@ -186,7 +186,6 @@ class CacheKey:
 
 Maker = tuple[str, str]
 """Provider and model."""
-
 
 Counts = tuple[int, int, int, int]
 """Calls, tokens, retries and cache hits."""

@@ -9,34 +9,34 @@ the plan out, whole files a transaction. A rebuild does the same into an empty f
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from memoryd_server.embedding.embedder import Embedder, Price
-from memoryd_server.embedding.failover import Change, Lineup
+from memoryd_server.embedding.embedder import Embedder, EmbeddingCost
+from memoryd_server.embedding.failover import ProviderChange, ProviderFailover
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock, Source
 from memoryd_server.sources.discover import Discovery
 from memoryd_server.store.protocol import Store, Writer
 from memoryd_server.store.rows import FileRow
-from memoryd_server.sync.executor import Application
-from memoryd_server.sync.plan import LastLook, SyncPlan
-from memoryd_server.sync.planner import EVERYTHING, Survey, SyncAsk
+from memoryd_server.sync.executor import PlanExecutor
+from memoryd_server.sync.plan import LastComparison, SyncPlan
+from memoryd_server.sync.planner import EVERYTHING, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import (
-    Asked,
-    Beside,
     EmbeddingReporter,
+    HiddenCommits,
+    RunOptions,
     SyncEstimate,
     SyncMode,
     SyncObserver,
     SyncOutcome,
     SyncPhase,
     SyncProgress,
-    Yielding,
+    YieldingObserver,
 )
-from memoryd_server.sync.rebuild import HandOver, RebuildGate, price_files
+from memoryd_server.sync.rebuild import ProviderSwitch, RebuildApproval, price_files
 
 
 @dataclass(frozen=True, slots=True)
-class DiskState:
+class DiskComparison:
     """The files on disk, the index's rows of the same moment, and how they differ.
 
     `agreed_ns` is when the two were last known to agree (Unix nanoseconds); None when that is not known.
@@ -59,12 +59,12 @@ class SyncEngine:
     def __init__(
         self,
         store: Store,
-        survey: Survey,
+        survey: SyncPlanner,
         preparer: FilePreparer,
         *,
         files_per_transaction: int,
         clock: Clock,
-        lineup: Lineup | None = None,
+        lineup: ProviderFailover | None = None,
         keep_vectors: bool = False,
     ) -> None:
         self._lineup = lineup
@@ -74,15 +74,15 @@ class SyncEngine:
         self._preparer = preparer
         self._files_per_transaction = files_per_transaction
         self._clock = clock
-        self.last_look = LastLook()
+        self.last_look = LastComparison()
         # A rebuild that was asked for, and put off for files that have changed while its batch jobs were at work.
         self._owed = False
-        self._gate = RebuildGate(store, self._survey, preparer, lambda: self._embedder, clock.monotonic)
+        self._gate = RebuildApproval(store, self._survey, preparer, lambda: self._embedder, clock.monotonic)
         self._hand_over = None if self._lineup is None else self._made_hand_over(self._lineup)
         store.health.watch(self._look_again)
 
-    def _made_hand_over(self, lineup: Lineup) -> HandOver:
-        return HandOver(
+    def _made_hand_over(self, lineup: ProviderFailover) -> ProviderSwitch:
+        return ProviderSwitch(
             self._store,
             lineup,
             lambda writer, observer, should_stop: self._apply(writer, observer, should_stop, beside=True),
@@ -125,7 +125,7 @@ class SyncEngine:
         should_yield: Callable[[], bool],
     ) -> SyncOutcome:
         observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
-        asked = Asked(observer, should_stop, should_yield, confirmed=mode is SyncMode.FULL or self._owed)
+        asked = RunOptions(observer, should_stop, should_yield, confirmed=mode is SyncMode.FULL or self._owed)
         self._owed = False
         outcome = self._rebuilt(asked) if asked.confirmed or self._may_rebuild(should_stop) else self._updated(asked)
         outcome = self._handed_over(asked, outcome)
@@ -134,7 +134,7 @@ class SyncEngine:
             counts = reader.counts()
         return replace(outcome, files=counts.files, indexed_chunks=counts.chunks)
 
-    def _rebuilt(self, asked: Asked) -> SyncOutcome:
+    def _rebuilt(self, asked: RunOptions) -> SyncOutcome:
         put_off = self._by_jobs(asked)
         if put_off is not None:
             return put_off
@@ -145,7 +145,7 @@ class SyncEngine:
         self.compare()
         return outcome
 
-    def _by_jobs(self, asked: Asked) -> SyncOutcome | None:
+    def _by_jobs(self, asked: RunOptions) -> SyncOutcome | None:
         """Has batch jobs make, before a rebuild, what it would have to; what was done where that was put off.
 
         The old index is kept up to date meanwhile, and the next pass goes on with the rebuild.
@@ -160,24 +160,26 @@ class SyncEngine:
         self._owed = done.yielded
         return done if done.yielded else None
 
-    def _updated(self, asked: Asked) -> SyncOutcome:
+    def _updated(self, asked: RunOptions) -> SyncOutcome:
         self._refresh_keyword(asked.observer, asked.should_stop)
         outcome = self._apply(self._store.writer(), asked.observer, asked.should_stop)
         return self._handed_back(asked, outcome) or self._embed_or_yield(asked, outcome)
 
-    def _handed_back(self, asked: Asked, outcome: SyncOutcome | None = None) -> SyncOutcome | None:
+    def _handed_back(self, asked: RunOptions, outcome: SyncOutcome | None = None) -> SyncOutcome | None:
         """What a hand-over to the configured provider did after `outcome`; None where none is due, or it failed."""
         if self._lineup is None:
             return None
         return self._changed(self._lineup.to_first(asked.should_stop, now=asked.confirmed), asked, outcome)
 
-    def _handed_over(self, asked: Asked, outcome: SyncOutcome) -> SyncOutcome:
+    def _handed_over(self, asked: RunOptions, outcome: SyncOutcome) -> SyncOutcome:
         """The outcome, with what a hand-over did to the provider that stands in for one that has failed."""
         if self._lineup is None or outcome.yielded:
             return outcome
         return self._changed(self._lineup.to_second(asked.should_stop), asked, outcome) or outcome
 
-    def _changed(self, change: Change | None, asked: Asked, outcome: SyncOutcome | None) -> SyncOutcome | None:
+    def _changed(
+        self, change: ProviderChange | None, asked: RunOptions, outcome: SyncOutcome | None
+    ) -> SyncOutcome | None:
         done = None if change is None or self._hand_over is None else self._hand_over.carry_out(change, asked)
         if done is None or outcome is None:
             return done
@@ -197,7 +199,7 @@ class SyncEngine:
     ) -> SyncOutcome:
         began_ns = self._clock.now_ns()
         plan, rows = self._survey.take(writer, everything=beside or not self._store.has_completed_sync)
-        application = Application(
+        application = PlanExecutor(
             writer,
             self._preparer,
             observer,
@@ -220,8 +222,10 @@ class SyncEngine:
 
     def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool], *, confirmed: bool) -> SyncOutcome:
         with self._store.rebuild() as writer:
-            outcome = self._apply(writer, Beside(observer), should_stop, beside=True)
-            outcome = self._embed(writer, Beside(observer), outcome, should_stop, confirmed=confirmed, beside=True)
+            outcome = self._apply(writer, HiddenCommits(observer), should_stop, beside=True)
+            outcome = self._embed(
+                writer, HiddenCommits(observer), outcome, should_stop, confirmed=confirmed, beside=True
+            )
             if self._lineup is not None:
                 self._lineup.carry(writer)
             elif self._keep_vectors:
@@ -237,10 +241,10 @@ class SyncEngine:
         observer.committed(revision)
         return replace(outcome, revision=revision, changed=True)
 
-    def _embed_or_yield(self, asked: Asked, outcome: SyncOutcome) -> SyncOutcome:
+    def _embed_or_yield(self, asked: RunOptions, outcome: SyncOutcome) -> SyncOutcome:
         if self._lineup is not None and self._lineup.is_put_off:
             return outcome
-        watch = Yielding(asked.observer, asked.should_stop, asked.should_yield, self._clock.monotonic)
+        watch = YieldingObserver(asked.observer, asked.should_stop, asked.should_yield, self._clock.monotonic)
         writer = self._store.writer()
         try:
             done = self._embed(writer, watch, outcome, watch.should_stop, confirmed=asked.confirmed)
@@ -286,7 +290,7 @@ class SyncEngine:
         """Why a rebuild that is due waits for a FULL run, with its price; empty when none does."""
         return self._gate.reason
 
-    def compare(self) -> DiskState:
+    def compare(self) -> DiskComparison:
         """What differs between disk and index now."""
         began_ns = self._clock.now_ns()
         discovery = self._survey.discover()
@@ -294,9 +298,9 @@ class SyncEngine:
             rows = reader.files()
         plan = self._survey.plan(discovery, rows)
         self.last_look.note(plan, began_ns)
-        return DiskState(discovery, rows, plan, self.last_look.agreed_ns)
+        return DiskComparison(discovery, rows, plan, self.last_look.agreed_ns)
 
-    def estimate(self, mode: SyncMode, ask: SyncAsk = EVERYTHING) -> SyncEstimate:
+    def estimate(self, mode: SyncMode, ask: SyncScope = EVERYTHING) -> SyncEstimate:
         """What a run would do, from reading the files it would read; a rebuild that waits is priced. Writes nothing."""
         state = self.compare()
         if self._lineup is not None:
@@ -310,8 +314,8 @@ class SyncEngine:
         refusal = "" if embedder is None else embedder.refusal(price.tokens)
         return SyncEstimate(made.files, len(plan.removed), made.chunks, price.chunks, price.tokens, refusal)
 
-    def _price_of_index(self) -> Price:
+    def _price_of_index(self) -> EmbeddingCost:
         if self._embedder is None:
-            return Price()
+            return EmbeddingCost()
         with self._store.read() as reader:
             return self._embedder.price_of_index(reader)

@@ -11,17 +11,16 @@ from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, stor
 from memoryd_server.store.protocol import Writer
 from memoryd_server.store.rows import FileRow, PreparedFile, TranscriptPart
 from memoryd_server.sync.plan import SyncPlan
-from memoryd_server.sync.prepare import FilePreparer, SameBytes, Vanished, why
+from memoryd_server.sync.prepare import FilePreparer, MissingFile, UnchangedFile, why
 from memoryd_server.sync.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 
 # A transaction is closed at this much text even before it holds its number of files.
 MOST_TEXT_IN_A_TRANSACTION = 4 * 1024 * 1024
 
-
 PROGRESS_INTERVAL_SECONDS = 0.1
 
 
-class Application:
+class PlanExecutor:
     """One plan being carried out. `monotonic` is a clock in seconds, for the pace of progress events alone."""
 
     def __init__(
@@ -121,7 +120,7 @@ class Application:
                 self._left.append(known)
             self._add_part(part)
         if not read:
-            self._unchanged(known, SameBytes(file.stat))
+            self._unchanged(known, UnchangedFile(file.stat))
         return None
 
     def _add_part(self, part: TranscriptPart) -> None:
@@ -137,9 +136,9 @@ class Application:
 
     def _take_file(self, file: SourceFile, known: FileRow | None) -> None:
         prepared = self._preparer.prepare(file, known)
-        if isinstance(prepared, SameBytes):
+        if isinstance(prepared, UnchangedFile):
             self._unchanged(known, prepared)
-        elif isinstance(prepared, Vanished):
+        elif isinstance(prepared, MissingFile):
             self._vanished(known)
         elif prepared.error is not None:
             self._note_failure(prepared, known)
@@ -154,7 +153,7 @@ class Application:
         if known is not None:
             self.vanished.append(known)
 
-    def _unchanged(self, known: FileRow | None, same: SameBytes) -> None:
+    def _unchanged(self, known: FileRow | None, same: UnchangedFile) -> None:
         self._touch(known, same.stat)
         self._outcome = replace(self._outcome, unchanged_files=self._outcome.unchanged_files + 1)
 

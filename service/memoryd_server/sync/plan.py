@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memoryd_server.model import _UNSETTLED, FileFailure, Source, SourceFile, _signed, differs, identity_of
-from memoryd_server.sources.discover import Discovery, Unseen
+from memoryd_server.sources.discover import Discovery, UnreadableFolder
 from memoryd_server.store.rows import FileRow
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class HiddenFiles:
     """A place that could not be looked into, and how many files of it the index keeps until it can be."""
 
     place: str
@@ -40,7 +40,7 @@ class SyncPlan:
     removed: tuple[FileRow, ...]
     unchanged: int
     failures: tuple[FileFailure, ...]
-    hidden: tuple[Hidden, ...] = ()
+    hidden: tuple[HiddenFiles, ...] = ()
     waiting: tuple[SourceFile, ...] = ()
     moved: Mapping[str, FileRow] = field(default_factory=dict)
     whole: bool = True
@@ -81,7 +81,9 @@ def make_plan(discovery: Discovery, rows: Mapping[tuple[Source, str], FileRow]) 
     return SyncPlan(tuple(changed), tuple(doubtful), tuple(retried), removed, unchanged, discovery.failures, hidden)
 
 
-def _absent(rows: Sequence[FileRow], unseen: Sequence[Unseen]) -> tuple[tuple[FileRow, ...], tuple[Hidden, ...]]:
+def _absent(
+    rows: Sequence[FileRow], unseen: Sequence[UnreadableFolder]
+) -> tuple[tuple[FileRow, ...], tuple[HiddenFiles, ...]]:
     """Parts the rows without a file into those whose file is gone, and the places that hide the others'."""
     removed: list[FileRow] = []
     counts = [0] * len(unseen)
@@ -91,11 +93,11 @@ def _absent(rows: Sequence[FileRow], unseen: Sequence[Unseen]) -> tuple[tuple[Fi
             removed.append(row)
         else:
             counts[place] += 1
-    hidden = [Hidden(each.place, each.reason, count) for each, count in zip(unseen, counts, strict=True) if count]
+    hidden = [HiddenFiles(each.place, each.reason, count) for each, count in zip(unseen, counts, strict=True) if count]
     return tuple(removed), tuple(hidden)
 
 
-def _hides(unseen: Unseen, row: FileRow) -> bool:
+def _hides(unseen: UnreadableFolder, row: FileRow) -> bool:
     if unseen.source is not row.source:
         return False
     elsewhere = unseen.device is None or _signed(unseen.device) != row.stat.device
@@ -116,7 +118,7 @@ def moved_transcripts(files: Sequence[SourceFile], rows: Mapping[tuple[Source, s
     return {path: left[inode] for path, inode in now.items() if path not in known and inode in left}
 
 
-class LastLook:
+class LastComparison:
     """Kept by a sync engine, and read from any thread.
 
     `agreed_ns` is the beginning of the latest look that found, or left, disk and index in agreement (Unix nanoseconds;
@@ -125,7 +127,7 @@ class LastLook:
 
     def __init__(self) -> None:
         self.agreed_ns: int | None = None
-        self.hidden: tuple[Hidden, ...] = ()
+        self.hidden: tuple[HiddenFiles, ...] = ()
 
     def note(self, plan: SyncPlan, began_ns: int, *, carried_out: bool = False) -> None:
         """Takes a plan in, made from a look that began at `began_ns`; `carried_out` when nothing is left of it to do.

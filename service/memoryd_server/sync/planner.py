@@ -15,7 +15,7 @@ from memoryd_server.model import Source, SourceFile, identity_of
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.discover import Discovery
 from memoryd_server.sources.files import stat_file
-from memoryd_server.sources.transcripts import Growth, session_id
+from memoryd_server.sources.transcripts import GrowthRule, session_id
 from memoryd_server.store.protocol import Writer
 from memoryd_server.store.rows import FileRow
 from memoryd_server.sync.plan import SyncPlan, make_plan, moved_transcripts
@@ -24,7 +24,7 @@ EVERY_SOURCE = frozenset(Source)
 
 
 @dataclass(frozen=True, slots=True)
-class SyncAsk:
+class SyncScope:
     """The sources to bring up to date, and which transcripts count however little they have grown.
 
     These are all of them, or those of `transcripts`, file names. `files` are paths of Markdown files that count where
@@ -46,7 +46,7 @@ class SyncAsk:
         """Whether no source is left out."""
         return self.sources == EVERY_SOURCE
 
-    def and_also(self, other: "SyncAsk") -> "SyncAsk":
+    def and_also(self, other: "SyncScope") -> "SyncScope":
         """Both at once."""
         return replace(
             self,
@@ -57,27 +57,26 @@ class SyncAsk:
         )
 
 
-EVERYTHING = SyncAsk()
+EVERYTHING = SyncScope()
 """All sources, and every transcript."""
 
-
-WHAT_IS_DUE = SyncAsk(every_transcript=False)
+WHAT_IS_DUE = SyncScope(every_transcript=False)
 """All sources; of the transcripts those that have grown enough, or have gone quiet."""
 
 
-class Asks:
+class PendingScope:
     """The asks that no pass has taken yet. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked: SyncAsk | None = None
+        self._asked: SyncScope | None = None
 
-    def add(self, ask: SyncAsk) -> None:
+    def add(self, ask: SyncScope) -> None:
         """Lets the next pass see to `ask`, too."""
         with self._lock:
             self._asked = ask if self._asked is None else self._asked.and_also(ask)
 
-    def take(self) -> SyncAsk:
+    def take(self) -> SyncScope:
         """What has been asked since the last time; what is due where nothing was."""
         with self._lock:
             asked, self._asked = self._asked, None
@@ -93,7 +92,7 @@ class Asks:
 Rows = Mapping[tuple[Source, str], FileRow]
 
 
-class Survey:
+class SyncPlanner:
     """The sources of one index. Without `growth` every transcript that differs is due.
 
     The transcripts of sessions that are forgotten stay out.
@@ -102,8 +101,8 @@ class Survey:
     def __init__(
         self,
         corpus: Corpus,
-        asks: Asks | None = None,
-        growth: Growth | None = None,
+        asks: PendingScope | None = None,
+        growth: GrowthRule | None = None,
         is_forgotten: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.corpus = corpus
@@ -157,7 +156,7 @@ class Survey:
             return None
         return None if stat is None else SourceFile(place.path, place.source, place.root, place.parts, stat)
 
-    def plan(self, discovery: Discovery, rows: Rows, ask: SyncAsk = WHAT_IS_DUE) -> SyncPlan:
+    def plan(self, discovery: Discovery, rows: Rows, ask: SyncScope = WHAT_IS_DUE) -> SyncPlan:
         """What differs, as far as it was asked for and is due."""
         plan = make_plan(discovery, rows)
         if not self.corpus.sessions and ask.whole:
@@ -178,7 +177,7 @@ class Survey:
         )
 
     def _parted(
-        self, changed: Iterable[SourceFile], rows: Rows, moved: Mapping[str, FileRow], ask: SyncAsk
+        self, changed: Iterable[SourceFile], rows: Rows, moved: Mapping[str, FileRow], ask: SyncScope
     ) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
         """The files to read now, and those that wait."""
         due: list[SourceFile] = []
@@ -189,7 +188,7 @@ class Survey:
             (due if is_due else waiting).append(file)
         return tuple(due), tuple(waiting)
 
-    def _is_due(self, file: SourceFile, row: FileRow | None, ask: SyncAsk) -> bool:
+    def _is_due(self, file: SourceFile, row: FileRow | None, ask: SyncScope) -> bool:
         if self._growth is None or ask.every_transcript or file.parts[-1] in ask.transcripts:
             return True
         if row is not None and (row.error is not None or identity_of(row.stat) != identity_of(file.stat)):
@@ -197,5 +196,5 @@ class Survey:
         return self._growth.is_due(file, None if row is None else row.stat)
 
 
-def _of(ask: SyncAsk, files: Iterable[SourceFile]) -> Iterable[SourceFile]:
+def _of(ask: SyncScope, files: Iterable[SourceFile]) -> Iterable[SourceFile]:
     return (file for file in files if file.source in ask.sources)

@@ -18,9 +18,9 @@ from memoryd_server.chunk.transcript import TRANSCRIPT_CHUNKER_VERSION, Transcri
 from memoryd_server.errors import FileNotFound, MemorydError
 from memoryd_server.model import Chunk, FileStat, Source, SourceFile, identity_of, settled
 from memoryd_server.sources.files import read_file
-from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION
-from memoryd_server.sources.transcripts import START, Position, TranscriptReader
+from memoryd_server.sources.transcripts import START, ReadPosition, TranscriptReader
 from memoryd_server.store.identity import BuildIdentity
 from memoryd_server.store.rows import (
     FileRow,
@@ -35,14 +35,14 @@ from memoryd_server.text.analyzer import Analyzer
 
 
 @dataclass(frozen=True, slots=True)
-class SameBytes:
+class UnchangedFile:
     """The file's stat had changed and its bytes had not."""
 
     stat: FileStat
 
 
 @dataclass(frozen=True, slots=True)
-class Vanished:
+class MissingFile:
     """The file was gone when it was to be read."""
 
 
@@ -58,7 +58,7 @@ class FilePreparer:
         identity: BuildIdentity,
         max_file_bytes: int,
         now_ns: Callable[[], int],
-        forgotten: Forgotten | None = None,
+        forgotten: ForgottenSources | None = None,
     ) -> None:
         self.analyzer = analyzer
         self.transcripts = TranscriptPreparer(analyzer, identity)
@@ -67,7 +67,7 @@ class FilePreparer:
         self._now_ns = now_ns
         self._forgotten = forgotten
 
-    def prepare(self, file: SourceFile, known: FileRow | None) -> PreparedFile | SameBytes | Vanished:
+    def prepare(self, file: SourceFile, known: FileRow | None) -> PreparedFile | UnchangedFile | MissingFile:
         """The rows for `file`, or word that its bytes are those of `known` or that it is gone.
 
         A file that cannot be read becomes rows without chunks that say why.
@@ -75,13 +75,13 @@ class FilePreparer:
         try:
             data, stat = read_file(file, self._max_file_bytes)
         except FileNotFound:
-            return Vanished()
+            return MissingFile()
         except (OSError, MemorydError) as error:
             return PreparedFile(file.path, file.source, file.stat, b"", error=why(error))
         stat = settled(stat, self._now_ns())
         content_hash = hashlib.sha256(data).digest()
         if known is not None and known.error is None and known.content_hash == content_hash:
-            return SameBytes(stat)
+            return UnchangedFile(stat)
         if self._forgotten is not None and self._forgotten.keeps_out(file.path, content_hash):
             return PreparedFile(file.path, file.source, stat, content_hash)
         return self._rows(file, data, stat, content_hash)
@@ -128,7 +128,6 @@ def why(error: OSError | MemorydError) -> str:
 READER_VERSION = f"{FLATTENING_VERSION}.{TRANSCRIPT_CHUNKER_VERSION}"
 """What made the text and the chunks of a transcript; one made by another is read from the beginning."""
 
-
 PART_CHARS = 1 << 20
 """A part ends at about this much text."""
 
@@ -137,7 +136,7 @@ PART_CHARS = 1 << 20
 class _Begin:
     """Where to read from, and what is there already."""
 
-    position: Position
+    position: ReadPosition
     state: TranscriptState | None
 
 
@@ -218,7 +217,7 @@ class _PartMaker:
         self._full += self._chunker.add(number, label, text)
         self.chars += len(text)
 
-    def part(self, read: Position, *, is_last: bool) -> TranscriptPart:
+    def part(self, read: ReadPosition, *, is_last: bool) -> TranscriptPart:
         """What is new since the last part."""
         last = self._chunker.last()
         chunks = [*self._full, *([] if last is None else [last])]

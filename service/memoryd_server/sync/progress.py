@@ -138,7 +138,7 @@ class EmbeddingReporter:
 PATIENCE_SECONDS = 15.0
 
 
-class Yielding:
+class YieldingObserver:
     """An observer that passes everything on, and the stop sign that goes with it.
 
     The sign shows `should_stop`, and `should_yield` once a first batch has been committed or has taken long: each
@@ -184,7 +184,7 @@ class Yielding:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunOptions:
     """What a run was asked to do. `confirmed` when it may cost whatever it costs."""
 
     observer: SyncObserver
@@ -193,7 +193,7 @@ class Asked:
     confirmed: bool
 
 
-class Beside:
+class HiddenCommits:
     """Passes on what a rebuild tells, but for its commits, which nobody can see before the swap."""
 
     def __init__(self, observer: SyncObserver) -> None:

@@ -10,23 +10,23 @@ Until then, and where the other provider fails as well, the old vectors stay in 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from memoryd_server.embedding.embedder import Embedder, Price
-from memoryd_server.embedding.failover import Change, Lineup, named
+from memoryd_server.embedding.embedder import Embedder, EmbeddingCost
+from memoryd_server.embedding.failover import ProviderChange, ProviderFailover, named
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Source, SourceFile
 from memoryd_server.store.protocol import Store, Writer
 from memoryd_server.store.rows import FileRow
-from memoryd_server.sync.planner import Survey
+from memoryd_server.sync.planner import SyncPlanner
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import (
-    Asked,
-    Beside,
     EmbeddingReporter,
+    HiddenCommits,
+    RunOptions,
     SyncObserver,
     SyncOutcome,
     SyncPhase,
     SyncProgress,
-    Yielding,
+    YieldingObserver,
 )
 
 # A rebuild that waits is priced anew after so long: pricing reads every file.
@@ -34,12 +34,12 @@ PRICE_HOLDS_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class FilesPrice:
+class FilesCost:
     """What indexing some files makes: how many of them differ from the index, their chunks, and what these cost."""
 
     files: int
     chunks: int
-    price: Price
+    price: EmbeddingCost
 
 
 def price_files(
@@ -48,13 +48,13 @@ def price_files(
     files: Iterable[SourceFile],
     known: Mapping[tuple[Source, str], FileRow],
     should_stop: Callable[[], bool] = lambda: False,
-) -> FilesPrice:
+) -> FilesCost:
     """Reads and chunks `files`, and writes nothing; files whose bytes are those of `known` count for nothing.
 
     Raises:
         SyncCancelled: `should_stop` said so between two files.
     """
-    count, chunk_count, price = 0, 0, Price()
+    count, chunk_count, price = 0, 0, EmbeddingCost()
     for file in files:
         if should_stop():
             raise SyncCancelled("the sync run was cancelled before it had changed anything")
@@ -62,11 +62,11 @@ def price_files(
         count += made is not None
         for chunks in made or ():
             chunk_count += len(chunks)
-            price += Price() if embedder is None or not chunks else embedder.price(chunks)
-    return FilesPrice(count, chunk_count, price)
+            price += EmbeddingCost() if embedder is None or not chunks else embedder.price(chunks)
+    return FilesCost(count, chunk_count, price)
 
 
-class RebuildGate:
+class RebuildApproval:
     """Holds a rebuild back that other chunking asks for and that would cost more than was agreed to.
 
     Until Sync(FULL), the old index goes on answering with its chunks and vectors. `monotonic` is a clock in seconds.
@@ -75,7 +75,7 @@ class RebuildGate:
     def __init__(
         self,
         store: Store,
-        survey: Survey,
+        survey: SyncPlanner,
         preparer: FilePreparer,
         embedder: Callable[[], Embedder | None],
         monotonic: Callable[[], float],
@@ -114,7 +114,7 @@ class _Failed(Exception):
     """The other provider made not all of the vectors."""
 
 
-class HandOver:
+class ProviderSwitch:
     """Hands one index over, for the writer thread.
 
     `index_files` brings the files into an empty index; `is_hidden` tells that some cannot be seen now. `monotonic` is a
@@ -124,7 +124,7 @@ class HandOver:
     def __init__(
         self,
         store: Store,
-        lineup: Lineup,
+        lineup: ProviderFailover,
         index_files: Callable[[Writer, SyncObserver, Callable[[], bool]], SyncOutcome],
         is_hidden: Callable[[], bool],
         monotonic: Callable[[], float],
@@ -135,7 +135,7 @@ class HandOver:
         self._is_hidden = is_hidden
         self._monotonic = monotonic
 
-    def carry_out(self, change: Change, asked: Asked) -> SyncOutcome | None:
+    def carry_out(self, change: ProviderChange, asked: RunOptions) -> SyncOutcome | None:
         """What the run did; None where the change did not come about, which the lineup says with its reason.
 
         `yielded` is set where it was put off for files that have changed; what was made is in the cache.
@@ -150,7 +150,7 @@ class HandOver:
         # Without a cache that keeps them all, each attempt would begin with the first vector.
         keeps = change.to.remembers(self._store.writer().count_chunks())
         should_yield = asked.should_yield if keeps else _never
-        watch = Yielding(Beside(asked.observer), asked.should_stop, should_yield, self._monotonic)
+        watch = YieldingObserver(HiddenCommits(asked.observer), asked.should_stop, should_yield, self._monotonic)
         try:
             outcome = self._rebuild(change, asked, watch)
         except _Failed as failed:
@@ -166,19 +166,19 @@ class HandOver:
         asked.observer.committed(revision)
         return replace(outcome, revision=revision, changed=True)
 
-    def _why_not(self, change: Change, asked: Asked) -> str:
+    def _why_not(self, change: ProviderChange, asked: RunOptions) -> str:
         if self._is_hidden():
             return (
                 "some folder of the memory cannot be looked into, and a rebuild would lose what the index holds of it"
             )
         return "" if asked.confirmed else change.to.refusal(change.to.price_of_index(self._store.writer()).tokens)
 
-    def _stays(self, change: Change, why: str) -> None:
+    def _stays(self, change: ProviderChange, why: str) -> None:
         self._lineup.stays(f"{named(change.to.provider.spec)} does not take over: {why}")
 
-    def _rebuild(self, change: Change, asked: Asked, watch: Yielding) -> SyncOutcome:
+    def _rebuild(self, change: ProviderChange, asked: RunOptions, watch: YieldingObserver) -> SyncOutcome:
         with self._store.rebuild() as writer:
-            outcome = self._index_files(writer, Beside(asked.observer), asked.should_stop)
+            outcome = self._index_files(writer, HiddenCommits(asked.observer), asked.should_stop)
             reporter = EmbeddingReporter(watch, outcome.indexed_files)
             done = change.to.run(writer, reporter, confirmed=True, beside=True, should_stop=watch.should_stop)
             if change.to.fault:
@@ -190,7 +190,7 @@ class HandOver:
             outcome, cached_chunks=done.cached, pending_embeddings=done.pending, embedding_reason=done.reason
         )
 
-    def _put_off(self, change: Change, cached: int) -> SyncOutcome:
+    def _put_off(self, change: ProviderChange, cached: int) -> SyncOutcome:
         self._lineup.put_off(change)
         pending = self._lineup.active.state.pending
         return SyncOutcome(

@@ -6,52 +6,29 @@ from typing import Final
 
 from memoryd_server.text.languages import detect, stop_words
 from memoryd_server.text.stemming import DEFAULT, LONGEST_WORD, STEMMER_VERSION, Stemmers, accented, compatible
-from memoryd_server.text.terms import QueryTerm, Run, ShapeTable, TermKind, cut, index_tokens, query_terms
+from memoryd_server.text.terms import QueryTerm, ScriptRun, ShapeTable, TermKind, cut, index_tokens, query_terms
 
 ANALYZER_VERSION: Final = f"3+unicode{unicodedata.unidata_version}+{STEMMER_VERSION}"
 """Differs whenever the same text may give other tokens, so that the keyword leg must be built anew."""
 
-
 _CONNECTORS = "._/:@#+-"
-
-
 _SEPARATORS = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code) in _CONNECTORS))
-
-
 # Works on UTF-8 bytes: bytes.translate is fast for any script, str.translate is not.
 _TO_SPACES = bytes.maketrans(_SEPARATORS, b" " * len(_SEPARATORS))
-
-
 _MAX_CACHED_CHARS = 40
-
-
 _MAX_CACHED_PIECES = 50_000
-
-
 _MAX_CACHED_SHAPES = 50_000
-
-
 _MAX_CACHED_ASKED = 5_000
-
-
 _MAX_CACHED_LANGUAGES = 4
-
 
 # A language shows in a sample from the beginning, where headings stand, and from the middle, where sentences do.
 _SAMPLE_CHARS = 500
 
-
 # So many words of a question are tried together as names of two to five words.
 _MOST_WORDS_JOINED = 24
-
-
 _MOST_WORDS_IN_A_NAME = 5
-
-
 # A question of many words is prose, and each guess costs a look into the index.
 _FEW_WORDS = 6
-
-
 _MOST_WORDS_IN_A_NAME_OF_A_LONG_QUESTION = 3
 
 
@@ -151,7 +128,7 @@ class _PieceCache(dict[str, str]):
     def _tokens(self, piece: str) -> Iterator[str]:
         # A piece without spaces may hold the same word thousands of times, and most of all where one letter stands for
         # several words: its stem is made once.
-        made: dict[Run, list[str]] = {}
+        made: dict[ScriptRun, list[str]] = {}
         for run in _runs(piece, self._shapes):
             tokens = made.get(run)
             if tokens is None:
@@ -205,7 +182,7 @@ def _pieces(text: str) -> list[str]:
     return text.encode("utf-8", "replace").translate(_TO_SPACES).decode("utf-8").split()
 
 
-def _runs(piece: str, shapes: ShapeTable) -> Iterator[Run]:
+def _runs(piece: str, shapes: ShapeTable) -> Iterator[ScriptRun]:
     if len(shapes) > _MAX_CACHED_SHAPES:
         shapes.clear()
     return iter(cut(compatible(piece), shapes))

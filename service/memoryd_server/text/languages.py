@@ -9,14 +9,14 @@ They tell one language of Latin script from another, and are left out of queries
 Leaves out of a question what says nothing about what is looked for.
 """
 
-# ruff: noqa: RUF001 -- letters of other scripts that look like Latin ones are words here
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from memoryd_server.text.stemming import DEFAULT, accented, fold
+
+# ruff: noqa: RUF001 -- letters of other scripts that look like Latin ones are words here
 
 ENGLISH = """
 a an the and or but nor if then than so as at by for from in into of off on onto out over to up with about after again
@@ -28,7 +28,6 @@ must
 s t d m ll re ve don doesn didn isn aren wasn weren won couldn shouldn wouldn hasn haven hadn
 not no any some all each also just only very too please tell
 """
-
 
 LATIN: Mapping[str, str] = {
     "ca": """el la els les un una uns unes i o però de del dels a al als en amb per sense que qui com quan on és
@@ -87,7 +86,6 @@ LATIN: Mapping[str, str] = {
         bị sẽ cũng nhưng hay hoặc tại do bởi gì ai nào đâu sao bao nhiêu tôi bạn anh chị họ nó chúng theo trên""",
 }
 
-
 SPACED: Mapping[str, str] = {
     "ar": """في من إلى الى على عن مع هو هي هم هن أنا انا نحن أنت انت هذا هذه ذلك تلك التي الذي الذين ما ماذا متى
         أين اين كيف لماذا هل كم أي اي أن ان إن كان كانت يكون قد لقد لا لم لن ليس ثم أو او و ف كل بعض بعد قبل بين
@@ -110,7 +108,6 @@ SPACED: Mapping[str, str] = {
         чому скільки також""",
 }
 
-
 UNSPACED: Mapping[str, str] = {
     "ja": """これ それ あれ この その あの ここ そこ どこ どちら だれ 誰 なに 何 いつ いくつ いくら なぜ どう
         どの どれ どんな 何か 誰か です でした でしょう だった である であった ですか ますか ましたか でしたか
@@ -124,12 +121,8 @@ UNSPACED: Mapping[str, str] = {
         一个 的是""",
 }
 
-
 FEWEST_VOTES: Final = 3
-
-
 LEAST_SHARE: Final = 0.06
-
 
 # Text of Latin script takes at most so many bytes of UTF-8 a character, Vietnamese the most; of other scripts 1.8 to 3.
 _MOST_LATIN_BYTES = 1.6
@@ -176,17 +169,10 @@ def _folded(words: str) -> frozenset[str]:
 STOP_WORDS = _folded(ENGLISH).union(*map(_folded, SPACED.values()))
 """Function words that are left out of every question, folded: the English ones, and those of other scripts."""
 
-
 _OF_LATIN_LANGUAGES: Mapping[str, frozenset[str]] = {language: _folded(words) for language, words in LATIN.items()}
-
-
 _UNSPACED = "|".join(sorted(" ".join(UNSPACED.values()).split(), key=len, reverse=True))
-
-
 # Japanese particles that stand between function words. The rarer ones are more often the end of a word.
 _BETWEEN = "[はがをにでとの]"
-
-
 _SILENT = re.compile(f"(?:{_BETWEEN}?(?:{_UNSPACED}))+{_BETWEEN}?")
 
 

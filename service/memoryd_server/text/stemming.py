@@ -36,10 +36,8 @@ except ImportError:  # nothing could build it here: the same stems from Python, 
 STEMMER_VERSION = f"{_LIBRARY.lower()}{version(_LIBRARY)}"
 """Which library makes the stems; another version may make others."""
 
-
 DEFAULT = ""
 """The language of a text in which no other was recognised: English, names and code."""
-
 
 LONGEST_WORD = 128
 """Letters of a longer word after these tell nothing: its end may stand in the next chunk.
@@ -47,16 +45,11 @@ LONGEST_WORD = 128
 Beginnings are whole in some chunk, as long as chunks overlap by as much. A SHA-512 in hex is just within.
 """
 
-
 # Folding makes three letters of one at most.
 _SURELY_SHORT = LONGEST_WORD // 3
 
-
 VIETNAMESE = "vi"
-
-
 TURKISH = "tr"
-
 
 # The languages of Latin script that both Snowball and `languages` know. Vietnamese words do not change.
 _LATIN: Mapping[str, str] = {
@@ -80,8 +73,6 @@ _LATIN: Mapping[str, str] = {
     TURKISH: "turkish",
     VIETNAMESE: "",
 }
-
-
 # By the block of the first letter: (first code point, last, algorithm).
 _BLOCKS = (
     (0x0370, 0x03FF, "greek"),
@@ -93,14 +84,8 @@ _BLOCKS = (
     (0x0B80, 0x0BFF, "tamil"),
     (0x1F00, 0x1FFF, "greek"),
 )
-
-
 _LAST_LATIN = 0x024F
-
-
 _LATIN_ADDITIONAL = range(0x1E00, 0x1F00)
-
-
 _TURKISH_CAPITALS = str.maketrans({"I": "\N{LATIN SMALL LETTER DOTLESS I}", "İ": "i"})
 
 
@@ -179,16 +164,10 @@ _INVISIBLE = re.compile(
     "[\u00ad\u034f\u0640\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 )
-
-
 # Scripts that are commonly typed without their accents: Latin, Greek and Cyrillic.
 _ACCENTED = re.compile("[\u0000-\u052f\u1c80-\u1c8f\u1d00-\u1dbf\u1e00-\u1fff\u2c60-\u2c7f\ua640-\ua69f\ua720-\ua7ff]")
-
-
 # The grave and the acute accent.
 _STRESS = re.compile("[\u0300\u0301]")
-
-
 # Letters with a stroke and ligatures, which no normal form takes apart.
 _PLAIN: Mapping[int, str] = {
     ord("\N{LATIN SMALL LETTER DOTLESS I}"): "i",
@@ -244,11 +223,8 @@ def _without_accents(decomposed: str) -> str:
 
 NormalForm = Literal["NFC", "NFD", "NFKC"]
 
-
 # No script puts so many marks on a letter that this would matter to ordinary text.
 _MANY = 32
-
-
 # Marks, and the two letters that compatibility makes marks of; other characters that are no letters do no harm here.
 _LONG_RUN = re.compile(rf"[\W\uff9e\uff9f]{{{_MANY},}}")
 
@@ -269,15 +245,12 @@ def _decomposed(run: str, *, compatibly: bool) -> str:
 
 HANGUL: Final = re.compile("[\uac00-\ud7a3]")
 
-
 # Longest first.
 _PARTICLES = (
     *("에서는", "으로는", "에게서", "이라는"),
     *("에서", "으로", "에게", "한테", "까지", "부터", "처럼", "보다", "이나", "라는", "하고", "에는"),
     *("은", "는", "이", "가", "을", "를", "에", "의", "와", "과", "도", "로", "만"),
 )
-
-
 _MIN_STEM = 2
 
 

@@ -35,10 +35,7 @@ from memoryd_server.text.languages import stop_spans
 from memoryd_server.text.stemming import Stemmers, fold
 
 _CONNECTORS = "._/:@#+-"
-
-
 _HYPHEN = 0x2010
-
 
 # Han, kana, Bopomofo and Yi, with their iteration marks; not the punctuation between them.
 _CJK = re.compile(
@@ -46,15 +43,10 @@ _CJK = re.compile(
     "\u30fc-\u30ff\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\ua48c\uf900-\ufaff"
     "\U0001aff0-\U0001b16f\U00020000-\U0003ffff]"
 )
-
-
 # Thai, Lao, Myanmar and Khmer.
 _SEA = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f]")
 
-
 _WORD = "[lud][ludm]*"
-
-
 _RUN = re.compile(
     r"(?P<CJK>c+)|(?P<SEA>s[sm]*)"
     # An option, tag, handle or hidden name: its sign counts only where no word goes before it.
@@ -71,7 +63,7 @@ class Script(Enum):
     SEA = "SEA"
 
 
-class Run(NamedTuple):
+class ScriptRun(NamedTuple):
     """Characters of one kind, with their shape. `sigil` is set where a sign such as `--` or `#` goes before a word."""
 
     script: Script
@@ -89,11 +81,11 @@ class ShapeTable(dict[int, str]):
         return shape
 
 
-def cut(piece: str, table: ShapeTable) -> list[Run]:
+def cut(piece: str, table: ShapeTable) -> list[ScriptRun]:
     """Returns the runs of `piece`, which is in NFKC, in order."""
     shape = piece.translate(table)
     return [
-        Run(Script[name], piece[match.start(name) : match.end(name)], match[name], bool(match["sigil"]))
+        ScriptRun(Script[name], piece[match.start(name) : match.end(name)], match[name], bool(match["sigil"]))
         for match in _RUN.finditer(shape)
         if (name := match.lastgroup)
     ]
@@ -122,11 +114,7 @@ def _letter_shape(char: str, category: str) -> str:
 
 
 _CJK_GRAM = 2
-
-
 _SEA_GRAM = 3
-
-
 _CLUSTER = re.compile("sm*")
 
 
@@ -156,7 +144,7 @@ class QueryTerm:
     original: str = field(default="", compare=False)
 
 
-def index_tokens(run: Run, stemmers: Stemmers, language: str) -> list[str]:
+def index_tokens(run: ScriptRun, stemmers: Stemmers, language: str) -> list[str]:
     """Returns the tokens that a text in `language` with this run is indexed under."""
     if run.script is Script.CJK:
         # The last slice is the last character alone, so that every single character begins some token.
@@ -169,7 +157,9 @@ def index_tokens(run: Run, stemmers: Stemmers, language: str) -> list[str]:
     return stems + forms.wholes
 
 
-def query_terms(run: Run, stemmers: Stemmers, languages: Sequence[str], *, everything: bool = False) -> list[QueryTerm]:
+def query_terms(
+    run: ScriptRun, stemmers: Stemmers, languages: Sequence[str], *, everything: bool = False
+) -> list[QueryTerm]:
     """Returns the terms that this run asks for in texts of these languages.
 
     Of a script without spaces, only those that tell what is looked for, perhaps none, unless `everything` is wanted.
@@ -191,7 +181,7 @@ def _stem_terms(word: str, kind: TermKind, stemmers: Stemmers, languages: Sequen
     return [QueryTerm(stem, kind=kind, original=original) for stem in stems]
 
 
-def _clusters(run: Run) -> list[str]:
+def _clusters(run: ScriptRun) -> list[str]:
     return [run.text[match.start() : match.end()] for match in _CLUSTER.finditer(run.shape)]
 
 
@@ -223,10 +213,7 @@ def _telling(text: str, grams: Sequence[tuple[int, int]]) -> list[tuple[int, int
 
 MAX_PARTS: Final = 12
 
-
 _SEGMENT = re.compile("[ludm]+")
-
-
 # Before the capital of "fooBar" and of "s3Bucket", and before the last capital of "HTMLParser"; not within "4F2A".
 _HUMP = re.compile("(?<=[lm])(?=u)|(?<=d)(?=ul)|(?<=u)(?=ull)")
 
@@ -243,7 +230,7 @@ class WordForms(NamedTuple):
     wholes: list[str]
 
 
-def word_forms(run: Run) -> WordForms:
+def word_forms(run: ScriptRun) -> WordForms:
     """Returns the words and names in `run`."""
     parts: list[str] = []
     solid: list[str] = []
@@ -272,18 +259,10 @@ def _whole(parts: list[str], *, sigil: bool) -> list[str]:
 
 
 _HIRAGANA = "\u3041-\u3096\u309d-\u309f"
-
-
 _PARTICLES = "はがをにでとのもへや"
-
-
 # The mark of a long vowel goes on in either kana.
 _BEFORE_A_WORD = rf"([{_HIRAGANA}])[^{_HIRAGANA}\u30fc]"
-
-
 _BEFORE_A_PARTICLE = rf"[^{_HIRAGANA}][{_PARTICLES}]"
-
-
 _ACROSS = re.compile(f"(?={_BEFORE_A_WORD}|{_BEFORE_A_PARTICLE})")
 
 

@@ -28,10 +28,10 @@ from memoryd_server.errors import FieldViolation, FileBusy, FileReplaced, Invali
 from memoryd_server.sources.files import stat_file
 from memoryd_server.sources.roots import Location, Roots, resolve_for_append
 from memoryd_server.writing.files import MOST_REPLACEMENTS, file_errors, ledger_errors, write_whole
-from memoryd_server.writing.ledger import Entry, Ledger, State
+from memoryd_server.writing.ledger import AppendState, Ledger, LedgerEntry
 from memoryd_server.writing.memory_file import (
-    Block,
-    Target,
+    AppendBlock,
+    MemoryFile,
     blocks_with,
     content_of,
     copies_of,
@@ -43,7 +43,7 @@ from memoryd_server.writing.memory_file import (
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendReceipt:
     """Where the text stands: the lines of what was appended, heading included.
 
     `already_appended` is true when an earlier call with the same key had written it.
@@ -83,8 +83,8 @@ class Appender:
     def __init__(self, roots: Roots, ledger_path: str) -> None:
         self._roots = roots
         self._ledger = Ledger(ledger_path)
-        self._draft = Draft(f"{ledger_path}.block")
-        self._recovery = Recovery(roots, self._ledger, self._draft)
+        self._draft = AppendDraft(f"{ledger_path}.block")
+        self._recovery = AppendRecovery(roots, self._ledger, self._draft)
         self._locked_out = ""
         self._mutex = threading.Lock()
 
@@ -108,7 +108,7 @@ class Appender:
         found = (self._ledger.trouble, self._locked_out, *recovery.locked.values(), *recovery.fragments.values())
         return tuple(filter(None, found))
 
-    def append(self, job: AppendJob) -> Appended:
+    def append(self, job: AppendJob) -> AppendReceipt:
         """Append the text, below its heading when there is one, and return its lines once they are on disk.
 
         Blocks on the disk. After `FileBusy` call again with the same job: it remembers what was lost.
@@ -130,17 +130,17 @@ class Appender:
             known = self._ledger.get(job.key) if job.key else None
             return self._begin(job, location) if known is None else self._go_on(job, known, location)
 
-    def _go_on(self, job: AppendJob, known: Entry, location: Location) -> Appended:
+    def _go_on(self, job: AppendJob, known: LedgerEntry, location: Location) -> AppendReceipt:
         if known.request_sha256 != job.request_sha256:
             words = "was used before with other contents; use a new key for a new append"
             raise InvalidRequest([FieldViolation("idempotency_key", words)])
-        if known.state is State.DONE:
+        if known.state is AppendState.DONE:
             return _answer(known, already=True)
         location = resolve_for_append(self._roots, known.path)
-        done = self._resume(job, known, location) if known.state is State.PENDING else None
+        done = self._resume(job, known, location) if known.state is AppendState.PENDING else None
         return self._begin(job, location) if done is None else done
 
-    def _begin(self, job: AppendJob, location: Location) -> Appended:
+    def _begin(self, job: AppendJob, location: Location) -> AppendReceipt:
         """Write the text as a new block; again into the next file when the one it was written to is replaced."""
         for left in reversed(range(MOST_REPLACEMENTS + 1)):
             with _open(location) as target:
@@ -159,16 +159,16 @@ class Appender:
                     return done
         raise FileReplaced(location.path)
 
-    def _void(self, job: AppendJob, target: Target) -> None:
+    def _void(self, job: AppendJob, target: MemoryFile) -> None:
         """Void the entry of a lost write, unless the file was replaced yet again: then the retry has to look for it."""
         entry = self._ledger.get(job.key) if job.key else None
         if entry is not None and target.is_current():
             with suppress(MemorydError):
-                self._ledger.settle(entry, State.VOID)
+                self._ledger.settle(entry, AppendState.VOID)
 
-    def _planned(self, job: AppendJob, target: Target) -> tuple[Entry, Block]:
+    def _planned(self, job: AppendJob, target: MemoryFile) -> tuple[LedgerEntry, AppendBlock]:
         start = target.size()
-        block = Block(lead_of(target.tail(), job.heading), job.content)
+        block = AppendBlock(lead_of(target.tail(), job.heading), job.content)
         sought = sought_in_copies(job.content)
         newlines, found = target.newlines_and(sought, start) if sought else (target.newlines(start), False)
         copies = len(copies_of(job.content, target.read(0, start))) if found else 0
@@ -177,10 +177,10 @@ class Appender:
         first, last = block.lines_after(newlines)
         place = (target.path, start, len(block.data))
         hashes = (block.sha256, job.request_sha256)
-        return Entry(job.key, *place, *hashes, first, last, copies_before=before), block
+        return LedgerEntry(job.key, *place, *hashes, first, last, copies_before=before), block
 
     @contextmanager
-    def _recorded(self, entry: Entry, block: Block) -> Iterator[None]:
+    def _recorded(self, entry: LedgerEntry, block: AppendBlock) -> Iterator[None]:
         """Keep what a crash would have to be repaired from, where there is a key; an append without one is not."""
         if not entry.key:
             yield
@@ -189,9 +189,9 @@ class Appender:
             self._ledger.put(entry, durable=True)
             yield
 
-    def _resume(self, job: AppendJob, entry: Entry, location: Location) -> Appended | None:
+    def _resume(self, job: AppendJob, entry: LedgerEntry, location: Location) -> AppendReceipt | None:
         """Finish an append that was cut short; None where its text never reached the file, or was lost with it."""
-        block = Block(b"\n" * (entry.length - len(job.content)), job.content)
+        block = AppendBlock(b"\n" * (entry.length - len(job.content)), job.content)
         earlier_call = job.copies_before is None
         with _open(location) as target:
             lines = target.added_copy(job.content, entry.copies_before)
@@ -211,7 +211,9 @@ class Appender:
             job.copies_before = entry.copies_before
         return None
 
-    def _write(self, job: AppendJob, entry: Entry, block: Block, target: Target, written: int = 0) -> Appended | None:
+    def _write(
+        self, job: AppendJob, entry: LedgerEntry, block: AppendBlock, target: MemoryFile, written: int = 0
+    ) -> AppendReceipt | None:
         """Write the block, or the rest of it; None where the file was replaced meanwhile, so that it is lost."""
         job.copies_before = entry.copies_before
         start = target.write(block.data[written:], entry.offset + written) - written
@@ -223,26 +225,26 @@ class Appender:
             return self._finish(entry)
         return None
 
-    def _finish(self, entry: Entry, *, already: bool = False) -> Appended:
+    def _finish(self, entry: LedgerEntry, *, already: bool = False) -> AppendReceipt:
         if entry.key:
             # The text is on disk. Where the ledger's disk is full just now, the entry stays pending, and a retry finds
             # it.
             with suppress(MemorydError):
-                self._ledger.settle(entry, State.DONE)
+                self._ledger.settle(entry, AppendState.DONE)
         return _answer(entry, already=already)
 
 
 @contextmanager
-def _open(location: Location) -> Iterator[Target]:
+def _open(location: Location) -> Iterator[MemoryFile]:
     with file_errors(location.path), opened(location) as target:
         yield target
 
 
-def _answer(entry: Entry, *, already: bool = False) -> Appended:
-    return Appended(entry.path, entry.start_line, entry.end_line, already_appended=already)
+def _answer(entry: LedgerEntry, *, already: bool = False) -> AppendReceipt:
+    return AppendReceipt(entry.path, entry.start_line, entry.end_line, already_appended=already)
 
 
-class Draft:
+class AppendDraft:
     """A file that is there only while an append is at work, or when one was cut short. For the ledger's lock holder."""
 
     def __init__(self, path: str) -> None:
@@ -281,14 +283,14 @@ class Draft:
             self._path.unlink(missing_ok=True)
 
 
-class Recovery:
+class AppendRecovery:
     """The unfinished appends of one ledger, whose lock the caller of each method holds.
 
     `fragments` tells, by key, of parts of a text that stand in a file and cannot be completed without its sender.
     `locked` says, by path, which files could not be looked into because another program locks them.
     """
 
-    def __init__(self, roots: Roots, ledger: Ledger, draft: Draft) -> None:
+    def __init__(self, roots: Roots, ledger: Ledger, draft: AppendDraft) -> None:
         self.fragments: dict[str, str] = {}
         self.locked: dict[str, str] = {}
         self._roots = roots
@@ -317,7 +319,7 @@ class Recovery:
         except FileBusy as error:
             self.locked[path] = f"{error.message}; what a crash left unfinished in it is settled by the next append"
 
-    def settle_others(self, target: Target, key: str) -> None:
+    def settle_others(self, target: MemoryFile, key: str) -> None:
         """Settles the unfinished appends to a file but for that of `key`, while their places in it still tell.
 
         After the next write an unfinished append could be mistaken for one that happens to say the same.
@@ -325,9 +327,9 @@ class Recovery:
         self.locked.pop(target.path, None)
         for entry in self._ledger.pending(target.path):
             if entry.key != key and not self._settle(target, entry):
-                self._ledger.settle(entry, State.VOID)
+                self._ledger.settle(entry, AppendState.VOID)
 
-    def _settle(self, target: Target, entry: Entry) -> bool:
+    def _settle(self, target: MemoryFile, entry: LedgerEntry) -> bool:
         """Settles an append by what stands in its place; false when that is a part which only its sender can end.
 
         Where something else is at its place, the file was edited or replaced after the crash, and the block may have
@@ -336,7 +338,7 @@ class Recovery:
         there, size = target.read(entry.offset, entry.offset + entry.length), target.size()
         whole = sha256(there).hexdigest() == entry.block_sha256
         block = there if whole else self._draft.block(entry.block_sha256)
-        state = State.DONE
+        state = AppendState.DONE
         lines = self._added(target, entry, block)
         if block is not None and (torn := target.torn(entry.offset, block, whole_text=lines is not None)):
             target.write(block[torn:], size)
@@ -351,13 +353,13 @@ class Recovery:
             )
             return False
         else:
-            state = State.VOID
+            state = AppendState.VOID
         # A file that was replaced meanwhile says nothing of the one that the path names now.
         if target.is_current():
             self._ledger.settle(entry, state)
         return True
 
-    def _added(self, target: Target, entry: Entry, block: bytes | None) -> tuple[int, int] | None:
+    def _added(self, target: MemoryFile, entry: LedgerEntry, block: bytes | None) -> tuple[int, int] | None:
         """Return the lines of an append's text, once it is durable, if the file holds it once more than before."""
         if block is not None or entry.copies_before is None:
             return target.added_copy(block or b"", entry.copies_before)

@@ -32,7 +32,6 @@ from memoryd_server.writing.files import file_errors, write_new
 # Beyond what our own archives can have: a file that is larger is none.
 _MOST_BYTES = 64 << 20
 
-
 _DAY = timedelta(days=1)
 
 
@@ -51,7 +50,7 @@ class ArchiveRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchiveReceipt:
     """The file and how many messages it holds; no path where there was nothing to archive.
 
     `already` is true when an earlier call had written it.
@@ -69,7 +68,7 @@ class Archiver:
         self._draft = f".{agent_id}.archive.tmp"
         self._mutex = threading.Lock()
 
-    def archive(self, roots: Roots, transcripts: Path, request: ArchiveRequest) -> Archived:
+    def archive(self, roots: Roots, transcripts: Path, request: ArchiveRequest) -> ArchiveReceipt:
         """Writes the archive, and returns once it is on disk. Blocks.
 
         Raises:
@@ -80,14 +79,16 @@ class Archiver:
         """
         file, messages = last_said(transcripts, request.transcript, request.count)
         if not messages:
-            return Archived()
+            return ArchiveReceipt()
         title, body = _title(request.local), _body(file.session_id, request.session_key, messages)
         with self._mutex:
             known = _same(roots, request.local.date(), body)
             if known:
-                return Archived(known, len(messages), already=True)
+                return ArchiveReceipt(known, len(messages), already=True)
             slug = request.slug or slug_from(messages) or f"{request.local:%H%M}"
-            return Archived(self._written(roots, request.local.date(), slug, (title + body).encode()), len(messages))
+            return ArchiveReceipt(
+                self._written(roots, request.local.date(), slug, (title + body).encode()), len(messages)
+            )
 
     def _written(self, roots: Roots, day: date, slug: str, data: bytes) -> str:
         for path in paths(day, slug):
@@ -138,19 +139,11 @@ def _names(roots: Roots) -> list[str]:
 
 
 MOST_SLUG_CHARS = 60
-
-
 # A file's name has 255 bytes at most, and the date and a number take some.
 _MOST_SLUG_BYTES = 200
-
-
 _MOST_WORDS = 6
-
-
 # A message of fewer telling words, such as a greeting, does not say yet what the session is about.
 _FEW_WORDS = 3
-
-
 # What a masked secret leaves standing, and addresses, tell nothing in a name.
 _UNTELLING = re.compile(r"…|\*{3}|://")
 
@@ -200,8 +193,6 @@ def paths(day: date, slug: str) -> Iterator[str]:
 
 
 _TOPIC = "-topic-"
-
-
 # "/new", "/model gpt" and their like are told to the gateway; "/etc/hosts is missing" is said to the agent.
 _COMMAND = re.compile(r"/[A-Za-z][\w:-]*(?:\s|$)")
 

@@ -30,10 +30,7 @@ from memoryd_server.sources.roots import Location
 from memoryd_server.system import DISK_FULL, READ_ONLY
 
 _STEP_BYTES = 1 << 20
-
-
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
 
 MOST_REPLACEMENTS = 8
 """How often a file that another program replaces during one operation is opened again."""
@@ -81,8 +78,6 @@ def sync_folders(root: str, folders: tuple[str, ...] = ()) -> None:
 
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 # What file systems answer that know no second name of a file.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
@@ -210,8 +205,6 @@ def _delete_once(location: Location) -> bool:
 
 
 _FULL = DISK_FULL | {errno.EFBIG}
-
-
 _REPLACED = frozenset({errno.ELOOP, errno.ENOTDIR})
 
 

@@ -34,7 +34,7 @@ from memoryd_server.writing.files import (
 _OPENING = b'{"key":"'
 
 
-class State(StrEnum):
+class AppendState(StrEnum):
     """How far an append came."""
 
     PENDING = "pending"
@@ -43,7 +43,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One append: where its block of `length` bytes stands, or was to stand, and what it was asked to be.
 
     `start_line` and `end_line` are the lines of its content. A void entry never reached the file. `copies_before` is
@@ -59,11 +59,11 @@ class Entry:
     request_sha256: str
     start_line: int
     end_line: int
-    state: State = State.PENDING
+    state: AppendState = AppendState.PENDING
     copies_before: int | None = None
 
 
-def encode(entry: Entry) -> bytes:
+def encode(entry: LedgerEntry) -> bytes:
     """Returns the line of an entry, with its newline."""
     fields = asdict(entry)
     if entry.copies_before is None:
@@ -72,14 +72,14 @@ def encode(entry: Entry) -> bytes:
     return _json({**fields, "check": _checksum(fields)}) + b"\n"
 
 
-def decode(line: bytes) -> Entry | None:
+def decode(line: bytes) -> LedgerEntry | None:
     """Returns the entry of a line, None when the line is not one that `encode` made."""
     try:
         fields = json.loads(line)
         # Ledgers of the first builds have no checksums.
         if fields.pop("check", None) not in {None, _checksum(fields)}:
             return None
-        return Entry(**{**valid_tree(fields), "state": State(fields["state"])})
+        return LedgerEntry(**{**valid_tree(fields), "state": AppendState(fields["state"])})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
@@ -102,10 +102,8 @@ def _json(fields: dict[str, object]) -> bytes:
 COMPACT_ABOVE_BYTES = 1 << 20
 """Size below which the ledger is never rewritten for its length."""
 
-
 KEPT_KEYS = 10_000
 """Finished keys that a rewrite for length keeps, newest first. Older ones are no longer protected."""
-
 
 # A rewrite must shed at least one line in so many, or a full ledger would be rewritten at each append.
 _WORTHWHILE = 4
@@ -120,7 +118,7 @@ class Ledger:
     def __init__(self, path: str) -> None:
         self.trouble = ""
         self._path = Path(path)
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, LedgerEntry] = {}
         self._file: tuple[int, int] | None = None
         self._position = 0
         self._lines = 0
@@ -148,19 +146,19 @@ class Ledger:
         """Whether there is a ledger yet. The one method that needs no lock."""
         return self._path.exists()
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> LedgerEntry | None:
         """Returns the entry of a key, if there is one."""
         return self._entries.get(key)
 
-    def unfinished(self) -> list[Entry]:
+    def unfinished(self) -> list[LedgerEntry]:
         """Returns the appends that were begun and, as far as is known, not finished."""
-        return [e for e in self._entries.values() if e.state is State.PENDING]
+        return [e for e in self._entries.values() if e.state is AppendState.PENDING]
 
-    def pending(self, path: str) -> list[Entry]:
+    def pending(self, path: str) -> list[LedgerEntry]:
         """Returns the unfinished appends to a file."""
         return [e for e in self.unfinished() if e.path == path]
 
-    def put(self, entry: Entry, *, durable: bool = False) -> None:
+    def put(self, entry: LedgerEntry, *, durable: bool = False) -> None:
         """Write an entry; when `durable`, return only once it survives a power cut.
 
         Raises:
@@ -175,7 +173,7 @@ class Ledger:
         self._position = os.fstat(self._fd).st_size
         self._remember(entry)
 
-    def settle(self, entry: Entry, state: State) -> Entry:
+    def settle(self, entry: LedgerEntry, state: AppendState) -> LedgerEntry:
         """Writes down how an append ended, and returns it so."""
         settled = replace(entry, state=state, copies_before=None)
         self.put(settled)
@@ -246,12 +244,12 @@ class Ledger:
         os.ftruncate(fd, self._position)
         return unreadable
 
-    def _remember(self, entry: Entry) -> None:
+    def _remember(self, entry: LedgerEntry) -> None:
         self._lines += 1
         self._entries.pop(entry.key, None)
         self._entries[entry.key] = entry
 
-    def _repair(self, known: dict[str, Entry], unreadable: int) -> None:
+    def _repair(self, known: dict[str, LedgerEntry], unreadable: int) -> None:
         """Replaces a ledger that lost lines by one of all that is known."""
         self._entries = {**known, **self._entries}
         if unreadable:
@@ -274,11 +272,11 @@ class Ledger:
                 self._compact()
 
     def _compact(self) -> None:
-        finished = [e for e in self._entries.values() if e.state is not State.PENDING]
+        finished = [e for e in self._entries.values() if e.state is not AppendState.PENDING]
         dropped = {e.key for e in islice(finished, max(0, len(finished) - KEPT_KEYS))}
         self._rewrite(e for e in self._entries.values() if e.key not in dropped)
 
-    def _rewrite(self, entries: Iterable[Entry]) -> None:
+    def _rewrite(self, entries: Iterable[LedgerEntry]) -> None:
         beside = self._beside(".new")
         write_whole(beside, b"".join(map(encode, entries)))
         beside.replace(self._path)

@@ -20,12 +20,10 @@ from memoryd_server.system import try_lock
 from memoryd_server.writing.files import read_range, sync_folders, write_all
 
 _STEP_BYTES = 1 << 20
-
-
 _SMALL_BYTES = 1 << 14
 
 
-class Target:
+class MemoryFile:
     """An open memory file, locked against every other appender."""
 
     def __init__(self, fd: int, location: Location) -> None:
@@ -141,11 +139,11 @@ def _newlines(data: bytes) -> int:
 
 
 @contextmanager
-def opened(location: Location) -> Iterator[Target]:
+def opened(location: Location) -> Iterator[MemoryFile]:
     """Open a memory file for appending, create it when it is absent, and hold its lock until the block ends.
 
     The ledger's lock does not cover a file that two agents share; the file's own does. The path may name another file
-    already: `Target.is_current` says so after a write, when it counts.
+    already: `MemoryFile.is_current` says so after a write, when it counts.
 
     Raises:
         FileBusy: another program holds a lock on it.
@@ -154,7 +152,7 @@ def opened(location: Location) -> Iterator[Target]:
     try:
         if not try_lock(fd):
             raise FileBusy(location.path, "is locked by another program; try again when that program is done")
-        yield Target(fd, location)
+        yield MemoryFile(fd, location)
     finally:
         os.close(fd)
 
@@ -162,18 +160,13 @@ def opened(location: Location) -> Iterator[Target]:
 TAIL_BYTES = 4
 """How much of a file's end decides what must stand between it and an appended block."""
 
-
 _MOST_LEAD = 2
-
-
 _MOST_SOUGHT_BYTES = 256
-
-
 _MOST_HASHED_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class AppendBlock:
     """What is appended: `lead`, the newlines that were missing, and `content`, whose lines are the append's lines."""
 
     lead: bytes

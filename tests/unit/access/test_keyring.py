@@ -8,7 +8,7 @@ import pytest
 from memoryd_server.access import private_files
 from memoryd_server.access import tokens as keyring_module
 from memoryd_server.access.token_store import TokenStore
-from memoryd_server.access.tokens import EVERYTHING, Grant, Keyring
+from memoryd_server.access.tokens import EVERYTHING, Grant, TokenVerifier
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.log import make_log
 
@@ -30,7 +30,7 @@ def clock():
 
 @pytest.fixture
 def ring(files, clock):
-    return Keyring(files, clock, make_log("debug", "json", io.StringIO()))
+    return TokenVerifier(files, clock, make_log("debug", "json", io.StringIO()))
 
 
 def opened(ring, token):

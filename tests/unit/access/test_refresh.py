@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from memoryd_server.access.admission import AccessFiles
+from memoryd_server.access.admission import Credentials
 
 
 class SlowKeyring:
@@ -31,7 +31,7 @@ async def keyring():
 
 @pytest.fixture
 async def access(keyring):
-    access = AccessFiles(keyring, None)
+    access = Credentials(keyring, None)
     yield access
     for _ in range(10):
         keyring.go_on.release()
@@ -99,7 +99,7 @@ async def test_checks_of_the_token_files_go_on_after_unexpected_exceptions_and_r
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
     keyring = FaultyKeyring(failures=3)
-    access = AccessFiles(keyring, None, look_seconds=0.001)
+    access = Credentials(keyring, None, look_seconds=0.001)
     access.start()
     assert await asyncio.to_thread(keyring.works.wait, 10)
     await access.stop()

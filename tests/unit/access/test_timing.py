@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from memoryd_server.access.token_store import TokenStore
-from memoryd_server.access.tokens import Keyring, read_tokens
+from memoryd_server.access.tokens import TokenVerifier, read_tokens
 from memoryd_server.observe.log import make_log
 
 pytestmark = pytest.mark.attacks
@@ -53,7 +53,7 @@ def ring(files):
     files.plain.chmod(0o600)
     assert read_tokens(files.plain) == tuple(plain)
     made = [store.add("", None, NOW, None)[1] for _ in range(TOKENS // 2)]
-    ring = Keyring(files, lambda: NOW, make_log("error", "json", io.StringIO()))
+    ring = TokenVerifier(files, lambda: NOW, make_log("error", "json", io.StringIO()))
     ring.refresh()
     return ring, [*plain, *made]
 

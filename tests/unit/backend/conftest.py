@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from memoryd_server.agent.coordinator import SyncCoordinator
-from memoryd_server.agent.state import StateBoard
+from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock
 from memoryd_server.sync.progress import SyncOutcome, SyncPhase, SyncProgress
@@ -56,7 +56,7 @@ class Bench:
 
     def __init__(self):
         self.engine = FakeEngine()
-        self.board = StateBoard()
+        self.board = IndexMonitor()
         self.ended = []
         self.writer_thread = ThreadPoolExecutor(1)
         ids = itertools.count(1)

@@ -7,30 +7,30 @@ import time
 
 import pytest
 
-from memoryd_server.agent.agent import AgentMemory
+from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.sync_run import SyncTrigger
-from memoryd_server.agent.threads import EmbedThreads, SharedThreads, Threads
+from memoryd_server.agent.threads import ProviderExecutors, SharedPool, SharedResources
 from memoryd_server.app.config import agent_config
 from memoryd_server.errors import IndexBusy, MemorydError, RevisionNotReached
 from memoryd_server.model import Clock, Source
-from memoryd_server.providers.pool import Selection
+from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.search.query import SearchMode, SearchQuery
 from memoryd_server.settings.loading import load
-from memoryd_server.sources.inotify import SharedNative
+from memoryd_server.sources.inotify import SharedInotify
 from memoryd_server.sources.watcher import open_inotify
 from memoryd_server.sync.progress import SyncMode
 from memoryd_server.writing.append import AppendJob
 
 QUIET = {"onSessionStart": False, "onSearch": False, "watch": False}
-NO_PROVIDER = Selection(None, "auto", "no embedding provider is configured")
+NO_PROVIDER = ProviderSelection(None, "auto", "no embedding provider is configured")
 
 
 @pytest.fixture
 async def memory_of(tmp_path):
     """Starts memories over one workspace; each agent id has its own index."""
     (tmp_path / "workspace" / "memory").mkdir(parents=True)
-    threads = Threads(
-        SharedThreads(4, 3, "quick"), SharedThreads(4, 2, "slow"), EmbedThreads(), SharedNative(open_inotify)
+    threads = SharedResources(
+        SharedPool(4, 3, "quick"), SharedPool(4, 2, "slow"), ProviderExecutors(), SharedInotify(open_inotify)
     )
     started = []
 
@@ -45,7 +45,7 @@ async def memory_of(tmp_path):
         names = {"onSessionStart": "on_session_start", "onSearch": "on_search"}
         wanted = {names.get(name, name): value for name, value in {**QUIET, **sync}.items()}
         config = dataclasses.replace(config, sync=dataclasses.replace(config.sync, **wanted))
-        memory = AgentMemory(config, selection, threads, Clock(), note)
+        memory = Agent(config, selection, threads, Clock(), note)
         await memory.start(background=background)
         started.append(memory)
         return memory

@@ -1,6 +1,6 @@
 """When a backend that failed is tried again."""
 
-from memoryd_server.qmd.fallback import FIRST_PAUSE_SECONDS, Breaker
+from memoryd_server.qmd.fallback import FIRST_PAUSE_SECONDS, CircuitBreaker
 
 
 class Clock:
@@ -11,14 +11,14 @@ class Clock:
 
 
 def test_it_is_closed_until_something_fails():
-    breaker = Breaker(Clock())
+    breaker = CircuitBreaker(Clock())
     assert not breaker.open
     assert breaker.next_trial_seconds == 0
 
 
 def test_the_pauses_double_up_to_the_most():
     clock = Clock()
-    breaker = Breaker(clock)
+    breaker = CircuitBreaker(clock)
     pauses = []
     for _ in range(6):
         breaker.failed("broken", 40.0)
@@ -30,7 +30,7 @@ def test_the_pauses_double_up_to_the_most():
 
 
 def test_a_success_closes_it_and_the_next_failure_begins_anew():
-    breaker = Breaker(Clock())
+    breaker = CircuitBreaker(Clock())
     breaker.failed("a", 600)
     breaker.failed("b", 600)
     assert breaker.reason == "b"

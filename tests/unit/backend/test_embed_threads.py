@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from memoryd_server.agent.threads import THREADS_A_PROVIDER, EmbedThreads
+from memoryd_server.agent.threads import THREADS_A_PROVIDER, ProviderExecutors
 from memoryd_server.errors import EmbeddingUnavailable
 from word_provider import WordProvider
 
@@ -13,7 +13,7 @@ PROVIDER = WordProvider()
 
 
 def test_a_provider_that_takes_all_its_threads_leaves_another_ones_free():
-    threads, gate = EmbedThreads(), threading.Event()
+    threads, gate = ProviderExecutors(), threading.Event()
     hangs, answers = WordProvider(), WordProvider()
     try:
         waiting = [threads.of(hangs).submit(gate.wait, 20) for _ in range(2 * THREADS_A_PROVIDER)]
@@ -25,13 +25,13 @@ def test_a_provider_that_takes_all_its_threads_leaves_another_ones_free():
 
 
 def test_agents_that_share_a_provider_share_its_threads():
-    threads, provider = EmbedThreads(), WordProvider()
+    threads, provider = ProviderExecutors(), WordProvider()
     assert threads.of(provider) is threads.of(provider)
     assert threads.of(provider) is not threads.of(WordProvider())
 
 
 def test_a_shutdown_ends_the_waiting_for_calls_that_wait_and_for_those_under_way():
-    threads, gate, began = EmbedThreads(each=1), threading.Event(), threading.Event()
+    threads, gate, began = ProviderExecutors(each=1), threading.Event(), threading.Event()
     provider = WordProvider()
 
     def hang():
@@ -48,14 +48,14 @@ def test_a_shutdown_ends_the_waiting_for_calls_that_wait_and_for_those_under_way
 
 
 def test_what_a_call_raises_is_its_callers():
-    threads = EmbedThreads()
+    threads = ProviderExecutors()
     with pytest.raises(ZeroDivisionError):
         threads.of(WordProvider()).submit(lambda: 1 // 0).result(10)
     threads.shutdown()
 
 
 def test_no_more_calls_run_at_once_than_there_are_threads_and_all_are_answered():
-    threads, lock, now, peak = EmbedThreads(each=3), threading.Lock(), [], []
+    threads, lock, now, peak = ProviderExecutors(each=3), threading.Lock(), [], []
 
     def call(number):
         with lock:
@@ -75,7 +75,7 @@ def test_no_more_calls_run_at_once_than_there_are_threads_and_all_are_answered()
 
 
 def test_its_threads_keep_no_process_from_ending():
-    threads, began = EmbedThreads(), threading.Event()
+    threads, began = ProviderExecutors(), threading.Event()
     gate = threading.Event()
     threads.of(PROVIDER).submit(lambda: began.set() or gate.wait(20))
     assert began.wait(10)
@@ -85,7 +85,7 @@ def test_its_threads_keep_no_process_from_ending():
 
 
 def test_call_that_finds_no_thread_fails_and_leaves_its_place_to_the_next(monkeypatch):
-    threads = EmbedThreads(each=1).of(WordProvider())
+    threads = ProviderExecutors(each=1).of(WordProvider())
     start = threading.Thread.start
     with monkeypatch.context() as patch:
         patch.setattr(

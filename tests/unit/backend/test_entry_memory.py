@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from entry_desk import needs_lancedb, new, texts
-from memoryd_server.agent.threads import EmbedThreads
+from memoryd_server.agent.threads import ProviderExecutors
 from memoryd_server.entries.dataset import Dataset
-from memoryd_server.entries.maintenance import EntryVectors
+from memoryd_server.entries.maintenance import EntryEmbedder
 from memoryd_server.entries.memory import EntryMemory
-from memoryd_server.entries.model import Action, Category, EntryConfig, Place
+from memoryd_server.entries.model import DatasetLocation, EntryCategory, EntryConfig, RememberAction
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.model import DegradationKind
-from memoryd_server.providers.pool import Selection
+from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.providers.provider import EmbeddingConfig
 from memoryd_server.text.analyzer import Analyzer
 from rpc.wire import eventually
@@ -51,12 +51,12 @@ def opened(tmp_path):
     @asynccontextmanager
     async def opened(provider, dimensions=0, bound=0):
         clock = itertools.count(1_000)
-        place = Place(str(tmp_path / "entries"))
+        place = DatasetLocation(str(tmp_path / "entries"))
         config = EntryConfig(True, place, EmbeddingConfig("none"), dimensions, False, True, 500, bound)
         store = EntryStore(place, Analyzer(), lambda: next(clock), lambda: str(uuid.uuid4()))
-        embed_threads = EmbedThreads()
+        embed_threads = ProviderExecutors()
         with ThreadPoolExecutor(4) as threads:
-            vectors = EntryVectors(Selection(provider, "words"), dimensions, embed_threads.of)
+            vectors = EntryEmbedder(ProviderSelection(provider, "words"), dimensions, embed_threads.of)
             memory = EntryMemory(
                 config, store, vectors, threads, lambda event, **fields: events.append((event, fields))
             )
@@ -87,7 +87,7 @@ async def test_a_refused_text_is_kept_without_a_vector_and_not_asked_for_again(o
     provider = WordProvider()
     async with opened(provider) as memory:
         remembered, degradations = await memory.remember(new("unspeakable heron"), soon())
-        assert (remembered.action, kinds(degradations)[0]) == (Action.STORED, SKIPPED)
+        assert (remembered.action, kinds(degradations)[0]) == (RememberAction.STORED, SKIPPED)
         await memory.remember(new("an otter"), soon())
         await eventually(lambda: any(event == "embedded-entries" for event, _ in memory.events))
         asked = provider.texts.count("unspeakable heron")
@@ -239,7 +239,7 @@ async def test_rubbish_for_a_vector_is_not_stored(opened, rubbish):
     provider.vector = lambda _text: rubbish.astype(np.float32)
     async with opened(provider) as memory:
         remembered, degradations = await memory.remember(new("the heron"), soon())
-        assert remembered.action is Action.STORED
+        assert remembered.action is RememberAction.STORED
         assert "sent what is no vector" in degradations[0].reason
         found = await recalled(memory, "heron")
         assert texts(found.entries) == ["the heron"]
@@ -259,7 +259,7 @@ async def test_many_callers_at_once_store_each_text_once(opened):
 async def test_old_versions_are_cleared_away_behind_the_callers(opened, tmp_path):
     async with opened(None) as memory:
         for number in range(140):
-            await memory.remember(new(f"number {number}", category=Category.FACT), soon())
+            await memory.remember(new(f"number {number}", category=EntryCategory.FACT), soon())
         assert (await memory.page(None, 1, ())).total == 140
     versions = list((tmp_path / "entries").glob("**/_versions/*.manifest"))
     assert len(versions) < 140

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from memoryd_server.qmd.client import QmdFailure, Reason
+from memoryd_server.qmd.client import QmdFailure, QmdFailureReason
 from memoryd_server.qmd.fallback import FallbackBackend
 
 
@@ -37,7 +37,7 @@ async def test_trials_go_on_after_an_unexpected_exception_and_report_it():
         if answers:
             returned.set()
 
-    qmd = ToldQmd([QmdFailure(Reason.EXIT_CODE, "broken"), ValueError("a fault"), ValueError("again")])
+    qmd = ToldQmd([QmdFailure(QmdFailureReason.EXIT_CODE, "broken"), ValueError("a fault"), ValueError("again")])
     backend = FallbackBackend(qmd, None, on_change)
     await backend.check(math.inf)
     async with asyncio.timeout(10):

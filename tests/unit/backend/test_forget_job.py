@@ -7,7 +7,7 @@ import pytest
 from memoryd_server.agent.forget import ForgetJob, ForgetRequest
 from memoryd_server.errors import FileNotFound, IndexReadOnly
 from memoryd_server.model import Source
-from memoryd_server.sources.forgotten import Forgotten
+from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sync.progress import SyncMode
 from transcripts import SessionsDesk, assistant, user
 
@@ -19,7 +19,7 @@ class ForgettingDesk(SessionsDesk):
 
     def __init__(self, folder):
         super().__init__(folder)
-        self.forgotten = Forgotten(folder / "state" / "main.forgotten")
+        self.forgotten = ForgottenSources(folder / "state" / "main.forgotten")
         self.forgotten.load()
         self.is_forgotten = self.forgotten.has_session
 
@@ -140,12 +140,12 @@ def test_many_chunks_are_counted_as_many(desk):
 
 
 def test_a_crash_between_the_steps_is_made_good_by_the_retry(talked, monkeypatch):
-    from memoryd_server.sqlite.writer import IndexWriter  # noqa: PLC0415 -- what crashes
+    from memoryd_server.sqlite.writer import SqliteWriter  # noqa: PLC0415 -- what crashes
 
     def crash(*_):
         raise MemoryError
 
-    monkeypatch.setattr(IndexWriter, "write", crash)
+    monkeypatch.setattr(SqliteWriter, "write", crash)
     for request in ({"path": "memory/note.md"}, {"session_id": "abc"}):
         with pytest.raises(MemoryError):
             talked.forget(**request)

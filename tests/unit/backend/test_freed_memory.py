@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from memoryd_server.agent import threads
-from memoryd_server.agent.threads import FreedMemory
+from memoryd_server.agent.threads import MemoryTrimmer
 from rpc.wire import eventually
 
 
@@ -17,7 +17,7 @@ def returned(monkeypatch):
 
 
 async def test_many_who_free_some_in_a_while_return_it_once(returned):
-    freed = FreedMemory(0.05)
+    freed = MemoryTrimmer(0.05)
     for _ in range(100):
         freed.note()
     await eventually(lambda: returned)

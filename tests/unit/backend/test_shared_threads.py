@@ -6,8 +6,8 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from memoryd_server.agent.threads import SharedThreads
-from memoryd_server.threads import SerialThread
+from memoryd_server.agent.threads import SharedPool
+from memoryd_server.threads import SerialExecutor
 
 SOON = 10
 
@@ -21,7 +21,7 @@ def gate():
 
 @pytest.fixture
 def threads():
-    threads = SharedThreads(4, 2, "test")
+    threads = SharedPool(4, 2, "test")
     yield threads
     threads.shutdown()
 
@@ -37,7 +37,7 @@ def test_an_agent_whose_work_hangs_leaves_the_others_their_threads(threads, gate
 
 
 def test_who_waits_comes_in_turn_and_not_after_all_of_another(gate):
-    threads, order = SharedThreads(1, 1, "test"), []
+    threads, order = SharedPool(1, 1, "test"), []
     block = threads.share().submit(gate.wait)
     many, one = threads.share(), threads.share()
     futures = [many.submit(order.append, "many") for _ in range(50)]
@@ -109,7 +109,7 @@ def test_a_shutdown_ends_the_waiting_of_all(threads, gate):
 
 
 def test_a_serial_thread_does_one_thing_at_a_time_in_order_and_is_there_only_meanwhile():
-    serial, order, names = SerialThread("writer-test"), [], set()
+    serial, order, names = SerialExecutor("writer-test"), [], set()
 
     def work(number):
         order.append(number)
@@ -128,7 +128,7 @@ def test_a_serial_thread_does_one_thing_at_a_time_in_order_and_is_there_only_mea
 
 
 def test_no_two_threads_of_a_serial_thread_are_at_work_at_once():
-    serial, lock, problems = SerialThread("writer-test"), threading.Lock(), []
+    serial, lock, problems = SerialExecutor("writer-test"), threading.Lock(), []
 
     def work():
         if not lock.acquire(blocking=False):
@@ -149,7 +149,7 @@ def test_no_two_threads_of_a_serial_thread_are_at_work_at_once():
 
 
 def test_a_serial_thread_that_was_shut_down_does_what_it_had_taken_and_takes_no_more(gate):
-    serial = SerialThread("writer-test")
+    serial = SerialExecutor("writer-test")
     stuck, after = serial.submit(gate.wait), serial.submit(lambda: "done")
     serial.shutdown()
     with pytest.raises(RuntimeError):
@@ -159,7 +159,7 @@ def test_a_serial_thread_that_was_shut_down_does_what_it_had_taken_and_takes_no_
 
 
 def test_a_serial_thread_cancels_where_it_is_told_to(gate):
-    serial = SerialThread("writer-test")
+    serial = SerialExecutor("writer-test")
     stuck = serial.submit(gate.wait)
     while not stuck.running():
         time.sleep(0.005)

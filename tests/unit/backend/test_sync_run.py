@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.agent.sync_run import Completed, Heartbeat, Progressed, Started, SyncRun, SyncTrigger
+from memoryd_server.agent.sync_run import Heartbeat, RunCompleted, RunProgress, RunStarted, SyncRun, SyncTrigger
 from memoryd_server.errors import DiskFull
 from memoryd_server.model import FileFailure, Source
 from memoryd_server.sync.progress import SyncMode, SyncOutcome, SyncPhase, SyncProgress
@@ -48,8 +48,8 @@ async def test_a_late_follower_sees_every_kept_event_and_the_last_snapshot():
     events = await all_events(run)
     assert kinds(events) == ["Started", *["FileFailure"] * 50, "Progressed", "Completed"]
     assert events[-2].body.progress.completed_files == 99
-    assert isinstance(events[0].body, Started)
-    assert isinstance(events[-1].body, Completed)
+    assert isinstance(events[0].body, RunStarted)
+    assert isinstance(events[-1].body, RunCompleted)
 
 
 async def test_sequences_rise_and_a_cursor_gives_what_came_after():
@@ -87,7 +87,7 @@ async def test_a_follower_that_keeps_up_sees_each_snapshot():
     run = new_run()
     run.started(0)
     follower = run.follow(0, LONG)
-    assert isinstance((await anext(follower)).body, Started)
+    assert isinstance((await anext(follower)).body, RunStarted)
     for number in range(5):
         waiting = asyncio.ensure_future(anext(follower))
         await asyncio.sleep(0)
@@ -161,7 +161,7 @@ def test_whatever_happens_between_no_kept_event_is_missed_doubled_or_out_of_orde
                 await asyncio.sleep(0)
         run.completed(SyncOutcome(1))
         events = await seen
-        kept = [e for e in events if not isinstance(e.body, Progressed)]
+        kept = [e for e in events if not isinstance(e.body, RunProgress)]
         assert kept == [e for e in run._kept if e.sequence > after]
         sequences = [event.sequence for event in events]
         assert sequences == sorted(set(sequences))

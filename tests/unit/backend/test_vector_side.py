@@ -5,28 +5,28 @@ import time
 import pytest
 
 from desk import Desk, Notes
-from memoryd_server.agent.embedding import VectorSide
-from memoryd_server.agent.threads import EmbedThreads
+from memoryd_server.agent.embedding import AgentEmbedding
+from memoryd_server.agent.threads import ProviderExecutors
 from memoryd_server.app.config import agent_config
 from memoryd_server.errors import EmbeddingNotConfigured, EmbeddingUnavailable
 from memoryd_server.model import DegradationKind, Source
-from memoryd_server.providers.pool import Selection
+from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.search.query import SearchMode, SearchQuery
 from memoryd_server.settings.loading import load
 from word_provider import WordProvider
 
-NOT_CONFIGURED = Selection(None, "auto", "no embedding provider is configured")
+NOT_CONFIGURED = ProviderSelection(None, "auto", "no embedding provider is configured")
 
 
 @pytest.fixture
 def side_of(tmp_path):
     settings = load(environ={}, home=tmp_path, flags={"state_dir": str(tmp_path / "state")})
     config = agent_config(settings.agents["main"], settings)
-    threads = EmbedThreads()
+    threads = ProviderExecutors()
     unused = Desk(tmp_path / "unused").store
 
     def made_of(selection, store=unused, **options):
-        return VectorSide(config, selection, store, lambda: None, threads, **options)
+        return AgentEmbedding(config, selection, store, lambda: None, threads, **options)
 
     yield made_of
     threads.shutdown()
@@ -63,7 +63,7 @@ def made(side, desk):
 
 
 def of(provider):
-    return Selection(provider, provider.spec.provider)
+    return ProviderSelection(provider, provider.spec.provider)
 
 
 def kinds(side):
@@ -85,7 +85,7 @@ async def test_without_a_provider_a_hybrid_question_has_the_reason_in_place_of_a
     ("requested", "expected"), [("auto", []), ("none", []), ("local", [DegradationKind.VECTOR_LEG_SKIPPED])]
 )
 def test_only_a_provider_that_was_asked_for_is_missed(side_of, requested, expected):
-    assert kinds(side_of(Selection(None, requested, "why"))) == expected
+    assert kinds(side_of(ProviderSelection(None, requested, "why"))) == expected
 
 
 async def test_the_keyword_leg_alone_asks_no_provider(side_of, desk):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.chunk.markdown import Limits, cjk_length
+from memoryd_server.chunk.markdown import ChunkLimits, cjk_length
 from memoryd_server.chunk.transcript import TranscriptChunker, pieces
 
 WORDS = st.sampled_from(["heron", "weir", "quince", "鹭", "堰", "🐦", "e\u0301", "x" * 50, "漢" * 40, "a-b", "…"])
@@ -30,7 +30,7 @@ def numbered(chunk):
 
 @given(MESSAGES, SIZES)
 def test_every_chunk_is_within_the_bound_and_each_of_its_lines_has_a_number(messages, sizes):
-    most = Limits.of_tokens(*sizes).span
+    most = ChunkLimits.of_tokens(*sizes).span
     for chunk in chunks_of(messages, *sizes):
         assert cjk_length(chunk.text) <= most
         lines = numbered(chunk)

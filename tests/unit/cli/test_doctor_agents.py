@@ -6,10 +6,10 @@ import pytest
 
 from memoryd import messages as m
 from memoryd_server.cli.doctor import _EXPLAINED, check_agent, last_sync_of
-from memoryd_server.doctor.checks import Verdict
+from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.model import DegradationKind
 
-OK, WARNING, FAILED = Verdict.OK, Verdict.WARNING, Verdict.FAILED
+OK, WARNING, FAILED = CheckResult.OK, CheckResult.WARNING, CheckResult.FAILED
 
 
 def status(**fields):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memoryd.tls import Tls
-from memoryd_server.cli.options import Common
+from memoryd_server.cli.options import CommonOptions
 from memoryd_server.errors import SettingsError
 
 NAMED = {"MEMORYD_TLS_CA": "~/ca.pem", "MEMORYD_TLS_CERT": "/c.pem", "MEMORYD_TLS_KEY": "/k.pem"}
@@ -19,7 +19,7 @@ def tls(monkeypatch, tmp_path):
             monkeypatch.delenv(name, raising=False)
         for name, value in environ.items():
             monkeypatch.setenv(name, value)
-        return Common(None, None, None, "host:1", None, asked).named_tls()
+        return CommonOptions(None, None, None, "host:1", None, asked).named_tls()
 
     return tls
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fake_providers import embedding_server
-from memoryd_server.providers.model_files import FileOnDisk
+from memoryd_server.providers.model_files import LocalModelFile
 from tiers import keep_cases
 
 # Most cases start a server. The fast tier runs so many cases of a parametrized test.
@@ -23,4 +23,4 @@ def server():
 
 @pytest.fixture(scope="session")
 def model_file(model_path):
-    return FileOnDisk(model_path)
+    return LocalModelFile(model_path)

@@ -13,11 +13,11 @@ import psutil
 
 from memoryd_server.providers import worker
 from memoryd_server.providers.local import LocalProvider
-from memoryd_server.providers.model_files import FileOnDisk
+from memoryd_server.providers.model_files import LocalModelFile
 
 
 def parent(path):
-    provider = LocalProvider(FileOnDisk(Path(path)))
+    provider = LocalProvider(LocalModelFile(Path(path)))
     provider.embed_query("a", time.monotonic() + 60)
     (child,) = psutil.Process().children()
     sys.stdout.write(f"{child.pid}\n")

@@ -6,15 +6,15 @@ import pytest
 
 from fake_providers import Fault, fake_provider
 from memoryd_server.errors import EmbeddingUnavailable
-from memoryd_server.providers.http_client import Unsure
-from memoryd_server.providers.http_errors import NotThere
-from memoryd_server.providers.pacing import Patience
+from memoryd_server.providers.http_client import OutcomeUnknown
+from memoryd_server.providers.http_errors import ResourceMissing
+from memoryd_server.providers.pacing import WaitLimit
 from memoryd_server.providers.pool import select
 from memoryd_server.providers.provider import EmbeddingConfig, RemoteConfig
 from memoryd_server.providers.remote import JobState, batches_of
 
 KEY = "key-of-this-test-0123456789"
-ENDLESS = Patience(math.inf, lambda: False)
+ENDLESS = WaitLimit(math.inf, lambda: False)
 TEXTS = {"a" * 64: "the red ferry", "b" * 64: "the herön \ud800 \n waits"}
 
 
@@ -60,7 +60,7 @@ def test_answers_come_by_their_keys(server, api):
 
 
 def test_a_job_that_is_not_there_is_told_from_a_server_that_fails(server, api):
-    with pytest.raises(NotThere):
+    with pytest.raises(ResourceMissing):
         api.look("batches/none", ENDLESS)
 
 
@@ -72,7 +72,7 @@ def test_a_creation_whose_answer_is_lost_is_not_repeated(server, api):
         raise server.refused(503, "overloaded")
 
     server.make_job = lose
-    with pytest.raises(Unsure):
+    with pytest.raises(OutcomeUnknown):
         api.submit("memoryd-1", TEXTS, ENDLESS)
     assert len(server.jobs) == 1
 

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
-from memoryd_server.providers.batching import LEAST_BYTES, MOST_BYTES, Limits, about_tokens, batches, embed_in_batches
+from memoryd_server.providers.batching import (
+    LEAST_BYTES,
+    MOST_BYTES,
+    RequestLimits,
+    about_tokens,
+    batches,
+    embed_in_batches,
+)
 from memoryd_server.providers.http_errors import RequestRefused
-from memoryd_server.providers.pacing import Lanes
+from memoryd_server.providers.pacing import RequestSlots
 from memoryd_server.providers.provider import PLAIN_TEXT, EmbeddingFailure
 
 WAIT = 20
@@ -29,7 +36,7 @@ class Server:
     """What a provider would send requests to. `on` may raise, wait or answer; `peak` is the most requests at once."""
 
     def __init__(self, on=lambda _number, _texts: None, items=4, lanes=4):
-        self.limits = Limits(512, most_items=items, lanes=Lanes(lanes))
+        self.limits = RequestLimits(512, most_items=items, lanes=RequestSlots(lanes))
         self.requests = []
         self.peak = 0
         self._on = on
@@ -105,13 +112,13 @@ def test_answers_that_overtake_each_other_come_back_in_order():
 @pytest.mark.parametrize(
     ("texts", "limits", "sizes"),
     [
-        (["x"] * 10, Limits(512, most_items=4), [4, 4, 2]),
-        (["x" * 40] * 4, Limits(512, most_bytes=100), [2, 2]),
-        (["é" * 40] * 4, Limits(512, most_bytes=100), [1, 1, 1, 1]),
-        (["x" * 40] * 5, Limits(512, most_tokens=20), [2, 2, 1]),
-        (["语" * 10] * 4, Limits(512, most_tokens=20), [2, 2]),
-        (["x" * 400, "a", "b"], Limits(512, most_bytes=100), [1, 2]),
-        ([], Limits(512), []),
+        (["x"] * 10, RequestLimits(512, most_items=4), [4, 4, 2]),
+        (["x" * 40] * 4, RequestLimits(512, most_bytes=100), [2, 2]),
+        (["é" * 40] * 4, RequestLimits(512, most_bytes=100), [1, 1, 1, 1]),
+        (["x" * 40] * 5, RequestLimits(512, most_tokens=20), [2, 2, 1]),
+        (["语" * 10] * 4, RequestLimits(512, most_tokens=20), [2, 2]),
+        (["x" * 400, "a", "b"], RequestLimits(512, most_bytes=100), [1, 2]),
+        ([], RequestLimits(512), []),
     ],
 )
 def test_a_request_is_bounded_by_items_bytes_and_tokens(texts, limits, sizes):

@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from memoryd_server.providers.model_files import BadModelFile, ModelHead, read_head
+from memoryd_server.providers.model_files import BadModelFile, ModelHeader, read_head
 
 
 def text(value):
@@ -29,7 +29,7 @@ def written(tmp_path, *pairs, magic=b"GGUF", version=3, count=None):
 @pytest.mark.parametrize("version", [2, 3])
 def test_the_head_is_found_behind_other_things(tmp_path, version):
     path = written(tmp_path, WORDS, NUMBERS, DIMENSIONS, ARCHITECTURE, WINDOW, version=version)
-    assert read_head(path) == ModelHead("bert", 512, 384)
+    assert read_head(path) == ModelHeader("bert", 512, 384)
 
 
 @pytest.mark.parametrize(

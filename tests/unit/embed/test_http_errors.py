@@ -6,8 +6,8 @@ import pytest
 
 from fake_providers import SERVERS
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
-from memoryd_server.providers.http_errors import Discretion, RequestRefused, problem, raise_for
-from memoryd_server.providers.pacing import RateLimited, Transient
+from memoryd_server.providers.http_errors import RequestRefused, SecretRedactor, problem, raise_for
+from memoryd_server.providers.pacing import RateLimited, TransientFailure
 
 GOOGLE = "type.googleapis.com/google.rpc."
 EXCEEDED = "You exceeded your current quota, please check your plan and billing details."
@@ -31,8 +31,8 @@ EXTRA = {"detail": [{"type": "extra_forbidden", "loc": ["body", "x"], "msg": "Ex
 
 def raised(status, body, headers=None):
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with pytest.raises((RequestRefused, Transient, EmbeddingQuotaExceeded, EmbeddingUnavailable)) as caught:
-        raise_for(status, headers or {}, content, "it", Discretion(()))
+    with pytest.raises((RequestRefused, TransientFailure, EmbeddingQuotaExceeded, EmbeddingUnavailable)) as caught:
+        raise_for(status, headers or {}, content, "it", SecretRedactor(()))
     return caught.value
 
 
@@ -132,7 +132,7 @@ def test_a_message_within_a_message_is_found(body):
 @pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b"5", b'"x"', b'{"error": null}', b'{"details": 5}'])
 def test_a_body_of_any_form_is_a_problem_all_the_same(content):
     assert problem(content).limits == ()
-    assert isinstance(raised(503, content), Transient)
+    assert isinstance(raised(503, content), TransientFailure)
 
 
 @pytest.mark.parametrize("delay", ["", "s", "-3s", "1e9s", "3", 3, None, "9" * 50 + "s"])
@@ -145,7 +145,7 @@ def test_a_pause_that_is_none_is_overlooked(delay):
 def test_the_servers_of_these_tests_say_it_as_the_real_ones_do(name):
     server = SERVERS[name]()
     try:
-        meanings = {"limited": Transient, "failing": Transient}
+        meanings = {"limited": TransientFailure, "failing": TransientFailure}
         meanings |= {"quota": EmbeddingQuotaExceeded, "denied": EmbeddingUnavailable}
         for kind, meaning in meanings.items():
             fault = getattr(server, kind)()

@@ -9,7 +9,7 @@ from fake_providers.faults import Refused
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.providers import pacing
 from memoryd_server.providers.gemini import gemini
-from memoryd_server.providers.pacing import KeyRing
+from memoryd_server.providers.pacing import ApiKeyPool
 from memoryd_server.providers.provider import EmbeddingFailure, RemoteConfig
 
 KEYS = ("key-one-0123", "key-two-0123", "key-three-0123")
@@ -111,13 +111,13 @@ def test_no_key_shows_when_all_fail(server, provider):
 
 
 def test_a_ring_without_keys_has_one_without_headers():
-    ring = KeyRing([])
+    ring = ApiKeyPool([])
     assert (len(ring), ring.current(), ring.header(0)) == (1, 0, {})
     assert not ring.rest(0, 10)
 
 
 def test_where_all_rest_the_first_to_wake_is_taken():
-    ring = KeyRing([{"x": "a"}, {"x": "b"}])
+    ring = ApiKeyPool([{"x": "a"}, {"x": "b"}])
     assert ring.rest(0, 60)
     assert ring.current() == 1
     assert not ring.rest(1, 30)

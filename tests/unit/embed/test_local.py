@@ -15,7 +15,7 @@ from child_processes import pids_of
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.providers import worker
 from memoryd_server.providers.local import LocalProvider
-from memoryd_server.providers.model_files import FileOnDisk
+from memoryd_server.providers.model_files import LocalModelFile
 from memoryd_server.providers.provider import EmbeddingFailure, ProviderState
 
 CHILD = Path(__file__).parent / "embedding_child.py"
@@ -288,7 +288,7 @@ def test_worker_that_cannot_be_closed_leaves_the_next_call_another_one(make):
 
 
 def check_unusable(path, why):
-    provider = LocalProvider(FileOnDisk(path), package="json")
+    provider = LocalProvider(LocalModelFile(path), package="json")
     try:
         with pytest.raises(EmbeddingUnavailable, match=why):
             provider.embed_query("a", soon())
@@ -311,7 +311,7 @@ def test_a_file_of_another_kind_is_named(tmp_path):
 def test_a_model_that_cannot_be_loaded_is_said_so(tmp_path, model_path):
     path = tmp_path / "short.gguf"
     path.write_bytes(model_path.read_bytes()[:2_000_000])
-    provider = LocalProvider(FileOnDisk(path))
+    provider = LocalProvider(LocalModelFile(path))
     try:
         with pytest.raises(EmbeddingUnavailable, match="cannot be loaded"):
             provider.embed_query("a", soon())

@@ -10,7 +10,7 @@ import pytest
 
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.providers.local import LocalProvider
-from memoryd_server.providers.model_files import DEFAULT_MODEL, FileOnDisk, HuggingFaceFile
+from memoryd_server.providers.model_files import DEFAULT_MODEL, HubModelFile, LocalModelFile
 from memoryd_server.providers.provider import ProviderState
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is missing: `make setup-local` installs it")
@@ -87,7 +87,7 @@ def make(hub, tmp_path, monkeypatch):
     with serving(hub) as endpoint:
 
         def make(**options):
-            file = HuggingFaceFile(
+            file = HubModelFile(
                 URI, tmp_path / "cache", **{"endpoint": endpoint, "first_pause_seconds": 0.05, **options}
             )
             made.append(file)
@@ -213,7 +213,7 @@ def test_spec_and_status_begin_no_download(hub, make, model_path):
 
 
 def test_file_that_cannot_be_reached_is_missing(tmp_path):
-    assert "is missing" in FileOnDisk(tmp_path / ("x" * 300)).reason
+    assert "is missing" in LocalModelFile(tmp_path / ("x" * 300)).reason
 
 
 @pytest.mark.parametrize(
@@ -230,16 +230,16 @@ def test_file_that_cannot_be_reached_is_missing(tmp_path):
 )
 def test_other_addresses_are_refused(uri, tmp_path):
     with pytest.raises(ValueError, match="hf:organization/repository"):
-        HuggingFaceFile(uri, tmp_path)
+        HubModelFile(uri, tmp_path)
 
 
 def test_the_default_model_has_an_address_that_we_understand(tmp_path):
-    assert HuggingFaceFile(DEFAULT_MODEL, tmp_path).name == DEFAULT_MODEL
+    assert HubModelFile(DEFAULT_MODEL, tmp_path).name == DEFAULT_MODEL
 
 
 def test_a_file_on_disk_is_known_by_its_name(tmp_path):
     path = tmp_path / "m.gguf"
-    file = FileOnDisk(path)
+    file = LocalModelFile(path)
     assert (file.name, file.downloading) == ("m.gguf", False)
     assert "missing" in file.reason
     path.touch()

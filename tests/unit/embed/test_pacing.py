@@ -7,14 +7,21 @@ import pytest
 
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.providers import pacing
-from memoryd_server.providers.pacing import Pacer, Patience, RateLimited, Stopped, Transient, retry_after
+from memoryd_server.providers.pacing import (
+    CallerStopped,
+    RateLimited,
+    Throttle,
+    TransientFailure,
+    WaitLimit,
+    retry_after,
+)
 
-ENDLESS = Patience(math.inf, lambda: False)
+ENDLESS = WaitLimit(math.inf, lambda: False)
 WAIT = 20
 
 
 def within(seconds):
-    return Patience(time.monotonic() + seconds, lambda: False)
+    return WaitLimit(time.monotonic() + seconds, lambda: False)
 
 
 class Call:
@@ -43,7 +50,7 @@ def quick(monkeypatch):
 @pytest.mark.parametrize(("jitter", "share"), [(0.0, 0.5), (1.0, 1.0)])
 def test_pauses_double_up_to_a_bound_and_jitter_takes_at_most_half(quick, jitter, share):
     call = Call(*[RateLimited("busy")] * 5)
-    assert Pacer("p", jitter=lambda: jitter).attempt(call, ENDLESS) == "done"
+    assert Throttle("p", jitter=lambda: jitter).attempt(call, ENDLESS) == "done"
     wanted = [share * pause for pause in (0.02, 0.04, 0.08, 0.1, 0.1)]
     assert all(pause >= least for pause, least in zip(call.pauses(), wanted, strict=True))
     assert sum(call.pauses()) < WAIT / 4
@@ -55,20 +62,20 @@ def test_the_pauses_are_those_that_were_promised():
 
 @pytest.mark.parametrize(
     ("failure", "tries"),
-    [(Transient("down"), 1 + pacing.RETRIES), (RateLimited("busy"), 1 + pacing.RATE_LIMIT_RETRIES)],
+    [(TransientFailure("down"), 1 + pacing.RETRIES), (RateLimited("busy"), 1 + pacing.RATE_LIMIT_RETRIES)],
 )
 def test_a_call_that_never_succeeds_is_given_up(quick, failure, tries):
     call = Call(*[failure] * 50)
-    pacer = Pacer("p")
+    pacer = Throttle("p")
     with pytest.raises(EmbeddingUnavailable, match=f"tried {tries} times"):
         pacer.attempt(call, ENDLESS)
     assert (len(call.times), pacer.retries) == (tries, tries - 1)
 
 
 def test_failures_of_changing_kinds_are_given_up_as_well(quick):
-    kinds = [RateLimited("busy"), Transient("down")] * 20
+    kinds = [RateLimited("busy"), TransientFailure("down")] * 20
     with pytest.raises(EmbeddingUnavailable):
-        Pacer("p").attempt(Call(*kinds[1:]), ENDLESS)
+        Throttle("p").attempt(Call(*kinds[1:]), ENDLESS)
 
 
 @pytest.mark.parametrize("asked", [0.3, None])
@@ -76,7 +83,7 @@ def test_a_cooldown_is_shared_by_all_who_call(quick, asked, monkeypatch):
     if asked is None:
         monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.3)
         monkeypatch.setattr(pacing, "LONGEST_PAUSE_SECONDS", 0.3)
-    pacer = Pacer("p", jitter=lambda: 1.0)
+    pacer = Throttle("p", jitter=lambda: 1.0)
     first = Call(RateLimited("busy", asked))
     others = [Call() for _ in range(4)]
     with ThreadPoolExecutor(5) as threads:
@@ -89,7 +96,7 @@ def test_a_cooldown_is_shared_by_all_who_call(quick, asked, monkeypatch):
 
 
 def test_who_waits_already_heeds_a_later_cooldown(quick):
-    pacer = Pacer("p")
+    pacer = Throttle("p")
     early, late = Call(RateLimited("busy", 0.1)), Call(RateLimited("busy", 0.5))
     both = threading.Barrier(2)
 
@@ -108,9 +115,9 @@ def test_who_waits_already_heeds_a_later_cooldown(quick):
 def test_a_server_that_is_down_for_one_call_holds_up_no_other(quick, monkeypatch):
     monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 60.0)
     monkeypatch.setattr(pacing, "LONGEST_PAUSE_SECONDS", 60.0)
-    pacer = Pacer("p")
+    pacer = Throttle("p")
     with ThreadPoolExecutor(1) as threads:
-        stuck = threads.submit(pacer.attempt, Call(Transient("reset")), ENDLESS)
+        stuck = threads.submit(pacer.attempt, Call(TransientFailure("reset")), ENDLESS)
         while not pacer.retries:
             time.sleep(0.001)
         assert pacer.attempt(Call(), within(5)) == "done"
@@ -120,7 +127,7 @@ def test_a_server_that_is_down_for_one_call_holds_up_no_other(quick, monkeypatch
 
 
 def test_turns_that_others_take_do_not_count_as_failures(quick):
-    pacer = Pacer("p")
+    pacer = Throttle("p")
     others = Call()
 
     class Overtaken(Call):
@@ -133,7 +140,7 @@ def test_turns_that_others_take_do_not_count_as_failures(quick):
 
 
 def test_requests_are_spread_over_the_minute():
-    pacer = Pacer("p", requests_per_minute=600)
+    pacer = Throttle("p", requests_per_minute=600)
     call = Call()
     with ThreadPoolExecutor(4) as threads:
         for run in [threads.submit(pacer.attempt, call, ENDLESS) for _ in range(6)]:
@@ -142,7 +149,7 @@ def test_requests_are_spread_over_the_minute():
 
 
 def test_a_question_does_not_wait_for_its_turn_and_the_others_wait_for_it():
-    pacer = Pacer("p", requests_per_minute=120)
+    pacer = Throttle("p", requests_per_minute=120)
     calls = [Call() for _ in range(3)]
     began = time.monotonic()
     pacer.attempt(calls[0], ENDLESS)
@@ -153,20 +160,20 @@ def test_a_question_does_not_wait_for_its_turn_and_the_others_wait_for_it():
     assert calls[2].times[0] - began >= 0.95
 
 
-@pytest.mark.parametrize("pacer", [Pacer("p", requests_per_minute=1), Pacer("p")])
+@pytest.mark.parametrize("pacer", [Throttle("p", requests_per_minute=1), Throttle("p")])
 def test_a_caller_who_stops_waits_no_longer(pacer):
     if not pacer._interval:
         pacer._not_before = time.monotonic() + 60
     else:
         pacer.attempt(Call(), ENDLESS)
     began = time.monotonic()
-    with pytest.raises(Stopped):
-        pacer.attempt(Call(), Patience(math.inf, lambda: time.monotonic() - began > 0.1))
+    with pytest.raises(CallerStopped):
+        pacer.attempt(Call(), WaitLimit(math.inf, lambda: time.monotonic() - began > 0.1))
     assert time.monotonic() - began < WAIT / 4
 
 
 def test_closing_ends_every_wait():
-    pacer = Pacer("p", requests_per_minute=1)
+    pacer = Throttle("p", requests_per_minute=1)
     pacer.attempt(Call(), ENDLESS)
     threading.Timer(0.1, pacer.close).start()
     with pytest.raises(EmbeddingUnavailable, match="closed"):
@@ -175,7 +182,7 @@ def test_closing_ends_every_wait():
 
 @pytest.mark.parametrize("asked", [301.0, 1e12])
 def test_a_server_that_asks_for_too_long_is_not_waited_for(asked):
-    pacer = Pacer("p")
+    pacer = Throttle("p")
     with pytest.raises(EmbeddingUnavailable, match="busy") as raised:
         pacer.attempt(Call(RateLimited("busy", asked)), ENDLESS)
     assert raised.value.retry_after_seconds == asked

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from entry_desk import embedded, needs_lancedb, new, texts
-from memoryd_server.entries.model import Action, Place
+from memoryd_server.entries.model import DatasetLocation, RememberAction
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EntriesUnavailable
 from memoryd_server.text.analyzer import Analyzer
@@ -25,7 +25,10 @@ def options():
 def opened(options, name):
     clock = itertools.count(1_000)
     store = EntryStore(
-        Place(f"s3://{BUCKET}/{name}/main", options), Analyzer(), lambda: next(clock), lambda: str(uuid.uuid4())
+        DatasetLocation(f"s3://{BUCKET}/{name}/main", options),
+        Analyzer(),
+        lambda: next(clock),
+        lambda: str(uuid.uuid4()),
     )
     store.open()
     return store
@@ -38,7 +41,7 @@ def test_entries_are_kept_in_an_object_store(options):
     store.tidy()
     store.close()
     again = opened(options, "kept")
-    assert again.remember(new("the heron nests by the weir", key="k"), None).action is Action.ALREADY_STORED
+    assert again.remember(new("the heron nests by the weir", key="k"), None).action is RememberAction.ALREADY_STORED
     assert again.nearest(embedded("heron weir"), 1)[0].entry == kept
     assert texts(again.with_words("otters", 5)) == ["otters hide keys"]
     assert again.forget(kept.entry_id) == kept
@@ -53,7 +56,7 @@ def test_two_writers_lose_nothing_and_each_sees_what_the_other_stored(options):
 
     def write(name, store):
         for number in range(10):
-            assert store.remember(new(f"{name} {number}", key=f"{name}-{number}"), None).action is Action.STORED
+            assert store.remember(new(f"{name} {number}", key=f"{name}-{number}"), None).action is RememberAction.STORED
 
     with ThreadPoolExecutor(2) as threads:
         for done in [threads.submit(write, name, store) for name, store in zip("ab", writers, strict=True)]:
@@ -67,7 +70,7 @@ def test_two_writers_lose_nothing_and_each_sees_what_the_other_stored(options):
 @pytest.mark.slow
 def test_a_store_that_does_not_answer_is_named_and_no_secret_is(options):
     unreachable = {**options, "endpoint": "http://127.0.0.1:9", "aws_secret_access_key": "sesame-secret"}
-    place = Place("s3://entries/x/main", {**unreachable, "client_max_retries": "0", "connect_timeout": "1s"})
+    place = DatasetLocation("s3://entries/x/main", {**unreachable, "client_max_retries": "0", "connect_timeout": "1s"})
     store = EntryStore(place, Analyzer(), lambda: 1, lambda: str(uuid.uuid4()))
     with pytest.raises(EntriesUnavailable, match="s3://entries/x/main") as found:
         store.open()

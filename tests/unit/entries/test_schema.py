@@ -3,18 +3,18 @@
 import pytest
 
 from memoryd_server.entries.dataset import entry
-from memoryd_server.entries.model import Category
+from memoryd_server.entries.model import EntryCategory
 
 ROW = {"id": "1", "text": "a", "importance": 0.5, "category": "fact", "createdAt": 7, "key": None}
 
 
 @pytest.mark.parametrize("category", ["core", "", None, "FACT"])
 def test_a_category_of_another_program_is_other(category):
-    assert entry({**ROW, "category": category}).category is Category.OTHER
+    assert entry({**ROW, "category": category}).category is EntryCategory.OTHER
 
 
 def test_a_known_category_is_kept():
-    assert entry(ROW).category is Category("fact")
+    assert entry(ROW).category is EntryCategory("fact")
 
 
 def test_a_row_without_text_or_importance_is_an_empty_entry():

@@ -12,7 +12,7 @@ import pytest
 
 from entry_desk import embedded, needs_lancedb, new, store_at, texts
 from memoryd_server.entries.dataset import ATTEMPTS
-from memoryd_server.entries.model import Action, Category, Embedded, Position
+from memoryd_server.entries.model import EntryCategory, IdentifiedVector, ListPosition, RememberAction
 from memoryd_server.errors import (
     DiskFull,
     EntriesUnavailable,
@@ -44,13 +44,13 @@ def files(folder):
 def spread(number):
     """A vector that is near no other's."""
     vector = np.random.default_rng(number).standard_normal(64).astype(np.float32)
-    return Embedded(vector / np.linalg.norm(vector), "spread")
+    return IdentifiedVector(vector / np.linalg.norm(vector), "spread")
 
 
 def test_what_was_remembered_is_found_by_meaning_and_by_words(store):
-    kept = keep(store, "the heron nests by the weir", importance=0.25, category=Category.FACT)
+    kept = keep(store, "the heron nests by the weir", importance=0.25, category=EntryCategory.FACT)
     keep(store, "otters hide keys")
-    assert kept.action is Action.STORED
+    assert kept.action is RememberAction.STORED
     nearest = store.nearest(embedded("heron weir"), 2)
     assert nearest[0].entry == kept.entry
     assert nearest[0].score > nearest[1].score
@@ -70,9 +70,9 @@ def test_a_score_is_that_of_the_squared_distance(store):
 
 def test_what_says_the_same_is_a_duplicate_of_what_is_there(store):
     first = keep(store, "the heron nests by the weir")
-    near = Embedded(embedded("the heron nests by the weir").vector, "words")
+    near = IdentifiedVector(embedded("the heron nests by the weir").vector, "words")
     again = store.remember(new("THE HERON nests by the weir!"), near)
-    assert (again.action, again.entry) == (Action.DUPLICATE, first.entry)
+    assert (again.action, again.entry) == (RememberAction.DUPLICATE, first.entry)
     assert again.score >= 0.95
     assert store.count() == 1
 
@@ -80,14 +80,14 @@ def test_what_says_the_same_is_a_duplicate_of_what_is_there(store):
 def test_without_a_vector_only_the_very_same_text_is_a_duplicate(store):
     first = store.remember(new("the heron nests"), None)
     assert store.remember(new(" the heron nests\n"), None).entry == first.entry
-    assert store.remember(new("the heron nests!"), None).action is Action.STORED
+    assert store.remember(new("the heron nests!"), None).action is RememberAction.STORED
     assert store.count() == 2
 
 
 def test_a_key_stores_once_and_is_bound_to_its_contents(store):
     first = keep(store, "one thing", key="k'1")
     again = keep(store, "one thing", key="k'1")
-    assert (again.action, again.entry) == (Action.ALREADY_STORED, first.entry)
+    assert (again.action, again.entry) == (RememberAction.ALREADY_STORED, first.entry)
     for differing in (new("another", key="k'1"), new("one thing", 0.1, key="k'1")):
         with pytest.raises(InvalidRequest, match="idempotency_key"):
             store.remember(differing, None)
@@ -113,7 +113,7 @@ def test_an_id_is_text_and_no_condition(store):
 def test_the_list_is_paged_newest_first_and_filtered(tmp_path):
     store = store_at(tmp_path / "e", iter([5, 5, 3, 9, 9]))
     store.open()
-    kept = [store.remember(new(f"entry {n}", category=list(Category)[n % 2]), None).entry for n in range(5)]
+    kept = [store.remember(new(f"entry {n}", category=list(EntryCategory)[n % 2]), None).entry for n in range(5)]
     found, after = [], None
     while True:
         page = store.page(after, 2)
@@ -121,20 +121,20 @@ def test_the_list_is_paged_newest_first_and_filtered(tmp_path):
         found += page.entries
         if not page.more:
             break
-        after = Position(found[-1].created_ms, found[-1].entry_id)
+        after = ListPosition(found[-1].created_ms, found[-1].entry_id)
     assert found == kept[::-1], "a clock that stands or goes back changes no order"
-    facts = store.page(None, 10, [Category.FACT])
+    facts = store.page(None, 10, [EntryCategory.FACT])
     assert [entry.text for entry in facts.entries] == ["entry 3", "entry 1"]
     assert (facts.total, facts.more) == (2, False)
     store.close()
 
 
 def test_only_the_categories_asked_for_are_found(store):
-    keep(store, "heron one", category=Category.FACT)
-    keep(store, "heron two", category=Category.ENTITY)
-    keep(store, "heron three", category=Category.OTHER)
-    assert texts(store.with_words("heron", 9, [Category.FACT])) == ["heron one"]
-    found = texts(store.nearest(embedded("heron"), 9, [Category.FACT, Category.ENTITY]))
+    keep(store, "heron one", category=EntryCategory.FACT)
+    keep(store, "heron two", category=EntryCategory.ENTITY)
+    keep(store, "heron three", category=EntryCategory.OTHER)
+    assert texts(store.with_words("heron", 9, [EntryCategory.FACT])) == ["heron one"]
+    found = texts(store.nearest(embedded("heron"), 9, [EntryCategory.FACT, EntryCategory.ENTITY]))
     assert sorted(found) == ["heron one", "heron two"]
 
 

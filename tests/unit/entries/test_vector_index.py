@@ -8,7 +8,7 @@ import pytest
 from entry_desk import needs_lancedb, store_at
 from memoryd_server.entries import dataset
 from memoryd_server.entries.dataset import VECTOR, refine_factor, row
-from memoryd_server.entries.model import Category, Embedded
+from memoryd_server.entries.model import EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import NewEntry
 
 pytestmark = needs_lancedb
@@ -44,12 +44,12 @@ class Shelf:
         """Stores entries at once; `scale_of` dimensions have all the weight, so that numbers are larger or smaller."""
         rows = []
         for _ in range(count):
-            category = list(Category)[len(self.vectors) % 5]
+            category = list(EntryCategory)[len(self.vectors) % 5]
             entry = self.store._made(NewEntry(f"entry {len(self.vectors)}", 0.5, category))
             vector = np.zeros(DIMENSIONS, np.float32)
             vector[: DIMENSIONS // scale_of] = self.chance.standard_normal(DIMENSIONS // scale_of)
             self.vectors[entry.entry_id], self.categories[entry.entry_id] = unit(vector), category
-            rows.append(row(entry, "entry", Embedded(unit(vector), identity)))
+            rows.append(row(entry, "entry", IdentifiedVector(unit(vector), identity)))
         self.store._dataset.insert(rows)
 
     def indices(self):
@@ -63,7 +63,7 @@ class Shelf:
             question = self.made()
             distances = np.sum((matrix - question) ** 2, axis=1)
             best = np.argsort(distances)[:limit]
-            found = self.store.nearest(Embedded(question, identity), limit, categories)
+            found = self.store.nearest(IdentifiedVector(question, identity), limit, categories)
             assert [each.entry.entry_id for each in found] == [ids[place] for place in best]
             assert [each.score for each in found] == pytest.approx([1 / (1 + distances[at]) for at in best], abs=1e-5)
 
@@ -85,12 +85,12 @@ def test_a_small_dataset_has_no_index(shelf):
 
 def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(shelf):
     shelf.add(400)
-    shelf.store.remember(NewEntry("without a vector", 0.5, Category.OTHER), None)
+    shelf.store.remember(NewEntry("without a vector", 0.5, EntryCategory.OTHER), None)
     shelf.store.tidy()
     assert shelf.indices() == ["vectors_of_400"]
     for limit in (1, 5, 50):
         shelf.check(limit=limit)
-    shelf.check(categories=[Category.FACT])
+    shelf.check(categories=[EntryCategory.FACT])
     shelf.add(60)
     shelf.check()
     shelf.store.tidy()
@@ -140,11 +140,11 @@ def test_a_changed_model_has_its_own_index_in_the_end(shelf):
     shelf.add(400)
     shelf.store.tidy()
     anew = {entry_id: unit(vector[::-1] ** 3) for entry_id, vector in shelf.vectors.items()}
-    shelf.store.set_vectors([(entry_id, Embedded(vector, "y")) for entry_id, vector in anew.items()])
+    shelf.store.set_vectors([(entry_id, IdentifiedVector(vector, "y")) for entry_id, vector in anew.items()])
     shelf.vectors = anew
     shelf.store.settle_vectors()
     shelf.check(identity="y")
-    assert shelf.store.nearest(Embedded(shelf.made(), "x"), 5) == []
+    assert shelf.store.nearest(IdentifiedVector(shelf.made(), "x"), 5) == []
     shelf.store.fit(2 * DIMENSIONS)
     assert shelf.indices() == []
     shelf.store.tidy()

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from memoryd_server.evaluation.golden import GoldenSetError, read_golden_set
-from memoryd_server.evaluation.scoring import Span
+from memoryd_server.evaluation.scoring import LineSpan
 
 ROW = {"id": "1", "workspace": "town", "query": "who?", "gold": [["a.md", 2, 3]], "kind": "fact", "lang": "en"}
 
@@ -33,7 +33,7 @@ def test_a_row_becomes_a_question_with_the_text_that_answers_it(data):
     [query] = read_golden_set(data)
     assert (query.query_id, query.text, query.kind, query.lang) == ("1", "who?", "fact", "en")
     assert query.workspace == data / "town"
-    assert [(gold.span, gold.text) for gold in query.gold] == [(Span("a.md", 2, 3), "two\nthree")]
+    assert [(gold.span, gold.text) for gold in query.gold] == [(LineSpan("a.md", 2, 3), "two\nthree")]
     assert query.asked_at == datetime(2026, 2, 7, 12, tzinfo=UTC)
 
 

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.evaluation.scoring import Gold, Hit, Span, ndcg, recall, reciprocal_rank, score, shown
+from memoryd_server.evaluation.scoring import (
+    GoldAnswer,
+    LineSpan,
+    ShownHit,
+    ndcg,
+    recall,
+    reciprocal_rank,
+    score,
+    shown,
+)
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "eval" / "score.py"
 SECOND = 1 / math.log2(3)
@@ -13,11 +22,11 @@ THIRD = 1 / math.log2(4)
 
 
 def gold(start, end, text="", path="a.md"):
-    return Gold(Span(path, start, end), text)
+    return GoldAnswer(LineSpan(path, start, end), text)
 
 
 def hit(start, end, snippet="", path="a.md"):
-    return Hit(Span(path, start, end), snippet)
+    return ShownHit(LineSpan(path, start, end), snippet)
 
 
 @pytest.mark.parametrize(
@@ -32,11 +41,11 @@ def hit(start, end, snippet="", path="a.md"):
     ],
 )
 def test_spans_meet_when_they_share_a_line(one, other, meets):
-    assert Span("a.md", *one).meets(Span("a.md", *other)) is meets
+    assert LineSpan("a.md", *one).meets(LineSpan("a.md", *other)) is meets
 
 
 def test_the_same_lines_of_another_file_do_not_meet():
-    assert not Span("a.md", 1, 9).meets(Span("b.md", 1, 9))
+    assert not LineSpan("a.md", 1, 9).meets(LineSpan("b.md", 1, 9))
 
 
 @pytest.mark.parametrize(
@@ -171,8 +180,8 @@ def test_the_figures_are_those_of_the_reference_scorer(tmp_path):
         ]
         theirs = judge.score_query({"gold": wanted}, results, str(tmp_path))
         ours = score(
-            [Gold(Span(*each), text(*each)) for each in wanted],
-            [Hit(Span(*each), snippet) for each, snippet in zip(found, snippets, strict=True)],
+            [GoldAnswer(LineSpan(*each), text(*each)) for each in wanted],
+            [ShownHit(LineSpan(*each), snippet) for each, snippet in zip(found, snippets, strict=True)],
         )
         names = {"recall": "recall@6", "hit": "hit@1", "mrr": "mrr@10", "ndcg": "ndcg@10", "shown": "shown@6"}
         assert {name: getattr(ours, name) for name in names} == pytest.approx(

@@ -2,15 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.evaluation.scoring import Gold, Hit, Query, Span, judge, make_report
+from memoryd_server.evaluation.scoring import GoldAnswer, GoldenQuery, LineSpan, ShownHit, judge, make_report
 
-HERE = Hit(Span("a.md", 1, 1), "the whole text of it")
-ELSEWHERE = Hit(Span("b.md", 1, 1), "")
+HERE = ShownHit(LineSpan("a.md", 1, 1), "the whole text of it")
+ELSEWHERE = ShownHit(LineSpan("b.md", 1, 1), "")
 
 
 def outcome(hits, *, dataset="locker", kind="fact", lang="en", answerable=True):
-    gold = (Gold(Span("a.md", 1, 1), "the whole text of it"),) if answerable else ()
-    return judge(Query("1", Path("/w"), "?", gold, kind, lang, dataset, None), hits)
+    gold = (GoldAnswer(LineSpan("a.md", 1, 1), "the whole text of it"),) if answerable else ()
+    return judge(GoldenQuery("1", Path("/w"), "?", gold, kind, lang, dataset, None), hits)
 
 
 def test_every_question_counts_the_same_in_a_mean():

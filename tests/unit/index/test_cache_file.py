@@ -7,7 +7,7 @@ import pytest
 
 from disks import fill_up, small_disk, unwritable
 from memoryd_server.errors import DiskFull, IndexUnavailable
-from memoryd_server.sqlite.connection import Journal
+from memoryd_server.sqlite.connection import JournalMode
 from memoryd_server.sqlite.embedding_cache import RETRY_MS, EmbeddingCache
 from memoryd_server.store.rows import CacheKey
 from shelf import Shelf
@@ -159,7 +159,7 @@ def test_a_full_disk_keeps_what_is_there_and_says_why_nothing_is_added(tmp_path,
 
 
 def test_the_cache_uses_the_journal_that_it_is_told(path, clock):
-    cache = EmbeddingCache(path, 10, clock, Journal.ROLLBACK)
+    cache = EmbeddingCache(path, 10, clock, JournalMode.ROLLBACK)
     assert works(cache)
     assert path.read_bytes()[18] == 1
     assert not path.with_name(path.name + "-wal").exists()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from memoryd_server.sqlite import schema, vector_mean
-from memoryd_server.sqlite.writer import IndexWriter
+from memoryd_server.sqlite.writer import SqliteWriter
 from memoryd_server.store.identity import VectorIdentity
 from vector_desk import VectorDesk, clusters, numbered
 
@@ -17,7 +17,7 @@ def desk(tmp_path):
 
 
 def measured(desk, dimensions=8):
-    IndexWriter(desk.connection).measure_vector_centre()
+    SqliteWriter(desk.connection).measure_vector_centre()
     return vector_mean.read(desk.connection, dimensions)
 
 
@@ -66,7 +66,7 @@ def test_a_vector_with_a_number_that_is_not_finite_does_not_count(desk):
 def test_vectors_of_another_identity_have_no_centre_until_it_is_measured(desk):
     desk.commit(numbered(clusters(3, 8)))
     assert measured(desk) is not None
-    IndexWriter(desk.connection).begin_vectors(VectorIdentity("p", "another", "", 8, "", ""))
+    SqliteWriter(desk.connection).begin_vectors(VectorIdentity("p", "another", "", 8, "", ""))
     assert vector_mean.read(desk.connection, 8) is None
 
 

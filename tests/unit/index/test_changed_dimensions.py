@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from memoryd_server.embedding.embedder import CostGuard
+from memoryd_server.embedding.embedder import CostLimit
 from memoryd_server.sync.progress import SyncMode
 from shelf import Shelf
 from word_provider import WordProvider
@@ -154,7 +154,7 @@ def test_an_index_made_of_the_cache_alone_learns_of_the_change_by_a_question(she
 
 def test_a_price_above_the_limit_keeps_the_old_vectors_until_a_full_sync(shelf):
     shelf.sync()
-    shelf.use(server(8), CostGuard(3, remote=True))
+    shelf.use(server(8), CostLimit(3, remote=True))
     shelf.embedder.saw(8)
     outcome = shelf.sync()
     assert "confirmAboveTokens" in outcome.embedding_reason
@@ -166,7 +166,7 @@ def test_a_price_above_the_limit_keeps_the_old_vectors_until_a_full_sync(shelf):
 
 def test_the_limit_holds_too_where_new_text_shows_the_change(shelf):
     shelf.sync()
-    shelf.use(server(8), CostGuard(3, remote=True))
+    shelf.use(server(8), CostLimit(3, remote=True))
     shelf.write(c="swan")
     assert "confirmAboveTokens" in shelf.sync().embedding_reason
     assert sizes(shelf) == [16, 16]

@@ -13,7 +13,7 @@ import pytest
 from desk import SOUND, Notes
 from memoryd_server.errors import IndexBusy, IndexDamaged, SyncCancelled
 from memoryd_server.sqlite import opening
-from memoryd_server.store.protocol import Condition, Damage
+from memoryd_server.store.protocol import Damage, IndexHealth
 from memoryd_server.sync.progress import SyncMode, SyncPhase
 from memoryd_server.system import FileLock
 from shelf import Shelf
@@ -309,7 +309,7 @@ def test_the_newest_damaged_files_are_kept_and_no_more(filled, monkeypatch):
 
 
 def test_damage_is_told_once_and_not_of_an_index_that_is_past():
-    condition, told = Condition(), []
+    condition, told = IndexHealth(), []
     condition.watch(lambda: told.append(condition.damage))
     first = Damage("first", gone=False)
     condition.found(first, 0)

@@ -5,7 +5,7 @@ import pytest
 from desk import SOUND, Desk
 from disks import fill_up, small_disk
 from memoryd_server.errors import DiskFull, IndexUnavailable
-from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.sync.progress import SyncMode
 
 
@@ -146,4 +146,4 @@ def test_a_lock_file_that_finds_no_room_is_said_so(tmp_path):
     with small_disk(tmp_path / "state", 64):
         fill_up(tmp_path / "state")
         with pytest.raises(DiskFull):
-            IndexStore(tmp_path / "state" / "deep" / "main.sqlite", Desk(tmp_path).store._identity).open()
+            SqliteStore(tmp_path / "state" / "deep" / "main.sqlite", Desk(tmp_path).store._identity).open()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from desk import OTHER_IDENTITY, Notes
-from memoryd_server.embedding.embedder import CostGuard
+from memoryd_server.embedding.embedder import CostLimit
 from memoryd_server.embedding.run import CHUNKS_A_BATCH
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.sync.progress import SyncMode, SyncPhase
@@ -193,7 +193,7 @@ def test_other_chunking_rebuilds_from_the_cache_what_has_not_changed(shelf):
 
 
 def test_a_price_above_the_limit_is_refused_until_a_full_sync(shelf):
-    shelf.use(WordProvider(), CostGuard(100, remote=True))
+    shelf.use(WordProvider(), CostLimit(100, remote=True))
     shelf.write(a="heron " * 100, b="stork " * 100)
     outcome = shelf.sync()
     assert outcome.pending_embeddings == 2
@@ -211,14 +211,14 @@ def test_a_price_above_the_limit_is_refused_until_a_full_sync(shelf):
 def test_a_refused_change_of_identity_leaves_the_old_vectors(shelf):
     shelf.write(a="heron " * 100)
     shelf.sync()
-    shelf.use(WordProvider("other"), CostGuard(100, remote=True))
+    shelf.use(WordProvider("other"), CostLimit(100, remote=True))
     outcome = shelf.sync()
     assert "confirmAboveTokens" in outcome.embedding_reason
     assert len(shelf.vectors()) == 1
     assert shelf.embedder.state.stored.model == "words"
 
 
-@pytest.mark.parametrize("guard", [CostGuard(100, remote=False), CostGuard(0, remote=True)])
+@pytest.mark.parametrize("guard", [CostLimit(100, remote=False), CostLimit(0, remote=True)])
 def test_a_local_provider_and_a_limit_of_zero_never_ask(shelf, guard):
     shelf.use(WordProvider(), guard)
     shelf.write(a="heron " * 1_000)

@@ -9,8 +9,8 @@ import pytest
 from desk import IDENTITY, SOUND, Desk
 from memoryd_server.sources.watch_scope import file_system_of
 from memoryd_server.sqlite import opening
-from memoryd_server.sqlite.connection import Journal, journal_for, open_writer
-from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sqlite.connection import JournalMode, journal_for, open_writer
+from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.sync.progress import SyncMode
 
 LINE = "{number} 25 0:{number} / {point} rw,relatime shared:1 - {kind} source rw\n"
@@ -28,7 +28,7 @@ class RemoteDesk(Desk):
 
     def open(self, identity=IDENTITY):
         table = table_of(self.workspace.parent, ("/", "ext4"), (self.path.parent, "nfs4"))
-        self.store = IndexStore(self.path, identity, mount_table=table)
+        self.store = SqliteStore(self.path, identity, mount_table=table)
         self.store.open()
         return self
 
@@ -50,15 +50,18 @@ def mode_of(path):
 @pytest.mark.parametrize(
     ("kind", "journal"),
     [
-        *((kind, Journal.LOG) for kind in ("ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "fuseblk", "f2fs")),
-        *((kind, Journal.ROLLBACK) for kind in ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "vboxsf", "ceph")),
-        *((kind, Journal.ROLLBACK) for kind in ("fuse.sshfs", "fuse.grpcfuse", "fuse.glusterfs", "fakeowner", "afs")),
+        *((kind, JournalMode.LOG) for kind in ("ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "fuseblk", "f2fs")),
+        *((kind, JournalMode.ROLLBACK) for kind in ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "vboxsf", "ceph")),
+        *(
+            (kind, JournalMode.ROLLBACK)
+            for kind in ("fuse.sshfs", "fuse.grpcfuse", "fuse.glusterfs", "fakeowner", "afs")
+        ),
     ],
 )
 def test_the_journal_is_the_one_that_the_file_system_can_carry(tmp_path, kind, journal):
     found, reason = journal_for(tmp_path / "state", table_of(tmp_path, ("/", "ext4"), (tmp_path, kind)))
     assert found is journal
-    assert (kind in reason) is (journal is Journal.ROLLBACK)
+    assert (kind in reason) is (journal is JournalMode.ROLLBACK)
 
 
 def test_the_innermost_mount_counts_and_of_those_on_one_point_the_last(tmp_path):
@@ -74,7 +77,7 @@ def test_a_state_directory_behind_a_link_counts_where_it_leads(tmp_path):
     (tmp_path / "far").mkdir()
     (tmp_path / "near").symlink_to(tmp_path / "far")
     table = table_of(tmp_path, ("/", "ext4"), (tmp_path / "far", "virtiofs"))
-    assert journal_for(tmp_path / "near", table)[0] is Journal.ROLLBACK
+    assert journal_for(tmp_path / "near", table)[0] is JournalMode.ROLLBACK
 
 
 def test_syncs_searches_rebuilds_and_restarts_work_without_a_log(remote):
@@ -223,5 +226,5 @@ def test_a_journal_that_sqlite_does_not_grant_is_an_error(tmp_path, monkeypatch)
     holder.execute("BEGIN")
     holder.execute("SELECT * FROM sqlite_master").fetchall()
     with pytest.raises(apsw.BusyError, match="locked"):
-        open_writer(path, Journal.ROLLBACK)
+        open_writer(path, JournalMode.ROLLBACK)
     holder.close()

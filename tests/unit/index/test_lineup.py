@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 
 from desk import Notes
-from memoryd_server.embedding.embedder import CostGuard, Embedder
-from memoryd_server.embedding.failover import ASK_AGAIN_MS, FIRST_STAY_MS, LONGEST_STAY_MS, Lineup, StandIn
+from memoryd_server.embedding.embedder import CostLimit, Embedder
+from memoryd_server.embedding.failover import (
+    ASK_AGAIN_MS,
+    FIRST_STAY_MS,
+    LONGEST_STAY_MS,
+    FailoverRecord,
+    ProviderFailover,
+)
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable, SyncCancelled
-from memoryd_server.providers.provider import AbsentProvider
+from memoryd_server.providers.provider import UnavailableProvider
 from memoryd_server.sync.progress import SyncMode, SyncPhase
 from shelf import FREE, Shelf
 from word_provider import WordProvider
@@ -43,7 +49,7 @@ class Town(Shelf):
         """As after a start of the daemon."""
         second = None if no_second else Embedder(self.second, lambda: self.cache, second_guard)
         first = Embedder(self.first, lambda: self.cache, guard)
-        self.lineup = Lineup(first, second, no_second, now_ms=lambda: self.now_ms)
+        self.lineup = ProviderFailover(first, second, no_second, now_ms=lambda: self.now_ms)
         with self.desk.store.read() as reader:
             self.lineup.look(reader)
 
@@ -168,7 +174,7 @@ def test_a_second_that_fails_half_way_is_no_second(town):
 
 
 def test_the_price_is_held_back_until_a_full_sync_agrees_to_it(town):
-    town.start(second_guard=CostGuard(1, remote=True))
+    town.start(second_guard=CostLimit(1, remote=True))
     town.write(a="a heron stands by the pier", b="a kestrel above")
     town.fail()
     outcome = town.sync()
@@ -188,8 +194,8 @@ def test_a_second_that_cannot_be_used_is_told_with_its_reason(town):
 
 
 def test_a_provider_that_cannot_be_used_at_all_is_stood_in_for_at_the_first_sync(town):
-    town.first = AbsentProvider("openai", "no API key is configured for the provider openai")
-    town.start(guard=CostGuard(1, remote=False))
+    town.first = UnavailableProvider("openai", "no API key is configured for the provider openai")
+    town.start(guard=CostLimit(1, remote=False))
     town.write(a="heron")
     assert town.sync().pending_embeddings == 0
     assert town.lineup.stands_in.reason == "no API key is configured for the provider openai"
@@ -291,12 +297,12 @@ class TestTheWayBack:
         assert "the first is down" in town.lineup.stands_in.reason
 
     def test_a_price_that_nobody_agreed_to_holds_it_back(self, town):
-        town.start(guard=CostGuard(2, remote=True))
+        town.start(guard=CostLimit(2, remote=True))
         town.fail()
         town.write(a="heron", b="a long tale of herons and kestrels by the sea")
         town.sync(SyncMode.FULL)
         assert town.stored() == "second"
-        town.start(guard=CostGuard(2, remote=True))
+        town.start(guard=CostLimit(2, remote=True))
         assert not self.back(town)
         assert "remote/first does not take over" in town.lineup.stands_in.reason
         assert "confirmAboveTokens" in town.lineup.stands_in.reason
@@ -364,7 +370,7 @@ def test_progress_shows_the_hand_over(town):
 
 @pytest.mark.parametrize("text", ["", "{}", "nonsense", '{"active": true}', "[1]", "7"])
 def test_a_note_that_is_none_of_ours_is_no_note(text):
-    assert StandIn.from_json(text) is None
+    assert FailoverRecord.from_json(text) is None
 
 
 def test_an_index_of_the_second_without_a_note_is_made_anew_by_the_first(town):

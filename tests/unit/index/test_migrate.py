@@ -12,7 +12,7 @@ from memoryd_server.errors import IndexReadOnly, IndexTooNew
 from memoryd_server.sqlite import schema, vector_index
 from memoryd_server.sqlite.connection import open_writer
 from memoryd_server.sqlite.opening import open_to_read
-from memoryd_server.sqlite.vector_index import VectorLeg
+from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.sync.progress import SyncMode
 from shelf import Shelf
 
@@ -174,7 +174,7 @@ def test_an_old_index_that_holds_a_vec0_table_is_upgraded_without_the_extension(
 @pytest.mark.parametrize("has_extension", [True, False])
 def test_an_index_that_holds_a_vec0_table_keeps_its_vectors(tmp_path, *, has_extension):
     missing = None if has_extension else str(tmp_path / "no-such-extension")
-    leg = VectorLeg(sqlite_vec=True, extension_path=missing, memory_budget_bytes=0)
+    leg = VectorIndex(sqlite_vec=True, extension_path=missing, memory_budget_bytes=0)
     leg.probe()
     shelf = Shelf(tmp_path)
     for path, text in NOTES.items():

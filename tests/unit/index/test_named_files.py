@@ -8,14 +8,14 @@ from desk import ANALYZER, IDENTITY, MOST_FILE_BYTES, Desk, Notes
 from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import EVERYTHING, WHAT_IS_DUE, Asks, Survey, SyncAsk
+from memoryd_server.sync.planner import EVERYTHING, WHAT_IS_DUE, PendingScope, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
 
 A, B = "memory/a.md", "memory/b.md"
 
 
-class Looked(Survey):
+class Looked(SyncPlanner):
     """Counts how often all files were looked for."""
 
     looks = 0
@@ -30,7 +30,7 @@ class Named:
 
     def __init__(self, folder):
         self.desk = Desk(folder, extra_paths=("../team",)).open()
-        self.asks = Asks()
+        self.asks = PendingScope()
         self.survey = Looked(Corpus(self.desk.roots), self.asks)
         preparer = FilePreparer(ANALYZER, IDENTITY, MOST_FILE_BYTES, self.desk.now_ns)
         self.engine = SyncEngine(self.desk.store, self.survey, preparer, files_per_transaction=10, clock=Clock())
@@ -61,7 +61,7 @@ def named(tmp_path):
 def test_a_file_that_was_named_is_indexed_and_no_other_is_looked_for(named):
     named.append(A, "a kestrel")
     named.append(B, "a stork")
-    outcome, everywhere = named.sync(SyncAsk.of_file(A))
+    outcome, everywhere = named.sync(SyncScope.of_file(A))
     assert (outcome.indexed_files, outcome.removed_files, everywhere) == (1, 0, False)
     assert named.desk.found("kestrel") == [A]
     assert named.desk.found("stork") == []
@@ -74,13 +74,13 @@ def test_a_file_that_was_named_is_indexed_and_no_other_is_looked_for(named):
 def test_several_that_were_named_are_taken_together(named):
     named.append(A, "a kestrel")
     named.append(B, "a stork")
-    outcome, everywhere = named.sync(SyncAsk.of_file(A), SyncAsk.of_file(B))
+    outcome, everywhere = named.sync(SyncScope.of_file(A), SyncScope.of_file(B))
     assert (outcome.indexed_files, everywhere) == (2, False)
 
 
 def test_who_asks_for_all_gets_all(named):
     named.append(B, "a stork")
-    outcome, everywhere = named.sync(SyncAsk.of_file(A), WHAT_IS_DUE)
+    outcome, everywhere = named.sync(SyncScope.of_file(A), WHAT_IS_DUE)
     assert (outcome.indexed_files, everywhere) == (1, True)
     assert named.desk.found("stork") == [B]
 
@@ -117,14 +117,14 @@ def let_it_fail_before(named):
 @pytest.mark.parametrize("change", [make_new, replace_by_another, remove, let_it_fail_before])
 def test_all_are_looked_for_where_the_file_is_not_the_one_that_the_index_knows(named, change):
     path = change(named)
-    _, everywhere = named.sync(SyncAsk.of_file(path))
+    _, everywhere = named.sync(SyncScope.of_file(path))
     assert everywhere
     assert named.desk.found("kestrel") == ([] if change is remove else [path])
     assert named.engine.compare().plan.pending == 0
 
 
 def test_a_path_that_is_none_of_the_sources_does_no_harm(named):
-    _, everywhere = named.sync(SyncAsk.of_file("../../etc/passwd.md"))
+    _, everywhere = named.sync(SyncScope.of_file("../../etc/passwd.md"))
     assert everywhere
 
 
@@ -134,7 +134,7 @@ def test_what_is_known_of_places_that_are_away_is_not_forgotten(named, tmp_path)
     hidden = named.engine.last_look.hidden
     assert [place.files for place in hidden] == [1]
     named.append(A, "a kestrel")
-    _, everywhere = named.sync(SyncAsk.of_file(A))
+    _, everywhere = named.sync(SyncScope.of_file(A))
     assert not everywhere
     assert named.engine.last_look.hidden == hidden
     assert sorted(named.desk.paths()) == ["../team/c.md", A, B]
@@ -144,6 +144,6 @@ def test_a_first_sync_takes_everything_whatever_was_named(tmp_path, monkeypatch)
     monkeypatch.setattr(Named, "sync", lambda *_: None)
     named = Named(tmp_path)
     monkeypatch.undo()
-    outcome, everywhere = named.sync(SyncAsk.of_file(A))
+    outcome, everywhere = named.sync(SyncScope.of_file(A))
     assert (outcome.indexed_files, everywhere) == (3, True)
     named.desk.close()

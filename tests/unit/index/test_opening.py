@@ -6,7 +6,7 @@ import threading
 import apsw
 import pytest
 
-from memoryd_server.sqlite.connection import BUSY_TIMEOUT_MS, Journal, open_reader, open_writer
+from memoryd_server.sqlite.connection import BUSY_TIMEOUT_MS, JournalMode, open_reader, open_writer
 
 
 def schema_version(path):
@@ -29,7 +29,7 @@ def test_tables_are_defined_once_however_often_an_index_is_opened_and_synced(des
         assert schema_version(desk.path) == before
 
 
-@pytest.mark.parametrize("opening", [lambda path: open_writer(path, Journal.ROLLBACK), open_reader])
+@pytest.mark.parametrize("opening", [lambda path: open_writer(path, JournalMode.ROLLBACK), open_reader])
 def test_a_lock_that_is_held_when_it_is_opened_is_waited_for(desk, opening):
     desk.write("memory/a.md", "The heron stands in the reeds.")
     desk.open().sync()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memoryd_server.embedding.embedder import CostGuard
+from memoryd_server.embedding.embedder import CostLimit
 from memoryd_server.sqlite.embedding_cache import REFUSED_FOR_MS, EmbeddingCache
 from memoryd_server.sync.progress import SyncMode
 from shelf import Shelf
@@ -97,7 +97,7 @@ def test_they_are_asked_for_again_after_a_day(shelf, wall):
 def test_they_cost_nothing_that_anybody_has_to_agree_to(shelf):
     check_sends(shelf, *ALL)
     assert shelf.engine().estimate(SyncMode.INCREMENTAL).cache_misses == 0
-    shelf.use(shelf.provider, CostGuard(3, remote=True))
+    shelf.use(shelf.provider, CostLimit(3, remote=True))
     shelf.write(e="unspeakable " * 100)
     assert "confirmAboveTokens" in check_sends(shelf).embedding_reason
     shelf.write(e="swan")

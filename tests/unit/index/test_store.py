@@ -15,7 +15,7 @@ from memoryd_server.errors import IndexBusy, IndexTooNew, IndexUnavailable
 from memoryd_server.model import DegradationKind
 from memoryd_server.sqlite.connection import APPLICATION_ID
 from memoryd_server.sqlite.schema import SCHEMA_VERSION
-from memoryd_server.sqlite.store import IndexStore
+from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.store.protocol import StoreSizes
 from memoryd_server.sync.progress import SyncMode
 
@@ -77,7 +77,7 @@ def test_a_lock_dies_with_its_holder(desk, holder):
 
 def test_an_index_is_refused_to_a_second_store_of_the_same_process(opened):
     with pytest.raises(IndexBusy, match=rf"process {os.getpid()}\b"):
-        IndexStore(opened.path, IDENTITY).open()
+        SqliteStore(opened.path, IDENTITY).open()
     assert opened.paths() == []
 
 
@@ -93,7 +93,7 @@ def test_a_closed_index_may_be_opened_again(opened):
 def test_a_folder_that_cannot_be_made_is_said_so(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(IndexUnavailable, match="lock file"):
-        IndexStore(tmp_path / "file" / "main.sqlite", IDENTITY).open()
+        SqliteStore(tmp_path / "file" / "main.sqlite", IDENTITY).open()
 
 
 def test_every_file_of_an_index_is_its_owners_alone(desk):

@@ -14,7 +14,7 @@ from desk import SOUND, Notes
 from memoryd_server.errors import DiskFull, SyncCancelled
 from memoryd_server.model import Source
 from memoryd_server.sources.transcripts import TranscriptReader
-from memoryd_server.sqlite.writer import IndexWriter
+from memoryd_server.sqlite.writer import SqliteWriter
 from memoryd_server.sync import prepare
 from memoryd_server.sync.progress import SyncMode
 from transcripts import HEAD, TOOL, SessionsDesk, assistant, limits, user
@@ -218,7 +218,7 @@ def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(desk, monkeypa
     def write(*_):
         raise DiskFull("no space is left")
 
-    monkeypatch.setattr(IndexWriter, "write", write)
+    monkeypatch.setattr(SqliteWriter, "write", write)
     with pytest.raises(DiskFull):
         desk.sync()
 

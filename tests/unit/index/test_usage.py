@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from memoryd_server.embedding.usage import Usage, UsageBook
+from memoryd_server.embedding.usage import ProviderUsage, UsageRecorder
 from memoryd_server.providers.provider import ProviderState, ProviderStatus
 from memoryd_server.sqlite.embedding_cache import EmbeddingCache
 from memoryd_server.sync.progress import SyncMode
@@ -42,7 +42,7 @@ def cache(tmp_path):
 
 
 def book(cache, *providers):
-    book = UsageBook(lambda: cache)
+    book = UsageRecorder(lambda: cache)
     for provider in providers:
         book.watch(provider)
     return book
@@ -54,8 +54,8 @@ def test_a_provider_is_counted_from_when_it_is_watched(cache):
     assert counted.totals() == {}
     provider.calls += 3
     counted.hit(provider, 5)
-    assert counted.totals() == {WORDS: Usage(3, 30, 2, 5)}
-    assert counted.totals() == {WORDS: Usage(3, 30, 2, 5)}
+    assert counted.totals() == {WORDS: ProviderUsage(3, 30, 2, 5)}
+    assert counted.totals() == {WORDS: ProviderUsage(3, 30, 2, 5)}
 
 
 def test_counts_go_on_after_a_restart(cache):
@@ -68,10 +68,10 @@ def test_counts_go_on_after_a_restart(cache):
     again = book(cache(), second)
     second.calls = 1
     again.load()
-    assert again.totals()[WORDS] == Usage(5, 50, 2, 0)
+    assert again.totals()[WORDS] == ProviderUsage(5, 50, 2, 0)
     again.load()
     again.save()
-    assert book_of(cache()).totals()[WORDS] == Usage(5, 50, 2, 0)
+    assert book_of(cache()).totals()[WORDS] == ProviderUsage(5, 50, 2, 0)
 
 
 def book_of(cache):
@@ -85,7 +85,7 @@ def test_what_was_counted_before_the_file_was_read_is_not_lost(cache):
     counted = book(cache(), provider)
     provider.calls = 2
     counted.save()
-    late = UsageBook(lambda: opened[0])
+    late = UsageRecorder(lambda: opened[0])
     opened = [None]
     late.watch(provider)
     provider.calls = 3
@@ -144,7 +144,7 @@ def test_counts_are_told_while_the_file_is_being_read():
             return {("remote", "words"): (1, 2, 3, 4)}
 
     cache = SlowCache()
-    book = UsageBook(lambda: cache)
+    book = UsageRecorder(lambda: cache)
     with ThreadPoolExecutor(2) as threads:
         loading = threads.submit(book.load)
         assert reading.wait(20)
@@ -153,4 +153,4 @@ def test_counts_are_told_while_the_file_is_being_read():
         finally:
             go_on.set()
         loading.result(20)
-    assert book.totals() == {("remote", "words"): Usage(1, 2, 3, 4)}
+    assert book.totals() == {("remote", "words"): ProviderUsage(1, 2, 3, 4)}

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from memoryd_server.errors import DeadlineTooShort
 from memoryd_server.sqlite import resident
-from memoryd_server.sqlite.exact import Slots
-from memoryd_server.threads import Gate
+from memoryd_server.sqlite.exact import SlotArrays
+from memoryd_server.threads import RWLock
 from properties import examples
 from vector_desk import VectorDesk, check_same, clusters, numbered
 
@@ -236,7 +236,7 @@ def test_searches_go_on_while_changes_are_applied(desk, options):
 
 
 def test_slots_stay_dense_and_give_room_back():
-    slots = Slots(0, [lambda size: np.empty((size, 2), np.int64), lambda size: np.empty((3, size), np.int64).T])
+    slots = SlotArrays(0, [lambda size: np.empty((size, 2), np.int64), lambda size: np.empty((3, size), np.int64).T])
     present = {}
     random = np.random.default_rng(3)
     for round_ in range(200):
@@ -258,7 +258,7 @@ def test_slots_stay_dense_and_give_room_back():
 
 
 def test_a_change_waits_for_searches_and_goes_before_those_that_come_later():
-    gate = Gate()
+    gate = RWLock()
     order = []
     entered, leave, waiting = threading.Event(), threading.Event(), threading.Event()
 

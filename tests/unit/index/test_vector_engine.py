@@ -11,7 +11,7 @@ import sqlite_vec
 
 from memoryd_server.errors import DeadlineTooShort, IndexDamaged
 from memoryd_server.sqlite import vector_index
-from memoryd_server.sqlite.vector_index import VectorEngine
+from memoryd_server.sqlite.vector_index import LoadedVectorEngine
 from vector_desk import VectorDesk, check_same, clusters, numbered
 
 
@@ -23,7 +23,7 @@ def desk(tmp_path):
 
 
 def test_the_installed_extension_serves_and_says_its_version(desk):
-    assert desk.leg(sqlite_vec=True).engine == VectorEngine("sqlite-vec", "v0.1.9", None)
+    assert desk.leg(sqlite_vec=True).engine == LoadedVectorEngine("sqlite-vec", "v0.1.9", None)
 
 
 def test_an_extension_at_a_path_serves_whatever_the_file_is_called(desk, tmp_path):
@@ -33,7 +33,7 @@ def test_an_extension_at_a_path_serves_whatever_the_file_is_called(desk, tmp_pat
 
 
 def test_switched_off_is_no_failure(desk):
-    assert desk.leg(sqlite_vec=False, extension_path="/nowhere").engine == VectorEngine("exact", "", None)
+    assert desk.leg(sqlite_vec=False, extension_path="/nowhere").engine == LoadedVectorEngine("exact", "", None)
 
 
 def check_exact(desk, leg, reason):
@@ -144,7 +144,7 @@ def test_a_damaged_index_does_not_disable_the_extension(desk):
     desk.connection.execute("DROP TABLE vectors")
     with pytest.raises(IndexDamaged, match="no such table"):
         desk.search(leg, np.ones(4))
-    assert leg.engine == VectorEngine("sqlite-vec", "v0.1.9", None)
+    assert leg.engine == LoadedVectorEngine("sqlite-vec", "v0.1.9", None)
 
 
 def test_a_deadline_interrupts_the_scan_and_does_not_disable_the_extension(desk):

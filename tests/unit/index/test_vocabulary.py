@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from memoryd_server.sqlite.keyword import NameList, _varints
+from memoryd_server.sqlite.keyword import SymbolList, _varints
 
 
 def check(opened, expected):
@@ -112,7 +112,7 @@ def test_new_names_are_known_after_a_change_once_the_old_list_has_been_used_long
 
 def test_an_old_list_of_names_is_used_for_a_while(opened):
     memo = opened.store._last_counts.vocabulary
-    memo.names = NameList(revision=0, lines="gone_name\n", good_until=math.inf)
+    memo.names = SymbolList(revision=0, lines="gone_name\n", good_until=math.inf)
     opened.write("memory/a.md", "new_name")
     opened.sync()
     with opened.store.read() as reader:

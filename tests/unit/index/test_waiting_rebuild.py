@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from desk import IDENTITY, OTHER_IDENTITY, SOUND, Notes
-from memoryd_server.embedding.embedder import CostGuard
+from memoryd_server.embedding.embedder import CostLimit
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock
 from memoryd_server.sync.progress import SyncMode
@@ -14,7 +14,7 @@ from memoryd_server.sync.rebuild import PRICE_HOLDS_SECONDS
 from shelf import Shelf
 from word_provider import WordProvider, word_vector
 
-DEAR = CostGuard(300, remote=True)
+DEAR = CostLimit(300, remote=True)
 LONG = "\n\n".join(f"heron {number} " * 20 for number in range(20))
 
 
@@ -86,7 +86,7 @@ def test_files_that_change_meanwhile_are_indexed_and_embedded_and_those_removed_
 def test_an_index_of_two_chunkings_is_rebuilt_also_when_the_old_sizes_come_back(shelf):
     rechunked(shelf)
     shelf.write(late="\n\n".join(f"kestrel {number} " * 20 for number in range(6)))
-    shelf.use(shelf.provider, CostGuard(1_500, remote=True))
+    shelf.use(shelf.provider, CostLimit(1_500, remote=True))
     shelf.sync()
     assert len(shelf.desk.hits("kestrel")) > 1
     rechunked(shelf, IDENTITY)
@@ -110,7 +110,7 @@ def test_going_back_before_anything_changed_costs_nothing(shelf):
 
 
 def test_what_the_cache_holds_costs_nothing_so_the_rebuild_goes_ahead(shelf):
-    rechunked(shelf, guard=CostGuard(0, remote=True))
+    rechunked(shelf, guard=CostLimit(0, remote=True))
     shelf.sync()
     rechunked(shelf, IDENTITY)
     asked = len(shelf.provider.batches)
@@ -119,7 +119,7 @@ def test_what_the_cache_holds_costs_nothing_so_the_rebuild_goes_ahead(shelf):
     assert not shelf.desk.store.build_differences
 
 
-@pytest.mark.parametrize("guard", [CostGuard(300, remote=False), CostGuard(0, remote=True), CostGuard(10**6, True)])
+@pytest.mark.parametrize("guard", [CostLimit(300, remote=False), CostLimit(0, remote=True), CostLimit(10**6, True)])
 def test_a_rebuild_that_needs_no_consent_does_not_wait(shelf, guard):
     rows, _ = rechunked(shelf, guard=guard)
     assert shelf.sync().pending_embeddings == 0

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from memoryd_server.doctor import host
-from memoryd_server.doctor.checks import Check, Verdict, check_keyword_engine, check_vector_engine
+from memoryd_server.doctor.checks import Check, CheckResult, check_keyword_engine, check_vector_engine
 from memoryd_server.doctor.host import (
     InotifyUse,
     check_clock,
@@ -19,7 +19,7 @@ from memoryd_server.doctor.host import (
     inotify_use,
 )
 
-OK, WARNING, FAILED = Verdict.OK, Verdict.WARNING, Verdict.FAILED
+OK, WARNING, FAILED = CheckResult.OK, CheckResult.WARNING, CheckResult.FAILED
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from memoryd_server import __version__
 from memoryd_server.doctor import network
-from memoryd_server.doctor.checks import Verdict
+from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.doctor.network import check_metrics
-from memoryd_server.observe.metrics import Figures, Metrics, MetricsListener
+from memoryd_server.observe.metrics import Metrics, MetricsListener, MetricsSnapshot
 
-OK, WARNING, FAILED = Verdict.OK, Verdict.WARNING, Verdict.FAILED
+OK, WARNING, FAILED = CheckResult.OK, CheckResult.WARNING, CheckResult.FAILED
 HOST = "127.0.0.1"
 
 
@@ -28,7 +28,7 @@ def check(port, verdict, mentions, *, running, host=HOST):
 @contextmanager
 def memoryd(host=HOST):
     """The daemon's own listener, and its port."""
-    listener = MetricsListener(Metrics(Figures), host, 0)
+    listener = MetricsListener(Metrics(MetricsSnapshot), host, 0)
     listener.start()
     try:
         yield int(listener.url.rpartition(":")[2].removesuffix("/metrics"))

@@ -5,10 +5,10 @@ import socket
 import pytest
 
 from memoryd_server.access import addresses
-from memoryd_server.doctor.checks import Verdict
+from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.doctor.network import MOST_PATH_BYTES, check_socket
 
-OK, WARNING, FAILED = Verdict.OK, Verdict.WARNING, Verdict.FAILED
+OK, WARNING, FAILED = CheckResult.OK, CheckResult.WARNING, CheckResult.FAILED
 
 
 @pytest.fixture

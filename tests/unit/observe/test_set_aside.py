@@ -1,6 +1,6 @@
 """Damaged files that were set aside are found by `memoryd doctor`, so that somebody looks at the disk."""
 
-from memoryd_server.doctor.checks import Verdict
+from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.doctor.host import check_set_aside
 
 
@@ -10,7 +10,7 @@ def test_each_damaged_file_is_told_with_what_to_do(tmp_path):
     for name in ("main.sqlite", *asides):
         (tmp_path / "memory" / name).write_bytes(b"")
     checks = list(check_set_aside(tmp_path))
-    assert [check.verdict for check in checks] == [Verdict.WARNING] * 2
+    assert [check.verdict for check in checks] == [CheckResult.WARNING] * 2
     assert all("may be deleted" in check.advice for check in checks)
     assert "main.embeddings.sqlite.damaged-20260102T000000Z" in checks[0].detail
 

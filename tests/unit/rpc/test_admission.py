@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from memoryd_server.access import admission
-from memoryd_server.access.admission import Admission, CallLimits
+from memoryd_server.access.admission import CallLimits, RateLimiter
 from memoryd_server.access.tokens import EVERYTHING, Grant
 from memoryd_server.errors import TooManyRequests
 
@@ -18,7 +18,7 @@ class Door:
 
     def __init__(self, **limits):
         self.now = 100.0
-        self.admission = Admission(CallLimits(**limits), lambda: self.now)
+        self.admission = RateLimiter(CallLimits(**limits), lambda: self.now)
 
     def call(self, grant):
         return self.admission.call(grant)

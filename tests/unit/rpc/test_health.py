@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2
 
 from memoryd_server.errors import ShuttingDown
 from memoryd_server.observe.log import make_log
-from memoryd_server.rpc.health import SERVICE, HealthServicer, Readiness
+from memoryd_server.rpc.health import SERVICE, HealthReporter, HealthServicer
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -55,7 +55,7 @@ async def state(readiness, service=SERVICE):
 
 
 def readiness(*indexes, log=None):
-    return Readiness(Agents(*indexes), log=log or make_log("error", "json", io.StringIO()), answer_seconds=0.05)
+    return HealthReporter(Agents(*indexes), log=log or make_log("error", "json", io.StringIO()), answer_seconds=0.05)
 
 
 async def test_index_that_does_not_answer_makes_the_daemon_not_serving():

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from memoryd.v1 import memory_pb2
 from memoryd_server.agent.files import FileRange, ListedFile
-from memoryd_server.agent.sync_run import Progressed
-from memoryd_server.entries.model import Entry, Scored
+from memoryd_server.agent.sync_run import RunProgress
+from memoryd_server.entries.model import Entry, ScoredEntry
 from memoryd_server.model import Degradation, FileFailure
 from memoryd_server.rpc import entry_service, responses, status_response
 from memoryd_server.rpc.wire import build_message
-from memoryd_server.search.query import Hit, LegReport
+from memoryd_server.search.query import Hit, RetrieverReport
 from memoryd_server.sessions.context import ContextFile
 from memoryd_server.sources.watch_scope import WatchedRoot
 from properties import examples
@@ -49,15 +49,15 @@ def any_of(kind):
 REPLIES = {
     "degradation": (Degradation, responses.degradation),
     "hit": (Hit, lambda hit: responses._result(hit, explain=True)),
-    "leg": (LegReport, responses._leg),
+    "leg": (RetrieverReport, responses._leg),
     "lines": (FileRange, responses.get_response),
     "file": (ListedFile, responses.file),
     "failure": (FileFailure, responses.file_failed),
-    "progress": (Progressed, responses.progress),
+    "progress": (RunProgress, responses.progress),
     "watcher": (WatchedRoot, responses.watcher),
     "context": (ContextFile, responses._file),
     "entry": (Entry, entry_service.entry),
-    "scored": (Scored, lambda scored: entry_service._scored([scored])[0]),
+    "scored": (ScoredEntry, lambda scored: entry_service._scored([scored])[0]),
 }
 
 
@@ -96,5 +96,5 @@ def test_other_mistakes_are_not_hidden():
 
 
 def test_usage_of_a_model_with_any_name_becomes_a_message():
-    usage = status_response.Usage(1, 2, 3, 4)
+    usage = status_response.ProviderUsage(1, 2, 3, 4)
     assert status_response._usage(("a\ud800", "b"), usage).provider == "a\ufffd"

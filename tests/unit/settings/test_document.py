@@ -9,7 +9,7 @@ import pytest
 from pydantic_core import PydanticUndefined
 
 from memoryd_server.settings.document import described, document
-from memoryd_server.settings.rules import Block, Real, Whole, keys, nested, rules_of
+from memoryd_server.settings.rules import FloatRange, IntRange, SettingsBlock, keys, nested, rules_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 IN_WORDS = {"dbPath", "listen", "path", "name", "model", "exportDir", "interval", "embedInterval"}
 
 
-def plain_fields(block=Block):
+def plain_fields(block=SettingsBlock):
     for child in block.__subclasses__():
         yield from (
             (f"{child.__name__}.{key}", key, field) for _, key, field in keys(child) if nested(field.annotation) is None
@@ -51,7 +51,7 @@ def tells_the_true_default(key, field):
 
 def tells_the_true_bounds(field):
     said = described(field).bounds
-    rules = [rule for rule in rules_of(field) if isinstance(rule, Whole | Real)]
+    rules = [rule for rule in rules_of(field) if isinstance(rule, IntRange | FloatRange)]
     return all(re.search(rf"(^| ){re.escape(rule.bounds)}$", said) for rule in rules)
 
 
@@ -70,6 +70,6 @@ def test_every_key_stands_in_the_page():
 
 
 def test_every_block_has_a_docstring_of_its_own():
-    blocks = Block.__subclasses__()
+    blocks = SettingsBlock.__subclasses__()
     assert len(blocks) > 20
-    assert all(block.__doc__ and block.__doc__ != Block.__doc__ for block in blocks)
+    assert all(block.__doc__ and block.__doc__ != SettingsBlock.__doc__ for block in blocks)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from memoryd_server.errors import SettingsError
 from memoryd_server.settings.environment import variables
-from memoryd_server.settings.layers import Tree, merged
+from memoryd_server.settings.layers import SettingsTree, merged
 from memoryd_server.settings.loading import load
 from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
 from memoryd_server.settings.memory_search import MemorySearchSettings
-from memoryd_server.settings.rules import Block, keys, nested
+from memoryd_server.settings.rules import SettingsBlock, keys, nested
 from memoryd_server.settings.service import ServiceSettings
 from properties import examples
 
@@ -25,7 +25,7 @@ anything = st.recursive(
 )
 
 
-def shaped(block: type[Block]) -> st.SearchStrategy:
+def shaped(block: type[SettingsBlock]) -> st.SearchStrategy:
     """Objects that have the keys of a block, with values that are right or wrong."""
     fields = {}
     for _, key, field in keys(block):
@@ -103,7 +103,7 @@ trees = st.dictionaries(
 @given(trees, trees)
 def test_merging_changes_neither_side_and_remembers_who_wrote_what(low, high):
     before = json.dumps([low, high])
-    tree = Tree()
+    tree = SettingsTree()
     tree.overlay(low, "low")
     tree.overlay(high, "high")
     assert json.dumps([low, high]) == before
@@ -113,7 +113,7 @@ def test_merging_changes_neither_side_and_remembers_who_wrote_what(low, high):
 
 
 def test_a_key_that_is_taken_away_leaves_no_trace():
-    tree = Tree()
+    tree = SettingsTree()
     tree.overlay({"a": {"b": {"c": 1}}}, "file")
     tree.remove(("a", "b"))
     tree.remove(("x", "y"))

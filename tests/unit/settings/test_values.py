@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
-from memoryd_server.settings.rules import Duration, Real, Size, Whole, duration_ms, size_bytes
+from memoryd_server.settings.rules import Duration, FloatRange, IntRange, Size, duration_ms, size_bytes
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_settings_cannot_be_changed(home):
 numbers = st.one_of(st.integers(), st.floats())
 
 
-@given(numbers, st.sampled_from([Whole(1, 20), Whole(0, fallback=7), Real(0, 1)]))
+@given(numbers, st.sampled_from([IntRange(1, 20), IntRange(0, fallback=7), FloatRange(0, 1)]))
 def test_a_rule_changes_a_value_once_and_says_so(raw, rule):
     used = rule.apply(raw)
     finite = raw == raw and abs(raw) != float("inf")  # noqa: PLR0124 -- NaN is not itself

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources.inotify import SharedNative
+from memoryd_server.sources.inotify import SharedInotify
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sources.watch_scope import WatcherMode
 from memoryd_server.sources.watcher import open_inotify
@@ -28,7 +28,7 @@ def shared(made):
         made.append(open_inotify())
         return made[-1]
 
-    return SharedNative(open_native)
+    return SharedInotify(open_native)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_nothing_is_told_after_the_end():
         def stop(self):
             told.append("stopped")
 
-    lease = SharedNative(Reader).open()
+    lease = SharedInotify(Reader).open()
 
     def slow():
         in_call.set()
@@ -139,7 +139,7 @@ def test_a_system_that_has_no_instance_to_give_is_told(folders):
     def none_left():
         raise OSError(24, "too many")
 
-    with watching(folders[0], open_native=SharedNative(none_left).open, poll_seconds=0.05) as (watcher, changes):
+    with watching(folders[0], open_native=SharedInotify(none_left).open, poll_seconds=0.05) as (watcher, changes):
         assert set(modes(watcher).values()) == {WatcherMode.POLLING}
         write(folders[0])
         assert changes.arrive()

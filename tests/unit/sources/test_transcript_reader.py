@@ -14,7 +14,7 @@ from memoryd_server.sources.roots import Location
 from memoryd_server.sources.transcript_text import message_of
 from memoryd_server.sources.transcripts import (
     START,
-    Position,
+    ReadPosition,
     TranscriptReader,
     is_transcript,
     last_messages,
@@ -80,7 +80,7 @@ def test_lines_are_counted_and_found_as_an_editor_does(tmp_path, data):
         assert reader.count_lines_from(START) == count
         for lines in range(data.count(b"\n") + 1):
             position = reader.position_after(lines)
-            assert position == Position(_bytes_of(data, lines), lines)
+            assert position == ReadPosition(_bytes_of(data, lines), lines)
             assert reader.count_lines_from(position) == count - lines
         assert reader.position_after(count + 5).offset == len(data)
 
@@ -92,7 +92,7 @@ def _bytes_of(data, lines):
 @pytest.mark.parametrize("change", [b"X", b""])
 def test_a_mark_tells_another_beginning_and_another_end(tmp_path, change):
     data = A * 20_000
-    end = Position(len(data), 20_000)
+    end = ReadPosition(len(data), 20_000)
     with reader_of(tmp_path, data) as reader:
         mark = reader.mark(end)
     for place in (0, len(data) - 1, len(data) - 1_000):

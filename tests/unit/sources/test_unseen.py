@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from memoryd_server.sources.discover import Unseen, below, discover
+from memoryd_server.sources.discover import UnreadableFolder, below, discover
 from memoryd_server.sources.discover import discover as discover_function
 from memoryd_server.sources.roots import Roots
 
@@ -156,9 +156,9 @@ def test_a_workspace_swapped_while_it_is_looked_at_hides_everything(both, worksp
     ],
 )
 def test_a_place_would_hold_what_is_below_it(folder, path, held):
-    assert Unseen(folder, "", (below(folder),)).would_hold(path) is held
+    assert UnreadableFolder(folder, "", (below(folder),)).would_hold(path) is held
 
 
 def test_a_single_file_is_held_by_its_very_name():
-    assert Unseen(".", "", ("MEMORY.md",)).would_hold("MEMORY.md")
-    assert not Unseen(".", "", ("MEMORY.md",)).would_hold("MEMORY.md/x.md")
+    assert UnreadableFolder(".", "", ("MEMORY.md",)).would_hold("MEMORY.md")
+    assert not UnreadableFolder(".", "", ("MEMORY.md",)).would_hold("MEMORY.md/x.md")

@@ -3,10 +3,10 @@ import os
 import pytest
 
 from memoryd_server.sources.roots import Roots
-from memoryd_server.sources.watch_scope import Scope, silent_mount, targets
+from memoryd_server.sources.watch_scope import WatchScope, silent_mount, targets
 
-WORKSPACE = Scope("/ws", (0, 0), frozenset({"MEMORY.md", "memory.md"}), frozenset({"memory"}))
-EXTRA = Scope("/home/.venv/node_modules/docs", (0, 0))
+WORKSPACE = WatchScope("/ws", (0, 0), frozenset({"MEMORY.md", "memory.md"}), frozenset({"memory"}))
+EXTRA = WatchScope("/home/.venv/node_modules/docs", (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_each_root_is_a_target_and_a_missing_one_says_why(workspace, tmp_path):
     roots = Roots(os.fspath(workspace), ("../team", "../one.md", "../none", "../link"))
     found = {target.display: target for target in targets(roots)}
     assert list(found) == [".", "../team", "../one.md", "../none", "../link"]
-    assert found["../one.md"].scope == Scope(
+    assert found["../one.md"].scope == WatchScope(
         os.fspath(tmp_path), (tmp_path.stat().st_dev, tmp_path.stat().st_ino), frozenset({"one.md"}), frozenset()
     )
     for display in ("../none", "../link"):
@@ -62,7 +62,7 @@ def test_each_root_is_a_target_and_a_missing_one_says_why(workspace, tmp_path):
         assert "missing" in found[display].reason
 
 
-def check_mounts(tmp_path, scope: Scope, expected: str) -> None:
+def check_mounts(tmp_path, scope: WatchScope, expected: str) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(
         "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
@@ -76,8 +76,8 @@ def check_mounts(tmp_path, scope: Scope, expected: str) -> None:
 
 def test_a_mount_that_tells_nothing_is_noticed_where_it_matters(tmp_path):
     check_mounts(tmp_path, WORKSPACE, "virtiofs")
-    check_mounts(tmp_path, Scope("/my share/notes", (0, 0)), "cifs")
-    check_mounts(tmp_path, Scope("/ws/src", (0, 0)), "nfs4")
-    check_mounts(tmp_path, Scope("/ws/src/nfs/deep/er", (0, 0)), "nfs4")
-    check_mounts(tmp_path, Scope("/ws2", (0, 0)), "")
+    check_mounts(tmp_path, WatchScope("/my share/notes", (0, 0)), "cifs")
+    check_mounts(tmp_path, WatchScope("/ws/src", (0, 0)), "nfs4")
+    check_mounts(tmp_path, WatchScope("/ws/src/nfs/deep/er", (0, 0)), "nfs4")
+    check_mounts(tmp_path, WatchScope("/ws2", (0, 0)), "")
     assert silent_mount(WORKSPACE, tmp_path / "no-table") == ""

@@ -24,7 +24,7 @@ def write_half(fd, data):
 def main():
     workspace, ledger_path, path, key, text, step, count = sys.argv[1:]
     if step == "ledger":
-        memory_file.Target.write = die
+        memory_file.MemoryFile.write = die
     elif step == "middle":
         memory_file.write_all = write_half
     elif step == "written":

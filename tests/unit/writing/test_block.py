@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.writing.memory_file import Block, blocks_with, copies_of
+from memoryd_server.writing.memory_file import AppendBlock, blocks_with, copies_of
 
 LINES = st.lists(st.sampled_from([b"", b"a", b"b", b"ab", b"- note"]), max_size=8)
 
@@ -43,7 +43,7 @@ def test_an_inserted_text_is_one_copy_more(before, content, after):
 
 @given(before=LINES, content=LINES, after=LINES, lead=st.integers(0, 2))
 def test_a_block_known_by_its_hash_is_found_where_it_was_moved_to(before, content, after, lead):
-    block = Block(b"\n" * lead, b"".join(line + b"\n" for line in [b"x", *content, b"x"]))
+    block = AppendBlock(b"\n" * lead, b"".join(line + b"\n" for line in [b"x", *content, b"x"]))
     head, tail = (b"".join(line + b"\n" for line in lines) for lines in (before, after))
     found = (len(before) + 1, len(before) + len(content) + 2)
     assert blocks_with(block.sha256, len(block.data), head + block.content + tail) == [found]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.writing.ledger import Entry, Ledger, State, encode
+from memoryd_server.writing.ledger import AppendState, Ledger, LedgerEntry, encode
 from unit.writing.patient import PatientAppender
 
 pytestmark = pytest.mark.faults
@@ -141,19 +141,19 @@ def test_a_retry_that_is_killed_at_each_call_in_its_turn_loses_nothing(tmp_path,
         check_retry(outcome, b"earlier\n", f"{TEXT}\n".encode(), recover=True)
 
 
-def entry(key, state=State.DONE):
-    return Entry(key, LOG, 0, 5, "b" * 64, "c" * 64, 1, 1, state)
+def entry(key, state=AppendState.DONE):
+    return LedgerEntry(key, LOG, 0, 5, "b" * 64, "c" * 64, 1, 1, state)
 
 
 def known(place, keys):
     ledger = Ledger(str(place.ledger))
     with ledger.locked():
-        return [key for key in keys if ledger.get(key) is not None and ledger.get(key).state is State.DONE]
+        return [key for key in keys if ledger.get(key) is not None and ledger.get(key).state is AppendState.DONE]
 
 
 def test_a_rewrite_of_a_long_ledger_loses_no_key(tmp_path, beginning):
     keys = [f"k{number}" for number in range(40)]
-    lines = b"".join(encode(entry(key, state)) for key in keys for state in (State.PENDING, State.DONE))
+    lines = b"".join(encode(entry(key, state)) for key in keys for state in (AppendState.PENDING, AppendState.DONE))
     found = killed(tmp_path, [beginning(b"earlier\n", lines)], compact_above=1_000)
     assert "replace" in {outcome["call"] for outcome in found}
     for outcome in found:

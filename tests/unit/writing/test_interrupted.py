@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memoryd_server.errors import DiskFull, MemorydError
 from memoryd_server.sources.roots import Roots, resolve_for_append
 from memoryd_server.writing import memory_file
-from memoryd_server.writing.ledger import Entry, Ledger, State, decode, encode
+from memoryd_server.writing.ledger import AppendState, Ledger, LedgerEntry, decode, encode
 from memoryd_server.writing.memory_file import copies_of, opened, sought_in_copies
 from unit.writing.conftest import Desk
 
@@ -221,7 +221,7 @@ def test_only_pending_lines_of_the_ledger_are_unknown_to_earlier_builds(desk):
     begun, done = desk.ledger.read_bytes().splitlines()
     assert (decode(begun).copies_before, decode(done).copies_before) == (0, None)
     assert b"copies_before" not in done
-    assert decode(done).state is State.DONE
+    assert decode(done).state is AppendState.DONE
 
 
 def test_a_file_too_large_for_the_limit_of_the_process_is_named(desk, monkeypatch):
@@ -258,5 +258,5 @@ def test_the_fast_search_finds_text_across_the_steps_of_reading(desk, monkeypatc
 
 
 def test_an_entry_keeps_its_count_in_the_ledger():
-    entry = Entry("k", LOG, 0, 5, "b" * 64, "c" * 64, 1, 1, copies_before=2)
+    entry = LedgerEntry("k", LOG, 0, 5, "b" * 64, "c" * 64, 1, 1, copies_before=2)
     assert decode(encode(entry)) == entry

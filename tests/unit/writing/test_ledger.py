@@ -5,13 +5,13 @@ import pytest
 
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.writing import ledger as module
-from memoryd_server.writing.ledger import Entry, Ledger, State, encode
+from memoryd_server.writing.ledger import AppendState, Ledger, LedgerEntry, encode
 
 LOG = "memory/2026-02-08.md"
 
 
-def entry(key, state=State.DONE, path=LOG):
-    return Entry(key, path, 0, 5, "b" * 64, "c" * 64, 1, 1, state)
+def entry(key, state=AppendState.DONE, path=LOG):
+    return LedgerEntry(key, path, 0, 5, "b" * 64, "c" * 64, 1, 1, state)
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def put(ledger, *entries):
 
 
 def test_what_was_put_is_read_by_another_process(ledger, path):
-    put(ledger, entry("a"), entry("b", State.PENDING))
+    put(ledger, entry("a"), entry("b", AppendState.PENDING))
     other = Ledger(str(path))
     with other.locked():
         assert other.get("a") == entry("a")
-        assert other.pending(LOG) == [entry("b", State.PENDING)]
+        assert other.pending(LOG) == [entry("b", AppendState.PENDING)]
 
 
 def test_what_another_process_put_later_is_seen(ledger, path):
@@ -46,10 +46,10 @@ def test_what_another_process_put_later_is_seen(ledger, path):
 
 
 def test_the_last_line_of_a_key_counts(ledger, path):
-    put(ledger, entry("a", State.PENDING), entry("a"))
+    put(ledger, entry("a", AppendState.PENDING), entry("a"))
     other = Ledger(str(path))
     with other.locked():
-        assert other.get("a").state is State.DONE
+        assert other.get("a").state is AppendState.DONE
         assert other.pending(LOG) == []
 
 
@@ -106,7 +106,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damage_is_told_of_and_the_readable_keys_go_on(path, damage):
-    put(Ledger(str(path)), entry("a"), entry("b"), entry("c", State.PENDING))
+    put(Ledger(str(path)), entry("a"), entry("b"), entry("c", AppendState.PENDING))
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
     ledger = Ledger(str(path))
@@ -114,7 +114,7 @@ def test_damage_is_told_of_and_the_readable_keys_go_on(path, damage):
     assert "damaged" in ledger.trouble
     other = Ledger(str(path))
     with other.locked():
-        assert [other.get(key) for key in "bcd"] == [entry("b"), entry("c", State.PENDING), entry("d")]
+        assert [other.get(key) for key in "bcd"] == [entry("b"), entry("c", AppendState.PENDING), entry("d")]
         assert other.get("a") is None
     aside = path.with_name("main.appends.damaged")
     assert aside.read_bytes() == damaged
@@ -134,12 +134,12 @@ def test_garbage_without_a_line_is_set_aside_whole(path):
 
 @pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b""), lambda path: path.unlink()])
 def test_a_ledger_lost_while_the_daemon_runs_is_written_anew_from_memory(ledger, path, harm):
-    put(ledger, entry("a"), entry("b", State.PENDING))
+    put(ledger, entry("a"), entry("b", AppendState.PENDING))
     harm(path)
     put(ledger, entry("c"))
     other = Ledger(str(path))
     with other.locked():
-        assert [other.get(key) for key in "abc"] == [entry("a"), entry("b", State.PENDING), entry("c")]
+        assert [other.get(key) for key in "abc"] == [entry("a"), entry("b", AppendState.PENDING), entry("c")]
     assert "emptied or removed" in ledger.trouble
 
 
@@ -201,7 +201,7 @@ def fill(path, count, *, states=("pending", "done"), first=0):
     with path.open("ab") as file:
         for number in range(first, first + count):
             for state in states:
-                line = {**{name: getattr(entry("x"), name) for name in Entry.__slots__}, "key": f"k{number}"}
+                line = {**{name: getattr(entry("x"), name) for name in LedgerEntry.__slots__}, "key": f"k{number}"}
                 file.write(json.dumps({**line, "state": state}).encode() + b"\n")
 
 
@@ -220,13 +220,13 @@ def test_a_long_ledger_is_rewritten_with_a_line_a_key(ledger, path):
     assert len(path.read_bytes().splitlines()) == 3002
     other = Ledger(str(path))
     with other.locked():
-        assert other.get("k0").state is State.DONE
+        assert other.get("k0").state is AppendState.DONE
         assert other.get("b") == entry("b")
 
 
 def test_a_rewrite_keeps_the_newest_keys_and_every_pending_one(ledger, path, monkeypatch):
     monkeypatch.setattr(module, "KEPT_KEYS", 10)
-    put(ledger, entry("old", State.PENDING))
+    put(ledger, entry("old", AppendState.PENDING))
     fill(path, 3000)
     put(ledger, entry("b"))
     kept = [json.loads(line)["key"] for line in path.read_bytes().splitlines()]

@@ -3,7 +3,7 @@
 import pytest
 
 from memoryd_server.model import Clock
-from memoryd_server.qmd.backend import QmdEngine
+from memoryd_server.qmd.backend import QmdSyncRunner
 from memoryd_server.sources.discover import discover
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sync.planner import EVERYTHING
@@ -21,7 +21,7 @@ class Desk:
         self.memory.mkdir()
         self.roots = Roots(str(folder))
         self.covered = None
-        self.engine = QmdEngine(self.roots, lambda: self.covered, Clock())
+        self.engine = QmdSyncRunner(self.roots, lambda: self.covered, Clock())
 
     def write(self, **notes):
         for name, text in notes.items():

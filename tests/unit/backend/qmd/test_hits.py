@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from memoryd_server.model import Source
-from memoryd_server.qmd.client import Row
-from memoryd_server.qmd.hits import Shelf, budgeted, rank
+from memoryd_server.qmd.client import QmdRow
+from memoryd_server.qmd.hits import CollectionFiles, budgeted, rank
 from memoryd_server.qmd.home import Collection
 from memoryd_server.search.query import RankingConfig, SearchMode, SearchQuery
 from memoryd_server.sources.roots import Roots
@@ -34,7 +34,7 @@ def shelf(folder):
         Collection("sessions", str(folder / "s"), "**/*.md", Source.SESSIONS),
         Collection("docs", str(workspace / "docs"), "**/*.md"),
     )
-    return Shelf(Roots(str(workspace)), collections, 1_000)
+    return CollectionFiles(Roots(str(workspace)), collections, 1_000)
 
 
 def write(folder, path, text=TEXT):
@@ -45,7 +45,7 @@ def write(folder, path, text=TEXT):
 
 
 def row(uri="qmd://memory-root/memory/a.md", *, snippet="one\ntwo\n", start=3, count=2, score=0.5, line=3):
-    return Row(uri, score, snippet, start, count, line)
+    return QmdRow(uri, score, snippet, start, count, line)
 
 
 def place(shelf, given):

@@ -7,9 +7,9 @@ import time
 import psutil
 import pytest
 
-from memoryd_server.qmd.client import QmdFailure, Reason
+from memoryd_server.qmd.client import QmdFailure, QmdFailureReason
 from memoryd_server.qmd.host import SEARCHES_AT_ONCE, QmdHost
-from memoryd_server.qmd.process import Ending, Invocation, Run
+from memoryd_server.qmd.process import Command, CommandRun, ExitKind
 
 PATIENCE = 20
 
@@ -24,14 +24,14 @@ async def host():
 @pytest.fixture
 def run(host, tmp_path):
     def run(script, seconds=60.0):
-        return Run(Invocation(["/bin/sh", "-c", script], {"PATH": os.defpath}, str(tmp_path), seconds), host.guard)
+        return CommandRun(Command(["/bin/sh", "-c", script], {"PATH": os.defpath}, str(tmp_path), seconds), host.guard)
 
     return run
 
 
 async def test_a_search_comes_back_with_what_it_printed(host, run):
     done = await host.search(run("echo found"), PATIENCE)
-    assert (done.ending, done.stdout) == (Ending.EXITED, "found\n")
+    assert (done.ending, done.stdout) == (ExitKind.EXITED, "found\n")
 
 
 async def test_whoever_gets_no_thread_in_time_hears_that_qmd_is_busy(host, run, tmp_path):
@@ -40,7 +40,7 @@ async def test_whoever_gets_no_thread_in_time_hears_that_qmd_is_busy(host, run, 
     before = psutil.Process().num_fds()
     with pytest.raises(QmdFailure) as failed:
         await host.search(run(f"touch {tmp_path}/ran"), 0.2)
-    assert failed.value.reason is Reason.BUSY
+    assert failed.value.reason is QmdFailureReason.BUSY
     for search in searching:
         search.cancel()
     await asyncio.gather(*searching, return_exceptions=True)
@@ -68,19 +68,19 @@ async def test_a_search_that_nobody_waits_for_ends(host, run, tmp_path):
 
 async def test_closing_ends_what_runs_and_lets_nothing_begin(tmp_path):
     host = QmdHost()
-    invocation = Invocation(["/bin/sh", "-c", "sleep 60"], {"PATH": os.defpath}, str(tmp_path), 60)
-    working = asyncio.ensure_future(host.update(lambda: host.run(Run(invocation, host.guard))))
+    invocation = Command(["/bin/sh", "-c", "sleep 60"], {"PATH": os.defpath}, str(tmp_path), 60)
+    working = asyncio.ensure_future(host.update(lambda: host.run(CommandRun(invocation, host.guard))))
     await asyncio.sleep(0.2)
     began = time.monotonic()
     await asyncio.to_thread(host.close)
-    assert (await working).ending is Ending.CANCELLED
+    assert (await working).ending is ExitKind.CANCELLED
     assert time.monotonic() - began < PATIENCE / 2
     with pytest.raises(QmdFailure) as failed:
-        host.run(Run(invocation, host.guard))
-    assert failed.value.reason is Reason.CANCELLED
+        host.run(CommandRun(invocation, host.guard))
+    assert failed.value.reason is QmdFailureReason.CANCELLED
 
 
 async def test_where_no_process_can_be_started_there_is_a_failure(host, tmp_path):
-    nowhere = Run(Invocation(["/bin/true"], {}, str(tmp_path / "absent"), 5), host.guard)
+    nowhere = CommandRun(Command(["/bin/true"], {}, str(tmp_path / "absent"), 5), host.guard)
     with pytest.raises(QmdFailure, match="no process can be started"):
         await host.search(nowhere, PATIENCE)

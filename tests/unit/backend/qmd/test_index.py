@@ -6,12 +6,12 @@ import time
 import pytest
 
 from fake_qmd.installs import make_fake
-from memoryd_server.qmd.client import QmdClient, QmdFailure, Reason, Verb
-from memoryd_server.qmd.config import LimitsConfig, QmdConfig, UpdateConfig
+from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, QmdSearchMode
+from memoryd_server.qmd.config import LimitsConfig, QmdConfig, QmdUpdateConfig
 from memoryd_server.qmd.home import Collection, QmdHome
 from memoryd_server.qmd.host import held
-from memoryd_server.qmd.index import QmdIndex, Updated
-from memoryd_server.qmd.process import Guard
+from memoryd_server.qmd.index import QmdIndex, UpdateCounts
+from memoryd_server.qmd.process import ProcessGuard
 
 
 class Desk:
@@ -20,7 +20,7 @@ class Desk:
         self.fake = make_fake(folder / "bin")
         self.notes = folder / "notes"
         self.notes.mkdir()
-        self.guard = Guard()
+        self.guard = ProcessGuard()
         self.unwanted = False
         self.exports = 0
 
@@ -30,13 +30,13 @@ class Desk:
 
     def index(self, seconds=20.0):
         collections = (Collection("notes", str(self.notes)),)
-        update = UpdateConfig(False, False, 0, 0, 0, seconds, seconds, seconds)
+        update = QmdUpdateConfig(False, False, 0, 0, 0, seconds, seconds, seconds)
         limits = LimitsConfig(6, 700, 4000, 4)
         home = QmdHome(self.folder / "qmd", collections, {"PATH": "/bin:/usr/bin"})
         config = QmdConfig(
             home.folder,
             str(self.fake.path),
-            Verb.QUERY,
+            QmdSearchMode.QUERY,
             collections,
             {},
             update,
@@ -68,12 +68,12 @@ def test_an_update_tells_what_it_did(desk):
     index = desk.index()
     desk.write(a="one", b="two")
     assert not index.ready
-    assert index.update(run) == Updated(new=2)
+    assert index.update(run) == UpdateCounts(new=2)
     assert index.ready
     desk.write(a="other", c="three")
     (desk.notes / "b.md").unlink()
     done = index.update(run)
-    assert (done, done.documents) == (Updated(new=1, changed=1, removed=1), 2)
+    assert (done, done.documents) == (UpdateCounts(new=1, changed=1, removed=1), 2)
     assert desk.exports == 2
 
 
@@ -90,7 +90,7 @@ def test_an_index_that_is_no_database_is_begun_anew(desk):
     index = desk.index()
     index.update(run)
     (desk.folder / "qmd" / "xdg-cache" / "qmd" / "index.sqlite").write_text("nonsense")
-    assert index.update(run) == Updated(new=1)
+    assert index.update(run) == UpdateCounts(new=1)
     assert index.ready
 
 
@@ -114,7 +114,7 @@ def test_an_embedding_that_leaves_some_out_is_a_failure(desk):
     desk.fake.faults(embed="embedding-elsewhere")
     with pytest.raises(QmdFailure, match="another process") as failed:
         index.embed(run)
-    assert failed.value.reason is Reason.BUSY
+    assert failed.value.reason is QmdFailureReason.BUSY
 
 
 def test_two_writers_wait_for_each_other(desk):
@@ -136,12 +136,12 @@ def test_a_lock_is_waited_for_as_long_as_it_is_wanted(desk):
     with held(desk.folder / "qmd" / "writer.lock", "it", 1, lambda: False):
         with pytest.raises(QmdFailure) as failed:
             index.update(run)
-        assert failed.value.reason is Reason.BUSY
+        assert failed.value.reason is QmdFailureReason.BUSY
         desk.unwanted = True
         began = time.monotonic()
         with pytest.raises(QmdFailure) as failed:
             desk.index(seconds=60).update(run)
-        assert failed.value.reason is Reason.CANCELLED
+        assert failed.value.reason is QmdFailureReason.CANCELLED
         assert time.monotonic() - began < 10
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fake_qmd.installs import make_fake, real_qmd, tiny_models
 from memoryd_server.cli.doctor import check_qmd
-from memoryd_server.doctor.checks import Verdict
+from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.qmd.client import INSTALL
 from rpc.qmd_calls import qmd_settings
 from rpc.wire import Home
@@ -45,8 +45,8 @@ def doctor(tmp_path):
 def test_all_is_well(doctor):
     doctor.node("v24.1.0")
     check, models = doctor.look()
-    assert (check.verdict, check.detail) == (Verdict.OK, f"{doctor.fake.path}, version 2.8.3")
-    assert [model.verdict for model in models] == [Verdict.OK]
+    assert (check.verdict, check.detail) == (CheckResult.OK, f"{doctor.fake.path}, version 2.8.3")
+    assert [model.verdict for model in models] == [CheckResult.OK]
     # Nothing of the agent's was touched for it.
     assert not (doctor.home.state_dir / "agents").exists()
 
@@ -55,7 +55,7 @@ def test_another_backend_is_none_of_its_business(doctor):
     assert list(check_qmd(doctor.home.settings())) == []
 
 
-@pytest.mark.parametrize(("fallback", "verdict"), [("builtin", Verdict.WARNING), ("none", Verdict.FAILED)])
+@pytest.mark.parametrize(("fallback", "verdict"), [("builtin", CheckResult.WARNING), ("none", CheckResult.FAILED)])
 def test_a_missing_command_is_told_with_how_to_install_it(doctor, fallback, verdict):
     doctor.fake.remove()
     check, _ = doctor.look(fallback=fallback)
@@ -68,14 +68,14 @@ def test_a_node_that_is_too_old_is_told_where_qmd_dies(doctor):
     doctor.node("v20.20.2")
     doctor.fake.faults(status="segfault")
     check, _ = doctor.look()
-    assert (check.verdict, "SIGSEGV" in check.detail) == (Verdict.WARNING, True)
+    assert (check.verdict, "SIGSEGV" in check.detail) == (CheckResult.WARNING, True)
     assert "Node v20.20.2 is on the PATH, and qmd needs 22 or newer" in check.advice
 
 
 def test_a_node_that_is_too_old_is_no_trouble_for_a_qmd_with_its_own(doctor):
     doctor.node("v20.20.2")
     check, _ = doctor.look()
-    assert check.verdict is Verdict.OK
+    assert check.verdict is CheckResult.OK
     assert "brings its own" in check.detail
 
 
@@ -90,15 +90,15 @@ def test_a_node_that_is_too_old_is_no_trouble_for_a_qmd_with_its_own(doctor):
 def test_a_command_that_does_not_work_is_told_with_what_it_said(doctor, faults, told):
     doctor.fake.faults(**faults)
     check, _ = doctor.look()
-    assert check.verdict is Verdict.WARNING
+    assert check.verdict is CheckResult.WARNING
     assert told in check.detail
 
 
 @pytest.mark.parametrize(("mode", "missing"), [("search", 0), ("vsearch", 2), ("query", 3)])
 def test_models_that_would_be_fetched_are_told(doctor, mode, missing):
     _, models = doctor.look(searchMode=mode)
-    assert sum(check.verdict is Verdict.WARNING for check in models) == missing
-    assert all("qmd pull" in check.advice for check in models if check.verdict is Verdict.WARNING)
+    assert sum(check.verdict is CheckResult.WARNING for check in models) == missing
+    assert all("qmd pull" in check.advice for check in models if check.verdict is CheckResult.WARNING)
 
 
 @pytest.mark.parametrize("where", ["the user's", "its own"])
@@ -109,7 +109,7 @@ def test_models_on_disk_are_found(doctor, tmp_path, where):
     for name in MODELS:
         (folder / name).write_text("GGUF")
     _, models = doctor.look(searchMode="query")
-    assert [check.verdict for check in models] == [Verdict.OK]
+    assert [check.verdict for check in models] == [CheckResult.OK]
 
 
 def test_a_model_that_is_named_by_a_path_must_be_there(doctor, tmp_path):
@@ -117,12 +117,12 @@ def test_a_model_that_is_named_by_a_path_must_be_there(doctor, tmp_path):
     here.write_text("GGUF")
     doctor.home.environ |= {"QMD_EMBED_MODEL": str(here), "QMD_GENERATE_MODEL": "/nowhere/g.gguf"}
     _, (check,) = doctor.look(searchMode="vsearch")
-    assert (check.verdict, check.detail) == (Verdict.FAILED, "there is no file /nowhere/g.gguf")
+    assert (check.verdict, check.detail) == (CheckResult.FAILED, "there is no file /nowhere/g.gguf")
 
 
 @pytest.mark.skipif(real_qmd() is None, reason="no qmd: `make qmd` installs it")
 def test_the_real_one_is_well(doctor):
     doctor.home.environ |= tiny_models() or {}
     check, models = doctor.look(real_qmd(), searchMode="query" if tiny_models() else "search")
-    assert (check.verdict, "version 2." in check.detail) == (Verdict.OK, True)
-    assert [model.verdict for model in models] == [Verdict.OK]
+    assert (check.verdict, "version 2." in check.detail) == (CheckResult.OK, True)
+    assert [model.verdict for model in models] == [CheckResult.OK]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.qmd.client import QmdFailure, Reason, Row, as_row, find_objects, parse_rows
+from memoryd_server.qmd.client import QmdFailure, QmdFailureReason, QmdRow, as_row, find_objects, parse_rows
 
 CASES = json.loads((Path(__file__).parents[3] / "conformance" / "data" / "qmd_output.json").read_text("utf-8"))
 ROWS = [{"file": "qmd://m/a.md", "score": 0.5, "snippet": "@@ -2,3 @@ (1 before, 0 after)\nx\ny\n"}]
@@ -21,7 +21,7 @@ def test_outputs_are_read_as_the_reference_reads_them(case):
     if case.get("error"):
         with pytest.raises(QmdFailure) as failed:
             parse_rows(case["stdout"], case["stderr"])
-        assert failed.value.reason is Reason.NOT_JSON
+        assert failed.value.reason is QmdFailureReason.NOT_JSON
     else:
         assert parse_rows(case["stdout"], case["stderr"]) == case["rows"]
 
@@ -50,7 +50,7 @@ def test_noise_after_the_array_is_passed_over():
 def test_what_holds_no_array_of_objects_is_a_failure(text):
     with pytest.raises(QmdFailure) as failed:
         parse_rows(text, "")
-    assert failed.value.reason is Reason.NOT_JSON
+    assert failed.value.reason is QmdFailureReason.NOT_JSON
 
 
 def test_words_for_nothing_in_a_note_are_not_taken_for_an_answer():
@@ -79,17 +79,17 @@ def test_a_row_holds_the_place_and_the_score():
         "line": 3,
         "snippet": ROWS[0]["snippet"],
     }
-    assert as_row(fields) == Row("qmd://mem/日记/会议.md", 0.46, "x\ny\n", 2, 3, 3)
+    assert as_row(fields) == QmdRow("qmd://mem/日记/会议.md", 0.46, "x\ny\n", 2, 3, 3)
 
 
 @pytest.mark.parametrize(
     ("fields", "row"),
     [
-        ({"file": "qmd://m/a.md"}, Row("qmd://m/a.md", 0.0, "", 0, 0, 0)),
-        ({"file": "qmd://m/a.md", "snippet": "no header"}, Row("qmd://m/a.md", 0.0, "no header", 0, 0, 0)),
-        ({"file": "qmd://m/a.md", "score": "high", "line": "3"}, Row("qmd://m/a.md", 0.0, "", 0, 0, 0)),
-        ({"file": "qmd://m/a.md", "score": 17, "line": -1}, Row("qmd://m/a.md", 1.0, "", 0, 0, 0)),
-        ({"file": "qmd://m/a.md", "score": float("nan"), "line": True}, Row("qmd://m/a.md", 0.0, "", 0, 0, 0)),
+        ({"file": "qmd://m/a.md"}, QmdRow("qmd://m/a.md", 0.0, "", 0, 0, 0)),
+        ({"file": "qmd://m/a.md", "snippet": "no header"}, QmdRow("qmd://m/a.md", 0.0, "no header", 0, 0, 0)),
+        ({"file": "qmd://m/a.md", "score": "high", "line": "3"}, QmdRow("qmd://m/a.md", 0.0, "", 0, 0, 0)),
+        ({"file": "qmd://m/a.md", "score": 17, "line": -1}, QmdRow("qmd://m/a.md", 1.0, "", 0, 0, 0)),
+        ({"file": "qmd://m/a.md", "score": float("nan"), "line": True}, QmdRow("qmd://m/a.md", 0.0, "", 0, 0, 0)),
         ({"score": 1}, None),
         ({"file": 7}, None),
         ({}, None),

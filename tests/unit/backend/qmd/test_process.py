@@ -13,7 +13,7 @@ import pytest
 
 from child_processes import pids_of
 from memoryd_server.qmd import guard_script
-from memoryd_server.qmd.process import Ending, Guard, Invocation, Run
+from memoryd_server.qmd.process import Command, CommandRun, ExitKind, ProcessGuard
 
 PATIENCE = 20
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
@@ -21,7 +21,7 @@ ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 
 @pytest.fixture
 def guard():
-    guard = Guard()
+    guard = ProcessGuard()
     yield guard
     guard.close()
 
@@ -44,7 +44,7 @@ def script(text, *arguments):
 
 
 def invocation(command, tmp_path, *, seconds=PATIENCE, most_bytes=None, environment=ENVIRONMENT):
-    return Invocation(command, environment, str(tmp_path), seconds, most_bytes)
+    return Command(command, environment, str(tmp_path), seconds, most_bytes)
 
 
 def pids(file, count=1):
@@ -91,14 +91,14 @@ STUBBORN = """
 
 def test_what_was_printed_comes_back_with_the_code(guard, tmp_path):
     command = script("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
-    done = Run(invocation(command, tmp_path), guard).run()
-    assert (done.ending, done.code, done.stdout, done.stderr) == (Ending.EXITED, 3, "out\n", "err\n")
+    done = CommandRun(invocation(command, tmp_path), guard).run()
+    assert (done.ending, done.code, done.stdout, done.stderr) == (ExitKind.EXITED, 3, "out\n", "err\n")
     assert 0 < done.elapsed_seconds < PATIENCE
 
 
 def test_the_command_gets_its_environment_and_folder_and_nothing_else(guard, tmp_path):
     command = script("import os, sys; print(sorted(os.environ)); print(os.getcwd()); print(repr(sys.stdin.read()))")
-    done = Run(invocation(command, tmp_path), guard).run()
+    done = CommandRun(invocation(command, tmp_path), guard).run()
     names, folder, stdin = done.stdout.splitlines()
     assert set(eval(names)) <= {*ENVIRONMENT, "PWD", "SHLVL", "_", "OLDPWD", "LC_CTYPE"}
     assert (folder, stdin) == (str(tmp_path), "''")
@@ -106,7 +106,7 @@ def test_the_command_gets_its_environment_and_folder_and_nothing_else(guard, tmp
 
 def test_arguments_arrive_as_they_are(guard, tmp_path):
     odd = ["a b", "$HOME", "'; exit 7", "日本語", '"', "-n", "*"]
-    done = Run(invocation([*script("import sys; print(sys.argv[1:])"), *odd], tmp_path), guard).run()
+    done = CommandRun(invocation([*script("import sys; print(sys.argv[1:])"), *odd], tmp_path), guard).run()
     assert eval(done.stdout) == odd
 
 
@@ -117,8 +117,8 @@ def test_both_pipes_are_read_as_they_fill(guard, tmp_path):
             sys.stderr.write("e" * 10_000); sys.stdout.write("o" * 10_000)
         sys.stderr.write("last")
     """)
-    done = Run(invocation(command, tmp_path, most_bytes=10_000_000), guard).run()
-    assert (done.ending, len(done.stdout)) == (Ending.EXITED, 4_000_000)
+    done = CommandRun(invocation(command, tmp_path, most_bytes=10_000_000), guard).run()
+    assert (done.ending, len(done.stdout)) == (ExitKind.EXITED, 4_000_000)
     assert len(done.stderr) == 65_536
     assert done.stderr.endswith("last")
 
@@ -126,31 +126,33 @@ def test_both_pipes_are_read_as_they_fill(guard, tmp_path):
 def test_too_much_is_cut_off_at_once(guard, tmp_path):
     command = script("import sys\nwhile True: sys.stdout.write('x' * 100_000)")
     began = time.monotonic()
-    done = Run(invocation(command, tmp_path, most_bytes=1_000_000), guard).run()
-    assert done.ending is Ending.TOO_MUCH
+    done = CommandRun(invocation(command, tmp_path, most_bytes=1_000_000), guard).run()
+    assert done.ending is ExitKind.TOO_MUCH
     assert len(done.stdout) == 1_000_000
     assert time.monotonic() - began < PATIENCE / 2
 
 
 def test_without_a_limit_the_tail_is_kept(guard, tmp_path):
     command = script("import sys; sys.stdout.write('x' * 5_000_000 + 'end')")
-    done = Run(invocation(command, tmp_path), guard).run()
-    assert (done.ending, len(done.stdout), done.stdout[-3:]) == (Ending.EXITED, 65_536, "end")
+    done = CommandRun(invocation(command, tmp_path), guard).run()
+    assert (done.ending, len(done.stdout), done.stdout[-3:]) == (ExitKind.EXITED, 65_536, "end")
 
 
 def test_what_is_no_utf8_is_replaced(guard, tmp_path):
-    done = Run(invocation(script("import os; os.write(1, b'a\\xff\\xfeb')"), tmp_path), guard).run()
+    done = CommandRun(invocation(script("import os; os.write(1, b'a\\xff\\xfeb')"), tmp_path), guard).run()
     assert done.stdout == "a��b"
 
 
 def test_a_signal_is_a_negative_code(guard, tmp_path):
-    done = Run(invocation(script("import os; os.kill(os.getpid(), 11)"), tmp_path), guard).run()
-    assert (done.ending, done.code) == (Ending.EXITED, -signal.SIGSEGV)
+    done = CommandRun(invocation(script("import os; os.kill(os.getpid(), 11)"), tmp_path), guard).run()
+    assert (done.ending, done.code) == (ExitKind.EXITED, -signal.SIGSEGV)
 
 
 @pytest.mark.parametrize("how", ["time", "cancel"])
 def test_a_command_that_hangs_ends_with_its_whole_group(guard, tmp_path, started, how):
-    run = Run(invocation(script(STUBBORN, started, "stay"), tmp_path, seconds=1.5 if how == "time" else 60), guard)
+    run = CommandRun(
+        invocation(script(STUBBORN, started, "stay"), tmp_path, seconds=1.5 if how == "time" else 60), guard
+    )
     results = []
     thread = threading.Thread(target=lambda: results.append(run.run()))
     thread.start()
@@ -159,14 +161,14 @@ def test_a_command_that_hangs_ends_with_its_whole_group(guard, tmp_path, started
         run.cancel()
     thread.join(PATIENCE)
     assert not thread.is_alive()
-    assert results[0].ending is (Ending.TIMED_OUT if how == "time" else Ending.CANCELLED)
+    assert results[0].ending is (ExitKind.TIMED_OUT if how == "time" else ExitKind.CANCELLED)
     check_gone(group)
 
 
 def test_a_grandchild_that_holds_the_pipes_is_not_waited_for(guard, tmp_path, started):
     began = time.monotonic()
-    done = Run(invocation(script(STUBBORN, started, "go"), tmp_path, seconds=60), guard).run()
-    assert (done.ending, done.code, done.stdout) == (Ending.EXITED, 0, "done\n")
+    done = CommandRun(invocation(script(STUBBORN, started, "go"), tmp_path, seconds=60), guard).run()
+    assert (done.ending, done.code, done.stdout) == (ExitKind.EXITED, 0, "done\n")
     assert time.monotonic() - began < PATIENCE / 2
     check_gone(pids(started, 2))
 
@@ -187,33 +189,33 @@ def test_a_grandchild_that_left_the_group_does_not_hold_us_up(guard, tmp_path, s
         started,
     )
     began = time.monotonic()
-    done = Run(invocation(command, tmp_path, seconds=60), guard).run()
+    done = CommandRun(invocation(command, tmp_path, seconds=60), guard).run()
     assert done.stdout == "done\n"
     assert time.monotonic() - began < PATIENCE / 2
     os.kill(pids(started)[0], signal.SIGKILL)
 
 
 def test_a_run_that_is_cancelled_before_it_began_starts_nothing(guard, tmp_path, started):
-    run = Run(invocation(script(STUBBORN, started, "stay"), tmp_path), guard)
+    run = CommandRun(invocation(script(STUBBORN, started, "stay"), tmp_path), guard)
     run.cancel()
-    assert run.run().ending is Ending.CANCELLED
+    assert run.run().ending is ExitKind.CANCELLED
     assert not started.exists()
     run.cancel()
 
 
 def test_runs_leave_no_descriptor_and_no_zombie(guard, tmp_path):
     command = ["/bin/sh", "-c", "echo x; echo y >&2"]
-    Run(invocation(command, tmp_path), guard).run()
+    CommandRun(invocation(command, tmp_path), guard).run()
     process = psutil.Process()
     before = process.num_fds()
     for _ in range(50):
-        assert Run(invocation(command, tmp_path), guard).run().stdout == "x\n"
+        assert CommandRun(invocation(command, tmp_path), guard).run().stdout == "x\n"
     assert process.num_fds() == before
     assert [child.pid for child in process.children() if child.status() == psutil.STATUS_ZOMBIE] == []
 
 
 def test_a_command_that_is_not_there_has_a_code_and_words(guard, tmp_path):
-    done = Run(invocation([str(tmp_path / "nowhere")], tmp_path), guard).run()
+    done = CommandRun(invocation([str(tmp_path / "nowhere")], tmp_path), guard).run()
     assert done.code == 127
     assert "nowhere" in done.stderr
 
@@ -239,7 +241,7 @@ def test_nothing_outlives_a_daemon_that_is_killed(tmp_path, started):
 
 
 def test_a_guard_that_died_is_replaced_and_knows_every_group(guard, tmp_path, started):
-    runs = [Run(invocation(script(STUBBORN, started, "stay"), tmp_path, seconds=60), guard) for _ in range(2)]
+    runs = [CommandRun(invocation(script(STUBBORN, started, "stay"), tmp_path, seconds=60), guard) for _ in range(2)]
     threads = [threading.Thread(target=run.run) for run in runs]
     threads[0].start()
     first = pids(started, 2)
@@ -259,7 +261,7 @@ def test_a_guard_that_died_is_replaced_and_knows_every_group(guard, tmp_path, st
 
 
 def test_a_guard_ends_when_it_is_closed(tmp_path):
-    guard = Guard()
+    guard = ProcessGuard()
     assert guard_pid() is None
     guard.register(2**22 + 1)
     pid = guard_pid()

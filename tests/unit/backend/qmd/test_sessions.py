@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from memoryd_server.qmd.config import SessionsConfig
+from memoryd_server.qmd.config import QmdSessionsConfig
 from memoryd_server.qmd.index import export_sessions
 
 DAY_NS = 86_400_000_000_000
@@ -20,7 +20,7 @@ class Sessions:
     def __init__(self, folder, retention_days=None):
         self.transcripts, self.folder = folder / "sessions", folder / "qmd" / "sessions"
         self.transcripts.mkdir(parents=True)
-        self.config = SessionsConfig(self.transcripts, self.folder, retention_days)
+        self.config = QmdSessionsConfig(self.transcripts, self.folder, retention_days)
         self.now_ns = time.time_ns
 
     def write(self, name, text, age_days=0.0):

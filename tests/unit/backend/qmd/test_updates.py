@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.qmd.client import QmdFailure, Reason, Verb
-from memoryd_server.qmd.config import LimitsConfig, QmdConfig, UpdateConfig
+from memoryd_server.qmd.client import QmdFailure, QmdFailureReason, QmdSearchMode
+from memoryd_server.qmd.config import LimitsConfig, QmdConfig, QmdUpdateConfig
 from memoryd_server.qmd.host import QmdHost
-from memoryd_server.qmd.index import Documents, Updated
+from memoryd_server.qmd.index import DocumentCounts, UpdateCounts
 from memoryd_server.qmd.updates import QmdUpdates
 
 PATIENCE = 10
@@ -33,12 +33,12 @@ class ToldIndex:
     def update(self, run):
         self.updates += 1
         self._work()
-        return Updated(new=self.updates)
+        return UpdateCounts(new=self.updates)
 
     def embed(self, run):
         self.embeds += 1
         self._work()
-        return Documents(1, 1, 0)
+        return DocumentCounts(1, 1, 0)
 
     def _work(self):
         self.at_once += 1
@@ -59,7 +59,7 @@ class Bench:
         self.looks = 0
         self.made = []
 
-    def updates(self, *, verb=Verb.SEARCH, **changes):
+    def updates(self, *, verb=QmdSearchMode.SEARCH, **changes):
         times = {
             "on_boot": False,
             "wait_for_boot": False,
@@ -77,7 +77,7 @@ class Bench:
             verb,
             (),
             {},
-            UpdateConfig(**times),
+            QmdUpdateConfig(**times),
             LimitsConfig(6, 700, 4000, 4),
             None,
             None,
@@ -112,11 +112,11 @@ async def until(holds):
 
 
 def busy():
-    return QmdFailure(Reason.BUSY, "busy")
+    return QmdFailure(QmdFailureReason.BUSY, "busy")
 
 
 def broken():
-    return QmdFailure(Reason.EXIT_CODE, "broken")
+    return QmdFailure(QmdFailureReason.EXIT_CODE, "broken")
 
 
 async def test_nothing_runs_by_itself_unless_it_is_wanted(bench):
@@ -181,7 +181,7 @@ async def test_it_runs_at_intervals(bench):
 
 
 async def test_one_writer_at_a_time_and_each_caller_has_an_update_of_its_own(bench):
-    updates = bench.updates(verb=Verb.QUERY)
+    updates = bench.updates(verb=QmdSearchMode.QUERY)
     await asyncio.gather(*(updates.now() for _ in range(4)))
     assert (bench.index.updates, bench.index.embeds, bench.index.most_at_once) == (4, 4, 1)
 
@@ -193,17 +193,17 @@ async def test_what_is_covered_was_seen_before_the_update(bench):
     await until(lambda: bench.index.updates == 1)
     assert (bench.looks, updates.covered) == (1, None)
     bench.index.go.release()
-    assert await working == updates.last == Updated(new=1)
+    assert await working == updates.last == UpdateCounts(new=1)
     assert updates.covered == 1
 
 
 async def test_a_search_by_words_needs_no_vectors(bench):
-    await bench.updates(verb=Verb.SEARCH).now()
+    await bench.updates(verb=QmdSearchMode.SEARCH).now()
     assert bench.index.embeds == 0
 
 
 async def test_vectors_are_made_the_first_time_and_then_at_their_interval(bench):
-    updates = bench.updates(verb=Verb.VSEARCH, embed_interval_seconds=3_600)
+    updates = bench.updates(verb=QmdSearchMode.VSEARCH, embed_interval_seconds=3_600)
     await updates.start(background=True)
     for count in (1, 2, 3):
         updates.ask()
@@ -266,7 +266,7 @@ async def test_stopping_ends_the_waiting(bench):
     await until(lambda: bench.index.updates == 1)
     stopping = asyncio.ensure_future(updates.stop())
     found = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [failure.reason for failure in found] == [Reason.CANCELLED] * 2
+    assert [failure.reason for failure in found] == [QmdFailureReason.CANCELLED] * 2
     bench.index.go.release(2)
     await stopping
     with pytest.raises(QmdFailure, match="stopping"):

@@ -97,8 +97,9 @@ def embed_in_batches(
     """The answers of `call`, in the order of `texts`, as `EmbeddingProvider.embed_documents` promises them.
 
     `call` gets the texts of one request and returns as many answers; it may raise `RequestRefused` and
-    `CallerStopped`. It runs in the request slots of `limits`, and its requests may overtake each other. When stopped, this returns within half a
-    second, whatever is under way; that is taken in by the next call with the same texts.
+    `CallerStopped`. It runs in the request slots of `limits`, and its requests may overtake each other. When
+    stopped, this returns within half a second, whatever is under way; that is taken in by the next call with the same
+    texts.
 
     Without `find_out_why`, as for a question, every refusal is taken for the text's fault, nothing more is sent, and
     `call` runs here and now.

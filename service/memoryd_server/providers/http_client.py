@@ -129,8 +129,8 @@ class HttpClient:
         `OutcomeUnknown` if that is not known.
 
         Raises:
-            EmbeddingQuotaExceeded, EmbeddingUnavailable, ResourceMissing, OutcomeUnknown, RequestRefused, CallerStopped:
-                see their docstrings.
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, ResourceMissing, OutcomeUnknown, RequestRefused,
+                CallerStopped: see their docstrings.
         """
         key = self._keys.header(0)
         if again:

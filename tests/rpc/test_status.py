@@ -110,7 +110,7 @@ async def test_a_workspace_that_does_not_exist_is_an_issue_and_no_error(serve, h
 
 async def test_no_secret_is_told_by_any_reply(serve, home):
     home.write(a="zebra")
-    remote = {"apiKey": SECRET, "baseUrl": "https://example.invalid/v1", "headers": {"X-Key": SECRET}}
+    remote = {"apiKey": SECRET, "baseUrl": "https://127.0.0.1:1/v1", "headers": {"X-Key": SECRET}}
     running = await serve({"agents": {"defaults": {"memorySearch": {"provider": "openai", "remote": remote}}}})
     replies = [
         *await running.sync(),

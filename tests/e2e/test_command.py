@@ -161,6 +161,7 @@ def test_an_append_with_a_key_is_done_once(run, workspace):
     (workspace / path).unlink()
 
 
+@pytest.mark.slow
 def test_flush_decides(run):
     check(run("flush", "--total-tokens", "180000"), out="Flush now: token threshold")
     check(run("flush", "--total-tokens", "1000"), out="No flush: below threshold")
@@ -215,6 +216,7 @@ def test_watch_tells_the_state_at_once_and_goes_on_until_it_is_interrupted(serve
     process.stdout.close()
 
 
+@pytest.mark.slow
 def test_doctor_finds_nothing_wrong(run):
     done = check(run("doctor"), out="ok   SQLite: .*FTS5 answers")
     assert "FAIL" not in done.stdout

@@ -168,6 +168,7 @@ def test_flush_decides(run):
     assert json.loads(run("flush", "--json", "--total-tokens", "180000").stdout)["flush"] is True
 
 
+@pytest.mark.slow
 def test_what_is_forgotten_is_found_no_more_and_stays_unless_it_is_to_go(run, workspace):
     file = workspace / "memory" / f"forget-{uuid.uuid4()}.md"
     file.write_text("the narwhal surfaced\n", "utf-8")

@@ -109,6 +109,7 @@ async def test_a_note_appended_meanwhile_is_found_by_its_words(home, serve, sett
     daemon = await serve(settings, background=True)
     await eventually(asked.is_set)
     request = pb.MemoryAppendRequest(text="an avocet on the mud", path="memory/news.md")
-    await daemon.stub.MemoryAppend(request, timeout=TIMEOUT / 2)
+    # An append waits for the index as long as its deadline allows.
+    await daemon.stub.MemoryAppend(request, timeout=3)
     await check_found_while_embedding(daemon, "memory/news.md")
     await check_whole(daemon, provider)

@@ -116,7 +116,8 @@ async def test_no_secret_is_told_by_any_reply(serve, home):
         *await running.sync(),
         await running.status(),
         await running.status(probe=True),
-        await running.search("zebra", explain=True),
+        # The search waits for the provider as long as its deadline allows.
+        await running.stub.MemorySearch(pb.MemorySearchRequest(query="zebra", explain=True), timeout=3),
         await running.files(),
         await running.stub.ListAgents(pb.ListAgentsRequest()),
         await running.stub.FlushDecision(pb.FlushDecisionRequest()),

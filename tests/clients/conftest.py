@@ -9,7 +9,7 @@ from clients.runner import running
 from tiers import keep_cases
 
 # Each case starts a client. The fast tier runs so many cases of a parametrized test; `make clients` runs all.
-FAST_CASES = 12
+FAST_CASES = 6
 
 
 @pytest.hookimpl(tryfirst=True)

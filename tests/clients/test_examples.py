@@ -90,6 +90,7 @@ def test_on_a_terminal_the_bar_is_drawn_in_place(language, grounds, tmp_path):
     assert b"\r" in shown.replace(b"\r\n", b""), shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", examples())
 def test_a_daemon_that_is_away_is_told_and_fails(language, tmp_path):
     surroundings = environment(tmp_path) | {"MEMORYD_ADDRESS": f"unix:{tmp_path}/none.sock"}

@@ -117,6 +117,7 @@ def test_health_is_serving(grpcurl):
     check(grpcurl("grpc.health.v1.Health/Check", data={"service": SERVICE}), '"SERVING"')
 
 
+@pytest.mark.slow
 @needs_openssl
 def test_over_tls_a_token_opens_reflection_health_and_calls(tmp_path):
     authority = Authority(tmp_path)

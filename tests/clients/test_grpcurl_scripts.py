@@ -250,6 +250,7 @@ def fails(said, home, name, *arguments, given):
     assert [part for part in said.split("…") if part.strip() not in done.stderr] == [], done.stderr
 
 
+@pytest.mark.slow
 def test_a_connection_that_fails_looks_as_the_page_says(ground, tmp_path):
     tls, other = where(ground, "tls"), Authority(tmp_path, "other").ca
     for said, changed in (
@@ -268,6 +269,7 @@ def test_a_connection_that_fails_looks_as_the_page_says(ground, tmp_path):
     check(shell(tmp_path, "status", given=tls | public))
 
 
+@pytest.mark.slow
 def test_a_daemon_that_speaks_otherwise_looks_as_the_page_says(grounds, tmp_path):
     plain, mutual = grounds(plain=True), grounds(mutual=True)
     clear = where(plain, "tls") | {"MEMORYD_TLS_CA": ""}

@@ -161,12 +161,14 @@ def test_an_append_with_a_key_is_done_once(run, workspace):
     (workspace / path).unlink()
 
 
+@pytest.mark.slow
 def test_flush_decides(run):
     check(run("flush", "--total-tokens", "180000"), out="Flush now: token threshold")
     check(run("flush", "--total-tokens", "1000"), out="No flush: below threshold")
     assert json.loads(run("flush", "--json", "--total-tokens", "180000").stdout)["flush"] is True
 
 
+@pytest.mark.slow
 def test_what_is_forgotten_is_found_no_more_and_stays_unless_it_is_to_go(run, workspace):
     file = workspace / "memory" / f"forget-{uuid.uuid4()}.md"
     file.write_text("the narwhal surfaced\n", "utf-8")
@@ -215,6 +217,7 @@ def test_watch_tells_the_state_at_once_and_goes_on_until_it_is_interrupted(serve
     process.stdout.close()
 
 
+@pytest.mark.slow
 def test_doctor_finds_nothing_wrong(run):
     done = check(run("doctor"), out="ok   SQLite: .*FTS5 answers")
     assert "FAIL" not in done.stdout

@@ -64,6 +64,7 @@ def test_a_socket_that_a_killed_daemon_left_is_told_and_is_no_failure(places):
     assert "is not running" in by_name(found(done))["daemon"]["detail"]
 
 
+@pytest.mark.slow
 def test_a_provider_that_does_not_answer_fails_and_says_which(places):
     home, workspace, state = places
     # Nobody listens at a port of the reserved ones.

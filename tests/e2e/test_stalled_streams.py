@@ -85,6 +85,7 @@ def test_call_without_a_token_ends_at_its_headers(tcp):
         assert connection.read_until(lambda: connection.ended >= {*streams}), "no request was sent, and none is needed"
 
 
+@pytest.mark.slow
 def test_calls_whose_requests_do_not_come_end(tcp, token):
     with RawConnection(tcp) as connection:
         streams = {

@@ -10,7 +10,7 @@ from rpc.wire import Home, quiet, start
 from tiers import keep_cases
 
 # Each case starts a daemon. The fast tier runs so many cases of a parametrized test.
-FAST_CASES = 2
+FAST_CASES = 1
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -103,12 +103,13 @@ async def test_a_note_written_meanwhile_is_found_by_its_words(home, serve, setti
 
 async def test_a_note_appended_meanwhile_is_found_by_its_words(home, serve, settings, provider):
     settings["agents"]["defaults"]["memorySearch"]["sync"]["watch"] = False
-    asked, appended = threading.Event(), threading.Event()
-    provider.second = lambda: (asked.set(), appended.wait(TIMEOUT))
+    asked, note = threading.Event(), home.workspace / "memory" / "news.md"
+    # The note has to be asked for before the third batch, which is not answered.
+    provider.second = lambda: (asked.set(), wait_for(note.exists), time.sleep(0.2))
     daemon = await serve(settings, background=True)
     await eventually(asked.is_set)
     request = pb.MemoryAppendRequest(text="an avocet on the mud", path="memory/news.md")
-    await daemon.stub.MemoryAppend(request, timeout=TIMEOUT / 2)
-    appended.set()
+    # An append waits for the index as long as its deadline allows.
+    await daemon.stub.MemoryAppend(request, timeout=3)
     await check_found_while_embedding(daemon, "memory/news.md")
     await check_whole(daemon, provider)

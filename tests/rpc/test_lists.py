@@ -59,6 +59,7 @@ def write_deep(folder, depth, count):
     os.close(at)
 
 
+@pytest.mark.slow
 async def test_a_page_of_paths_and_errors_as_long_as_can_be_fits_the_wire(serve, home):
     write_deep(home.workspace / "memory", 15, 1_000)
     running = await serve({"memoryd": {"limits": {"maxFileBytes": 2}}})

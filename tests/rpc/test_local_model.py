@@ -71,6 +71,7 @@ async def test_64_searches_at_once_each_get_their_own_answer(home, serve, model_
         assert answer.results[0].score == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.slow
 async def test_searches_go_on_when_the_worker_dies_and_are_hybrid_again_after_a_while(running):
     numbers = itertools.count()
 

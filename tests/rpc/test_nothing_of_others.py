@@ -193,6 +193,7 @@ def test_it_does_where_qmd_answers_however_long_one_looks(qmd_worlds, steps):
     check_alike(qmd_worlds, steps)
 
 
+@pytest.mark.slow
 def test_qmd_does_answer_ada_there(qmd_worlds):
     """Otherwise the two above would show nothing of it."""
     request = pb.MemorySearchRequest(agent_id="ada", query="heron", session_key="agent:ada:cli:direct:test")

@@ -115,6 +115,7 @@ def test_paraphrases_that_the_model_can_place_are_found_by_default(figures):
     assert len(missed) <= (1 - LEAST_FOUND_OF_PLACED) * len(figures.placed), missed
 
 
+@pytest.mark.slow
 def test_paraphrases_are_found_by_default_whether_or_not_the_model_can_place_them(figures):
     found = sum(each.by_default is not None for each in figures.paraphrases)
     assert found / len(figures.paraphrases) >= LEAST_FOUND

@@ -119,6 +119,7 @@ async def test_the_index_outlives_the_daemon(qmd, serve, home, command):
     assert answer.info.stale
 
 
+@pytest.mark.slow
 async def test_searches_are_answered_during_an_update(qmd, home):
     home.many(200)
     running = await qmd()

@@ -133,6 +133,7 @@ async def test_a_probe_finds_at_once_that_it_answers_again(qmd, fake):
     assert (await ask(running, "crane")).info.backend == QMD
 
 
+@pytest.mark.slow
 async def test_removed_and_put_back(qmd, fake):
     running = await qmd()
     fake.remove()

@@ -110,13 +110,14 @@ async def test_a_workspace_that_does_not_exist_is_an_issue_and_no_error(serve, h
 
 async def test_no_secret_is_told_by_any_reply(serve, home):
     home.write(a="zebra")
-    remote = {"apiKey": SECRET, "baseUrl": "https://example.invalid/v1", "headers": {"X-Key": SECRET}}
+    remote = {"apiKey": SECRET, "baseUrl": "https://127.0.0.1:1/v1", "headers": {"X-Key": SECRET}}
     running = await serve({"agents": {"defaults": {"memorySearch": {"provider": "openai", "remote": remote}}}})
     replies = [
         *await running.sync(),
         await running.status(),
         await running.status(probe=True),
-        await running.search("zebra", explain=True),
+        # The search waits for the provider as long as its deadline allows.
+        await running.stub.MemorySearch(pb.MemorySearchRequest(query="zebra", explain=True), timeout=3),
         await running.files(),
         await running.stub.ListAgents(pb.ListAgentsRequest()),
         await running.stub.FlushDecision(pb.FlushDecisionRequest()),

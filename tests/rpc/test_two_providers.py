@@ -38,6 +38,7 @@ async def two(home, serve, servers):
     return running
 
 
+@pytest.mark.slow
 async def test_questions_go_on_while_another_agents_server_hangs(two, servers):
     gate = threading.Event()
     servers[0].refuse = lambda _texts: gate.wait(60) and None

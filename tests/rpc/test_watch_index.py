@@ -94,6 +94,7 @@ async def test_the_end_of_a_run_is_told_without_waiting_for_a_heartbeat(serve, h
                     break
 
 
+@pytest.mark.slow
 async def test_states_come_at_most_some_ten_times_a_second(serve, home):
     home.many(1_500)
     running = await serve({"memoryd": {"filesPerTransaction": 1}})

@@ -171,6 +171,7 @@ def test_every_pattern_is_found():
                 assert any(each.endswith(place) for each in places), place
 
 
+@pytest.mark.slow
 def test_only_functions_with_tests_of_their_own_compile_what_they_are_given():
     given = {
         (file, function)

@@ -60,17 +60,17 @@ class _Family:
 # is linear.
 _FAMILIES = (
     _Family(re.compile(r"embedding-?gemma"), 2048, "task: search result | query: ", "title: none | text: "),
-    _Family(re.compile(r"^(?>.*?nomic-embed-text).*moe"), 512, "search_query: ", "search_document: "),
+    _Family(re.compile(r"(?m)^(?>.*?nomic-embed-text).*moe"), 512, "search_query: ", "search_document: "),
     _Family(re.compile(r"nomic-embed-text"), 2048, "search_query: ", "search_document: "),
     _Family(re.compile(r"\be5-mistral"), 4096, f"Instruct: {_SEARCH_TASK}\nQuery: "),
-    _Family(re.compile(r"^(?>.*?\be5-).*instruct"), 512, f"Instruct: {_SEARCH_TASK}\nQuery: "),
+    _Family(re.compile(r"(?m)^(?>.*?\be5-).*instruct"), 512, f"Instruct: {_SEARCH_TASK}\nQuery: "),
     _Family(re.compile(r"\be5-"), 512, "query: ", "passage: "),
     _Family(re.compile(r"\bbge-(?:m3|multilingual)"), 8192),
-    _Family(re.compile(r"^(?>.*?\bbge-).*zh"), 512, "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 -- the model's own words
+    _Family(re.compile(r"(?m)^(?>.*?\bbge-).*zh"), 512, "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 -- the model's own words
     _Family(re.compile(r"\bbge-(?:small|base|large)"), 512, _SENTENCE),
     _Family(re.compile(r"qwen3-embedding"), 8192, f"Instruct: {_SEARCH_TASK}\nQuery:"),
     _Family(re.compile(r"mxbai-embed"), 512, _SENTENCE),
-    _Family(re.compile(r"^(?>.*?arctic-embed).*2\.0|arctic-embed2"), 8192, "query: "),
+    _Family(re.compile(r"(?m)^(?>.*?arctic-embed).*2\.0|arctic-embed2"), 8192, "query: "),
     _Family(re.compile(r"arctic-embed"), 512, _SENTENCE),
     _Family(re.compile(r"minilm"), 512),
     # Told by words what its older siblings are told by a field.

@@ -83,6 +83,7 @@ def test_a_small_dataset_has_no_index(shelf):
     shelf.check()
 
 
+@pytest.mark.slow
 def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(shelf):
     shelf.add(400)
     shelf.store.remember(NewEntry("without a vector", 0.5, EntryCategory.OTHER), None)

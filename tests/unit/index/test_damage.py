@@ -123,6 +123,7 @@ def test_damage_to_the_log_is_met_by_a_search_or_a_sync_and_mended(filled, damag
     check_healed(filled, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", LOG_DAMAGES.values(), ids=LOG_DAMAGES)
 def test_a_log_damaged_while_nobody_ran_costs_what_it_held_and_the_revision_rises_all_the_same(filled, damage):
     before, size = filled.revision(), log_of(filled.path).stat().st_size

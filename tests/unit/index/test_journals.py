@@ -131,6 +131,7 @@ def test_deleted_words_are_gone_from_the_disk_without_a_log_too(remote):
         assert b"xyzzyplugh" not in file.read_bytes()
 
 
+@pytest.mark.slow
 def test_searches_on_many_threads_never_fail_while_syncs_commit(remote):
     remote.sync()
     stop, failures, answered = threading.Event(), [], [0] * 4

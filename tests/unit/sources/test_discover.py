@@ -197,6 +197,7 @@ def depths(workspace) -> Iterator[int]:
     subprocess.run(["rm", "-rf", workspace], check=True)
 
 
+@pytest.mark.slow
 def test_very_deep_folders_neither_recurse_nor_hold_descriptors(depths, roots):
     (file,) = discover(roots).files
     assert len(file.parts) == depths + 2

@@ -134,6 +134,7 @@ def test_four_processes_make_fifty_entries(desk):
     assert sorted(desk.file(LOG).read_text().splitlines()) == sorted(wanted)
 
 
+@pytest.mark.slow
 def test_one_key_from_four_processes_is_one_entry(desk):
     children = [desk.start(LOG, "same", "text") for _ in range(4)]
     assert [child.wait(60) for child in children] == [0, 0, 0, 0]

@@ -33,6 +33,7 @@ def test_a_retry_after_a_crash_makes_exactly_one_entry(desk, step, before):
     assert answer.already_appended == (step != "ledger")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_twice_at_the_same_step_still_makes_one_entry(desk, step):
     crash(desk, step, b"earlier\n")

@@ -139,3 +139,70 @@ def test_no_module_holds_state():
         return [*module_state(file), *changed]
 
     assert not violations(rule)
+
+
+def module_of(file):
+    """The dotted name of a module of the service, below `memoryd_server`; empty for the package itself."""
+    parts = file.relative_to(SERVICE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def imported_modules(file):
+    """The modules of the service that a module imports when it is imported itself."""
+    known = {module_of(each) for each in SERVICE.rglob("*.py")}
+    found = set()
+    for node in tree(file).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "memoryd_server":
+            base = node.module.removeprefix("memoryd_server").removeprefix(".")
+            for alias in node.names:
+                name = f"{base}.{alias.name}".removeprefix(".")
+                found.add(name if name in known else base)
+    return found - {""}
+
+
+def test_no_modules_import_each_other():
+    """No cycle between files. Import-linter checks the packages."""
+    graph = {module_of(file): imported_modules(file) for file in SERVICE.rglob("*.py") if file.name != "__init__.py"}
+    # A package stands for the modules that its __init__ imports.
+    faces = {module_of(file): imported_modules(file) for file in SERVICE.rglob("__init__.py")}
+    done, cycles = set(), []
+
+    def visit(module, path):
+        if module in path:
+            cycles.append(" -> ".join([*path[path.index(module) :], module]))
+        elif module not in done:
+            for other in sorted(graph.get(module) or faces.get(module, ())):
+                visit(other, [*path, module])
+            done.add(module)
+
+    for module in sorted(graph):
+        visit(module, [])
+    assert not cycles
+
+
+def test_another_package_is_imported_by_its_name_alone():
+    """The `__init__` of a package lists its API in `__all__`. `python -m memoryd_server` imports the command."""
+    modules = {module_of(file) for file in SERVICE.rglob("*.py")}
+
+    def rule(file):
+        own = module_of(file).partition(".")[0] if SERVICE in file.parents else ""
+        found = set()
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("memoryd_server."):
+                package, _, module = node.module.removeprefix("memoryd_server.").partition(".")
+                names = {f"{package}.{alias.name}" for alias in node.names}
+                if package not in {own, "cli"}:
+                    found |= {f"{package}.{module}"} if module else names & modules
+        return sorted(found)
+
+    assert not violations(rule)
+
+
+def test_each_public_class_name_occurs_once():
+    places = {}
+    for file in SERVICE.rglob("*.py"):
+        for node in tree(file).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module_of(file))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

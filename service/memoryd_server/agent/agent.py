@@ -36,28 +36,18 @@ from memoryd_server.agent.status import (
 )
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
 from memoryd_server.agent.threads import SharedResources
-from memoryd_server.chunk.markdown import CHUNKER_VERSION
+from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.errors import IndexDamaged, IndexReadOnly
 from memoryd_server.model import Clock, Degradation, DegradationKind
-from memoryd_server.providers.pool import ProviderSelection
-from memoryd_server.search.engine import SearchEngine
-from memoryd_server.search.query import SearchAnswer, SearchMode, SearchQuery
-from memoryd_server.sessions.context import ContextFile, SeenSessions, load_context
-from memoryd_server.sources.forgotten import ForgottenSources
-from memoryd_server.sources.transcripts import GrowthRule
-from memoryd_server.sources.watch_scope import WatchedRoot
-from memoryd_server.sqlite.embedding_cache import EmbeddingCache
-from memoryd_server.sqlite.store import SqliteStore
-from memoryd_server.sqlite.vector_index import VectorIndex
-from memoryd_server.store.identity import BuildIdentity, Difference
-from memoryd_server.store.rows import IndexCounts
-from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import PendingScope, SyncPlanner, SyncScope
-from memoryd_server.sync.prepare import FilePreparer
-from memoryd_server.sync.progress import SyncMode
+from memoryd_server.providers import ProviderSelection
+from memoryd_server.search import SearchAnswer, SearchEngine, SearchMode, SearchQuery
+from memoryd_server.sessions import ContextFile, SeenSessions, load_context
+from memoryd_server.sources import ForgottenSources, GrowthRule, WatchedRoot
+from memoryd_server.sqlite import EmbeddingCache, SqliteStore, VectorIndex
+from memoryd_server.store import BuildIdentity, Difference, IndexCounts
+from memoryd_server.sync import FilePreparer, PendingScope, SyncEngine, SyncMode, SyncPlanner, SyncScope
 from memoryd_server.threads import SerialExecutor
-from memoryd_server.writing.append import Appender
-from memoryd_server.writing.archive import Archiver, ArchiveReceipt, ArchiveRequest
+from memoryd_server.writing import Appender, Archiver, ArchiveReceipt, ArchiveRequest
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

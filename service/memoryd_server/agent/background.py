@@ -16,10 +16,8 @@ from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.errors import MemorydError
-from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.watch_scope import NativeReader, WatchedRoot
-from memoryd_server.sources.watcher import Watcher
-from memoryd_server.sync.progress import SyncPhase
+from memoryd_server.sources import Corpus, NativeReader, WatchedRoot, Watcher
+from memoryd_server.sync import SyncPhase
 
 # Under a steady stream of events a sync starts after this many debounces all the same.
 MOST_DEBOUNCES = 5

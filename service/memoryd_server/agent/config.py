@@ -5,13 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from memoryd_server.model import Degradation, Source
-from memoryd_server.providers.provider import EmbeddingConfig
-from memoryd_server.providers.remote import BatchPolicy
-from memoryd_server.search.query import CitationMode, RankingConfig
-from memoryd_server.sessions.flush import FlushPolicy
-from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.roots import Roots
-from memoryd_server.sources.transcripts import GrowthLimits
+from memoryd_server.providers import BatchPolicy, EmbeddingConfig
+from memoryd_server.search import CitationMode, RankingConfig
+from memoryd_server.sessions import FlushPolicy
+from memoryd_server.sources import Corpus, GrowthLimits, Roots
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,20 @@ from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
 from memoryd_server.errors import IndexUnavailable, MemorydError, ShuttingDown, SyncCancelled, SyncConflict
 from memoryd_server.model import Clock, FileFailure
-from memoryd_server.sync.engine import DiskComparison
-from memoryd_server.sync.plan import LastComparison
-from memoryd_server.sync.planner import EVERYTHING, WHAT_IS_DUE, PendingScope, SyncScope
-from memoryd_server.sync.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.sync import (
+    EVERYTHING,
+    WHAT_IS_DUE,
+    DiskComparison,
+    LastComparison,
+    PendingScope,
+    SyncEstimate,
+    SyncMode,
+    SyncObserver,
+    SyncOutcome,
+    SyncPhase,
+    SyncProgress,
+    SyncScope,
+)
 
 
 class SyncRunner(Protocol):

@@ -22,10 +22,16 @@ from numpy.typing import NDArray
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.sync_run import VectorReport
 from memoryd_server.agent.threads import ProviderExecutors
-from memoryd_server.embedding.batch_jobs import BatchJobsState
-from memoryd_server.embedding.embedder import CostLimit, Embedder, VectorSetState
-from memoryd_server.embedding.failover import ProviderFailover, named
-from memoryd_server.embedding.usage import ProviderUsage, UsageRecorder
+from memoryd_server.embedding import (
+    BatchJobsState,
+    CostLimit,
+    Embedder,
+    ProviderFailover,
+    ProviderUsage,
+    UsageRecorder,
+    VectorSetState,
+    named,
+)
 from memoryd_server.errors import (
     EmbeddingNotConfigured,
     EmbeddingOutage,
@@ -34,12 +40,15 @@ from memoryd_server.errors import (
     MemorydError,
 )
 from memoryd_server.model import Degradation, DegradationKind
-from memoryd_server.providers.pool import ProviderSelection
-from memoryd_server.providers.provider import PLAIN_TEXT, EmbeddingProvider, ProviderStatus, UnavailableProvider
-from memoryd_server.search.query import SearchMode, SearchQuery
-from memoryd_server.store.identity import VectorIdentity
-from memoryd_server.store.protocol import Store, VectorCache
-from memoryd_server.store.rows import Maker
+from memoryd_server.providers import (
+    PLAIN_TEXT,
+    EmbeddingProvider,
+    ProviderSelection,
+    ProviderStatus,
+    UnavailableProvider,
+)
+from memoryd_server.search import SearchMode, SearchQuery
+from memoryd_server.store import Maker, Store, VectorCache, VectorIdentity
 
 LONGEST_WAIT_SECONDS = 8.0
 LEFT_FOR_THE_SEARCH_SECONDS = 0.5

@@ -14,16 +14,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from memoryd_server.chunk.markdown import split_utf8
+from memoryd_server.chunk import split_utf8
 from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, differs, stored
-from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.files import FileTooLarge, read_file, stat_file, stat_files
-from memoryd_server.sources.forgotten import ForgottenSources
-from memoryd_server.sources.roots import Location
-from memoryd_server.sources.transcripts import TranscriptReader
-from memoryd_server.store.rows import ChunkRow, FileRow
-from memoryd_server.sync.engine import DiskComparison
+from memoryd_server.sources import (
+    Corpus,
+    FileTooLarge,
+    ForgottenSources,
+    Location,
+    TranscriptReader,
+    read_file,
+    stat_file,
+    stat_files,
+)
+from memoryd_server.store import ChunkRow, FileRow
+from memoryd_server.sync import DiskComparison
 
 # What one reply may hold, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024

@@ -14,17 +14,22 @@ from dataclasses import dataclass, replace
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.state import IndexMonitor
-from memoryd_server.chunk.front_matter import split_front_matter
-from memoryd_server.chunk.markdown import indexable_chunks
+from memoryd_server.chunk import indexable_chunks, split_front_matter
 from memoryd_server.errors import DeadlineTooShort, FileNotFound, IndexUnavailable
 from memoryd_server.model import Source, settled
-from memoryd_server.sources.files import FileTooLarge, read_file
-from memoryd_server.sources.forgotten import ForgottenSources
-from memoryd_server.sources.roots import Location, resolve, resolve_for_append
-from memoryd_server.sources.transcripts import TranscriptFile, list_transcripts, session_id
-from memoryd_server.store.protocol import Store, VectorCache
-from memoryd_server.store.rows import FileRow, PreparedFile
-from memoryd_server.writing.files import delete
+from memoryd_server.sources import (
+    FileTooLarge,
+    ForgottenSources,
+    Location,
+    TranscriptFile,
+    list_transcripts,
+    read_file,
+    resolve,
+    resolve_for_append,
+    session_id,
+)
+from memoryd_server.store import FileRow, PreparedFile, Store, VectorCache
+from memoryd_server.writing import delete
 
 
 @dataclass(frozen=True, slots=True)

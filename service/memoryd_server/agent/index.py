@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.errors import IndexDamaged
-from memoryd_server.store.protocol import IndexHealth
+from memoryd_server.store import IndexHealth
 
 # A sync that waits for a provider notices late that the index it writes is damaged; nobody waits longer for it.
 MOST_WAIT_SECONDS = 2.0

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from datetime import date
 
 from memoryd_server.agent.sync_run import SyncTrigger
-from memoryd_server.search.query import SearchQuery
-from memoryd_server.sync.planner import SyncScope
-from memoryd_server.sync.progress import SyncMode
+from memoryd_server.search import SearchQuery
+from memoryd_server.sync import SyncMode, SyncScope
 
 MOST_QUERY_BYTES = 4_096
 MOST_SESSION_KEY_BYTES = 1_024

@@ -6,7 +6,7 @@ from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.forget import ForgetReceipt, ForgetRequest
 from memoryd_server.agent.search import BackendStatus, SearchBackend
-from memoryd_server.search.query import BUILTIN, SearchAnswer, SearchQuery
+from memoryd_server.search import BUILTIN, SearchAnswer, SearchQuery
 
 
 class BackendRouter:

@@ -18,11 +18,9 @@ from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.forget import ForgetRequest
 from memoryd_server.agent.sync_run import SyncRun
 from memoryd_server.model import Degradation
-from memoryd_server.search.engine import SearchEngine
-from memoryd_server.search.query import SearchAnswer, SearchQuery
-from memoryd_server.search.retrieval import EarlyKeywordHits
-from memoryd_server.store.protocol import Store
-from memoryd_server.sync.progress import SyncOutcome
+from memoryd_server.search import EarlyKeywordHits, SearchAnswer, SearchEngine, SearchQuery
+from memoryd_server.store import Store
+from memoryd_server.sync import SyncOutcome
 
 # An index that is rebuilt again and again is searched as it is.
 _MOST_TIMES = 3

@@ -16,16 +16,11 @@ from memoryd_server.agent.coordinator import SyncRunner
 from memoryd_server.agent.embedding import AgentEmbedding, VectorUse
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import Degradation, DegradationKind, FileFailure, Source
-from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.transcripts import SESSIONS_FOLDER
-from memoryd_server.sources.watch_scope import WatchedRoot, WatcherMode
-from memoryd_server.sqlite.connection import size_bytes
-from memoryd_server.store.identity import Difference
-from memoryd_server.store.protocol import Store, StoreSizes, VectorCache
-from memoryd_server.store.rows import FileRow, IndexCounts
-from memoryd_server.sync.engine import DiskComparison
-from memoryd_server.sync.plan import HiddenFiles
-from memoryd_server.text.terms import QueryTerm
+from memoryd_server.sources import SESSIONS_FOLDER, Corpus, WatchedRoot, WatcherMode
+from memoryd_server.sqlite import size_bytes
+from memoryd_server.store import Difference, FileRow, IndexCounts, Store, StoreSizes, VectorCache
+from memoryd_server.sync import DiskComparison, HiddenFiles
+from memoryd_server.text import QueryTerm
 
 # A word that the index may or may not hold: what counts is that a real search answers.
 _PROBE = QueryTerm("memoryd")

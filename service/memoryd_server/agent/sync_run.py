@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import Degradation, DegradationKind, FileFailure
-from memoryd_server.sync.progress import SyncEstimate, SyncMode, SyncOutcome, SyncPhase, SyncProgress
+from memoryd_server.sync import SyncEstimate, SyncMode, SyncOutcome, SyncPhase, SyncProgress
 
 
 class SyncTrigger(StrEnum):

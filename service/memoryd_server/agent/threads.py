@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from memoryd_server.providers.provider import EmbeddingProvider
-from memoryd_server.sources.inotify import SharedInotify
+from memoryd_server.providers import EmbeddingProvider
+from memoryd_server.sources import SharedInotify
 from memoryd_server.system import give_back
-from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.text import Analyzer
 from memoryd_server.threads import _carry_out, _DaemonThreads, _Job
 
 _P = ParamSpec("_P")

@@ -6,26 +6,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from memoryd_server.access.addresses import Address, parse, refuse_exposed
-from memoryd_server.access.admission import CallLimits
-from memoryd_server.access.certificates import CertificateFiles, Certificates
-from memoryd_server.access.tokens import TokenFiles, TokenVerifier
-from memoryd_server.agent.config import AgentConfig, SyncConfig
+from memoryd_server.access import (
+    Address,
+    CallLimits,
+    CertificateFiles,
+    Certificates,
+    TokenFiles,
+    TokenVerifier,
+    parse,
+    refuse_exposed,
+)
+from memoryd_server.agent import AgentConfig, SyncConfig
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.plugins import keeps_builtin_index, plugin_configs
 from memoryd_server.model import Source
-from memoryd_server.observe.log import Log
-from memoryd_server.providers.pacing import ThrottleConfig
-from memoryd_server.providers.provider import EmbeddingConfig, LocalConfig, RemoteConfig
-from memoryd_server.providers.remote import BatchPolicy
-from memoryd_server.search.query import CitationMode, RankingConfig
-from memoryd_server.sessions.flush import FlushPolicy
-from memoryd_server.settings.memory_search import default_model
-from memoryd_server.settings.provider_access import ProviderAccess
-from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings
-from memoryd_server.settings.service import LimitsSettings, ServiceSettings
-from memoryd_server.sources.roots import Roots
-from memoryd_server.sources.transcripts import GrowthLimits
+from memoryd_server.observe import Log
+from memoryd_server.providers import BatchPolicy, EmbeddingConfig, LocalConfig, RemoteConfig, ThrottleConfig
+from memoryd_server.search import CitationMode, RankingConfig
+from memoryd_server.sessions import FlushPolicy
+from memoryd_server.settings import (
+    AgentSettings,
+    LimitsSettings,
+    ProviderAccess,
+    ResolvedSettings,
+    ServiceSettings,
+    default_model,
+)
+from memoryd_server.sources import GrowthLimits, Roots
 
 
 def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:

@@ -18,35 +18,31 @@ from types import FrameType
 
 import threadpoolctl
 
-from memoryd_server.access.addresses import parse
-from memoryd_server.access.admission import Credentials
-from memoryd_server.agent.agent import Agent
-from memoryd_server.agent.agents import Agents
-from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.status import ServiceInfo, SettingsReport
-from memoryd_server.agent.sync_run import SyncRun
-from memoryd_server.agent.threads import ProviderExecutors, SharedPool, SharedResources
+from memoryd_server.access import Credentials, parse
+from memoryd_server.agent import (
+    Agent,
+    AgentConfig,
+    Agents,
+    ProviderExecutors,
+    ServiceInfo,
+    SettingsReport,
+    SharedPool,
+    SharedResources,
+    SyncRun,
+)
 from memoryd_server.app.config import agent_config, call_limits, check_listeners, keyring_and_certificates
 from memoryd_server.app.metrics import figures, metrics_address
 from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts
 from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.model import Clock
-from memoryd_server.observe.log import FaultLog, Log, LogLevel
-from memoryd_server.observe.meter import Meter, NoMeter, SyncFinished
-from memoryd_server.observe.metrics import Metrics, MetricsListener
-from memoryd_server.providers.pool import ProviderPool, ProviderSelection
-from memoryd_server.providers.provider import EmbeddingConfig
-from memoryd_server.rpc.health import HealthReporter
-from memoryd_server.rpc.interceptors import Authorizer
-from memoryd_server.rpc.memory_service import MemoryService, utc_now
-from memoryd_server.rpc.server import RpcServer
-from memoryd_server.settings.layers import RefusedSettings
-from memoryd_server.settings.resolved import ResolvedSettings, brought_into_force, changed_keys
-from memoryd_server.sources.inotify import SharedInotify
-from memoryd_server.sources.watcher import open_inotify
-from memoryd_server.sqlite.connection import bound_page_caches
-from memoryd_server.sync.progress import SyncMode, SyncOutcome
+from memoryd_server.observe import FaultLog, Log, LogLevel, Meter, Metrics, MetricsListener, NoMeter, SyncFinished
+from memoryd_server.providers import EmbeddingConfig, ProviderPool, ProviderSelection
+from memoryd_server.rpc import Authorizer, HealthReporter, MemoryService, RpcServer, utc_now
+from memoryd_server.settings import RefusedSettings, ResolvedSettings, brought_into_force, changed_keys
+from memoryd_server.sources import SharedInotify, open_inotify
+from memoryd_server.sqlite import bound_page_caches
+from memoryd_server.sync import SyncMode, SyncOutcome
 
 # One agent has one less than there are of the quick ones, and half of the slow ones, at most. Each quick one more makes
 # all of them wait longer for the interpreter: 64 callers got 7 % less with four.
@@ -318,7 +314,7 @@ class Daemon:
         self._fault_log.stop()
 
 
-async def run(
+async def run_daemon(
     settings: ResolvedSettings,
     log: Log,
     on_ready: Callable[[list[str]], None],

@@ -3,15 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from memoryd_server.access.addresses import Address, parse
-from memoryd_server.access.admission import RateLimiter
-from memoryd_server.agent.agent import Agent
-from memoryd_server.agent.agents import Agents
+from memoryd_server.access import Address, RateLimiter, parse
+from memoryd_server.agent import Agent, Agents
 from memoryd_server.errors import MemorydError, SettingsError
-from memoryd_server.observe.metrics import AgentMetrics, MetricsSnapshot, ProviderMetrics
-from memoryd_server.providers.pool import ProviderPool
-from memoryd_server.providers.provider import EmbeddingProvider, ProviderState
-from memoryd_server.settings.resolved import ResolvedSettings
+from memoryd_server.observe import AgentMetrics, MetricsSnapshot, ProviderMetrics
+from memoryd_server.providers import EmbeddingProvider, ProviderPool, ProviderState
+from memoryd_server.settings import ResolvedSettings
 
 
 def metrics_address(settings: ResolvedSettings) -> Address | None:

@@ -16,37 +16,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from memoryd_server.agent.agent import Agent
-from memoryd_server.agent.agents import Agents
-from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.search import SearchBackend
-from memoryd_server.agent.threads import ProviderExecutors, SharedResources
-from memoryd_server.entries.directory import EntryMemories
-from memoryd_server.entries.model import ENTRIES_PLUGIN, DatasetLocation, EntryConfig
-from memoryd_server.observe.log import Log
-from memoryd_server.providers.pacing import ThrottleConfig
-from memoryd_server.providers.pool import ProviderSelection
-from memoryd_server.providers.provider import EmbeddingConfig, RemoteConfig
-from memoryd_server.qmd.client import QmdSearchMode
-from memoryd_server.qmd.config import (
+from memoryd_server.agent import Agent, AgentConfig, Agents, ProviderExecutors, SearchBackend, SharedResources
+from memoryd_server.entries import ENTRIES_PLUGIN, DatasetLocation, EntryConfig, EntryMemories
+from memoryd_server.observe import Log
+from memoryd_server.providers import EmbeddingConfig, ProviderSelection, RemoteConfig, ThrottleConfig
+from memoryd_server.qmd import (
     QMD_PLUGIN,
+    ConfiguredPath,
+    FallbackBackend,
     LimitsConfig,
     QmdConfig,
+    QmdHost,
+    QmdSearchMode,
     QmdSessionsConfig,
     QmdUpdateConfig,
     SessionMatch,
     SessionRule,
     SessionScope,
+    collections_of,
+    make_qmd,
 )
-from memoryd_server.qmd.fallback import FallbackBackend, make_qmd
-from memoryd_server.qmd.home import ConfiguredPath, collections_of
-from memoryd_server.qmd.host import QmdHost
-from memoryd_server.rpc.entry_service import entry_service
-from memoryd_server.rpc.health import ExtensionService
-from memoryd_server.rpc.memory_service import MemoryService
-from memoryd_server.settings.memory import QmdSettings
-from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings
-from memoryd_server.sources.roots import Roots
+from memoryd_server.rpc import ExtensionService, MemoryService, make_entry_service
+from memoryd_server.settings import AgentSettings, QmdSettings, ResolvedSettings
+from memoryd_server.sources import Roots
 
 
 class QmdPlugin:
@@ -192,7 +184,7 @@ class EntryExtension:
     def __init__(self, parts: ExtensionParts) -> None:
         self._log = parts.log
         self.directory = EntryMemories(parts.select, parts.embed_threads, self._report)
-        self.service = entry_service(parts.agents, self.directory, parts.memory_service, checked=parts.background)
+        self.service = make_entry_service(parts.agents, self.directory, parts.memory_service, checked=parts.background)
 
     @staticmethod
     def config(agent: AgentSettings, settings: ResolvedSettings, own: EmbeddingConfig) -> EntryConfig:

@@ -1,1 +1,14 @@
 """Text into chunks; pure."""
+
+from memoryd_server.chunk.front_matter import split_front_matter
+from memoryd_server.chunk.markdown import CHUNKER_VERSION, indexable_chunks, split_utf8
+from memoryd_server.chunk.transcript import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker
+
+__all__ = [
+    "CHUNKER_VERSION",
+    "TRANSCRIPT_CHUNKER_VERSION",
+    "TranscriptChunker",
+    "indexable_chunks",
+    "split_front_matter",
+    "split_utf8",
+]

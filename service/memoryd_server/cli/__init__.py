@@ -1,1 +1,7 @@
 """The `memoryd` command: a file a verb group."""
+
+from memoryd_server.cli.main import main
+
+__all__ = [
+    "main",
+]

@@ -17,13 +17,11 @@ from typing import Any
 from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
 from memoryd.discovery import Endpoint, noted_addresses
-from memoryd_server.access.addresses import parse
-from memoryd_server.access.certificates import CertificateFiles, validity
-from memoryd_server.access.tokens import TokenFiles, first_token, read_tokens
+from memoryd_server.access import CertificateFiles, TokenFiles, first_token, parse, read_tokens, validity
 from memoryd_server.cli.options import CommonOptions
 from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
-from memoryd_server.settings.resolved import ResolvedSettings
+from memoryd_server.settings import ResolvedSettings
 from memoryd_server.system import FileLock, try_lock
 
 # How long a daemon may take to say that it is there.

@@ -21,40 +21,34 @@ from memoryd import messages
 from memoryd.client import MemorydClient
 from memoryd.client import MemorydError as ClientError
 from memoryd.discovery import noted_addresses
-from memoryd_server.access.certificates import CertificateFiles
-from memoryd_server.access.tokens import TokenFiles
-from memoryd_server.app.config import agent_config
-from memoryd_server.app.metrics import metrics_address
+from memoryd_server.access import CertificateFiles, TokenFiles
+from memoryd_server.app import agent_config, metrics_address
 from memoryd_server.cli.connection import session
 from memoryd_server.cli.index import all_agents
 from memoryd_server.cli.options import FAILURE, CommonOptions, common_options, json_option, print_json
-from memoryd_server.doctor.checks import (
+from memoryd_server.doctor import (
     Check,
     CheckResult,
     check_certificates,
+    check_clock,
+    check_descriptors,
+    check_inotify,
     check_keyword_engine,
+    check_metrics,
+    check_set_aside,
+    check_socket,
+    check_state_dir,
     check_tokens,
     check_vector_engine,
+    check_workspace,
     failure,
     warning,
     well,
 )
-from memoryd_server.doctor.host import (
-    check_clock,
-    check_descriptors,
-    check_inotify,
-    check_set_aside,
-    check_state_dir,
-    check_workspace,
-)
-from memoryd_server.doctor.network import check_metrics, check_socket
 from memoryd_server.errors import MemorydError
-from memoryd_server.qmd.client import INSTALL, QmdSearchMode
-from memoryd_server.qmd.config import QmdConfig
-from memoryd_server.qmd.inspection import LEAST_NODE, QmdInspection, inspect
-from memoryd_server.settings.resolved import ResolvedSettings
-from memoryd_server.sqlite.schema import probe_keyword_engine, sqlite_options, sqlite_version
-from memoryd_server.sqlite.vector_index import probe
+from memoryd_server.qmd import INSTALL, LEAST_NODE, QmdConfig, QmdInspection, QmdSearchMode, inspect
+from memoryd_server.settings import ResolvedSettings
+from memoryd_server.sqlite import probe, probe_keyword_engine, sqlite_options, sqlite_version
 
 _MARKS: Mapping[CheckResult, str] = {CheckResult.OK: "ok  ", CheckResult.WARNING: "WARN", CheckResult.FAILED: "FAIL"}
 

@@ -35,21 +35,22 @@ from memoryd_server.cli.options import (
     settings_options,
 )
 from memoryd_server.cli.search import direct_session
-from memoryd_server.evaluation.golden import GoldenSetError, read_golden_set
-from memoryd_server.evaluation.scoring import (
+from memoryd_server.evaluation import (
     LABELS,
     NAMES,
     RANKED,
     EvaluationReport,
     GoldenQuery,
+    GoldenSetError,
     GroupMeans,
     LineSpan,
     QueryOutcome,
     ShownHit,
     judge,
     make_report,
+    read_golden_set,
 )
-from memoryd_server.settings.resolved import ResolvedSettings
+from memoryd_server.settings import ResolvedSettings
 
 # A busy machine is no reason to count a question as missed.
 _PATIENCE_SECONDS = 60.0

@@ -4,9 +4,9 @@ import asyncio
 import threading
 from contextlib import suppress
 
-from memoryd_server.app.daemon import Daemon
-from memoryd_server.observe.log import make_log
-from memoryd_server.settings.resolved import ResolvedSettings
+from memoryd_server.app import Daemon
+from memoryd_server.observe import make_log
+from memoryd_server.settings import ResolvedSettings
 
 
 class LocalDaemon:

@@ -20,9 +20,7 @@ from memoryd.client import MemorydError as ClientError
 from memoryd.discovery import Surroundings, named_tls
 from memoryd.tls import Tls
 from memoryd_server.errors import MemorydError, SettingsError
-from memoryd_server.settings.environment import client_address, client_token_file, process_environment
-from memoryd_server.settings.loading import load
-from memoryd_server.settings.resolved import ResolvedSettings
+from memoryd_server.settings import ResolvedSettings, client_address, client_token_file, load, process_environment
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

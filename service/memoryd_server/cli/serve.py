@@ -24,8 +24,8 @@ from typing import NoReturn
 import click
 
 from memoryd._channel import open_channel
-from memoryd_server.agent.status import SettingsReport
-from memoryd_server.app import daemon
+from memoryd_server.agent import SettingsReport
+from memoryd_server.app import run_daemon
 from memoryd_server.cli.connection import LastReload, endpoints, forget_endpoint, marked_alive, note_endpoint, running
 from memoryd_server.cli.options import (
     FAILURE,
@@ -37,11 +37,9 @@ from memoryd_server.cli.options import (
     reported,
     settings_options,
 )
-from memoryd_server.observe.log import LogLevel, make_log
-from memoryd_server.rpc.health import HealthAnswer, ask_health
-from memoryd_server.settings.environment import process_environment
-from memoryd_server.settings.loading import state_directory
-from memoryd_server.settings.resolved import ResolvedSettings
+from memoryd_server.observe import LogLevel, make_log
+from memoryd_server.rpc import HealthAnswer, ask_health
+from memoryd_server.settings import ResolvedSettings, process_environment, state_directory
 
 
 @click.command()
@@ -88,7 +86,7 @@ def serve(
             note(LastReload(report.loads, report.error, report.changed, report.awaiting_restart))
 
         with marked_alive(settings.state_dir):
-            asyncio.run(daemon.run(settings, log, ready, log_level=level, load=load, on_reload=reloaded))
+            asyncio.run(run_daemon(settings, log, ready, log_level=level, load=load, on_reload=reloaded))
         forget_endpoint(settings.state_dir)
 
 

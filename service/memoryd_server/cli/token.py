@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from memoryd_server.access.token_store import TokenRecord, TokenStore
-from memoryd_server.access.tokens import TokenFiles, read_tokens
+from memoryd_server.access import TokenFiles, TokenRecord, TokenStore, read_tokens
 from memoryd_server.cli.options import NOT_FOUND, CommonOptions, json_option, print_json, reported, settings_options
-from memoryd_server.settings.resolved import ResolvedSettings
+from memoryd_server.settings import ResolvedSettings
 
 _UNITS: Mapping[str, timedelta] = {
     "m": timedelta(minutes=1),

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from memoryd_server.access.certificates import CertificateFiles, read_certificates, validity
-from memoryd_server.access.token_store import TokenStore
-from memoryd_server.access.tokens import TokenFiles, read_tokens
+from memoryd_server.access import CertificateFiles, TokenFiles, TokenStore, read_certificates, read_tokens, validity
 from memoryd_server.errors import MemorydError
 
 

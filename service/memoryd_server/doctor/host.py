@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from memoryd_server.doctor.checks import Check, failure, warning, well
-from memoryd_server.sources.watch_scope import MOUNT_TABLE, file_system_of, is_remote
+from memoryd_server.sources import MOUNT_TABLE, file_system_of, is_remote
 
 # Free space below this lets an index and its rebuild fail.
 _LEAST_FREE_BYTES = 256 * 2**20

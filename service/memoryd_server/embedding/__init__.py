@@ -1,1 +1,22 @@
 """The vectors of an index: cache, provider, price."""
+
+from memoryd_server.embedding.batch_jobs import BatchJobsState
+from memoryd_server.embedding.embedder import BYTES_A_TOKEN, CostLimit, Embedder, EmbeddingCost, VectorSetState
+from memoryd_server.embedding.failover import ProviderChange, ProviderFailover, named
+from memoryd_server.embedding.run import EmbeddingProgress
+from memoryd_server.embedding.usage import ProviderUsage, UsageRecorder
+
+__all__ = [
+    "BYTES_A_TOKEN",
+    "BatchJobsState",
+    "CostLimit",
+    "Embedder",
+    "EmbeddingCost",
+    "EmbeddingProgress",
+    "ProviderChange",
+    "ProviderFailover",
+    "ProviderUsage",
+    "UsageRecorder",
+    "VectorSetState",
+    "named",
+]

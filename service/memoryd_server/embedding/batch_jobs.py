@@ -21,14 +21,20 @@ from itertools import islice
 from typing import Any
 
 from memoryd_server.errors import MemorydError, SyncCancelled
-from memoryd_server.providers.http_client import OutcomeUnknown
-from memoryd_server.providers.http_errors import RequestRefused, ResourceMissing
-from memoryd_server.providers.pacing import CallerStopped, WaitLimit
-from memoryd_server.providers.provider import EmbeddingProvider
-from memoryd_server.providers.remote import MOST_JOB_BYTES, MOST_TEXTS, BatchApi, BatchPolicy, JobState
-from memoryd_server.store.identity import VectorIdentity
-from memoryd_server.store.protocol import BatchJobTable, VectorCache
-from memoryd_server.store.rows import BatchJob, CacheKey
+from memoryd_server.providers import (
+    MOST_JOB_BYTES,
+    MOST_TEXTS,
+    BatchApi,
+    BatchPolicy,
+    CallerStopped,
+    EmbeddingProvider,
+    JobState,
+    OutcomeUnknown,
+    RequestRefused,
+    ResourceMissing,
+    WaitLimit,
+)
+from memoryd_server.store import BatchJob, BatchJobTable, CacheKey, VectorCache, VectorIdentity
 from memoryd_server.threads import on_thread
 from memoryd_server.vectors import FLOAT_BYTES, InvalidVector, to_blob, unit
 

@@ -19,11 +19,8 @@ from memoryd_server.embedding.text_embedder import DimensionsChanged, TextEmbedd
 from memoryd_server.embedding.usage import UsageRecorder
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.model import Chunk
-from memoryd_server.providers.provider import EmbeddingProvider
-from memoryd_server.providers.remote import BatchPolicy, batches_of
-from memoryd_server.store.identity import VectorIdentity
-from memoryd_server.store.protocol import VectorCache, VectorView, Writer
-from memoryd_server.store.rows import PendingChunk
+from memoryd_server.providers import BatchPolicy, EmbeddingProvider, batches_of
+from memoryd_server.store import PendingChunk, VectorCache, VectorIdentity, VectorView, Writer
 
 # A rough measure that errs on the side of more: providers count about four bytes of prose a token.
 BYTES_A_TOKEN = 4

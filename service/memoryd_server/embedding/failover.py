@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 from memoryd_server.embedding.embedder import Embedder
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
-from memoryd_server.providers.provider import EmbeddingSpec
-from memoryd_server.store.identity import JsonRecord
-from memoryd_server.store.protocol import VectorView, Writer
+from memoryd_server.providers import EmbeddingSpec
+from memoryd_server.store import JsonRecord, VectorView, Writer
 
 FIRST_STAY_MS = 10 * 60 * 1_000
 """How long the one that stands in stays at least; twice as long each time within a day."""

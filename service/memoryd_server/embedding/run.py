@@ -6,8 +6,7 @@ from typing import Protocol
 
 from memoryd_server.embedding.text_embedder import EmbedResult, TextEmbedder, usual
 from memoryd_server.errors import MemorydError, SyncCancelled
-from memoryd_server.store.protocol import Writer
-from memoryd_server.store.rows import PendingChunk
+from memoryd_server.store import PendingChunk, Writer
 
 CHUNKS_A_BATCH = 128
 """Chunks that are embedded before the next transaction: files that have changed wait until then."""

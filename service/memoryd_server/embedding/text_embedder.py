@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
-from memoryd_server.providers.provider import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider
-from memoryd_server.store.identity import VectorIdentity
-from memoryd_server.store.protocol import VectorCache
-from memoryd_server.store.rows import CacheKey
+from memoryd_server.providers import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider
+from memoryd_server.store import CacheKey, VectorCache, VectorIdentity
 from memoryd_server.vectors import FLOAT_BYTES, to_blob
 
 

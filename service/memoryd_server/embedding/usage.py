@@ -6,9 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from memoryd_server.errors import MemorydError
-from memoryd_server.providers.provider import EmbeddingProvider
-from memoryd_server.store.protocol import VectorCache
-from memoryd_server.store.rows import Maker
+from memoryd_server.providers import EmbeddingProvider
+from memoryd_server.store import Maker, VectorCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from memoryd_server.entries.model import Entry, EntryCategory
-from memoryd_server.text.stemming import normalized
+from memoryd_server.text import normalized
 
 LEAST_CHARS = 10
 MOST_EMOJI = 3

@@ -10,17 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.lifecycle import DetachedTasks, InUseCounter
-from memoryd_server.agent.threads import ProviderExecutors
+from memoryd_server.agent import AgentConfig, DetachedTasks, InUseCounter, ProviderExecutors
 from memoryd_server.entries.maintenance import EntryEmbedder
 from memoryd_server.entries.memory import EntryMemory
 from memoryd_server.entries.model import EntryConfig
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import MemorydError, NotImplementedYet, ShuttingDown
-from memoryd_server.providers.pool import ProviderSelection
-from memoryd_server.providers.provider import EmbeddingConfig
-from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.providers import EmbeddingConfig, ProviderSelection
+from memoryd_server.text import Analyzer
 
 THREADS = 4
 GRACE_SECONDS = 10.0

@@ -14,14 +14,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-from memoryd_server.agent.embedding import QueryEmbedder
+from memoryd_server.agent import QueryEmbedder
 from memoryd_server.background_tasks import ReportedErrors
-from memoryd_server.embedding.embedder import BYTES_A_TOKEN, CostLimit
+from memoryd_server.embedding import BYTES_A_TOKEN, CostLimit
 from memoryd_server.entries.model import Entry, IdentifiedVector
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable, MemorydError
-from memoryd_server.providers.pool import ProviderSelection
-from memoryd_server.providers.provider import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider
+from memoryd_server.providers import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider, ProviderSelection
 from memoryd_server.vectors import InvalidVector, Vector, unit
 
 LEFT_FOR_THE_STORE_SECONDS = 1.0

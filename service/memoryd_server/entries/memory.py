@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from memoryd_server.embedding.embedder import CostLimit
+from memoryd_server.embedding import CostLimit
 from memoryd_server.entries.capture import BLOCK_ENTRIES, BLOCK_SCORE
 from memoryd_server.entries.maintenance import EntryEmbedder, EntryMaintenance, VectorResult
 from memoryd_server.entries.model import (

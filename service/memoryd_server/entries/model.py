@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from memoryd_server.providers.provider import EmbeddingConfig
+from memoryd_server.providers import EmbeddingConfig
 from memoryd_server.vectors import Vector
 
 DUPLICATE_SCORE = 0.95

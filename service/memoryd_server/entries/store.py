@@ -18,8 +18,7 @@ from memoryd_server.entries.model import (
     ScoredEntry,
 )
 from memoryd_server.errors import EntryNotFound, FieldViolation, InvalidRequest
-from memoryd_server.text.analyzer import Analyzer
-from memoryd_server.text.terms import TermKind
+from memoryd_server.text import Analyzer, TermKind
 
 TIDY_AFTER_WRITES = 64
 

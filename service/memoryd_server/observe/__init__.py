@@ -1,1 +1,21 @@
 """Log and metrics."""
+
+from memoryd_server.observe.log import FaultLog, Log, LogLevel, make_log
+from memoryd_server.observe.meter import Meter, NoMeter, SearchFinished, SyncFinished
+from memoryd_server.observe.metrics import AgentMetrics, Metrics, MetricsListener, MetricsSnapshot, ProviderMetrics
+
+__all__ = [
+    "AgentMetrics",
+    "FaultLog",
+    "Log",
+    "LogLevel",
+    "Meter",
+    "Metrics",
+    "MetricsListener",
+    "MetricsSnapshot",
+    "NoMeter",
+    "ProviderMetrics",
+    "SearchFinished",
+    "SyncFinished",
+    "make_log",
+]

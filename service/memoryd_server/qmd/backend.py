@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from memoryd_server.agent.files import FileRange, read_location
+from memoryd_server.agent import FileRange, read_location
 from memoryd_server.errors import EmbeddingNotConfigured, PathNotAllowed
 from memoryd_server.model import Clock, Degradation, DegradationKind, Source, stored
 from memoryd_server.qmd import client, hits, index
@@ -22,15 +22,21 @@ from memoryd_server.qmd.home import QmdHome
 from memoryd_server.qmd.host import QmdHost
 from memoryd_server.qmd.index import QmdIndex
 from memoryd_server.qmd.updates import QmdUpdates
-from memoryd_server.search.query import RankingConfig, SearchAnswer, SearchMode, SearchQuery
-from memoryd_server.sources.discover import Discovery, discover
-from memoryd_server.sources.forgotten import ForgottenSources
-from memoryd_server.sources.roots import Roots
-from memoryd_server.store.rows import FileRow
-from memoryd_server.sync.engine import DiskComparison
-from memoryd_server.sync.plan import LastComparison, make_plan
-from memoryd_server.sync.planner import EVERYTHING, SyncScope
-from memoryd_server.sync.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncProgress
+from memoryd_server.search import RankingConfig, SearchAnswer, SearchMode, SearchQuery
+from memoryd_server.sources import Discovery, ForgottenSources, Roots, discover_files
+from memoryd_server.store import FileRow
+from memoryd_server.sync import (
+    EVERYTHING,
+    DiskComparison,
+    LastComparison,
+    SyncEstimate,
+    SyncMode,
+    SyncObserver,
+    SyncOutcome,
+    SyncProgress,
+    SyncScope,
+    make_plan,
+)
 
 # Rows that are asked for beyond those to be shown: some may be of files that are gone.
 _SPARE_ROWS = 6
@@ -117,7 +123,9 @@ class QmdBackend:
         return documents, True
 
     def _look(self) -> CoveredFiles:
-        return CoveredFiles(0, discover(self._roots)) if self._revision is None else CoveredFiles(self._revision())
+        return (
+            CoveredFiles(0, discover_files(self._roots)) if self._revision is None else CoveredFiles(self._revision())
+        )
 
     @property
     def covered(self) -> CoveredFiles | None:
@@ -353,7 +361,7 @@ class QmdSyncRunner:
     def compare(self) -> DiskComparison:
         """What differs between the disk and what was there before qmd's last update."""
         began_ns = self._clock.now_ns()
-        discovery, rows = discover(self._roots), _rows(self._covered())
+        discovery, rows = discover_files(self._roots), _rows(self._covered())
         plan = make_plan(discovery, rows)
         self.last_look.note(plan, began_ns)
         return DiskComparison(discovery, rows, plan, self.last_look.agreed_ns)

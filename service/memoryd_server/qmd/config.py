@@ -11,7 +11,7 @@ from pathlib import Path
 
 from memoryd_server.qmd.client import QmdSearchMode
 from memoryd_server.qmd.home import Collection
-from memoryd_server.sessions.context import SessionKey
+from memoryd_server.sessions import SessionKey
 
 
 @dataclass(frozen=True, slots=True)

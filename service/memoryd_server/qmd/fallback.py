@@ -13,12 +13,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 
-from memoryd_server.agent.agent import Agent
-from memoryd_server.agent.coordinator import SyncRunner
-from memoryd_server.agent.files import FileRange
-from memoryd_server.agent.forget import ForgetRequest
-from memoryd_server.agent.search import BackendStatus
-from memoryd_server.agent.sync_run import SyncRun, SyncTrigger
+from memoryd_server.agent import Agent, BackendStatus, FileRange, ForgetRequest, SyncRun, SyncRunner, SyncTrigger
 from memoryd_server.background_tasks import ReportedErrors
 from memoryd_server.errors import BackendUnavailable, RevisionNotReached
 from memoryd_server.model import Clock, Degradation, DegradationKind
@@ -27,8 +22,8 @@ from memoryd_server.qmd.client import PASSING, QmdFailure, QmdFailureReason
 from memoryd_server.qmd.config import QmdConfig
 from memoryd_server.qmd.hits import denied
 from memoryd_server.qmd.host import QmdHost
-from memoryd_server.search.query import SearchAnswer, SearchQuery
-from memoryd_server.sync.progress import SyncOutcome
+from memoryd_server.search import SearchAnswer, SearchQuery
+from memoryd_server.sync import SyncOutcome
 
 # Kept for the builtin engine out of the caller's time, and as a share where that is short.
 RESERVE_SECONDS = 1.0

@@ -18,7 +18,7 @@ from memoryd_server.errors import MemorydError
 from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.qmd.client import QmdResults, QmdRow, QmdSearchMode
 from memoryd_server.qmd.home import Collection
-from memoryd_server.search.query import (
+from memoryd_server.search import (
     EmptyReason,
     Hit,
     RankingConfig,
@@ -26,13 +26,13 @@ from memoryd_server.search.query import (
     SearchAnswer,
     SearchMode,
     SearchQuery,
+    citation,
+    cited,
+    cut,
+    decay_of,
+    within_budget,
 )
-from memoryd_server.search.ranking import decay_of
-from memoryd_server.search.results import citation, cited, within_budget
-from memoryd_server.search.snippet import cut
-from memoryd_server.sources.files import read_file
-from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
-from memoryd_server.sources.roots import Location, Roots, resolve
+from memoryd_server.sources import IgnoreFileUnusable, Location, Roots, read_file, read_rules, resolve
 
 SCHEME = "qmd://"
 # Paths of files that only qmd knows, as hits show them and MemoryGet takes them.

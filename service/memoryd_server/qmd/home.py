@@ -19,7 +19,7 @@ import yaml
 
 from memoryd_server.model import Source
 from memoryd_server.qmd.globs import matches
-from memoryd_server.sources.roots import Roots
+from memoryd_server.sources import Roots
 
 # The names of the workspace's own memory and of exported transcripts.
 MEMORY = "memory-root"

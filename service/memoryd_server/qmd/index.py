@@ -25,7 +25,7 @@ from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, c
 from memoryd_server.qmd.config import QmdConfig, QmdSessionsConfig
 from memoryd_server.qmd.host import held
 from memoryd_server.qmd.process import CommandResult, CommandRun, ExitKind
-from memoryd_server.sources.transcripts import TranscriptFile, list_transcripts, read_transcript
+from memoryd_server.sources import TranscriptFile, list_transcripts, read_transcript
 
 _INDEXED = re.compile(r"Indexed: (\d{1,9}) new, (\d{1,9}) updated, (\d{1,9}) unchanged, (\d{1,9}) removed")
 _DAMAGED = re.compile(r"SQLITE_NOTADB|SQLITE_CORRUPT|file is not a database|database disk image is malformed")

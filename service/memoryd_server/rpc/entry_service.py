@@ -15,20 +15,25 @@ from dataclasses import dataclass
 
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd.v1.entry_service_pb2_grpc import EntryServiceServicer, add_EntryServiceServicer_to_server
-from memoryd_server.agent.agents import Agents
-from memoryd_server.agent.requests import MOST_KEY_BYTES, MOST_QUERY_BYTES
-from memoryd_server.entries.capture import (
+from memoryd_server.agent import MOST_KEY_BYTES, MOST_QUERY_BYTES, Agents
+from memoryd_server.entries import (
     IMPORTANCE,
     LEAST_PROMPT_CHARS,
     CaptureRefusal,
     CaptureSuggestion,
+    Entry,
+    EntryCategory,
+    EntryForgetResult,
+    EntryMemories,
+    EntryPage,
+    ListPosition,
+    NewEntry,
+    RecallResult,
+    RememberResult,
+    ScoredEntry,
     recall_block,
     suggest,
 )
-from memoryd_server.entries.directory import EntryMemories
-from memoryd_server.entries.memory import EntryForgetResult, RecallResult
-from memoryd_server.entries.model import Entry, EntryCategory, EntryPage, ListPosition, RememberResult, ScoredEntry
-from memoryd_server.entries.store import NewEntry
 from memoryd_server.errors import FieldViolation, InvalidRequest
 from memoryd_server.model import Degradation
 from memoryd_server.rpc.health import EntryHealth, ExtensionService
@@ -100,7 +105,7 @@ class EntryService(EntryServiceServicer):
             return block(await self._first.in_time(work, context))
 
 
-def entry_service(
+def make_entry_service(
     agents: Agents, entries: EntryMemories, memory_service: MemoryService, *, checked: bool
 ) -> ExtensionService:
     """Return the EntryService for a server to add; its health is only kept if it is `checked`."""

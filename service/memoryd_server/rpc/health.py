@@ -19,14 +19,11 @@ from typing import Any, Protocol
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from memoryd_server.agent.agent import Agent
-from memoryd_server.agent.agents import Agents
-from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent import Agent, AgentConfig, Agents
 from memoryd_server.background_tasks import ReportedErrors, repeat
-from memoryd_server.entries.directory import EntryMemories
-from memoryd_server.entries.model import EntryConfig
+from memoryd_server.entries import EntryConfig, EntryMemories
 from memoryd_server.errors import MemorydError
-from memoryd_server.observe.log import Log
+from memoryd_server.observe import Log
 from memoryd_server.rpc.interceptors import shutting_down
 from memoryd_server.rpc.wire import Context
 

@@ -24,8 +24,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health
 
-from memoryd_server.access.admission import CallLimits, Credentials, RateLimiter, confine
-from memoryd_server.access.tokens import EVERYTHING, Grant
+from memoryd_server.access import EVERYTHING, CallLimits, Credentials, Grant, RateLimiter, confine
 from memoryd_server.errors import (
     AgentNotFound,
     DeadlineTooShort,
@@ -36,7 +35,7 @@ from memoryd_server.errors import (
     TokenInvalid,
     TokenMissing,
 )
-from memoryd_server.observe.meter import Meter
+from memoryd_server.observe import Meter
 from memoryd_server.rpc.errors import REQUEST_ID_KEY, abort, code_of
 from memoryd_server.rpc.wire import Context
 

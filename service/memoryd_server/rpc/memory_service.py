@@ -21,22 +21,26 @@ from google.protobuf.message import Message
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
-from memoryd_server.access.tokens import DEFAULT_AGENT, Grant
-from memoryd_server.agent.agent import Agent
-from memoryd_server.agent.agents import Agents
-from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.files import ListedFile
-from memoryd_server.agent.requests import PageRequest, SyncRequest
-from memoryd_server.agent.status import ServiceInfo
-from memoryd_server.agent.sync_run import SyncRun, SyncTrigger
+from memoryd_server.access import DEFAULT_AGENT, Grant
+from memoryd_server.agent import (
+    Agent,
+    AgentConfig,
+    Agents,
+    ListedFile,
+    PageRequest,
+    ServiceInfo,
+    SyncRequest,
+    SyncRun,
+    SyncTrigger,
+)
 from memoryd_server.errors import CursorExpired, DeadlineTooShort, ShuttingDown
-from memoryd_server.observe.meter import Meter, SearchFinished
+from memoryd_server.observe import Meter, SearchFinished
 from memoryd_server.rpc import requests, responses, wire
 from memoryd_server.rpc.responses import context_response, forget_response, sync_response, watch_response
 from memoryd_server.rpc.status_response import shared_apart, status_response
 from memoryd_server.rpc.wire import Context, build_message, make_page_token, read_page_token, timestamp
-from memoryd_server.sessions.flush import FlushDecision, decide
-from memoryd_server.writing.append import AppendJob
+from memoryd_server.sessions import FlushDecision, decide
+from memoryd_server.writing import AppendJob
 
 LOCK_SECONDS = 10.0
 """How long an append waits for a file that another program locks, where the caller sets no deadline."""

@@ -18,9 +18,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
-from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.forget import ForgetRequest
-from memoryd_server.agent.requests import (
+from memoryd_server.agent import (
     DEFAULT_LINES,
     DEFAULT_MESSAGES,
     DEFAULT_PAGE,
@@ -39,24 +37,23 @@ from memoryd_server.agent.requests import (
     MOST_SLUG_BYTES,
     MOST_SNIPPET_CHARS,
     MOST_TOOLS,
+    AgentConfig,
     AppendRequest,
+    ForgetRequest,
     PageRequest,
     ReadRequest,
     SearchRequest,
     SessionContextRequest,
     SyncRequest,
+    SyncTrigger,
 )
-from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.errors import FieldViolation, InvalidRequest
 from memoryd_server.model import Source
 from memoryd_server.rpc.wire import read_cursor
-from memoryd_server.search.query import CitationMode, SearchMode, SearchQuery
-from memoryd_server.sessions.context import SessionKey, wants_citations
-from memoryd_server.sessions.flush import FlushInputs, TurnKind, WorkspaceAccess
-from memoryd_server.sessions.recall import TOOL_NAMES
-from memoryd_server.sync.planner import EVERY_SOURCE, SyncScope
-from memoryd_server.sync.progress import SyncMode
-from memoryd_server.writing.archive import ArchiveRequest, slug_of
+from memoryd_server.search import CitationMode, SearchMode, SearchQuery
+from memoryd_server.sessions import TOOL_NAMES, FlushInputs, SessionKey, TurnKind, WorkspaceAccess, wants_citations
+from memoryd_server.sync import EVERY_SOURCE, SyncMode, SyncScope
+from memoryd_server.writing import ArchiveRequest, slug_of
 
 _T = TypeVar("_T")
 

@@ -13,21 +13,27 @@ from dataclasses import replace
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
-from memoryd_server.agent.agent import Agent
-from memoryd_server.agent.files import FileRange, ListedFile
-from memoryd_server.agent.forget import ForgetReceipt
-from memoryd_server.agent.requests import SessionContextRequest
-from memoryd_server.agent.state import IndexSnapshot, IndexState
-from memoryd_server.agent.sync_run import Heartbeat, RunCompleted, RunProgress, RunStarted, SyncEvent, SyncRun
+from memoryd_server.agent import (
+    Agent,
+    FileRange,
+    ForgetReceipt,
+    Heartbeat,
+    IndexSnapshot,
+    IndexState,
+    ListedFile,
+    RunCompleted,
+    RunProgress,
+    RunStarted,
+    SessionContextRequest,
+    SyncEvent,
+    SyncRun,
+)
 from memoryd_server.model import Degradation, DegradationKind, FileFailure
 from memoryd_server.rpc import wire
 from memoryd_server.rpc.wire import build_message, duration, make_cursor, timestamp
-from memoryd_server.search.query import BUILTIN, Hit, RetrieverReport, SearchAnswer
-from memoryd_server.search.results import citation
-from memoryd_server.sessions.context import ContextFile
-from memoryd_server.sessions.flush import FlushDecision
-from memoryd_server.sessions.recall import ToolSchema, recall_prompt, tool_schemas
-from memoryd_server.sources.watch_scope import WatchedRoot
+from memoryd_server.search import BUILTIN, Hit, RetrieverReport, SearchAnswer, citation
+from memoryd_server.sessions import ContextFile, FlushDecision, ToolSchema, recall_prompt, tool_schemas
+from memoryd_server.sources import WatchedRoot
 
 
 def search_response(

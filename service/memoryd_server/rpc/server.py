@@ -22,11 +22,9 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
-from memoryd_server.access.addresses import Address
-from memoryd_server.access.admission import CallLimits, Credentials
-from memoryd_server.access.certificates import Certificates, PemFiles
+from memoryd_server.access import Address, CallLimits, Certificates, Credentials, PemFiles
 from memoryd_server.errors import SettingsError
-from memoryd_server.observe.meter import Meter
+from memoryd_server.observe import Meter
 from memoryd_server.rpc.health import SERVICE, ExtensionService, HealthReporter
 from memoryd_server.rpc.interceptors import Authorizer, CallInterceptor
 from memoryd_server.rpc.memory_service import MemoryService

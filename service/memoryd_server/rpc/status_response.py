@@ -7,17 +7,21 @@ The embedding side and the vector leg of a status as messages.
 
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server import __version__
-from memoryd_server.agent.agent import Agent
-from memoryd_server.agent.embedding import AgentEmbedding, ProviderProbe, VectorUse
-from memoryd_server.agent.search import BackendStatus
-from memoryd_server.agent.status import IndexReport, ServiceInfo
-from memoryd_server.embedding.usage import ProviderUsage
+from memoryd_server.agent import (
+    Agent,
+    AgentEmbedding,
+    BackendStatus,
+    IndexReport,
+    ProviderProbe,
+    ServiceInfo,
+    VectorUse,
+)
+from memoryd_server.embedding import ProviderUsage
 from memoryd_server.rpc import wire
 from memoryd_server.rpc.responses import active_sync, degradation, file_failed, watcher
 from memoryd_server.rpc.wire import build_message, duration, timestamp
-from memoryd_server.store.identity import TOKENIZER, VectorIdentity
-from memoryd_server.store.rows import Maker
-from memoryd_server.text.analyzer import ANALYZER_VERSION
+from memoryd_server.store import TOKENIZER, Maker, VectorIdentity
+from memoryd_server.text import ANALYZER_VERSION
 
 # A status reply stays small; ListFiles has every failed file.
 MOST_FAILED_FILES = 20

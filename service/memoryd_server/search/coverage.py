@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from memoryd_server.search.cutoff import CosineScale
 from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import EmptyReason, SearchAnswer, SearchQuery
-from memoryd_server.store.rows import IndexCounts
-from memoryd_server.text.terms import QueryTerm, TermKind
+from memoryd_server.store import IndexCounts
+from memoryd_server.text import QueryTerm, TermKind
 
 # What coverage still counts where the index knows none of the names; measured in docs/search-quality.md.
 _WITHOUT_NAMES = 0.2

@@ -34,10 +34,8 @@ from memoryd_server.search.results import (
     within_budget,
 )
 from memoryd_server.search.retrieval import AnalyzedQuery, EarlyKeywordHits, Groups, RetrievalResult, Retrievers
-from memoryd_server.store.identity import VectorIdentity
-from memoryd_server.store.protocol import Reader, Store
-from memoryd_server.store.rows import ChunkHead, ChunkRow
-from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.store import ChunkHead, ChunkRow, Reader, Store, VectorIdentity
+from memoryd_server.text import Analyzer
 
 # It can happen between the making of a question's vector and the search.
 _REPLACED = "the index's vectors have just been replaced by those of another provider or model; ask again"

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from memoryd_server.model import Source
-from memoryd_server.store.protocol import Reader
-from memoryd_server.store.rows import KeywordHit
-from memoryd_server.text.terms import QueryTerm, TermKind
+from memoryd_server.store import KeywordHit, Reader
+from memoryd_server.text import QueryTerm, TermKind
 
 # As in SQLite's fts5_aux.c, fts5Bm25GetData.
 _LEAST_IDF = 1e-6

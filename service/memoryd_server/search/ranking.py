@@ -26,7 +26,7 @@ from types import MappingProxyType
 
 from memoryd_server.search.dates import boosted, dates_in
 from memoryd_server.search.query import Candidate, RankingConfig, _clamped, text_score
-from memoryd_server.store.rows import ChunkHead, KeywordHit, VectorHit
+from memoryd_server.store import ChunkHead, KeywordHit, VectorHit
 
 _NONE: Mapping[int, float] = MappingProxyType({})
 

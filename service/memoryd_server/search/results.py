@@ -26,9 +26,8 @@ from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import Candidate, Hit
 from memoryd_server.search.retrieval import AnalyzedQuery
 from memoryd_server.search.snippet import Snippet, best_snippet, cut
-from memoryd_server.store.protocol import Reader
-from memoryd_server.store.rows import ChunkRow
-from memoryd_server.text.analyzer import Analyzer, WordFinder
+from memoryd_server.store import ChunkRow, Reader
+from memoryd_server.text import Analyzer, WordFinder
 
 # Whether the file of each of these chunks is still there, and as it was when it was indexed: (there, unchanged).
 FileCheck = Callable[[Sequence[ChunkRow]], Sequence[tuple[bool, bool]]]

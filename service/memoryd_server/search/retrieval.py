@@ -14,10 +14,8 @@ from memoryd_server.search import keyword
 from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import Candidate, RankingConfig, RetrieverReport, SearchMode, SearchQuery
 from memoryd_server.search.ranking import fuse
-from memoryd_server.store.protocol import Reader
-from memoryd_server.store.rows import VectorHit
-from memoryd_server.text.analyzer import Analyzer
-from memoryd_server.text.terms import QueryTerm
+from memoryd_server.store import Reader, VectorHit
+from memoryd_server.text import Analyzer, QueryTerm
 
 # Candidates of each leg before fusion, at least; more cost time and find nothing. A chunk that is further down by
 # meaning is shown only for its words, and those bring it in.

@@ -16,10 +16,8 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.search.query import CitationMode
-from memoryd_server.search.snippet import cut
-from memoryd_server.sources.files import FileTooLarge, read_file
-from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, Roots, resolve
+from memoryd_server.search import CitationMode, cut
+from memoryd_server.sources import LONG_TERM_NAMES, MEMORY_FOLDER, FileTooLarge, Roots, read_file, resolve
 
 MOST_CHARS = 65_536
 """What one file may add to a context, in code points, whatever the budget: so that a reply stays far below 4 MiB."""

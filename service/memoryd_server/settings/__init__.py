@@ -1,1 +1,28 @@
 """Files, variables and flags into frozen settings."""
+
+from memoryd_server.settings.environment import client_address, client_token_file, process_environment
+from memoryd_server.settings.layers import RefusedSettings
+from memoryd_server.settings.loading import load, state_directory
+from memoryd_server.settings.memory import QmdSettings
+from memoryd_server.settings.memory_search import default_model
+from memoryd_server.settings.provider_access import ProviderAccess
+from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, brought_into_force, changed_keys
+from memoryd_server.settings.service import LimitsSettings, ServiceSettings
+
+__all__ = [
+    "AgentSettings",
+    "LimitsSettings",
+    "ProviderAccess",
+    "QmdSettings",
+    "RefusedSettings",
+    "ResolvedSettings",
+    "ServiceSettings",
+    "brought_into_force",
+    "changed_keys",
+    "client_address",
+    "client_token_file",
+    "default_model",
+    "load",
+    "process_environment",
+    "state_directory",
+]

@@ -1,1 +1,95 @@
 """What counts as memory: find, read, watch."""
+
+from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.discover import Discovery, UnreadableFolder, discover_files
+from memoryd_server.sources.files import (
+    FileTooLarge,
+    is_named_by,
+    open_directory,
+    open_for_append,
+    read_file,
+    stat_file,
+    stat_files,
+)
+from memoryd_server.sources.forgotten import ForgottenSources
+from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
+from memoryd_server.sources.inotify import SharedInotify
+from memoryd_server.sources.roots import (
+    LONG_TERM_NAMES,
+    MEMORY_FOLDER,
+    SUFFIX,
+    Location,
+    Roots,
+    resolve,
+    resolve_for_append,
+)
+from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
+from memoryd_server.sources.transcripts import (
+    SESSIONS_FOLDER,
+    START,
+    GrowthLimits,
+    GrowthRule,
+    ReadPosition,
+    TranscriptFile,
+    TranscriptReader,
+    last_messages,
+    list_transcripts,
+    read_transcript,
+    session_id,
+)
+from memoryd_server.sources.watch_scope import (
+    MOUNT_TABLE,
+    NativeReader,
+    WatchedRoot,
+    WatcherMode,
+    file_system_of,
+    is_remote,
+)
+from memoryd_server.sources.watcher import Watcher, open_inotify
+
+__all__ = [
+    "FLATTENING_VERSION",
+    "LONG_TERM_NAMES",
+    "MEMORY_FOLDER",
+    "MOUNT_TABLE",
+    "SESSIONS_FOLDER",
+    "START",
+    "SUFFIX",
+    "USER",
+    "Corpus",
+    "Discovery",
+    "FileTooLarge",
+    "ForgottenSources",
+    "GrowthLimits",
+    "GrowthRule",
+    "IgnoreFileUnusable",
+    "Location",
+    "Message",
+    "NativeReader",
+    "ReadPosition",
+    "Roots",
+    "SharedInotify",
+    "TranscriptFile",
+    "TranscriptReader",
+    "UnreadableFolder",
+    "WatchedRoot",
+    "Watcher",
+    "WatcherMode",
+    "discover_files",
+    "file_system_of",
+    "is_named_by",
+    "is_remote",
+    "last_messages",
+    "list_transcripts",
+    "open_directory",
+    "open_for_append",
+    "open_inotify",
+    "read_file",
+    "read_rules",
+    "read_transcript",
+    "resolve",
+    "resolve_for_append",
+    "session_id",
+    "stat_file",
+    "stat_files",
+]

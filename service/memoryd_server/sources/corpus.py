@@ -5,7 +5,7 @@ from pathlib import Path
 
 from memoryd_server.errors import MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, Source
-from memoryd_server.sources.discover import Discovery, UnreadableFolder, below, discover
+from memoryd_server.sources.discover import Discovery, UnreadableFolder, below, discover_files
 from memoryd_server.sources.roots import Location, Roots, resolve
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript, list_transcripts
 
@@ -30,7 +30,7 @@ class Corpus:
 
     def discover(self) -> Discovery:
         """Every file of the sources, in the order of their paths. Reads folders, opens no file."""
-        found = discover(self.roots) if self.memory else _NOTHING
+        found = discover_files(self.roots) if self.memory else _NOTHING
         return _together(found, discover_transcripts(Path(self.sessions))) if self.sessions else found
 
     def resolve(self, path: str) -> Location:

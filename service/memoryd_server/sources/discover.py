@@ -74,7 +74,7 @@ class Discovery:
     unseen: tuple[UnreadableFolder, ...] = ()
 
 
-def discover(roots: Roots) -> Discovery:
+def discover_files(roots: Roots) -> Discovery:
     """Returns the memory files of `roots` in the order of their paths, but for those that a root leaves out.
 
     Reads folders and each root's `.memoryignore`, and opens no other file.

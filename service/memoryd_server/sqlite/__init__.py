@@ -1,1 +1,21 @@
 """The SQLite driver of `store`; only importer of apsw."""
+
+from memoryd_server.sqlite.connection import bound_page_caches, size_bytes
+from memoryd_server.sqlite.embedding_cache import EmbeddingCache
+from memoryd_server.sqlite.schema import probe_keyword_engine, sqlite_options, sqlite_version
+from memoryd_server.sqlite.store import SqliteStore
+from memoryd_server.sqlite.vector_index import VectorIndex, probe
+from memoryd_server.sqlite.writer import SqliteWriter
+
+__all__ = [
+    "EmbeddingCache",
+    "SqliteStore",
+    "SqliteWriter",
+    "VectorIndex",
+    "bound_page_caches",
+    "probe",
+    "probe_keyword_engine",
+    "size_bytes",
+    "sqlite_options",
+    "sqlite_version",
+]

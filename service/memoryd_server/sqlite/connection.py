@@ -29,7 +29,7 @@ import apsw
 
 from memoryd_server.errors import DeadlineTooShort, IndexBusy, IndexDamaged, IndexUnavailable, MemorydError
 from memoryd_server.model import Degradation, DegradationKind
-from memoryd_server.sources.watch_scope import MOUNT_TABLE, file_system_of, is_remote
+from memoryd_server.sources import MOUNT_TABLE, file_system_of, is_remote
 from memoryd_server.system import DISK_FULL, index_disk_full
 
 BUSY_TIMEOUT_MS = 5_000

@@ -29,7 +29,7 @@ from memoryd_server.sqlite.connection import (
     transaction,
     translated,
 )
-from memoryd_server.store.rows import BatchJob, CacheKey, Counts, Maker
+from memoryd_server.store import BatchJob, CacheKey, Counts, Maker
 
 # A file that could not be opened is tried again after so long.
 RETRY_MS = 60_000

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.store.rows import VectorHit
+from memoryd_server.store import VectorHit
 from memoryd_server.vectors import Ids, Vectors
 
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from memoryd_server.sqlite import readers
 from memoryd_server.sqlite.connection import scalar
-from memoryd_server.store.rows import KeywordHit
-from memoryd_server.text.terms import QueryTerm
+from memoryd_server.store import KeywordHit
+from memoryd_server.text import QueryTerm
 from memoryd_server.vectors import Ids
 
 # A list of names that took a second to read is read anew no sooner than so many seconds after.

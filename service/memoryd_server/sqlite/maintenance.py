@@ -23,8 +23,8 @@ from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Source
 from memoryd_server.sqlite import schema
 from memoryd_server.sqlite.connection import transaction
-from memoryd_server.store.rows import file_name, keyword_tokens, language_of
-from memoryd_server.text.analyzer import ANALYZER_VERSION, Analyzer
+from memoryd_server.store import file_name, keyword_tokens, language_of
+from memoryd_server.text import ANALYZER_VERSION, Analyzer
 
 _CHUNKS_AT_ONCE = 500
 

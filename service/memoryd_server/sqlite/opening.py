@@ -39,8 +39,7 @@ from memoryd_server.sqlite.connection import (
     translated,
 )
 from memoryd_server.sqlite.readers import ReaderPool
-from memoryd_server.store.identity import BuildIdentity, Difference
-from memoryd_server.store.protocol import StoreSizes
+from memoryd_server.store import BuildIdentity, Difference, StoreSizes
 from memoryd_server.system import READ_ONLY, sync_folder
 
 _HEADER_BYTES = 100

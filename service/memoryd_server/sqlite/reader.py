@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.model import FileStat, Source
-from memoryd_server.sources.transcripts import ReadPosition
+from memoryd_server.sources import ReadPosition
 from memoryd_server.sqlite import readers, schema, vector_mean
 from memoryd_server.sqlite.connection import scalar, snapshot, translated
 from memoryd_server.sqlite.keyword import (
@@ -36,8 +36,7 @@ from memoryd_server.sqlite.keyword import (
     scores_of,
 )
 from memoryd_server.sqlite.readers import ReaderPool, id_list
-from memoryd_server.store.identity import VectorIdentity
-from memoryd_server.store.rows import (
+from memoryd_server.store import (
     ChunkHead,
     ChunkRow,
     FileKey,
@@ -49,8 +48,9 @@ from memoryd_server.store.rows import (
     StoredVector,
     TranscriptState,
     VectorHit,
+    VectorIdentity,
 )
-from memoryd_server.text.terms import QueryTerm, TermKind
+from memoryd_server.text import QueryTerm, TermKind
 from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors
 
 

@@ -17,8 +17,8 @@ import apsw
 
 from memoryd_server.errors import IndexDamaged
 from memoryd_server.sqlite.connection import scalar, transaction
-from memoryd_server.store.identity import TOKENIZER, BuildIdentity, Difference
-from memoryd_server.text.analyzer import ANALYZER_VERSION
+from memoryd_server.store import TOKENIZER, BuildIdentity, Difference
+from memoryd_server.text import ANALYZER_VERSION
 
 SCHEMA_VERSION = 4
 

@@ -10,7 +10,7 @@ import apsw
 
 from memoryd_server.errors import DiskFull, IndexDamaged, IndexReadOnly, IndexUnavailable, MemorydError, SyncCancelled
 from memoryd_server.model import Degradation
-from memoryd_server.sources.watch_scope import MOUNT_TABLE
+from memoryd_server.sources import MOUNT_TABLE
 from memoryd_server.sqlite import maintenance, opening, schema
 from memoryd_server.sqlite.connection import FileIdentity, JournalMode, impaired, journal_for, open_reader, translated
 from memoryd_server.sqlite.opening import IndexFacts, open_to_read, refusals_named
@@ -18,11 +18,18 @@ from memoryd_server.sqlite.reader import ReaderCaches, SqliteReader, reading
 from memoryd_server.sqlite.readers import ReaderPool
 from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.sqlite.writer import SqliteWriter
-from memoryd_server.store.identity import BuildIdentity, Difference
-from memoryd_server.store.protocol import Damage, IndexHealth, StopSign, StoreSizes, VectorEngineStatus
-from memoryd_server.store.rows import IndexCounts
+from memoryd_server.store import (
+    BuildIdentity,
+    Damage,
+    Difference,
+    IndexCounts,
+    IndexHealth,
+    StopSign,
+    StoreSizes,
+    VectorEngineStatus,
+)
 from memoryd_server.system import FileLock
-from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.text import Analyzer
 
 READERS = 4
 

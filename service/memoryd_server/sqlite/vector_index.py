@@ -25,7 +25,7 @@ from memoryd_server.sqlite.exact import ROUNDING, SPARE_CANDIDATES, ExactVectors
 from memoryd_server.sqlite.reader import SqliteReader
 from memoryd_server.sqlite.resident import ResidentIndex
 from memoryd_server.sqlite.sign_bits import SignBits, bytes_a_chunk
-from memoryd_server.store.rows import VectorHit
+from memoryd_server.store import VectorHit
 from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors, exact_unit
 
 PROBE_SECONDS = 30.0

@@ -23,9 +23,17 @@ from memoryd_server.sqlite.reader import (
     not_overwriting,
     transcript_state,
 )
-from memoryd_server.store.identity import BuildIdentity, VectorIdentity
-from memoryd_server.store.protocol import StopSign, VectorView
-from memoryd_server.store.rows import FileKey, FileRow, PreparedFile, TranscriptPart, TranscriptState
+from memoryd_server.store import (
+    BuildIdentity,
+    FileKey,
+    FileRow,
+    PreparedFile,
+    StopSign,
+    TranscriptPart,
+    TranscriptState,
+    VectorIdentity,
+    VectorView,
+)
 from memoryd_server.vectors import FLOAT_BYTES
 
 _COPIED_AT_ONCE = 500

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from memoryd_server.foreign_text import parse_json
-from memoryd_server.providers.provider import EmbeddingSpec
+from memoryd_server.providers import EmbeddingSpec
 from memoryd_server.store.rows import CacheKey
 
 TOKENIZER = "ascii tokenchars '_'"

@@ -40,8 +40,7 @@ from memoryd_server.store.rows import (
     TranscriptState,
     VectorHit,
 )
-from memoryd_server.text.analyzer import Analyzer
-from memoryd_server.text.terms import QueryTerm
+from memoryd_server.text import Analyzer, QueryTerm
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from memoryd_server.model import Chunk, FileStat, Source
-from memoryd_server.sources.transcripts import ReadPosition
-from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.sources import ReadPosition
+from memoryd_server.text import Analyzer
 
 # Each chunk of a file is found by its title, so that a long one would be indexed thousands of times over.
 MOST_TITLE_CHARS = 200

@@ -1,1 +1,28 @@
 """Brings an index in line with its files."""
+
+from memoryd_server.sync.engine import DiskComparison, SyncEngine
+from memoryd_server.sync.plan import HiddenFiles, LastComparison, make_plan
+from memoryd_server.sync.planner import EVERY_SOURCE, EVERYTHING, WHAT_IS_DUE, PendingScope, SyncPlanner, SyncScope
+from memoryd_server.sync.prepare import FilePreparer
+from memoryd_server.sync.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
+
+__all__ = [
+    "EVERYTHING",
+    "EVERY_SOURCE",
+    "WHAT_IS_DUE",
+    "DiskComparison",
+    "FilePreparer",
+    "HiddenFiles",
+    "LastComparison",
+    "PendingScope",
+    "SyncEngine",
+    "SyncEstimate",
+    "SyncMode",
+    "SyncObserver",
+    "SyncOutcome",
+    "SyncPhase",
+    "SyncPlanner",
+    "SyncProgress",
+    "SyncScope",
+    "make_plan",
+]

@@ -9,13 +9,11 @@ the plan out, whole files a transaction. A rebuild does the same into an empty f
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from memoryd_server.embedding.embedder import Embedder, EmbeddingCost
-from memoryd_server.embedding.failover import ProviderChange, ProviderFailover
+from memoryd_server.embedding import Embedder, EmbeddingCost, ProviderChange, ProviderFailover
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock, Source
-from memoryd_server.sources.discover import Discovery
-from memoryd_server.store.protocol import Store, Writer
-from memoryd_server.store.rows import FileRow
+from memoryd_server.sources import Discovery
+from memoryd_server.store import FileRow, Store, Writer
 from memoryd_server.sync.executor import PlanExecutor
 from memoryd_server.sync.plan import LastComparison, SyncPlan
 from memoryd_server.sync.planner import EVERYTHING, SyncPlanner, SyncScope

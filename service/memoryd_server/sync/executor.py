@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from memoryd_server.errors import FileNotFound, MemorydError, SyncCancelled
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, stored
-from memoryd_server.store.protocol import Writer
-from memoryd_server.store.rows import FileRow, PreparedFile, TranscriptPart
+from memoryd_server.store import FileRow, PreparedFile, TranscriptPart, Writer
 from memoryd_server.sync.plan import SyncPlan
 from memoryd_server.sync.prepare import FilePreparer, MissingFile, UnchangedFile, why
 from memoryd_server.sync.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress

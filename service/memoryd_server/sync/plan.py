@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memoryd_server.model import _UNSETTLED, FileFailure, Source, SourceFile, _signed, differs, identity_of
-from memoryd_server.sources.discover import Discovery, UnreadableFolder
-from memoryd_server.store.rows import FileRow
+from memoryd_server.sources import Discovery, UnreadableFolder
+from memoryd_server.store import FileRow
 
 
 @dataclass(frozen=True, slots=True)

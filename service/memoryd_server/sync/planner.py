@@ -12,12 +12,8 @@ from typing import Self
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import Source, SourceFile, identity_of
-from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.discover import Discovery
-from memoryd_server.sources.files import stat_file
-from memoryd_server.sources.transcripts import GrowthRule, session_id
-from memoryd_server.store.protocol import Writer
-from memoryd_server.store.rows import FileRow
+from memoryd_server.sources import Corpus, Discovery, GrowthRule, session_id, stat_file
+from memoryd_server.store import FileRow, Writer
 from memoryd_server.sync.plan import SyncPlan, make_plan, moved_transcripts
 
 EVERY_SOURCE = frozenset(Source)

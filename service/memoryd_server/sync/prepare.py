@@ -12,17 +12,19 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from memoryd_server.chunk.front_matter import split_front_matter
-from memoryd_server.chunk.markdown import indexable_chunks
-from memoryd_server.chunk.transcript import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker
+from memoryd_server.chunk import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker, indexable_chunks, split_front_matter
 from memoryd_server.errors import FileNotFound, MemorydError
 from memoryd_server.model import Chunk, FileStat, Source, SourceFile, identity_of, settled
-from memoryd_server.sources.files import read_file
-from memoryd_server.sources.forgotten import ForgottenSources
-from memoryd_server.sources.transcript_text import FLATTENING_VERSION
-from memoryd_server.sources.transcripts import START, ReadPosition, TranscriptReader
-from memoryd_server.store.identity import BuildIdentity
-from memoryd_server.store.rows import (
+from memoryd_server.sources import (
+    FLATTENING_VERSION,
+    START,
+    ForgottenSources,
+    ReadPosition,
+    TranscriptReader,
+    read_file,
+)
+from memoryd_server.store import (
+    BuildIdentity,
     FileRow,
     PreparedFile,
     TranscriptPart,
@@ -31,7 +33,7 @@ from memoryd_server.store.rows import (
     keyword_tokens,
     language_of,
 )
-from memoryd_server.text.analyzer import Analyzer
+from memoryd_server.text import Analyzer
 
 
 @dataclass(frozen=True, slots=True)

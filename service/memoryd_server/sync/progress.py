@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from memoryd_server.embedding.run import EmbeddingProgress
+from memoryd_server.embedding import EmbeddingProgress
 from memoryd_server.model import FileFailure
 
 

@@ -10,12 +10,10 @@ Until then, and where the other provider fails as well, the old vectors stay in 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from memoryd_server.embedding.embedder import Embedder, EmbeddingCost
-from memoryd_server.embedding.failover import ProviderChange, ProviderFailover, named
+from memoryd_server.embedding import Embedder, EmbeddingCost, ProviderChange, ProviderFailover, named
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Source, SourceFile
-from memoryd_server.store.protocol import Store, Writer
-from memoryd_server.store.rows import FileRow
+from memoryd_server.store import FileRow, Store, Writer
 from memoryd_server.sync.planner import SyncPlanner
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import (

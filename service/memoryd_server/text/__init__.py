@@ -1,1 +1,16 @@
 """Words: one analyzer for index and query; pure."""
+
+from memoryd_server.text.analyzer import ANALYZER_VERSION, Analyzer, WordFinder
+from memoryd_server.text.languages import stop_words
+from memoryd_server.text.stemming import normalized
+from memoryd_server.text.terms import QueryTerm, TermKind
+
+__all__ = [
+    "ANALYZER_VERSION",
+    "Analyzer",
+    "QueryTerm",
+    "TermKind",
+    "WordFinder",
+    "normalized",
+    "stop_words",
+]

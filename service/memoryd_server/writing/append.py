@@ -25,8 +25,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from memoryd_server.errors import FieldViolation, FileBusy, FileReplaced, InvalidRequest, MemorydError
-from memoryd_server.sources.files import stat_file
-from memoryd_server.sources.roots import Location, Roots, resolve_for_append
+from memoryd_server.sources import Location, Roots, resolve_for_append, stat_file
 from memoryd_server.writing.files import MOST_REPLACEMENTS, file_errors, ledger_errors, write_whole
 from memoryd_server.writing.ledger import AppendState, Ledger, LedgerEntry
 from memoryd_server.writing.memory_file import (

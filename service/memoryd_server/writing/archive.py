@@ -21,12 +21,21 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed, WorkspaceReadOnly
-from memoryd_server.sources.files import open_directory, read_file
-from memoryd_server.sources.roots import MEMORY_FOLDER, SUFFIX, Roots, resolve_for_append
-from memoryd_server.sources.transcript_text import USER, Message
-from memoryd_server.sources.transcripts import TranscriptFile, last_messages, list_transcripts, session_id
-from memoryd_server.text.languages import stop_words
-from memoryd_server.text.stemming import normalized
+from memoryd_server.sources import (
+    MEMORY_FOLDER,
+    SUFFIX,
+    USER,
+    Message,
+    Roots,
+    TranscriptFile,
+    last_messages,
+    list_transcripts,
+    open_directory,
+    read_file,
+    resolve_for_append,
+    session_id,
+)
+from memoryd_server.text import normalized, stop_words
 from memoryd_server.writing.files import file_errors, write_new
 
 # Beyond what our own archives can have: a file that is larger is none.

@@ -25,8 +25,7 @@ from memoryd_server.errors import (
     PathNotAllowed,
     WorkspaceReadOnly,
 )
-from memoryd_server.sources.files import open_directory, stat_file
-from memoryd_server.sources.roots import Location
+from memoryd_server.sources import Location, open_directory, stat_file
 from memoryd_server.system import DISK_FULL, READ_ONLY
 
 _STEP_BYTES = 1 << 20

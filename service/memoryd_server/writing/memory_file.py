@@ -14,8 +14,7 @@ from hashlib import sha256
 import numpy as np
 
 from memoryd_server.errors import FileBusy
-from memoryd_server.sources.files import is_named_by, open_for_append
-from memoryd_server.sources.roots import Location
+from memoryd_server.sources import Location, is_named_by, open_for_append
 from memoryd_server.system import try_lock
 from memoryd_server.writing.files import read_range, sync_folders, write_all
 

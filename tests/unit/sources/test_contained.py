@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.sources.discover import discover
+from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.files import (
     FileTooLarge,
     open_directory,
@@ -48,7 +48,7 @@ def refuse_everywhere(roots: Roots, path: str) -> None:
 def test_a_file_is_read_with_the_stat_that_discovery_saw(workspace, roots):
     (workspace / "memory" / "a.md").write_bytes(b"one\xff\r\n")
     data, status = read_file(resolve(roots, "memory/a.md"), LIMIT)
-    (found,) = discover(roots).files
+    (found,) = discover_files(roots).files
     assert data == b"one\xff\r\n"
     assert status == found.stat == stat_file(found)
     assert read_file(found, LIMIT) == (data, status)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.sources.discover import discover
+from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.files import read_file, stat_file, stat_files
 from memoryd_server.sources.roots import Roots, resolve, resolve_for_append
 from properties import examples
@@ -127,7 +127,7 @@ def test_what_can_be_appended_to_lies_in_the_workspace_s_memory(tree, path):
 
 
 def test_exactly_the_allowed_files_are_discovered_and_each_is_readable_by_its_path(tree):
-    found = discover(roots_of(tree)).files
+    found = discover_files(roots_of(tree)).files
     assert {file.path for file in found} == set(ALLOWED)
     for file in found:
         assert read_file(resolve(roots_of(tree), file.path), 1 << 20) == read_file(file, 1 << 20)

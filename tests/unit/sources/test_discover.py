@@ -9,7 +9,7 @@ import pytest
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import Source
-from memoryd_server.sources.discover import discover
+from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.files import read_file
 from memoryd_server.sources.roots import Roots, resolve
 
@@ -21,7 +21,7 @@ def write(folder: Path, *names: str) -> None:
 
 
 def check(roots: Roots, *paths: str, issues: tuple[str, ...] = ()) -> None:
-    discovery = discover(roots)
+    discovery = discover_files(roots)
     assert [file.path for file in discovery.files] == list(paths)
     assert discovery.failures == ()
     assert len(discovery.issues) == len(issues), discovery.issues
@@ -36,7 +36,7 @@ def test_the_memory_files_of_a_workspace_are_found_in_path_order(workspace, root
 
 def test_a_file_s_entry_says_where_it_is_and_what_stat_says(workspace, roots):
     write(workspace, "memory/a/z.md")
-    (file,) = discover(roots).files
+    (file,) = discover_files(roots).files
     status = (workspace / "memory/a/z.md").stat()
     assert (file.source, file.root, file.parts) == (Source.MEMORY, os.fspath(workspace), ("memory", "a", "z.md"))
     assert (file.stat.size_bytes, file.stat.mtime_ns) == (status.st_size, status.st_mtime_ns)
@@ -112,7 +112,7 @@ def test_extra_paths_may_be_folders_or_files_absolute_or_relative(workspace, tmp
     write(tmp_path, "team/a.md", "team/sub/b.md", "other/c.md", "other/d.md", "workspace/notes/e.md")
     roots = Roots(os.fspath(workspace), ("../team", os.fspath(tmp_path / "other" / "c.md"), "notes"))
     check(roots, "../other/c.md", "../team/a.md", "../team/sub/b.md", "notes/e.md")
-    for file in discover(roots).files:
+    for file in discover_files(roots).files:
         assert read_file(resolve(roots, file.path), 100) == read_file(file, 100)
 
 
@@ -148,7 +148,7 @@ def test_of_hard_links_the_first_candidate_and_then_the_first_name_wins(workspac
 def test_a_name_that_is_no_utf8_is_a_failure_with_a_printable_path(workspace, roots):
     write(workspace, "memory/ok.md")
     write(workspace, os.fsdecode(b"memory/\xff/\xe9.md"))
-    discovery = discover(roots)
+    discovery = discover_files(roots)
     assert [file.path for file in discovery.files] == ["memory/ok.md"]
     (failure,) = discovery.failures
     assert failure.path == "memory/\\xff/\\xe9.md"
@@ -158,7 +158,7 @@ def test_a_name_that_is_no_utf8_is_a_failure_with_a_printable_path(workspace, ro
 
 def test_a_name_that_no_request_could_give_is_a_failure(workspace, roots):
     write(workspace, "memory/..\\..\\x.md", "memory/fine\\x.md")
-    discovery = discover(roots)
+    discovery = discover_files(roots)
     assert [file.path for file in discovery.files] == ["memory/fine\\x.md"]
     assert [failure.path for failure in discovery.failures] == ["memory/..\\..\\x.md"]
 
@@ -166,7 +166,7 @@ def test_a_name_that_no_request_could_give_is_a_failure(workspace, roots):
 def test_a_forbidden_folder_is_a_failure(workspace, roots, forbid):
     write(workspace, "memory/locked/a.md")
     forbid(workspace / "memory" / "locked")
-    (failure,) = discover(roots).failures
+    (failure,) = discover_files(roots).failures
     (workspace / "memory" / "locked").chmod(0o700)
     assert failure.path == "memory/locked"
     assert "cannot be read: Permission denied" in failure.error
@@ -175,7 +175,7 @@ def test_a_forbidden_folder_is_a_failure(workspace, roots, forbid):
 def test_a_forbidden_extra_path_is_a_failure_and_an_issue(workspace, tmp_path, forbid):
     write(tmp_path, "locked/extra/a.md")
     forbid(tmp_path / "locked")
-    discovery = discover(Roots(os.fspath(workspace), ("../locked/extra",)))
+    discovery = discover_files(Roots(os.fspath(workspace), ("../locked/extra",)))
     (tmp_path / "locked").chmod(0o700)
     assert [failure.path for failure in discovery.failures] == ["../locked/extra"]
     assert "unreadable" in discovery.issues[0]
@@ -199,7 +199,7 @@ def depths(workspace) -> Iterator[int]:
 
 @pytest.mark.slow
 def test_very_deep_folders_neither_recurse_nor_hold_descriptors(depths, roots):
-    (file,) = discover(roots).files
+    (file,) = discover_files(roots).files
     assert len(file.parts) == depths + 2
     assert read_file(file, 10)[0] == b""
 
@@ -219,7 +219,7 @@ def test_files_and_folders_that_vanish_meanwhile_are_left_out_in_silence(workspa
     churner.start()
     try:
         for _ in range(200):
-            discovery = discover(roots)
+            discovery = discover_files(roots)
             assert "memory/stays.md" in {file.path for file in discovery.files}
             assert (discovery.failures, discovery.issues) == ((), ())
             read_what_is_left(discovery.files)
@@ -243,6 +243,6 @@ def test_ten_thousand_files_are_found(workspace, roots):
         if number < 200:
             folder.mkdir()
         (folder / f"{number}.md").touch()
-    files = discover(roots).files
+    files = discover_files(roots).files
     assert len(files) == 10_000
     assert [file.path for file in files] == sorted(file.path for file in files)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from memoryd_server.sources.discover import discover
+from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.ignore import IGNORE_FILE, MOST_RULES
 from memoryd_server.sources.roots import Roots
 
@@ -18,7 +18,7 @@ def fill(folder, *names, ignore=""):
 
 
 def found(roots):
-    discovery = discover(roots)
+    discovery = discover_files(roots)
     assert discovery.failures == ()
     return [file.path for file in discovery.files]
 
@@ -73,7 +73,7 @@ def test_where_the_rules_cannot_be_read_nothing_is_found_and_nothing_counts_as_d
         (workspace / IGNORE_FILE).symlink_to(outside / "secret.md")
     else:
         fill(workspace, ignore=ignore)
-    discovery = discover(Roots(os.fspath(workspace), ("../team",)))
+    discovery = discover_files(Roots(os.fspath(workspace), ("../team",)))
     assert [file.path for file in discovery.files] == ["../team/b.md"]
     assert [failure.path for failure in discovery.failures] == [IGNORE_FILE]
     (unseen,) = discovery.unseen

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from memoryd_server.sources.discover import UnreadableFolder, below, discover
-from memoryd_server.sources.discover import discover as discover_function
+from memoryd_server.sources.discover import UnreadableFolder, below, discover_files
+from memoryd_server.sources.discover import discover_files as discover_function
 from memoryd_server.sources.roots import Roots
 
 
@@ -26,19 +26,19 @@ def both(workspace, team):
 
 def hidden(roots, *, device=-1):
     """Of all files that the tests make, those that may have been on `device` and still exist."""
-    unseen = discover(roots).unseen
+    unseen = discover_files(roots).unseen
     paths = ("MEMORY.md", "memory/note.md", "memory/sub/deep.md", "../team/a.md", "../one.md")
     return [path for path in paths if any(u.would_hold(path) and u.device != device for u in unseen)]
 
 
 def test_with_every_folder_there_nothing_is_hidden(both):
-    assert discover(both).unseen == ()
+    assert discover_files(both).unseen == ()
 
 
 def test_a_workspace_that_is_away_hides_its_files_and_no_others(both, workspace, tmp_path):
     workspace.rename(tmp_path / "away")
     assert hidden(both) == ["MEMORY.md", "memory/note.md", "memory/sub/deep.md"]
-    (unseen,) = discover(both).unseen
+    (unseen,) = discover_files(both).unseen
     assert (unseen.place, unseen.reason) == (str(workspace), "cannot be found: No such file or directory")
 
 
@@ -82,7 +82,7 @@ def test_an_extra_file_is_deleted_while_its_folder_is_there(workspace, tmp_path)
 
 def test_an_extra_file_is_away_with_its_folder(workspace, tmp_path):
     (workspace / "memory/note.md").write_text("stork")
-    (unseen,) = discover(Roots(os.fspath(workspace), ("../drive/one.md",))).unseen
+    (unseen,) = discover_files(Roots(os.fspath(workspace), ("../drive/one.md",))).unseen
     assert unseen.would_hold("../drive/one.md")
 
 
@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_read_hides_what_is_below_it(both, workspace, mo
 
     monkeypatch.setitem(discover_function.__globals__, "open_directory", open_directory)
     assert hidden(both) == ["memory/sub/deep.md"]
-    assert [failure.path for failure in discover(both).failures] == ["memory/sub"]
+    assert [failure.path for failure in discover_files(both).failures] == ["memory/sub"]
 
 
 def test_an_empty_root_hides_only_what_was_on_another_drive(both, workspace, team):
@@ -140,7 +140,7 @@ def test_a_workspace_swapped_while_it_is_looked_at_hides_everything(both, worksp
         plain(top, scan)
 
     monkeypatch.setitem(discover_function.__globals__, "_walk", walk)
-    found = discover(both)
+    found = discover_files(both)
     assert [file.path for file in found.files] == ["../team/a.md"]
     assert hidden(both) == ["MEMORY.md", "memory/note.md", "memory/sub/deep.md"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources.discover import discover
+from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.files import read_file
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sources.watch_scope import WatcherMode
@@ -80,7 +80,7 @@ def test_what_is_no_change_of_memory_is_not_noticed(filled, roots, act, options)
 
 def test_our_own_reading_is_not_noticed(filled, roots):
     with watching(roots) as (_, changes):
-        for file in discover(roots).files:
+        for file in discover_files(roots).files:
             read_file(file, 100)
         assert not changes.arrive(QUIET)
 

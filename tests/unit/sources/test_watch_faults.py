@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.sources.discover import discover
+from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.inotify import InotifyReader
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sources.watch_scope import WatchedRoot, WatcherMode
@@ -159,7 +159,7 @@ class DeafReader(InotifyReader):
 
 
 def check_missed(watcher, roots, *, mode, words=""):
-    watcher.missed(discover(roots).files)
+    watcher.missed(discover_files(roots).files)
     check_mode(watcher, mode, words)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from memoryd_server.model import Clock
 from memoryd_server.qmd.backend import QmdSyncRunner
-from memoryd_server.sources.discover import discover
+from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sync.planner import EVERYTHING
 from memoryd_server.sync.progress import SyncMode
@@ -45,7 +45,7 @@ def test_before_the_first_update_everything_waits(desk):
 
 def test_what_qmd_took_in_is_what_was_there_before_its_update(desk):
     desk.write(a="one", b="two", c="three")
-    desk.covered = discover(desk.roots)
+    desk.covered = discover_files(desk.roots)
     assert desk.engine.compare().plan.pending == 0
     desk.write(a="changed", d="four")
     (desk.memory / "b.md").unlink()
@@ -59,5 +59,5 @@ def test_what_qmd_took_in_is_what_was_there_before_its_update(desk):
 
 def test_nothing_changed_is_nothing_to_do(desk):
     desk.write(a="one")
-    desk.covered = discover(desk.roots)
+    desk.covered = discover_files(desk.roots)
     assert not desk.run().changed

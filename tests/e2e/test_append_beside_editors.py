@@ -49,6 +49,7 @@ def append_all(served, name, taken):
                     break
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["locking", "blind"])
 def test_acknowledged_text_is_lost_only_by_a_save_of_what_was_read_before_it(town, kind):
     town.configure(watch=False)

@@ -14,6 +14,7 @@ LOG = "memory/log.md"
 TEXT = "- ok"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("earlier", [0, 1, 2])
 def test_a_refused_append_is_written_by_its_retry_beside_equal_texts(town, earlier, restart):

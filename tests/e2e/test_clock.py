@@ -83,6 +83,7 @@ def test_changes_are_found_and_revisions_rise_whatever_the_clock_says(town, cloc
         assert len(set(revisions)) == len(revisions)
 
 
+@pytest.mark.slow
 def test_appends_go_to_the_day_of_the_clock_and_a_repeated_one_is_known(town, clock, served):
     with client(served) as connection:
         first = connection.append(text="an otter", idempotency_key="one")

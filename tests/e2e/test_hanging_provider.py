@@ -23,6 +23,7 @@ def hanging():
         gate.set()
 
 
+@pytest.mark.slow
 def test_a_daemon_whose_provider_hangs_ends_soon_after_it_is_told_to(tmp_path, hanging):
     workspace, state = tmp_path / "workspace", tmp_path / "state"
     (workspace / "memory").mkdir(parents=True)

@@ -129,6 +129,7 @@ def test_status_with_index_ends_as_index_does(begin, provider):
     check(place.run("status", "--index"), 0)
 
 
+@pytest.mark.slow
 def test_cost_that_waits_for_approval_names_the_flag_that_approves_it(begin, provider):
     place = begin(using(provider), confirmAboveTokens=1)
     check(place.run("index", "--dry-run"), 0, "2 to embed", "about .* tokens would be sent .* --force")

@@ -171,6 +171,7 @@ def attack(served, most):
         check_unharmed(served, channel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [30, pytest.param(6_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 def test_bytes_that_are_no_request_are_refused_and_harm_nothing(served, most):
     attack(served, most)

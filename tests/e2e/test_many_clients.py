@@ -126,6 +126,7 @@ def test_a_reader_that_stalls_slows_nobody_down(town, seconds):
         assert seen <= 12 * passes
 
 
+@pytest.mark.slow
 def test_a_client_that_never_ends_its_call_holds_no_other_up(town):
     town.write("memory/a.md", "the heron\n")
     served = town.start()

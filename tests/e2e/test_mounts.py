@@ -57,6 +57,7 @@ def kinds(connection):
     return [DegradationKind.Name(each.kind).removeprefix("DEGRADATION_KIND_") for each in found]
 
 
+@pytest.mark.slow
 def test_a_drive_that_is_unmounted_is_not_forgotten_and_found_again_when_it_is_back(town):
     """Its mount point is then an empty folder, as if every note had been deleted."""
     town.configure(debounce_ms=50, reconcile_seconds=1)

@@ -35,6 +35,7 @@ def is_gone(process):
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
 def test_no_command_outlives_its_daemon(town, fake, number):
     town.write("memory/a.md", "a crane\n")

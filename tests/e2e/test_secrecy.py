@@ -85,6 +85,7 @@ def check_gone(town):
     assert {word for word in SECRETS if word in town.log.read_text()} == set()
 
 
+@pytest.mark.slow
 def test_deleted_words_are_soon_nowhere_while_searches_go_on(town, served):
     # Its log and its pages: what is looked for can be seen before it is gone.
     held = traces(town)

@@ -154,6 +154,7 @@ async def test_without_a_provider_entries_are_kept_and_found_by_words_and_it_is_
     assert (await forget(running, query="the heron nests by the weir")).action == pb.FORGET_ACTION_DELETED
 
 
+@pytest.mark.slow
 @needs_lancedb
 async def test_a_provider_that_is_down_delays_the_vectors_and_loses_nothing(serve, provider, monkeypatch):
     monkeypatch.setattr("memoryd_server.entries.maintenance.FIRST_PAUSE_SECONDS", 0.05)

@@ -141,6 +141,7 @@ async def passes(running, count=2):
     engine.compare = plain
 
 
+@pytest.mark.slow
 async def test_a_workspace_that_is_away_is_not_forgotten_and_not_indexed_anew(begin, home):
     running = await begin()
     revision = (await running.status()).index.revision

@@ -105,8 +105,8 @@ async def test_a_vector_of_the_one_never_meets_vectors_of_the_other(running, ope
     side = running.memory().vectors
     ask = side.question
 
-    async def ask_and_lose_the_index(query):
-        asked = await ask(query)
+    async def ask_and_lose_the_index(query, on_wait):
+        asked = await ask(query, on_wait)
         deny(openai)
         running.home.write(new=f"a stork saw the question {query.text}")
         await running.synced()

@@ -46,7 +46,7 @@ async def test_a_late_follower_sees_every_kept_event_and_the_last_snapshot():
     run.progressed(snapshot(99))
     run.completed(SyncOutcome(8))
     events = await all_events(run)
-    assert kinds(events) == ["Started", *["FileFailure"] * 50, "Progressed", "Completed"]
+    assert kinds(events) == ["RunStarted", *["FileFailure"] * 50, "RunProgress", "RunCompleted"]
     assert events[-2].body.progress.completed_files == 99
     assert isinstance(events[0].body, RunStarted)
     assert isinstance(events[-1].body, RunCompleted)
@@ -79,8 +79,8 @@ async def test_a_slow_follower_misses_snapshots_and_nothing_else():
     run.completed(SyncOutcome(1))
     seen += [event async for event in follower]
     assert kinds(seen).count("FileFailure") == 10
-    assert kinds(seen).count("Progressed") == 1
-    assert kinds(seen)[-1] == "Completed"
+    assert kinds(seen).count("RunProgress") == 1
+    assert kinds(seen)[-1] == "RunCompleted"
 
 
 async def test_a_follower_that_keeps_up_sees_each_snapshot():
@@ -94,7 +94,7 @@ async def test_a_follower_that_keeps_up_sees_each_snapshot():
         run.progressed(snapshot(number))
         assert (await waiting).body.progress.completed_files == number
     run.completed(SyncOutcome(1))
-    assert kinds([event async for event in follower]) == ["Completed"]
+    assert kinds([event async for event in follower]) == ["RunCompleted"]
 
 
 async def test_a_failure_is_raised_after_the_events():
@@ -106,7 +106,7 @@ async def test_a_failure_is_raised_after_the_events():
     seen = [await anext(follower) for _ in range(2)]
     with pytest.raises(DiskFull, match="full"):
         await anext(follower)
-    assert kinds(seen) == ["Started", "FileFailure"]
+    assert kinds(seen) == ["RunStarted", "FileFailure"]
     assert run.outcome is None
 
 
@@ -128,7 +128,7 @@ async def test_a_quiet_run_beats_and_the_beats_move_no_cursor():
     assert {type(beat.body) for beat in beats} == {Heartbeat}
     assert {beat.sequence for beat in beats} == {first.sequence}
     run.completed(SyncOutcome(1))
-    assert kinds([event async for event in follower])[-1] == "Completed"
+    assert kinds([event async for event in follower])[-1] == "RunCompleted"
 
 
 async def test_a_follower_that_leaves_stops_nobody():
@@ -143,7 +143,7 @@ async def test_a_follower_that_leaves_stops_nobody():
     with contextlib.suppress(asyncio.CancelledError):
         await waiting
     run.completed(SyncOutcome(1))
-    assert kinds([event async for event in staying]) == ["Completed"]
+    assert kinds([event async for event in staying]) == ["RunCompleted"]
 
 
 @given(st.lists(st.sampled_from("pfy"), max_size=60), st.integers(0, 1))

@@ -276,14 +276,14 @@ def test_a_run_waits_for_the_lanes_that_an_earlier_one_still_holds():
 
 HANGING = """
 import threading
-from memoryd_server.providers.batching import Limits, embed_in_batches
+from memoryd_server.providers.batching import RequestLimits, embed_in_batches
 
 begun = threading.Event()
 def hang(texts):
     begun.set()
     threading.Event().wait()
 
-answers = embed_in_batches(["a", "b"], Limits(512), hang, begun.is_set)
+answers = embed_in_batches(["a", "b"], RequestLimits(512), hang, begun.is_set)
 print([answer.reason for answer in answers])
 """
 

@@ -272,7 +272,7 @@ def test_a_missing_package_is_named(make):
     assert provider.status().state is ProviderState.UNAVAILABLE
 
 
-def test_worker_that_cannot_be_closed_leaves_the_next_call_another_one(make):
+def test_worker_that_cannot_be_closed_leaves_the_next_call_another_one(make, worker_pid):
     provider = make(idle_seconds=0.2)
     provider.embed_query("a", soon())
     worker = provider._worker
@@ -283,7 +283,7 @@ def test_worker_that_cannot_be_closed_leaves_the_next_call_another_one(make):
         raise OSError("a fault")
 
     worker.close = failing
-    eventually(lambda: provider.worker_pid is None)
+    eventually(lambda: worker_pid() is None)
     provider.embed_query("a", soon())
 
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -299,7 +300,7 @@ def test_an_index_whose_lost_lock_another_process_has_taken_is_left_to_it(filled
 def test_the_newest_damaged_files_are_kept_and_no_more(filled, monkeypatch):
     stamps = []
     for second in range(4):
-        clock = SimpleNamespace(time=lambda at=second: 1_000_000_000 + at)
+        clock = SimpleNamespace(time=lambda at=second: 1_000_000_000 + at, strftime=time.strftime, gmtime=time.gmtime)
         monkeypatch.setattr("memoryd_server.sqlite.opening.time", clock)
         checkpoint(filled)
         halve(filled.path)

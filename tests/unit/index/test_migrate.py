@@ -165,7 +165,7 @@ def test_an_old_index_that_holds_a_vec0_table_is_upgraded_without_the_extension(
     desk.path.write_bytes(gzip.decompress((DATA / f"schema_{version}.sqlite.gz").read_bytes()))
     add_vec0_table(desk.path)
     desk.open()
-    assert desk.store.impairments == ()
+    assert desk.store.degradations() == ()
     outcome = desk.sync()
     assert (outcome.indexed_files, outcome.removed_files) == (0, 0)
     assert desk.found("crane") == ["memory/harbour.md"]
@@ -184,7 +184,7 @@ def test_an_index_that_holds_a_vec0_table_keeps_its_vectors(tmp_path, *, has_ext
     shelf.desk.close()
     add_vec0_table(shelf.desk.path)
     shelf.open(identity)
-    assert (shelf.desk.store.impairments, shelf.desk.store.build_differences) == ((), ())
+    assert (shelf.desk.store.degradations(), shelf.desk.store.build_differences) == ((), ())
     assert next(path for path, _ in shelf.nearest("crane gulls pier", leg)) == "memory/harbour.md"
     assert shelf.sync().indexed_files == 0
     assert shelf.vectors().keys() == stored.keys()
@@ -192,8 +192,8 @@ def test_an_index_that_holds_a_vec0_table_keeps_its_vectors(tmp_path, *, has_ext
     shelf.write(late="kestrel")
     (shelf.desk.workspace / "memory" / "reiher.md").unlink()
     shelf.sync()
-    assert shelf.desk.store.purge_deleted()
-    shelf.desk.store.rest()
+    assert shelf.desk.store.purge()
+    shelf.desk.store.release_memory()
     assert {path for path, _ in shelf.nearest("kestrel", leg)} == {"memory/harbour.md", "memory/late.md"}
     shelf.sync(SyncMode.FULL)
     assert {path for path, _ in shelf.nearest("kestrel", leg)} == {"memory/harbour.md", "memory/late.md"}

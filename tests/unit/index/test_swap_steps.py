@@ -86,7 +86,7 @@ def test_what_each_crash_leaves_can_be_read_where_nothing_can_be_mended(outcomes
     for desk in outcomes():
         with unwritable(desk.path.parent):
             desk.open()
-            assert "cannot be written" in desk.store.impairments[-1].reason
+            assert "cannot be written" in desk.store.degradations()[-1].reason
             assert {tuple(desk.found(OLD)), tuple(desk.found(NEW))} == {(), ("memory/a.md",)}
             desk.close()
         desk.open().sync()

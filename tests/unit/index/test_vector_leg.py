@@ -21,7 +21,7 @@ ENGINES = [
     pytest.param(SCAN, id="scan"),
     pytest.param(EXTENSION_SCAN, id="sqlite-vec-scan"),
 ]
-KINDS = {"Matrix": WHOLE, "SignBits": COARSE, "NoneType": SCAN}
+KINDS = {"ExactVectors": WHOLE, "SignBits": COARSE, "NoneType": SCAN}
 
 
 @pytest.fixture
@@ -287,5 +287,5 @@ def test_a_leg_outgrown_tenfold_still_has_all_it_needs(desk):
         query = vectors[first]
         check_same(desk.search(leg, query, 5), desk.exact(query, 5))
         kinds.append(resident(leg))
-    assert kinds[0] == "Matrix"
+    assert kinds[0] == "ExactVectors"
     assert kinds[-1] == "SignBits"

@@ -222,11 +222,10 @@ def test_a_command_that_is_not_there_has_a_code_and_words(guard, tmp_path):
 
 DAEMON = """
     import sys, threading
-    from memoryd_server.qmd.process import Guard
-    from memoryd_server.qmd.process import Invocation, Run
+    from memoryd_server.qmd.process import Command, CommandRun, ProcessGuard
     command, environment, folder = eval(sys.argv[1])
-    guard = Guard()
-    threading.Thread(target=Run(Invocation(command, environment, folder, 600), guard).run, daemon=True).start()
+    guard = ProcessGuard()
+    threading.Thread(target=CommandRun(Command(command, environment, folder, 600), guard).run, daemon=True).start()
     threading.Event().wait()
 """
 

@@ -13,7 +13,7 @@ from memoryd_server import __version__
 _MODULES: Mapping[str, str] = {
     "serve": "serve",
     "reload": "serve",
-    "health": "serve",
+    "health": "health",
     "status": "status",
     "index": "index",
     "search": "search",

@@ -1,12 +1,6 @@
-"""Serve, reload, health.
+"""`memoryd serve` and `memoryd reload`: run the daemon, and have it read its settings again.
 
-`memoryd serve`: the daemon itself.
-
-`memoryd reload`: has the daemon read its settings again, and tells what came of it.
-
-`memoryd health`: whether a daemon serves, for whoever supervises it.
-
-Tells systemd how the start and the end of a service of `Type=notify` go.
+`notify` reports the start and the end of a systemd service of `Type=notify`.
 """
 
 import asyncio
@@ -23,22 +17,16 @@ from typing import NoReturn
 
 import click
 
-from memoryd._channel import open_channel
-from memoryd_server.agent import SettingsReport
-from memoryd_server.app import run_daemon
-from memoryd_server.cli.connection import LastReload, endpoints, forget_endpoint, marked_alive, note_endpoint, running
+from memoryd_server.cli.connection import LastReload, forget_endpoint, marked_alive, note_endpoint, running
 from memoryd_server.cli.options import (
     FAILURE,
     UNAVAILABLE,
     CommonOptions,
-    common_options,
     json_option,
     print_json,
     reported,
     settings_options,
 )
-from memoryd_server.observe import LogLevel, make_log
-from memoryd_server.rpc import HealthAnswer, ask_health
 from memoryd_server.settings import ResolvedSettings, process_environment, state_directory
 
 
@@ -56,6 +44,11 @@ def serve(
 
     SIGHUP, or `memoryd reload`, has it read its settings again.
     """
+    # `reload` and the help of both verbs do without the modules of the daemon.
+    from memoryd_server.agent import SettingsReport  # noqa: PLC0415
+    from memoryd_server.app import run_daemon  # noqa: PLC0415
+    from memoryd_server.observe import LogLevel, make_log  # noqa: PLC0415
+
     with reported():
         common = CommonOptions(config, state_dir, workspace, None, token_file)
 
@@ -145,34 +138,6 @@ def _show(outcome: LastReload) -> None:
         click.echo(f"memoryd: {outcome.error}", err=True)
     elif not outcome.changed and not outcome.awaiting_restart:
         click.echo("nothing has changed")
-
-
-@click.command()
-@click.option("--service", default="", help="Of this service alone, for example memoryd.v1.EntryService.")
-@click.option("--timeout", default=3.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds to wait.")
-@common_options
-def health(common: CommonOptions, service: str, timeout: float) -> None:
-    """Asks the running daemon for its health, and starts none.
-
-    Prints SERVING and ends with 0; with 1 when the daemon answers and does not serve; with 5 when none answers.
-    """
-    with reported():
-        found = _asked(common, service, timeout)
-    if found.state:
-        click.echo(found.state)
-        sys.exit(0 if found.serving else FAILURE)
-    click.echo(f"memoryd: {found.problem}", err=True)
-    sys.exit(UNAVAILABLE)
-
-
-def _asked(common: CommonOptions, service: str, timeout: float) -> HealthAnswer:
-    found = HealthAnswer("", "no daemon runs here; name one with --address, or start it: memoryd serve")
-    for endpoint in endpoints(common):
-        with open_channel(endpoint, retries=False) as channel:
-            found = ask_health(channel, endpoint.token, service, timeout)
-        if found.state:
-            break
-    return found
 
 
 def notify(environ: Mapping[str, str], *lines: str) -> None:

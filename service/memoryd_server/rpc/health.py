@@ -251,28 +251,3 @@ class EntryHealth:
         if entries is not None and not entries.place.is_local:
             self._good[config.agent_id] = (entries, now + REMOTE_SECONDS)
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class HealthAnswer:
-    """What a daemon says of itself. Without an answer `state` is empty, and `problem` says why."""
-
-    state: str
-    problem: str = ""
-
-    @property
-    def serving(self) -> bool:
-        """Whether it answers searches."""
-        return self.state == "SERVING"
-
-
-def ask_health(channel: grpc.Channel, token: str | None, service: str, seconds: float) -> HealthAnswer:
-    """The health of `service`, or of the whole daemon where that is empty, within so many seconds."""
-    metadata = (("authorization", f"Bearer {token}"),) if token else ()
-    stub = health_pb2_grpc.HealthStub(channel)
-    request = health_pb2.HealthCheckRequest(service=service)
-    try:
-        answer = stub.Check(request, timeout=seconds, metadata=metadata)
-    except grpc.RpcError as error:
-        return HealthAnswer("", f"{error.code().name}: {error.details()}")
-    return HealthAnswer(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))

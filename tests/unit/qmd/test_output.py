@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.qmd.client import QmdFailure, QmdFailureReason, QmdRow, as_row, find_objects, parse_rows
 
-CASES = json.loads((Path(__file__).parents[3] / "conformance" / "data" / "qmd_output.json").read_text("utf-8"))
+CASES = json.loads((Path(__file__).parents[2] / "conformance" / "data" / "qmd_output.json").read_text("utf-8"))
 ROWS = [{"file": "qmd://m/a.md", "score": 0.5, "snippet": "@@ -2,3 @@ (1 before, 0 after)\nx\ny\n"}]
 PRINTED = json.dumps(ROWS, indent=2)
 

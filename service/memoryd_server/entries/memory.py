@@ -125,7 +125,9 @@ class EntryMemory:
             return await self._with_words(query, limit, categories, made.reason)
         if await self._run(lambda: self._store.dimensions) not in {0, made.embedded.vector.size}:
             return await self._with_words(query, limit, categories, await self._of_another_length(made.embedded))
-        return await self._run(self._store.nearest, made.embedded, limit, categories), self._pending(), True
+        # Read first: vectors that are stored during the search are not among those that it compared.
+        pending = self._pending()
+        return await self._run(self._store.nearest, made.embedded, limit, categories), pending, True
 
     async def _with_words(
         self, query: str, limit: int, categories: Collection[EntryCategory], reason: str

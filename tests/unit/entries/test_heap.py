@@ -22,7 +22,7 @@ WRITE = """
 import ctypes, json, re, sys, tempfile
 import numpy as np
 from entry_desk import store_at
-from memoryd_server.entries.model import Category, Embedded
+from memoryd_server.entries.model import EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import NewEntry
 
 libc = ctypes.CDLL(None)
@@ -45,7 +45,7 @@ store.open()
 memory = []
 for number in range(int(sys.argv[2])):
     values = chance.standard_normal(384).astype(np.float32)
-    store.remember(NewEntry(f"entry {number}", 0.5, Category.OTHER), Embedded(values / np.linalg.norm(values), "x"))
+    store.remember(NewEntry(f"entry {number}", 0.5, EntryCategory.OTHER), IdentifiedVector(values / np.linalg.norm(values), "x"))
     if store.wants_tidying:
         store.tidy()
         memory.append(anonymous())

@@ -45,7 +45,8 @@ store.open()
 memory = []
 for number in range(int(sys.argv[2])):
     values = chance.standard_normal(384).astype(np.float32)
-    store.remember(NewEntry(f"entry {number}", 0.5, EntryCategory.OTHER), IdentifiedVector(values / np.linalg.norm(values), "x"))
+    vector = IdentifiedVector(values / np.linalg.norm(values), "x")
+    store.remember(NewEntry(f"entry {number}", 0.5, EntryCategory.OTHER), vector)
     if store.wants_tidying:
         store.tidy()
         memory.append(anonymous())

@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from entry_desk import needs_lancedb
 from fake_providers import Fault, fake_provider
 from fake_qmd.installs import make_fake
 from memoryd.v1 import entry_service_pb2 as entries_pb
@@ -291,6 +292,7 @@ async def test_what_state_files_hold_costs_no_reply(home, serve):
     await running.append("a line")
 
 
+@needs_lancedb
 async def test_the_words_of_a_provider_cost_no_reply_about_entries(home, serve, provider):
     running = await serve(using_words(provider, entries={"enabled": True}))
     remember = entries_pb.RememberRequest(text="the red ferry")

@@ -3,6 +3,7 @@
 import grpc
 import pytest
 
+from entry_desk import needs_lancedb
 from fake_providers import Fault, fake_provider
 from memoryd.v1 import entry_service_pb2 as entries_pb
 from rpc.wire import HYBRID, KEYWORD, TIMEOUT, UNSET, VECTOR, kinds, paths, refusal
@@ -206,6 +207,7 @@ async def test_an_outage_or_a_used_up_quota_pauses_the_provider_and_each_answer_
     assert "VECTOR_LEG_SKIPPED" in kinds((await running.status()).degradations)
 
 
+@needs_lancedb
 async def test_an_entry_that_is_refused_and_a_refused_key_affect_no_other_entry(home, serve, provider):
     remote = {"baseUrl": provider.url, "apiKey": KEY}
     search = {"provider": "openai-compatible", "model": "words", "remote": remote}

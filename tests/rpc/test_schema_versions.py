@@ -12,7 +12,7 @@ from memoryd_server.sqlite import schema
 from memoryd_server.sqlite.connection import open_writer
 from rpc.wire import check_refused, paths, quiet, start
 
-DATA = Path(__file__).parents[1] / "unit" / "index" / "data"
+DATA = Path(__file__).parents[1] / "unit" / "sqlite" / "data"
 NOTES = {
     "memory/harbour.md": "# Harbour\n\nThe crane lifts containers while gulls circle over pier seven.\n",
     "memory/reiher.md": "# Reiher\n\nDer Reiher steht im Schilf, und die Fische sind nicht weit von ihm.\n",

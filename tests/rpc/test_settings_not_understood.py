@@ -1,5 +1,6 @@
 """A setting that memoryd does not understand never lets notes or questions reach a provider over HTTP."""
 
+import importlib.util
 import json
 import threading
 
@@ -446,6 +447,9 @@ async def test_entries_that_a_reload_switches_off_send_nothing_more(home, serve,
 # A local model is no remote provider
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("llama_cpp") is None, reason="`make setup-local` installs llama-cpp-python"
+)
 async def test_a_model_on_this_machine_is_asked_for_as_before(home, serve, openai):
     with_openclaw(home, openai, NONE)
     search = {"provider": "local", "local": {"modelPath": str(home.root / "none.gguf")}, "fallback": "openai"}

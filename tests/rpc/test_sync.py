@@ -167,7 +167,7 @@ async def test_a_cursor_is_forgotten_after_some_more_runs(serve):
 
 
 async def test_a_cursor_beyond_the_end_is_no_way_around_completed(serve):
-    from memoryd_server.rpc import make_cursor  # noqa: PLC0415 -- a forger's tool
+    from memoryd_server.rpc.wire import make_cursor  # noqa: PLC0415 -- a forger's tool
 
     running = await serve()
     sync_id = (await running.sync())[0].sync_id

@@ -5,7 +5,6 @@ from memoryd_server.rpc.health import ExtensionService, HealthReporter
 from memoryd_server.rpc.interceptors import Authorizer
 from memoryd_server.rpc.memory_service import MemoryService, utc_now
 from memoryd_server.rpc.server import RpcServer
-from memoryd_server.rpc.wire import make_cursor
 
 __all__ = [
     "Authorizer",
@@ -13,7 +12,6 @@ __all__ = [
     "HealthReporter",
     "MemoryService",
     "RpcServer",
-    "make_cursor",
     "make_entry_service",
     "utc_now",
 ]

@@ -5,12 +5,10 @@ from memoryd_server.sqlite.embedding_cache import EmbeddingCache
 from memoryd_server.sqlite.schema import probe_keyword_engine, sqlite_options, sqlite_version
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.sqlite.vector_index import VectorIndex, probe
-from memoryd_server.sqlite.writer import SqliteWriter
 
 __all__ = [
     "EmbeddingCache",
     "SqliteStore",
-    "SqliteWriter",
     "VectorIndex",
     "bound_page_caches",
     "probe",

@@ -35,7 +35,6 @@ Load = Callable[[apsw.Connection, str | None], None]
 # Without it, SQLite derives the entry point from the name of the file, and the file may have any name.
 _ENTRY_POINT = "sqlite3_vec_init"
 _PROBED_DIMENSIONS = 8
-_NO_FUNCTION = "no such function: vec_distance_cosine"
 
 # sqlite-vec sums the products one after the other in float32, which is less exact than numpy.
 _TIE = 4 * ROUNDING

@@ -140,7 +140,7 @@ def test_many_chunks_are_counted_as_many(desk):
 
 
 def test_a_crash_between_the_steps_is_made_good_by_the_retry(talked, monkeypatch):
-    from memoryd_server.sqlite import SqliteWriter  # noqa: PLC0415 -- what crashes
+    from memoryd_server.sqlite.writer import SqliteWriter  # noqa: PLC0415 -- what crashes
 
     def crash(*_):
         raise MemoryError

@@ -9,7 +9,7 @@ import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
-from memoryd_server.access.addresses import parse
+from memoryd_server.access.addresses import parse_address
 from memoryd_server.errors import IndexBusy, SettingsError
 from memoryd_server.rpc.server import Listener
 from rpc.callers import bearer, new_token
@@ -48,7 +48,7 @@ async def test_a_port_that_is_taken_is_refused_with_its_name(serve, home):
 
 
 async def test_an_address_of_another_machine_is_told_from_a_taken_port(home):
-    listener = Listener(parse("192.0.2.1:7627"))
+    listener = Listener(parse_address("192.0.2.1:7627"))
     server = grpc.aio.server()
     with pytest.raises(SettingsError, match=r"192\.0\.2\.1:7627: the address is none of this machine's"):
         listener.bind(server, None)

@@ -206,3 +206,18 @@ def test_each_public_class_name_occurs_once():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(module_of(file))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_a_package_exports_what_other_packages_use():
+    used, exported = set(), set()
+    for file in SERVICE.rglob("*.py"):
+        own = module_of(file).partition(".")[0]
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("memoryd_server."):
+                package = node.module.split(".")[1]
+                names = {f"{package}.{alias.name}" for alias in node.names}
+                if file.name == "__init__.py":
+                    exported |= names
+                elif package != own:
+                    used |= names
+    assert exported <= used

@@ -1,12 +1,18 @@
 """Who may call, how often, at which addresses."""
 
-from memoryd_server.access.addresses import Address, parse, refuse_exposed
+from memoryd_server.access.addresses import Address, parse_address, refuse_exposed
 from memoryd_server.access.admission import CallLimits, Credentials, RateLimiter, confine
-from memoryd_server.access.certificates import CertificateFiles, Certificates, PemFiles, read_certificates, validity
+from memoryd_server.access.certificates import (
+    CertificateFiles,
+    Certificates,
+    PemFiles,
+    certificate_validity,
+    read_certificates,
+)
 from memoryd_server.access.token_store import TokenRecord, TokenStore
 from memoryd_server.access.tokens import (
+    ALL_AGENTS_GRANT,
     DEFAULT_AGENT,
-    EVERYTHING,
     Grant,
     TokenFiles,
     TokenVerifier,
@@ -15,8 +21,8 @@ from memoryd_server.access.tokens import (
 )
 
 __all__ = [
+    "ALL_AGENTS_GRANT",
     "DEFAULT_AGENT",
-    "EVERYTHING",
     "Address",
     "CallLimits",
     "CertificateFiles",
@@ -29,11 +35,11 @@ __all__ = [
     "TokenRecord",
     "TokenStore",
     "TokenVerifier",
+    "certificate_validity",
     "confine",
     "first_token",
-    "parse",
+    "parse_address",
     "read_certificates",
     "read_tokens",
     "refuse_exposed",
-    "validity",
 ]

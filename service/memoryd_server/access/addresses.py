@@ -29,7 +29,7 @@ class Address:
         return self.socket_path is not None or _is_loopback(self.host)
 
 
-def parse(text: str) -> Address:
+def parse_address(text: str) -> Address:
     """`unix:PATH` or `HOST:PORT`.
 
     Raises:

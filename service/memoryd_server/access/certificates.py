@@ -156,7 +156,7 @@ class CertificateValidity:
     names: tuple[str, ...]
 
 
-def validity(files: CertificateFiles) -> CertificateValidity:
+def certificate_validity(files: CertificateFiles) -> CertificateValidity:
     """What the certificate is good for. The files must be a pair that can serve.
 
     Raises:

@@ -49,7 +49,7 @@ class Grant:
         return self.agents is None or agent_id in self.agents
 
 
-EVERYTHING = Grant()
+ALL_AGENTS_GRANT = Grant()
 
 PLAIN_FILE = "memoryd.token"
 STORE_FILE = "memoryd.tokens.json"

@@ -17,7 +17,7 @@ from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
 from memoryd_server.errors import IndexUnavailable, MemorydError, ShuttingDown, SyncCancelled, SyncConflict
 from memoryd_server.model import Clock, FileFailure
 from memoryd_server.sync import (
-    EVERYTHING,
+    FULL_SCOPE,
     WHAT_IS_DUE,
     DiskComparison,
     LastComparison,
@@ -300,7 +300,7 @@ class SyncCoordinator:
 
 def _ask_of(trigger: SyncTrigger) -> SyncScope:
     """Someone who asks, and a daemon that starts, want every transcript; what happens by itself, those that are due."""
-    return EVERYTHING if trigger in {SyncTrigger.MANUAL, SyncTrigger.STARTUP} else WHAT_IS_DUE
+    return FULL_SCOPE if trigger in {SyncTrigger.MANUAL, SyncTrigger.STARTUP} else WHAT_IS_DUE
 
 
 class _Bridge:

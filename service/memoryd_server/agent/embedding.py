@@ -30,7 +30,7 @@ from memoryd_server.embedding import (
     ProviderUsage,
     UsageRecorder,
     VectorSetState,
-    named,
+    provider_and_model,
 )
 from memoryd_server.errors import (
     EmbeddingNotConfigured,
@@ -256,7 +256,7 @@ class AgentEmbedding:
         if lineup is None or note is None:
             return None
         since = datetime.fromtimestamp(note.since_ms / 1_000, UTC).isoformat(timespec="seconds")
-        wanted, used = named(lineup.first.provider.spec), named(lineup.active.provider.spec)
+        wanted, used = provider_and_model(lineup.first.provider.spec), provider_and_model(lineup.active.provider.spec)
         return Degradation(DegradationKind.EMBEDDING_FALLBACK, wanted, used, f"since {since}: {note.reason}")
 
     @property
@@ -408,7 +408,7 @@ class AgentEmbedding:
         if self.stands_in is not None:
             found.append(self.stands_in)
         if self.mismatches():
-            name = named(self.embedder.provider.spec)
+            name = provider_and_model(self.embedder.provider.spec)
             reason = self._mismatch_reason()
             found.append(Degradation(DegradationKind.IDENTITY_MISMATCH, name, "keyword leg", reason))
         elif self.state.pending:

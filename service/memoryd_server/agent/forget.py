@@ -24,12 +24,12 @@ from memoryd_server.sources import (
     TranscriptFile,
     list_transcripts,
     read_file,
-    resolve,
     resolve_for_append,
+    resolve_path,
     session_id,
 )
 from memoryd_server.store import FileRow, PreparedFile, Store, VectorCache
-from memoryd_server.writing import delete
+from memoryd_server.writing import delete_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class ForgetJob:
 
     def _file(self, request: ForgetRequest) -> ForgetReceipt:
         roots = self._config().roots
-        location = (resolve_for_append if request.delete_source else resolve)(roots, request.path)
+        location = (resolve_for_append if request.delete_source else resolve_path)(roots, request.path)
         row = self._store.writer().files().get((Source.MEMORY, location.path))
         exists, empty = self._emptied(location)
         if row is None and not exists:
@@ -107,7 +107,7 @@ class ForgetJob:
                 f"{location.path!r} is neither on disk nor in the index", metadata={"path": location.path}
             )
         if request.delete_source:
-            deleted, empty = int(delete(location)), None
+            deleted, empty = int(delete_file(location)), None
         elif empty is not None:
             deleted = 0
             self._forgotten.add_file(location.path, empty.content_hash)
@@ -138,7 +138,7 @@ class ForgetJob:
         if not files and not rows:
             raise FileNotFound(f"no transcript of the session {wanted!r} is on disk or in the index")
         if request.delete_source:
-            deleted = sum(delete(_location(file)) for file in files)
+            deleted = sum(delete_file(_location(file)) for file in files)
         else:
             deleted = 0
             self._forgotten.add_session(wanted)

@@ -13,7 +13,7 @@ from memoryd_server.access import (
     Certificates,
     TokenFiles,
     TokenVerifier,
-    parse,
+    parse_address,
     refuse_exposed,
 )
 from memoryd_server.agent import AgentConfig, SyncConfig
@@ -103,7 +103,7 @@ def check_listeners(settings: ResolvedSettings) -> None:
     """
     tls = settings.service.tls
     certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
-    refuse_exposed([parse(address) for address in settings.service.listen], tls=certificates is not None)
+    refuse_exposed([parse_address(address) for address in settings.service.listen], tls=certificates is not None)
     metrics_address(settings)
 
 

@@ -18,7 +18,7 @@ from types import FrameType
 
 import threadpoolctl
 
-from memoryd_server.access import Credentials, parse
+from memoryd_server.access import Credentials, parse_address
 from memoryd_server.agent import (
     Agent,
     AgentConfig,
@@ -89,7 +89,7 @@ class Daemon:
         self._backends = Backends(self._threads, log)
         self.agents = Agents(configs, self._make_memory, self._backends.make)
         limits = settings.service.limits
-        addresses = [parse(address) for address in settings.service.listen]
+        addresses = [parse_address(address) for address in settings.service.listen]
         access = Credentials(*keyring_and_certificates(settings, addresses, log))
         self._metrics = self._made_metrics(settings)
         meter = NoMeter() if self._metrics is None else self._metrics.metrics

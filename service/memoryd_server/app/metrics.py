@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from memoryd_server.access import Address, RateLimiter, parse
+from memoryd_server.access import Address, RateLimiter, parse_address
 from memoryd_server.agent import Agent, Agents
 from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.observe import AgentMetrics, MetricsSnapshot, ProviderMetrics
@@ -20,7 +20,7 @@ def metrics_address(settings: ResolvedSettings) -> Address | None:
     metrics = settings.service.metrics
     if not metrics.listen:
         return None
-    address = parse(metrics.listen)
+    address = parse_address(metrics.listen)
     if not address.loopback and not metrics.beyond_loopback:
         raise SettingsError(
             f"refusing to serve metrics at {metrics.listen}: whoever reaches it reads the agents' ids and how they are "

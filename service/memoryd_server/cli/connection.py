@@ -17,7 +17,14 @@ from typing import Any
 from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
 from memoryd.discovery import Endpoint, noted_addresses
-from memoryd_server.access import CertificateFiles, TokenFiles, first_token, parse, read_tokens, validity
+from memoryd_server.access import (
+    CertificateFiles,
+    TokenFiles,
+    certificate_validity,
+    first_token,
+    parse_address,
+    read_tokens,
+)
 from memoryd_server.cli.options import CommonOptions
 from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
@@ -94,7 +101,7 @@ def _named(common: CommonOptions, address: str) -> Endpoint:
 
 def _is_here(address: str) -> bool:
     try:
-        return parse(address).loopback
+        return parse_address(address).loopback
     except SettingsError:
         return False
 
@@ -170,7 +177,7 @@ def _own_tls(settings: ResolvedSettings, asked: Tls | None) -> Tls | None:
     if files is None or (asked is not None and asked.ca_file is not None):
         return asked
     try:
-        name = next(iter(validity(files).names), "")
+        name = next(iter(certificate_validity(files).names), "")
     except (MemorydServerError, OSError):
         # The key may be out of our reach, and the daemon's all the same.
         name = ""

@@ -46,9 +46,9 @@ from memoryd_server.doctor import (
     well,
 )
 from memoryd_server.errors import MemorydError
-from memoryd_server.qmd import INSTALL, LEAST_NODE, QmdConfig, QmdInspection, QmdSearchMode, inspect
+from memoryd_server.qmd import INSTALL_QMD, LEAST_NODE, QmdConfig, QmdInspection, QmdSearchMode, inspect_qmd
 from memoryd_server.settings import ResolvedSettings
-from memoryd_server.sqlite import probe, probe_keyword_engine, sqlite_options, sqlite_version
+from memoryd_server.sqlite import probe_keyword_engine, probe_vector_extension, sqlite_options, sqlite_version
 
 _MARKS: Mapping[CheckResult, str] = {CheckResult.OK: "ok  ", CheckResult.WARNING: "WARN", CheckResult.FAILED: "FAIL"}
 
@@ -108,7 +108,7 @@ def _settings_warning(name: str, told: str) -> Check:
 def _vector_checks(settings: ResolvedSettings) -> Iterator[Check]:
     vectors = [agent.memory_search.store.vector for agent in settings.agents.values() if agent.enabled]
     for path in dict.fromkeys(vector.extension_path for vector in vectors if vector.enabled):
-        found = probe(path)
+        found = probe_vector_extension(path)
         yield check_vector_engine(found.version, found.load_error)
 
 
@@ -192,7 +192,7 @@ def check_qmd(settings: ResolvedSettings) -> Iterator[Check]:
     for agent in settings.agents.values():
         config = QmdConfig.of(agent_config(agent, settings).plugins) if agent.enabled else None
         if config is not None:
-            yield from checks_of(f"qmd of {agent.agent_id}", config, inspect(config))
+            yield from checks_of(f"qmd of {agent.agent_id}", config, inspect_qmd(config))
 
 
 def checks_of(name: str, config: QmdConfig, found: QmdInspection) -> Iterator[Check]:
@@ -205,7 +205,7 @@ def checks_of(name: str, config: QmdConfig, found: QmdInspection) -> Iterator[Ch
             if config.fallback
             else (failure, "nothing is found, as memoryd.qmdFallback is none")
         )
-        install = INSTALL if INSTALL not in found.problem else ""
+        install = INSTALL_QMD if INSTALL_QMD not in found.problem else ""
         advice = f"{old}; {install}".strip("; ") if found.node_is_old else install
         yield bad(name, found.problem, means, advice or "do what the message says")
     else:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from memoryd_server.access import CertificateFiles, TokenFiles, TokenStore, read_certificates, read_tokens, validity
+from memoryd_server.access import (
+    CertificateFiles,
+    TokenFiles,
+    TokenStore,
+    certificate_validity,
+    read_certificates,
+    read_tokens,
+)
 from memoryd_server.errors import MemorydError
 
 
@@ -95,7 +102,7 @@ def check_certificates(files: CertificateFiles, now: datetime) -> Check:
     name = "certificate"
     try:
         read_certificates(files)
-        end = validity(files).until
+        end = certificate_validity(files).until
     except MemorydError as error:
         means = "the daemon does not start with it; one that runs goes on with what it had"
         return failure(name, error.message, means, "mend memoryd.tls, or renew the certificate")

@@ -2,7 +2,7 @@
 
 from memoryd_server.embedding.batch_jobs import BatchJobsState
 from memoryd_server.embedding.embedder import BYTES_A_TOKEN, CostLimit, Embedder, EmbeddingCost, VectorSetState
-from memoryd_server.embedding.failover import ProviderChange, ProviderFailover, named
+from memoryd_server.embedding.failover import ProviderChange, ProviderFailover, provider_and_model
 from memoryd_server.embedding.run import EmbeddingProgress
 from memoryd_server.embedding.usage import ProviderUsage, UsageRecorder
 
@@ -18,5 +18,5 @@ __all__ = [
     "ProviderUsage",
     "UsageRecorder",
     "VectorSetState",
-    "named",
+    "provider_and_model",
 ]

@@ -181,6 +181,6 @@ class ProviderFailover:
             self._remark = why
 
 
-def named(spec: EmbeddingSpec) -> str:
+def provider_and_model(spec: EmbeddingSpec) -> str:
     """A provider and its model, as people are told of it."""
     return f"{spec.provider}/{spec.model}" if spec.model else spec.provider

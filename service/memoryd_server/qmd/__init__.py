@@ -1,6 +1,6 @@
 """The qmd command as a SearchBackend."""
 
-from memoryd_server.qmd.client import INSTALL, QmdSearchMode
+from memoryd_server.qmd.client import INSTALL_QMD, QmdSearchMode
 from memoryd_server.qmd.config import (
     QMD_PLUGIN,
     LimitsConfig,
@@ -14,10 +14,10 @@ from memoryd_server.qmd.config import (
 from memoryd_server.qmd.fallback import FallbackBackend, make_qmd
 from memoryd_server.qmd.home import ConfiguredPath, collections_of
 from memoryd_server.qmd.host import QmdHost
-from memoryd_server.qmd.inspection import LEAST_NODE, QmdInspection, inspect
+from memoryd_server.qmd.inspection import LEAST_NODE, QmdInspection, inspect_qmd
 
 __all__ = [
-    "INSTALL",
+    "INSTALL_QMD",
     "LEAST_NODE",
     "QMD_PLUGIN",
     "ConfiguredPath",
@@ -33,6 +33,6 @@ __all__ = [
     "SessionRule",
     "SessionScope",
     "collections_of",
-    "inspect",
+    "inspect_qmd",
     "make_qmd",
 ]

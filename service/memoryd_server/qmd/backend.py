@@ -26,7 +26,7 @@ from memoryd_server.search import RankingConfig, SearchAnswer, SearchMode, Searc
 from memoryd_server.sources import Discovery, ForgottenSources, Roots, discover_files
 from memoryd_server.store import FileRow
 from memoryd_server.sync import (
-    EVERYTHING,
+    FULL_SCOPE,
     DiskComparison,
     LastComparison,
     SyncEstimate,
@@ -366,7 +366,7 @@ class QmdSyncRunner:
         self.last_look.note(plan, began_ns)
         return DiskComparison(discovery, rows, plan, self.last_look.agreed_ns)
 
-    def estimate(self, _mode: SyncMode, _ask: SyncScope = EVERYTHING) -> SyncEstimate:
+    def estimate(self, _mode: SyncMode, _ask: SyncScope = FULL_SCOPE) -> SyncEstimate:
         """The files that differ; what qmd makes of them is not known."""
         plan = self.compare().plan
         return SyncEstimate(len(plan.to_read), len(plan.removed), 0, 0, 0)

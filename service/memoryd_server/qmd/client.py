@@ -199,7 +199,8 @@ class QmdFailure(Exception):
 MOST_BYTES = 2**20
 # The versions whose interface this is.
 LEAST_VERSION = (2, 0, 0)
-INSTALL = "install it with `npm install -g @tobilu/qmd` on Node 22 or newer, or name it in memory.qmd.command"
+
+INSTALL_QMD = "install it with `npm install -g @tobilu/qmd` on Node 22 or newer, or name it in memory.qmd.command"
 
 _VERSION = re.compile(r"\bqmd v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})\b", re.IGNORECASE)
 # Only a line's first "collection" is tried: whatever follows a later one follows it as well.
@@ -243,7 +244,7 @@ class QmdClient:
         path = shutil.which(str(Path(self._command).expanduser()), path=self.home.environment["PATH"])
         if path is None:
             where = "is not there or cannot be run" if "/" in self._command else "is not on the PATH"
-            raise QmdFailure(QmdFailureReason.MISSING, f"{self._command} {where}; {INSTALL}")
+            raise QmdFailure(QmdFailureReason.MISSING, f"{self._command} {where}; {INSTALL_QMD}")
         return path
 
     def start(self, arguments: Sequence[str], seconds: float) -> CommandRun:
@@ -314,7 +315,7 @@ def _failure(finished: CommandResult, said: str) -> QmdFailure:
         advice = "; a Node older than 22 does this" if name == "SIGSEGV" else ""
         return QmdFailure(QmdFailureReason.SIGNAL, f"qmd was ended by {name}{advice}{said}")
     if code in _NOT_RUNNABLE:
-        return QmdFailure(QmdFailureReason.MISSING, f"qmd cannot be run{said}; {INSTALL}")
+        return QmdFailure(QmdFailureReason.MISSING, f"qmd cannot be run{said}; {INSTALL_QMD}")
     if _UNKNOWN_COLLECTION.search(finished.stderr):
         return QmdFailure(QmdFailureReason.UNKNOWN_COLLECTION, f"qmd does not know a collection of ours{said}")
     if _BUSY.search(finished.stderr):
@@ -344,11 +345,13 @@ def read_version(finished: CommandResult) -> str:
     check(finished)
     numbers = _VERSION.search(finished.stdout)
     if numbers is None:
-        raise QmdFailure(QmdFailureReason.TOO_OLD, f"{finished.stdout.strip()[:80]!r} is no version of qmd; {INSTALL}")
+        raise QmdFailure(
+            QmdFailureReason.TOO_OLD, f"{finished.stdout.strip()[:80]!r} is no version of qmd; {INSTALL_QMD}"
+        )
     version = ".".join(numbers.groups())
     if tuple(map(int, numbers.groups())) < LEAST_VERSION:
         least = ".".join(map(str, LEAST_VERSION))
-        raise QmdFailure(QmdFailureReason.TOO_OLD, f"qmd {version} is older than {least}; {INSTALL}")
+        raise QmdFailure(QmdFailureReason.TOO_OLD, f"qmd {version} is older than {least}; {INSTALL_QMD}")
     return version
 
 

@@ -28,11 +28,11 @@ from memoryd_server.search import (
     SearchQuery,
     citation,
     cited,
-    cut,
+    cut_text,
     decay_of,
     within_budget,
 )
-from memoryd_server.sources import IgnoreFileUnusable, Location, Roots, read_file, read_rules, resolve
+from memoryd_server.sources import IgnoreFileUnusable, Location, Roots, read_file, read_rules, resolve_path
 
 SCHEME = "qmd://"
 # Paths of files that only qmd knows, as hits show them and MemoryGet takes them.
@@ -81,7 +81,7 @@ class CollectionFiles:
         if collection is None or not collection.may_hold(path):
             return None
         try:
-            return resolve(self._roots, f"{collection.root.rstrip('/')}/{path}")
+            return resolve_path(self._roots, f"{collection.root.rstrip('/')}/{path}")
         except MemorydError:
             return Location(f"{PREFIX}{name}/{path}", collection.root, tuple(path.split("/")), collection.source)
 
@@ -127,7 +127,7 @@ class CollectionFiles:
         if start is None:
             return None, True
         shown = _shown(lines, start, row)
-        text = cut("\n".join(shown), most_chars)
+        text = cut_text("\n".join(shown), most_chars)
         hit = Hit(
             path=location.path,
             source=self.source_of(row),

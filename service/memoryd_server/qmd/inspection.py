@@ -52,7 +52,7 @@ class QmdInspection:
         return number.isdigit() and int(number) < LEAST_NODE
 
 
-def inspect(config: QmdConfig) -> QmdInspection:
+def inspect_qmd(config: QmdConfig) -> QmdInspection:
     """Looks at the command and the models of one agent."""
     guard = ProcessGuard()
     try:

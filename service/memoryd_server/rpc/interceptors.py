@@ -24,7 +24,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health
 
-from memoryd_server.access import EVERYTHING, CallLimits, Credentials, Grant, RateLimiter, confine
+from memoryd_server.access import ALL_AGENTS_GRANT, CallLimits, Credentials, Grant, RateLimiter, confine
 from memoryd_server.errors import (
     AgentNotFound,
     DeadlineTooShort,
@@ -133,7 +133,7 @@ class Authorizer:
             TokenMissing, TokenInvalid: the caller is nobody we know.
         """
         if not asks_for_token(context):
-            return EVERYTHING
+            return ALL_AGENTS_GRANT
         token = _presented(context)
         await self._access.refresh_tokens()
         return self._granted(token)
@@ -144,7 +144,7 @@ class Authorizer:
         Raises:
             TokenMissing, TokenInvalid: the call has no token, or one that is not valid.
         """
-        return self._granted(_presented(context)) if asks_for_token(context) else EVERYTHING
+        return self._granted(_presented(context)) if asks_for_token(context) else ALL_AGENTS_GRANT
 
     def _granted(self, token: bytes) -> Grant:
         grant = self._access.grant(token)
@@ -307,7 +307,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         request_id = _request_id(context)
         call = {"method": method, "request_id": request_id}
         began = time.monotonic()
-        grant = EVERYTHING
+        grant = ALL_AGENTS_GRANT
         await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
         code = grpc.StatusCode.UNKNOWN.name
         try:

@@ -15,7 +15,7 @@ from memoryd_server.search.query import (
 from memoryd_server.search.ranking import decay_of
 from memoryd_server.search.results import citation, cited, within_budget
 from memoryd_server.search.retrieval import EarlyKeywordHits
-from memoryd_server.search.snippet import cut
+from memoryd_server.search.snippet import cut_text
 
 __all__ = [
     "BUILTIN",
@@ -31,7 +31,7 @@ __all__ = [
     "SearchQuery",
     "citation",
     "cited",
-    "cut",
+    "cut_text",
     "decay_of",
     "within_budget",
 ]

@@ -25,7 +25,7 @@ from memoryd_server.search.coverage import alternatives, coverage, weights
 from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import Candidate, Hit
 from memoryd_server.search.retrieval import AnalyzedQuery
-from memoryd_server.search.snippet import Snippet, best_snippet, cut
+from memoryd_server.search.snippet import Snippet, best_snippet, cut_text
 from memoryd_server.store import ChunkRow, Reader
 from memoryd_server.text import Analyzer, WordFinder
 
@@ -148,7 +148,7 @@ def within_budget(hits: Sequence[Hit], max_total_chars: int | None) -> tuple[Hit
 
 
 def _shortened(hit: Hit, room: int) -> Hit:
-    text = cut(hit.snippet, room)
+    text = cut_text(hit.snippet, room)
     last = min(hit.snippet_end_line, hit.snippet_start_line + text.count("\n"))
     return replace(hit, snippet=text, snippet_end_line=last)
 

@@ -144,7 +144,7 @@ def _units(text: str, start_line: int, max_chars: int) -> Iterator[_Unit]:
 
 def _piece(text: str, size: int) -> str:
     space = text.rfind(" ", size // 2, size)
-    return cut(text, space + 1 if space > 0 else size)
+    return cut_text(text, space + 1 if space > 0 else size)
 
 
 def _across(unit: _Unit, following: _Unit) -> str:
@@ -188,7 +188,7 @@ def _filled(units: Sequence[_Unit], first: int, last: int, max_chars: int) -> Sn
         elif first and units[first - 1].long:
             first -= 1
             shown = _end(units[first].text, room) + shown
-    shown = cut(shown.rstrip(), max_chars)
+    shown = cut_text(shown.rstrip(), max_chars)
     return Snippet(shown, units[first].line, units[first].line + shown.count("\n"))
 
 
@@ -203,7 +203,7 @@ def _end(text: str, size: int) -> str:
     return text[at:]
 
 
-def cut(text: str, max_chars: int) -> str:
+def cut_text(text: str, max_chars: int) -> str:
     """At most `max_chars` code points of `text`, never ending inside a combining sequence."""
     if len(text) <= max_chars:
         return text

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.search import CitationMode, cut
-from memoryd_server.sources import LONG_TERM_NAMES, MEMORY_FOLDER, FileTooLarge, Roots, read_file, resolve
+from memoryd_server.search import CitationMode, cut_text
+from memoryd_server.sources import LONG_TERM_NAMES, MEMORY_FOLDER, FileTooLarge, Roots, read_file, resolve_path
 
 MOST_CHARS = 65_536
 """What one file may add to a context, in code points, whatever the budget: so that a reply stays far below 4 MiB."""
@@ -65,7 +65,7 @@ def _long_term(roots: Roots, max_file_bytes: int) -> ContextFile:
 
 def _load(roots: Roots, path: str, max_file_bytes: int) -> ContextFile:
     try:
-        data, _ = read_file(resolve(roots, path), max_file_bytes)
+        data, _ = read_file(resolve_path(roots, path), max_file_bytes)
     except FileNotFound:
         return ContextFile(path, exists=False)
     except FileTooLarge:
@@ -103,7 +103,7 @@ def _within(file: ContextFile, room: int, *, keep_end: bool) -> ContextFile:
     # The line that is too long stands behind the empty ones.
     at = first - 1 if keep_end else len(kept)
     number = at + 1 if room else 0
-    return replace(file, text=cut(lines[at], room), start_line=number, end_line=number, truncated=True)
+    return replace(file, text=cut_text(lines[at], room), start_line=number, end_line=number, truncated=True)
 
 
 def _fitting(lines: Iterable[str], room: int) -> list[str]:

@@ -20,8 +20,8 @@ from memoryd_server.sources.roots import (
     SUFFIX,
     Location,
     Roots,
-    resolve,
     resolve_for_append,
+    resolve_path,
 )
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
 from memoryd_server.sources.transcripts import (
@@ -87,8 +87,8 @@ __all__ = [
     "read_file",
     "read_rules",
     "read_transcript",
-    "resolve",
     "resolve_for_append",
+    "resolve_path",
     "session_id",
     "stat_file",
     "stat_files",

@@ -6,7 +6,7 @@ from pathlib import Path
 from memoryd_server.errors import MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, Source
 from memoryd_server.sources.discover import Discovery, UnreadableFolder, below, discover_files
-from memoryd_server.sources.roots import Location, Roots, resolve
+from memoryd_server.sources.roots import Location, Roots, resolve_path
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript, list_transcripts
 
 _NOTHING = Discovery((), (), ())
@@ -40,7 +40,7 @@ class Corpus:
             PathNotAllowed: it is no file of these sources, or not in its one spelling.
         """
         name = transcript_name(path)
-        return resolve(self.roots, path) if name is None else self.transcript(name)
+        return resolve_path(self.roots, path) if name is None else self.transcript(name)
 
     def transcript(self, file_name: str) -> Location:
         """Where the transcript of this name is.

@@ -59,7 +59,7 @@ class Location:
     source: Source = Source.MEMORY
 
 
-def resolve(roots: Roots, path: str) -> Location:
+def resolve_path(roots: Roots, path: str) -> Location:
     """Returns where a display path, or an absolute path inside the roots, points. Touches no file.
 
     Raises:

@@ -4,15 +4,15 @@ from memoryd_server.sqlite.connection import bound_page_caches, size_bytes
 from memoryd_server.sqlite.embedding_cache import EmbeddingCache
 from memoryd_server.sqlite.schema import probe_keyword_engine, sqlite_options, sqlite_version
 from memoryd_server.sqlite.store import SqliteStore
-from memoryd_server.sqlite.vector_index import VectorIndex, probe
+from memoryd_server.sqlite.vector_index import VectorIndex, probe_vector_extension
 
 __all__ = [
     "EmbeddingCache",
     "SqliteStore",
     "VectorIndex",
     "bound_page_caches",
-    "probe",
     "probe_keyword_engine",
+    "probe_vector_extension",
     "size_bytes",
     "sqlite_options",
     "sqlite_version",

@@ -84,7 +84,7 @@ def _installed() -> str:
     return str(sqlite_vec.loadable_path())
 
 
-def probe(
+def probe_vector_extension(
     extension_path: str | None, timeout_seconds: float = PROBE_SECONDS, load_extension: Load = load
 ) -> LoadedVectorEngine:
     """Return sqlite-vec if it loads and computes known distances, else the exact engine with the reason.
@@ -207,7 +207,7 @@ class VectorIndex:
     def probe(self, timeout_seconds: float = PROBE_SECONDS) -> LoadedVectorEngine:
         """Determine whether sqlite-vec loads and computes right distances. Blocks; call it at start."""
         if self._wanted:
-            self._engine = probe(self._extension_path, timeout_seconds, self._load_extension)
+            self._engine = probe_vector_extension(self._extension_path, timeout_seconds, self._load_extension)
         return self._engine
 
     def search(

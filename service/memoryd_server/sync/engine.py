@@ -16,7 +16,7 @@ from memoryd_server.sources import Discovery
 from memoryd_server.store import FileRow, Store, Writer
 from memoryd_server.sync.executor import PlanExecutor
 from memoryd_server.sync.plan import LastComparison, SyncPlan
-from memoryd_server.sync.planner import EVERYTHING, SyncPlanner, SyncScope
+from memoryd_server.sync.planner import FULL_SCOPE, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import (
     EmbeddingReporter,
@@ -209,7 +209,7 @@ class SyncEngine:
         if application.vanished:
             # Their folder may have become one that cannot be looked into, which is no ground to forget them.
             gone = {(row.source, row.path): row for row in application.vanished}
-            outcome = application.remove(self._survey.plan(self._survey.discover(), gone, EVERYTHING).removed)
+            outcome = application.remove(self._survey.plan(self._survey.discover(), gone, FULL_SCOPE).removed)
         if not (beside or plan.of_files):
             self.last_look.note(plan, began_ns, carried_out=not application.vanished)
         return outcome
@@ -298,7 +298,7 @@ class SyncEngine:
         self.last_look.note(plan, began_ns)
         return DiskComparison(discovery, rows, plan, self.last_look.agreed_ns)
 
-    def estimate(self, mode: SyncMode, ask: SyncScope = EVERYTHING) -> SyncEstimate:
+    def estimate(self, mode: SyncMode, ask: SyncScope = FULL_SCOPE) -> SyncEstimate:
         """What a run would do, from reading the files it would read; a rebuild that waits is priced. Writes nothing."""
         state = self.compare()
         if self._lineup is not None:

@@ -53,7 +53,7 @@ class SyncScope:
         )
 
 
-EVERYTHING = SyncScope()
+FULL_SCOPE = SyncScope()
 """All sources, and every transcript."""
 
 WHAT_IS_DUE = SyncScope(every_transcript=False)
@@ -119,9 +119,9 @@ class SyncPlanner:
 
         That is what was asked for since the last one, or simply everything.
         """
-        asked = EVERYTHING if self._asks is None else self._asks.take()
+        asked = FULL_SCOPE if self._asks is None else self._asks.take()
         if everything:
-            asked = EVERYTHING
+            asked = FULL_SCOPE
         if asked.files and not asked.sources:
             rows = known.memory_files(asked.files)
             plan = self._plan_of_files(asked.files, rows)

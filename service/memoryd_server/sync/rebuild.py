@@ -10,7 +10,7 @@ Until then, and where the other provider fails as well, the old vectors stay in 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from memoryd_server.embedding import Embedder, EmbeddingCost, ProviderChange, ProviderFailover, named
+from memoryd_server.embedding import Embedder, EmbeddingCost, ProviderChange, ProviderFailover, provider_and_model
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Source, SourceFile
 from memoryd_server.store import FileRow, Store, Writer
@@ -172,7 +172,7 @@ class ProviderSwitch:
         return "" if asked.confirmed else change.to.refusal(change.to.price_of_index(self._store.writer()).tokens)
 
     def _stays(self, change: ProviderChange, why: str) -> None:
-        self._lineup.stays(f"{named(change.to.provider.spec)} does not take over: {why}")
+        self._lineup.stays(f"{provider_and_model(change.to.provider.spec)} does not take over: {why}")
 
     def _rebuild(self, change: ProviderChange, asked: RunOptions, watch: YieldingObserver) -> SyncOutcome:
         with self._store.rebuild() as writer:

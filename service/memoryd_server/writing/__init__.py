@@ -2,7 +2,7 @@
 
 from memoryd_server.writing.append import Appender, AppendJob, AppendReceipt
 from memoryd_server.writing.archive import Archiver, ArchiveReceipt, ArchiveRequest, slug_of
-from memoryd_server.writing.files import delete
+from memoryd_server.writing.files import delete_file
 
 __all__ = [
     "AppendJob",
@@ -11,6 +11,6 @@ __all__ = [
     "ArchiveReceipt",
     "ArchiveRequest",
     "Archiver",
-    "delete",
+    "delete_file",
     "slug_of",
 ]

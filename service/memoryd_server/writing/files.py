@@ -163,7 +163,7 @@ def _write(folder: int, name: str, data: bytes) -> None:
         os.close(descriptor)
 
 
-def delete(location: Location) -> bool:
+def delete_file(location: Location) -> bool:
     """Deletes a file for good; false where there is none. Blocks.
 
     A file that another program puts in its place meanwhile is deleted too: an editor's copy holds the same text.

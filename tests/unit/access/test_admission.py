@@ -6,7 +6,7 @@ import pytest
 
 from memoryd_server.access import admission
 from memoryd_server.access.admission import CallLimits, RateLimiter
-from memoryd_server.access.tokens import EVERYTHING, Grant
+from memoryd_server.access.tokens import ALL_AGENTS_GRANT, Grant
 from memoryd_server.errors import TooManyRequests
 
 ONE = Grant(share="one")
@@ -54,10 +54,10 @@ def test_a_token_has_its_share_and_leaves_the_others_theirs(shape, total, own):
     enter = getattr(door, shape)
     with door.held(enter, [ONE, ONE]):
         door.refused(enter, ONE, _key(own))
-        with door.held(enter, [OTHER, EVERYTHING]):
+        with door.held(enter, [OTHER, ALL_AGENTS_GRANT]):
             assert (door.admission.calls, door.admission.streams) == ((4, 0) if shape == "call" else (0, 4))
             door.refused(enter, OTHER, _key(total))
-            door.refused(enter, EVERYTHING, _key(total))
+            door.refused(enter, ALL_AGENTS_GRANT, _key(total))
     assert (door.admission.calls, door.admission.streams) == (0, 0)
     with door.held(enter, [ONE, ONE]):
         pass
@@ -70,10 +70,10 @@ def _key(name):
 
 def test_the_owner_is_held_to_the_total_alone():
     door = Door(max_concurrent_calls=3, token_concurrent_calls=1, token_calls_per_second=0.001)
-    with door.held(door.call, [EVERYTHING] * 3):
-        door.refused(door.call, EVERYTHING, "maxConcurrentCalls")
+    with door.held(door.call, [ALL_AGENTS_GRANT] * 3):
+        door.refused(door.call, ALL_AGENTS_GRANT, "maxConcurrentCalls")
     for _ in range(50):
-        with door.call(EVERYTHING):
+        with door.call(ALL_AGENTS_GRANT):
             pass
 
 
@@ -86,7 +86,7 @@ def test_calls_and_streams_do_not_take_each_others_places():
 
 def test_a_watch_on_the_health_takes_a_place_of_its_token_and_of_nobody_else():
     door = Door(max_concurrent_streams=1, token_concurrent_streams=2)
-    with door.stream(ONE), door.stream(OTHER, about_health=True), door.stream(EVERYTHING, about_health=True):
+    with door.stream(ONE), door.stream(OTHER, about_health=True), door.stream(ALL_AGENTS_GRANT, about_health=True):
         assert door.admission.streams == 1
         with door.stream(ONE, about_health=True), pytest.raises(TooManyRequests), door.stream(ONE, about_health=True):
             pass

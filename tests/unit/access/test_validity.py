@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certificates import Authority, needs_openssl
-from memoryd_server.access.certificates import CertificateFiles, validity
+from memoryd_server.access.certificates import CertificateFiles, certificate_validity
 from memoryd_server.access.token_store import TokenStore
 from memoryd_server.access.tokens import TokenFiles
 from memoryd_server.doctor.checks import check_certificates, check_tokens
@@ -19,7 +19,7 @@ def authority(tmp_path):
 
 @needs_openssl
 def test_the_end_of_a_certificate_and_its_names_are_known(authority):
-    found = validity(CertificateFiles(*authority.issue("a", days=30)))
+    found = certificate_validity(CertificateFiles(*authority.issue("a", days=30)))
     assert abs(found.until - (datetime.now(UTC) + timedelta(days=30))) < timedelta(minutes=5)
     assert found.names == ("localhost", "memory.example", "127.0.0.1")
 
@@ -27,7 +27,7 @@ def test_the_end_of_a_certificate_and_its_names_are_known(authority):
 @needs_openssl
 def test_an_expired_certificate_is_told(authority):
     with pytest.raises(SettingsError, match="expired"):
-        validity(CertificateFiles(*authority.issue("a", days=-1)))
+        certificate_validity(CertificateFiles(*authority.issue("a", days=-1)))
 
 
 @needs_openssl

@@ -6,7 +6,7 @@ from memoryd_server.model import Clock
 from memoryd_server.qmd.backend import QmdSyncRunner
 from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.roots import Roots
-from memoryd_server.sync.planner import EVERYTHING
+from memoryd_server.sync.planner import FULL_SCOPE
 from memoryd_server.sync.progress import SyncMode
 
 
@@ -40,7 +40,7 @@ def test_before_the_first_update_everything_waits(desk):
     desk.write(a="one", b="two")
     state = desk.engine.compare()
     assert (state.plan.pending, len(state.rows)) == (2, 0)
-    assert desk.engine.estimate(SyncMode.FULL, EVERYTHING).files == 2
+    assert desk.engine.estimate(SyncMode.FULL, FULL_SCOPE).files == 2
 
 
 def test_what_qmd_took_in_is_what_was_there_before_its_update(desk):

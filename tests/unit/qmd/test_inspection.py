@@ -7,7 +7,7 @@ import pytest
 from fake_qmd.installs import make_fake, real_qmd, tiny_models
 from memoryd_server.cli.doctor import check_qmd
 from memoryd_server.doctor.checks import CheckResult
-from memoryd_server.qmd.client import INSTALL
+from memoryd_server.qmd.client import INSTALL_QMD
 from rpc.qmd_calls import qmd_settings
 from rpc.wire import Home
 
@@ -61,7 +61,7 @@ def test_a_missing_command_is_told_with_how_to_install_it(doctor, fallback, verd
     check, _ = doctor.look(fallback=fallback)
     assert check.verdict is verdict
     assert "qmd is not on the PATH" in check.detail
-    assert INSTALL in check.detail + check.advice
+    assert INSTALL_QMD in check.detail + check.advice
 
 
 def test_a_node_that_is_too_old_is_told_where_qmd_dies(doctor):

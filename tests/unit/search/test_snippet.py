@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from memoryd_server.search.snippet import best_snippet, cut
+from memoryd_server.search.snippet import best_snippet, cut_text
 from memoryd_server.text.analyzer import Analyzer
 
 ANALYZER = Analyzer()
@@ -151,7 +151,7 @@ def test_the_range_is_exactly_that_of_the_text(lines, most, query):
     ],
 )
 def test_what_is_seen_as_one_character_is_kept_or_left_whole(text, most, kept):
-    assert cut(text, most) == kept
+    assert cut_text(text, most) == kept
 
 
 def test_a_text_that_fits_is_shown_whole():
@@ -178,7 +178,7 @@ def test_carriage_returns_are_not_shown():
 @example("n\u0301\u0302", 2)
 @example("a \u0301", 2)
 def test_a_cut_never_ends_inside_a_character(text, most):
-    part = cut(text, most)
+    part = cut_text(text, most)
     assert text.startswith(part)
     assert len(part) <= most
     whole = unicodedata.category(text[0]).startswith("M") if text else True

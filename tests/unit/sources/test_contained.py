@@ -18,13 +18,13 @@ from memoryd_server.sources.files import (
     stat_file,
     stat_files,
 )
-from memoryd_server.sources.roots import Roots, resolve, resolve_for_append
+from memoryd_server.sources.roots import Roots, resolve_for_append, resolve_path
 
 LIMIT = 1 << 20
 
 
 def read(roots: Roots, path: str, limit: int = LIMIT) -> bytes:
-    return read_file(resolve(roots, path), limit)[0]
+    return read_file(resolve_path(roots, path), limit)[0]
 
 
 def append(roots: Roots, path: str, data: bytes) -> None:
@@ -36,7 +36,7 @@ def append(roots: Roots, path: str, data: bytes) -> None:
 
 
 def refuse_everywhere(roots: Roots, path: str) -> None:
-    location = resolve(roots, path)
+    location = resolve_path(roots, path)
     for use in (lambda: read_file(location, LIMIT), lambda: stat_file(location), lambda: open_for_append(location)):
         started = time.monotonic()
         with pytest.raises(PathNotAllowed):
@@ -47,7 +47,7 @@ def refuse_everywhere(roots: Roots, path: str) -> None:
 
 def test_a_file_is_read_with_the_stat_that_discovery_saw(workspace, roots):
     (workspace / "memory" / "a.md").write_bytes(b"one\xff\r\n")
-    data, status = read_file(resolve(roots, "memory/a.md"), LIMIT)
+    data, status = read_file(resolve_path(roots, "memory/a.md"), LIMIT)
     (found,) = discover_files(roots).files
     assert data == b"one\xff\r\n"
     assert status == found.stat == stat_file(found)
@@ -60,8 +60,8 @@ def test_many_files_are_looked_at_as_one_is(workspace, outside, roots):
     for path in paths[:3]:
         (workspace / path).write_text(path)
     (workspace / "memory" / "link.md").symlink_to(outside / "secret.md")
-    found = stat_files([resolve(roots, path) for path in paths])
-    assert found == [*(stat_file(resolve(roots, path)) for path in paths[:3]), None, None, None]
+    found = stat_files([resolve_path(roots, path) for path in paths])
+    assert found == [*(stat_file(resolve_path(roots, path)) for path in paths[:3]), None, None, None]
     assert None not in found[:3]
     assert stat_files([]) == []
 
@@ -76,7 +76,7 @@ def test_a_missing_file_is_not_found_rather_than_refused(roots, path):
     with pytest.raises(FileNotFound) as caught:
         read(roots, path)
     assert caught.value.metadata == {"path": path}
-    assert stat_file(resolve(roots, path)) is None
+    assert stat_file(resolve_path(roots, path)) is None
 
 
 def test_a_missing_workspace_has_no_files(tmp_path):
@@ -233,7 +233,7 @@ def test_a_file_that_never_holds_still_is_given_as_it_was_with_a_stat_that_looks
     writer = threading.Thread(target=grow)
     writer.start()
     try:
-        data, status = read_file(resolve(roots, "MEMORY.md"), 1 << 30)
+        data, status = read_file(resolve_path(roots, "MEMORY.md"), 1 << 30)
     finally:
         done.set()
         writer.join()

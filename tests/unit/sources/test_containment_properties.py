@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.files import read_file, stat_file, stat_files
-from memoryd_server.sources.roots import Roots, resolve, resolve_for_append
+from memoryd_server.sources.roots import Roots, resolve_for_append, resolve_path
 from properties import examples
 
 FRAGMENTS = [
@@ -83,7 +83,7 @@ ALLOWED = {
 
 def check(tree: Path, path: str) -> None:
     try:
-        location = resolve(roots_of(tree), path)
+        location = resolve_path(roots_of(tree), path)
         data, status = read_file(location, 1 << 20)
     except (PathNotAllowed, FileNotFound):
         return
@@ -130,4 +130,4 @@ def test_exactly_the_allowed_files_are_discovered_and_each_is_readable_by_its_pa
     found = discover_files(roots_of(tree)).files
     assert {file.path for file in found} == set(ALLOWED)
     for file in found:
-        assert read_file(resolve(roots_of(tree), file.path), 1 << 20) == read_file(file, 1 << 20)
+        assert read_file(resolve_path(roots_of(tree), file.path), 1 << 20) == read_file(file, 1 << 20)

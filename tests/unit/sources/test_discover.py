@@ -11,7 +11,7 @@ from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import Source
 from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.files import read_file
-from memoryd_server.sources.roots import Roots, resolve
+from memoryd_server.sources.roots import Roots, resolve_path
 
 
 def write(folder: Path, *names: str) -> None:
@@ -113,7 +113,7 @@ def test_extra_paths_may_be_folders_or_files_absolute_or_relative(workspace, tmp
     roots = Roots(os.fspath(workspace), ("../team", os.fspath(tmp_path / "other" / "c.md"), "notes"))
     check(roots, "../other/c.md", "../team/a.md", "../team/sub/b.md", "notes/e.md")
     for file in discover_files(roots).files:
-        assert read_file(resolve(roots, file.path), 100) == read_file(file, 100)
+        assert read_file(resolve_path(roots, file.path), 100) == read_file(file, 100)
 
 
 @pytest.mark.parametrize(

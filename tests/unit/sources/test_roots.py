@@ -1,13 +1,13 @@
 import pytest
 
 from memoryd_server.errors import PathNotAllowed
-from memoryd_server.sources.roots import Roots, is_within, resolve, resolve_for_append
+from memoryd_server.sources.roots import Roots, is_within, resolve_for_append, resolve_path
 
 ROOTS = Roots("/home/a/ws", ("../team-docs", "/srv/shared/x.md", "notes"))
 
 
 def check(path: str, display: str, root: str, parts: tuple[str, ...], roots: Roots = ROOTS) -> None:
-    location = resolve(roots, path)
+    location = resolve_path(roots, path)
     assert (location.path, location.root, location.parts) == (display, root, parts)
 
 
@@ -88,7 +88,7 @@ def test_an_extra_path_is_shown_relative_to_the_workspace(path, display, root, p
 )
 def test_any_other_path_is_refused(path):
     with pytest.raises(PathNotAllowed):
-        resolve(ROOTS, path)
+        resolve_path(ROOTS, path)
 
 
 @pytest.mark.parametrize("path", ["../team-docs/x.md", "notes/x.md", "/srv/shared/x.md", "README.md", "memory/../x.md"])
@@ -106,7 +106,7 @@ def test_the_root_directory_as_an_extra_path_allows_every_markdown_file_in_one_s
     roots = Roots("/home/a/ws", ("/",))
     check("/etc/x.md", "../../../etc/x.md", "/", ("etc", "x.md"), roots)
     with pytest.raises(PathNotAllowed):
-        resolve(roots, "//etc/x.md")
+        resolve_path(roots, "//etc/x.md")
 
 
 def test_the_workspace_as_an_extra_path_allows_all_its_markdown():
@@ -134,6 +134,6 @@ def test_a_folder_does_not_contain_its_namesakes():
 
 def test_a_refusal_names_the_path_but_not_whether_it_exists():
     with pytest.raises(PathNotAllowed) as caught:
-        resolve(ROOTS, "/etc/" + "x" * 500 + ".md")
+        resolve_path(ROOTS, "/etc/" + "x" * 500 + ".md")
     assert len(caught.value.metadata["path"]) < 250
     assert "exist" not in caught.value.message

@@ -8,7 +8,7 @@ from desk import ANALYZER, IDENTITY, MOST_FILE_BYTES, Desk, Notes
 from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import EVERYTHING, WHAT_IS_DUE, PendingScope, SyncPlanner, SyncScope
+from memoryd_server.sync.planner import FULL_SCOPE, WHAT_IS_DUE, PendingScope, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
 
@@ -36,7 +36,7 @@ class Named:
         self.engine = SyncEngine(self.desk.store, self.survey, preparer, files_per_transaction=10, clock=Clock())
         for path in (A, B, "../team/c.md"):
             self.desk.write(path, "the heron\n")
-        self.sync(EVERYTHING)
+        self.sync(FULL_SCOPE)
 
     def append(self, path, text):
         with (self.desk.workspace / path).open("a", encoding="utf-8") as file:
@@ -109,7 +109,7 @@ def let_it_fail_before(named):
     path = named.desk.workspace / A
     with path.open("r+b") as file:
         file.truncate(MOST_FILE_BYTES + 1)
-    named.sync(EVERYTHING)
+    named.sync(FULL_SCOPE)
     path.write_text("a kestrel\n")
     return A
 

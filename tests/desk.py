@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,3 +154,30 @@ class Desk:
 
 
 SOUND = ([("ok",)], True, [(0,)], True)
+
+
+@contextlib.contextmanager
+def searching(desk, query, path, *, threads=4):
+    """Search on several threads during the block. Every search must find `path` alone, and every thread must search."""
+    stop, failures, answered = threading.Event(), [], [0] * threads
+
+    def search(which):
+        while not stop.wait(0.002):
+            try:
+                if desk.found(query) != [path]:
+                    failures.append("not found")
+                answered[which] += 1
+            except Exception as error:  # noqa: BLE001 -- reported by the assertion
+                failures.append(repr(error))
+
+    running = [threading.Thread(target=search, args=(which,)) for which in range(threads)]
+    for thread in running:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in running:
+            thread.join(20)
+    assert failures == []
+    assert min(answered) > 0

@@ -1,12 +1,11 @@
 """On network and virtual file systems the write-ahead log is not used, and everything works all the same."""
 
 import shutil
-import threading
 
 import apsw
 import pytest
 
-from desk import IDENTITY, SOUND, Desk
+from desk import IDENTITY, SOUND, Desk, searching
 from memoryd_server.sources.watch_scope import file_system_of
 from memoryd_server.sqlite import opening
 from memoryd_server.sqlite.connection import JournalMode, journal_for, open_writer
@@ -134,29 +133,11 @@ def test_deleted_words_are_gone_from_the_disk_without_a_log_too(remote):
 @pytest.mark.slow
 def test_searches_on_many_threads_never_fail_while_syncs_commit(remote):
     remote.sync()
-    stop, failures, answered = threading.Event(), [], [0] * 4
-
-    def search(which):
-        while not stop.wait(0.002):
-            try:
-                if remote.found("number3x") != ["memory/n3.md"]:
-                    failures.append("not found")
-                answered[which] += 1
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the test tells
-                failures.append(repr(error))
-
-    threads = [threading.Thread(target=search, args=(which,)) for which in range(4)]
-    for thread in threads:
-        thread.start()
-    for turn in range(10):
-        for number in range(10, 30):
-            remote.write(f"memory/n{number}.md", f"kestrel turn{turn}x " * 50)
-        remote.sync(SyncMode.FULL if turn % 3 == 2 else SyncMode.INCREMENTAL, files_per_transaction=5)
-    stop.set()
-    for thread in threads:
-        thread.join(20)
-    assert failures == []
-    assert min(answered) > 0
+    with searching(remote, "number3x", "memory/n3.md"):
+        for turn in range(10):
+            for number in range(10, 30):
+                remote.write(f"memory/n{number}.md", f"kestrel turn{turn}x " * 50)
+            remote.sync(SyncMode.FULL if turn % 3 == 2 else SyncMode.INCREMENTAL, files_per_transaction=5)
     assert remote.integrity() == SOUND
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from desk import SOUND, Notes
+from desk import SOUND, Notes, searching
 from memoryd_server.errors import IndexUnavailable, SyncCancelled
 from memoryd_server.sqlite import opening
 from memoryd_server.sync.progress import SyncMode
@@ -197,27 +197,9 @@ def test_a_swap_waits_for_the_reader_at_work_and_no_reader_sees_two_indexes(open
 def test_searches_on_many_threads_never_fail_and_always_find_something_during_swaps(opened):
     opened.write("memory/a.md", f"{OLD} {NEW}")
     opened.sync()
-    stop, failures, answered = threading.Event(), [], [0] * 4
-
-    def search(which):
-        while not stop.wait(0.002):
-            try:
-                if opened.found(OLD) != ["memory/a.md"]:
-                    failures.append("not found")
-                answered[which] += 1
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the test tells
-                failures.append(repr(error))
-
-    threads = [threading.Thread(target=search, args=(which,)) for which in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(5):
-        opened.sync(SyncMode.FULL)
-    stop.set()
-    for thread in threads:
-        thread.join(10)
-    assert failures == []
-    assert min(answered) > 0
+    with searching(opened, OLD, "memory/a.md"):
+        for _ in range(5):
+            opened.sync(SyncMode.FULL)
 
 
 def test_a_reader_that_waits_through_close_does_not_open_the_file_again(opened):

@@ -8,8 +8,8 @@ are few of those, on the clusters too, which makes it look easier than it is. Th
 benchmarks/results/vector_leg.json. Numpy runs on one thread.
 
 `scan` compares sqlite-vec with numpy pages: the CPU time of interleaved searches, and how long a search keeps another
-thread from the interpreter. The second figure is CPU time of the searching thread, because wall-clock time would include
-other load on the machine.
+thread from the interpreter. The second figure is CPU time of the searching thread, because wall-clock time would
+include other load on the machine.
 """
 
 # ruff: noqa: E402 -- numpy takes its number of threads when it is imported

@@ -5,9 +5,9 @@ import json
 import psutil
 import pytest
 
+from e2e.town import eventually
 from memoryd.client import connect
 from serving import serving
-from town import eventually
 
 AGENTS = 120
 USED = 6

@@ -1,4 +1,4 @@
-"""Who may call, how often, at which addresses."""
+"""Authentication, authorization, call limits, TLS certificates and listening addresses."""
 
 from memoryd_server.access.addresses import Address, parse_address, refuse_exposed
 from memoryd_server.access.admission import CallLimits, Credentials, RateLimiter, confine

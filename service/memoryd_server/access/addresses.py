@@ -1,4 +1,4 @@
-"""Parse addresses; refuse unsafe ones."""
+"""Listening addresses: parsed, and refused if they would expose the service without TLS."""
 
 import ipaddress
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memoryd_server.errors import SettingsError
 
-# sockaddr_un holds 108 bytes with the closing NUL.
+# The path in sockaddr_un has 108 bytes, including the closing NUL.
 MOST_SOCKET_PATH_BYTES = 107
 
 LAST_PORT = 65_535
@@ -16,7 +16,7 @@ LAST_PORT = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A place to listen at: a Unix socket's path, or a host and a port."""
+    """A listening address: the path of a Unix socket, or a host and a port."""
 
     text: str
     socket_path: Path | None = None
@@ -25,15 +25,15 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether it can only be reached from this machine."""
+        """Whether the address can only be reached from this machine."""
         return self.socket_path is not None or _is_loopback(self.host)
 
 
 def parse_address(text: str) -> Address:
-    """`unix:PATH` or `HOST:PORT`.
+    """Parse `unix:PATH` or `HOST:PORT`.
 
     Raises:
-        SettingsError: it is neither, or the path is too long.
+        SettingsError: the text has neither form, or the path is too long.
     """
     if text.startswith("unix:"):
         return _socket(text)
@@ -44,10 +44,10 @@ def parse_address(text: str) -> Address:
 
 
 def refuse_exposed(addresses: Sequence[Address], *, tls: bool) -> None:
-    """Sees to it that nothing is sent in the clear beyond this machine. A token is asked for on TCP in any case.
+    """Refuse addresses beyond loopback without TLS. TCP requires a token in any case.
 
     Raises:
-        SettingsError: an address can be reached from elsewhere, and there is no TLS.
+        SettingsError: an address can be reached from other machines, and there is no TLS.
     """
     exposed = [address.text for address in addresses if not address.loopback]
     if exposed and not tls:

@@ -1,10 +1,8 @@
-"""Authorizer with its RateLimiter; knows no transport.
+"""Credentials of a running daemon, and limits on its calls and streams; independent of the transport.
 
-Tokens and certificates of a running daemon, kept in line with their files.
-
-How much is taken on: calls and streams at once in all, and of each token besides, which may not call too often.
-
-Whoever is refused is told when to try again. The owner on the Unix socket is held to the totals alone.
+`Credentials` keeps tokens and certificates in line with their files. `RateLimiter` bounds concurrent calls and streams,
+in total and per token, and the rate of calls per token. A refusal says when to retry. Calls on the Unix socket count
+only against the totals. `confine` limits a request to the agents of its caller.
 """
 
 import asyncio
@@ -22,13 +20,13 @@ from memoryd_server.access.tokens import DEFAULT_AGENT, Grant, TokenVerifier
 from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.errors import AgentForbidden, TooManyRequests
 
-# Each call on TCP looks at the tokens by itself, and each handshake at the certificates. This look is for the log and
-# for Status, when nobody calls.
+# Each call on TCP checks the token files and each handshake checks the certificate files. This interval is for the log
+# and for Status while there are no calls.
 LOOK_SECONDS = 5.0
 
 
 class _Look:
-    """One reading of the tokens' files, which callers share until it has begun; later callers need another one."""
+    """One read of the token files. Callers share it until it begins; later callers need another one."""
 
     end: asyncio.Future[None]
 
@@ -37,13 +35,13 @@ class _Look:
         self.has_begun = False
 
     def run(self) -> None:
-        """Read the files, on the thread for that."""
+        """Read the files, on the thread of the executor."""
         self.has_begun = True
         self._refresh()
 
 
 class Credentials:
-    """The keyring and, where there is TLS, the certificates. No file is touched on the event loop's thread."""
+    """The token verifier and, with TLS, the certificates. Files are never read on the event loop's thread."""
 
     def __init__(
         self, keyring: TokenVerifier, certificates: Certificates | None, *, look_seconds: float | None = None
@@ -56,7 +54,7 @@ class Credentials:
         self._look: _Look | None = None
 
     def start(self) -> None:
-        """Look at the files at intervals until `stop`."""
+        """Check the files at intervals until `stop`."""
         self._look_at_intervals(self.refresh_tokens, "the check of the token files")
         if self.certificates is not None:
             self._look_at_intervals(
@@ -72,7 +70,7 @@ class Credentials:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def stop(self) -> None:
-        """End the looks and their thread."""
+        """Stop the periodic checks and their thread."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -80,9 +78,9 @@ class Credentials:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def refresh_tokens(self) -> None:
-        """Return when the tokens are those that their files hold now.
+        """Return when the tokens in memory match the files.
 
-        Callers that wait for a look that has not begun share it, so that a flood of calls does not queue up.
+        Callers share a read that has not begun, so that many concurrent calls do not build up a queue of reads.
         """
         look = self._look
         if look is None or look.has_begun:
@@ -91,32 +89,35 @@ class Credentials:
         await asyncio.shield(look.end)
 
     def grant(self, token: bytes) -> Grant | None:
-        """What a token opens, as the files were last read; None where it is not one of ours."""
+        """Return the grant of a token as of the last read of the files; None if the token is unknown or has expired."""
         return self._keyring.grant(token)
 
     def problems(self) -> tuple[str, ...]:
-        """What of the files is not used, and why; for whoever runs the daemon."""
+        """Return which credential files are not used and why, for the operator."""
         found = (self._keyring.problem, "" if self.certificates is None else self.certificates.problem)
         return tuple(problem for problem in found if problem)
 
 
-# A token that was quiet may make so many seconds' worth of calls at once.
+# The bucket of a token holds the calls of this many seconds, which an idle token may make in one burst.
 BURST_SECONDS = 2.0
 
-# Places become free when a call ends, and nobody knows when that is.
+# A place becomes free when a call ends, which cannot be predicted.
 _PLACE_RETRY_SECONDS = 0.5
 _STREAM_RETRY_SECONDS = 5.0
 
-# Of a call, so that who waits exactly as long as told is let in.
+# In calls. Lets a caller in that waits exactly as long as the refusal says, in spite of rounding.
 _ROUNDING = 1e-6
 
-# So many tokens are looked after before those that have been quiet are let go.
+# Above this number of shares, those of idle tokens are removed.
 _MOST_QUIET = 1_024
 
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """What is allowed at once, and of a token in a second; the names of `memoryd.limits`. A rate of 0 is any."""
+    """Limits on concurrent calls and streams, and on calls per second of a token, named as in `memoryd.limits`.
+
+    A rate of 0 means no limit on the rate.
+    """
 
     max_concurrent_calls: int = 256
     max_concurrent_streams: int = 2_048
@@ -126,7 +127,7 @@ class CallLimits:
 
 
 class _Share:
-    """What one token has under way, and what is left of its rate."""
+    """The calls and streams that one token has in progress, and its token bucket."""
 
     def __init__(self, now: float, tokens: float) -> None:
         self.calls = 0
@@ -135,7 +136,7 @@ class _Share:
         self._filled_at = now
 
     def wait(self, rate: float, now: float) -> float:
-        """Takes one call from the rate; returns 0, or the seconds until there will be one again, in whole ms."""
+        """Take one call from the bucket and return 0, or return the seconds until a call is available, in whole ms."""
         most = max(1.0, rate * BURST_SECONDS)
         self._left = min(most, self._left + (now - self._filled_at) * rate)
         self._filled_at = now
@@ -145,12 +146,15 @@ class _Share:
         return 0.0
 
     def is_quiet(self, now: float) -> bool:
-        """Whether nothing would change if it were forgotten."""
+        """Return whether the share can be removed without effect on the limits."""
         return not (self.calls or self.streams) and now - self._filled_at > BURST_SECONDS
 
 
 class RateLimiter:
-    """Counts calls in and out. On the event loop's thread alone; `limits` may be replaced at any time."""
+    """Counts calls and streams in progress, and enforces the limits.
+
+    Use it only on the event loop's thread. `limits` may be replaced at any time.
+    """
 
     def __init__(self, limits: CallLimits, now: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
@@ -161,10 +165,10 @@ class RateLimiter:
 
     @contextmanager
     def call(self, grant: Grant) -> Iterator[None]:
-        """Holds a place among the calls until the block ends.
+        """Hold a place among the calls until the block ends.
 
         Raises:
-            TooManyRequests: there is none, or the caller's token calls too often.
+            TooManyRequests: there is no free place, or the caller's token exceeds its rate.
         """
         share = self._paced(grant)
         _refuse_above(self.calls, self.limits.max_concurrent_calls, "calls", "maxConcurrentCalls")
@@ -181,10 +185,10 @@ class RateLimiter:
 
     @contextmanager
     def stream(self, grant: Grant, *, about_health: bool) -> Iterator[None]:
-        """Holds a place among the streams likewise; a watch on the health takes none but its token's.
+        """Hold a place among the streams until the block ends; a health watch counts only against its token's streams.
 
         Raises:
-            TooManyRequests: as `call`.
+            TooManyRequests: there is no free place, or the caller's token exceeds its rate.
         """
         share = self._paced(grant)
         if not about_health:
@@ -200,17 +204,17 @@ class RateLimiter:
     def health_call(self, grant: Grant) -> Iterator[None]:
         """Hold a place among the streams of the caller's token, without a limit on the rate.
 
-        Calls for the health hold no other place, so that they are answered when all places are taken.
+        Health calls hold no other place, so that they are served when all places are taken.
 
         Raises:
-            TooManyRequests: the token has no place left.
+            TooManyRequests: the token has no free place.
         """
         with self._stream_of(self._known(grant)):
             yield
 
     @contextmanager
     def _stream_of(self, share: _Share | None) -> Iterator[None]:
-        """Hold a place among the streams of one token, if there is a token."""
+        """Hold a place among the streams of one token; do nothing without a token."""
         if share is None:
             yield
             return
@@ -222,7 +226,7 @@ class RateLimiter:
             share.streams -= 1
 
     def _paced(self, grant: Grant) -> _Share | None:
-        """The share of the caller's token, from whose rate a call was taken; None for one without a token."""
+        """Take one call from the rate of the caller's token and return its share; None for a caller without a token."""
         share, rate = self._known(grant), self.limits.token_calls_per_second
         wait = share.wait(rate, self._now()) if share is not None and rate else 0.0
         if wait:
@@ -235,7 +239,7 @@ class RateLimiter:
         return share
 
     def _known(self, grant: Grant) -> _Share | None:
-        """Return the share of the caller's token; None for a caller without one."""
+        """Return the share of the caller's token; None for a caller without a token."""
         name, now = grant.share, self._now()
         if name and name not in self._shares:
             if len(self._shares) >= _MOST_QUIET:
@@ -259,10 +263,10 @@ _MOST_SHOWN_CHARS = 64
 
 
 def confine(request: Any, grant: Grant) -> None:
-    """Holds a request to the agents that its caller may use, and fills in what an empty agent id means to them.
+    """Refuse a request for an agent that the caller may not use, and replace an empty agent id with the default agent.
 
     Raises:
-        AgentForbidden: the caller may not use the agent; whether it exists has not been looked at.
+        AgentForbidden: the caller may not use the agent; its existence has not been checked.
     """
     if not grant.limited or not hasattr(request, "agent_id"):
         return

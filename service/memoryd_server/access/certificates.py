@@ -1,8 +1,6 @@
-"""TLS pairs: checked, reloaded, validity.
+"""TLS certificates and keys: checked before use, reloaded when their files change.
 
-A listener's certificate and key: checked before they are used, and read again when their files change.
-
-How long a certificate is good for, and for which names: asked of the TLS library by a handshake with ourselves.
+`validity` reads the expiry and the names of a certificate from the TLS library, by a handshake in memory with itself.
 """
 
 import ssl
@@ -20,7 +18,7 @@ from memoryd_server.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """PEM files. Where `client_ca` is set, clients must show a certificate that it has signed."""
+    """Paths of PEM files. If `client_ca` is set, clients must present a certificate signed by it."""
 
     certificate: Path
     key: Path
@@ -28,33 +26,33 @@ class CertificateFiles:
 
     @classmethod
     def named(cls, certificate: Path | None, key: Path | None, client_ca: Path | None) -> "CertificateFiles | None":
-        """The files that the settings name; None where they name no certificate."""
+        """Return the files that the settings name; None if they name no certificate or no key."""
         return None if certificate is None or key is None else cls(certificate, key, client_ca)
 
     def paths(self) -> tuple[Path, ...]:
-        """All of them."""
+        """Return the paths of all files."""
         return (self.certificate, self.key, *((self.client_ca,) if self.client_ca else ()))
 
 
 @dataclass(frozen=True, slots=True)
 class PemFiles:
-    """What the files hold."""
+    """The content of the files, as PEM."""
 
     certificate: bytes
     key: bytes
     client_ca: bytes | None
 
     def __repr__(self) -> str:
-        """Without the key."""
+        """Return a text without the key."""
         return f"Pem(certificate=<{len(self.certificate)} bytes>)"
 
 
 def read_certificates(files: CertificateFiles) -> PemFiles:
-    """The content of the files, after a look at whether it can serve.
+    """Return the content of the files after checking that a listener can use it.
 
     Raises:
-        SettingsError: a file cannot be read, the key can be read by others or belongs to another certificate, or what
-            should be PEM is not.
+        SettingsError: a file cannot be read or is not PEM, other users can read the key, or the key belongs to another
+            certificate.
     """
     found = PemFiles(
         certificate=_read(files.certificate, "memoryd.tls.certFile"),
@@ -107,9 +105,9 @@ def _words(error: Exception) -> str:
 
 
 class Certificates:
-    """The certificates in force. `problem` says why newer files are not used; it is empty when all is well.
+    """The certificates in use. `problem` says why newer files are not used; it is empty if there is no problem.
 
-    Thread-safe: gRPC asks from its own threads, once a handshake.
+    Thread-safe: gRPC calls it from its own threads, once per handshake.
     """
 
     def __init__(self, files: CertificateFiles, log: structlog.typing.FilteringBoundLogger) -> None:
@@ -122,11 +120,11 @@ class Certificates:
 
     @property
     def asks_clients(self) -> bool:
-        """Whether clients must show a certificate."""
+        """Whether clients must present a certificate."""
         return self._files.client_ca is not None
 
     def current(self) -> PemFiles:
-        """The files' content: the newest that could serve. Blocks while it looks whether they have changed."""
+        """Return the newest content that passed the checks. Blocks while it checks whether the files have changed."""
         with self._lock:
             found = signature(self._files.paths())
             if found is None or found != self._signature:
@@ -137,7 +135,7 @@ class Certificates:
         try:
             pem = read_certificates(self._files)
         except SettingsError as error:
-            # A renewal may write two files, one after the other: the older pair serves until both are there.
+            # A renewal may write its two files one after the other: the older pair stays in use until both are written.
             if error.message != self.problem:
                 self._log.error("keep-certificates", problem=error.message)
             self.problem = error.message
@@ -150,23 +148,23 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class CertificateValidity:
-    """Until when a certificate is good, and for which hosts, host names first."""
+    """The time at which a certificate expires and the hosts that it is valid for, host names before IP addresses."""
 
     until: datetime
     names: tuple[str, ...]
 
 
 def certificate_validity(files: CertificateFiles) -> CertificateValidity:
-    """What the certificate is good for. The files must be a pair that can serve.
+    """Return the validity of the certificate. The files must be a pair that passed `read_certificates`.
 
     Raises:
-        SettingsError: its time is over, or has not come.
+        SettingsError: the certificate has expired, or is not valid yet.
     """
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(files.certificate, files.key)
     asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     asking.check_hostname = False
-    # The certificate vouches for itself: who signed it is not the question.
+    # The certificate is its own trust anchor, because its issuer does not matter here.
     asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     asking.load_verify_locations(files.certificate)
     try:

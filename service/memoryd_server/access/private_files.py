@@ -1,8 +1,7 @@
-"""Secret files: private, whole, change detection.
+"""Files that hold secrets, and the detection of changed files.
 
-Files that hold secrets: read only while they are private, written so that they always are.
-
-Whether files have changed since they were last read, told by their metadata alone.
+`read_private` refuses a file that other users can open; `write_private` replaces a file atomically with one of mode
+0600. `signature` detects changes from metadata alone, without reading the content.
 """
 
 import os
@@ -20,17 +19,18 @@ _MOST_BYTES = 2**20
 
 
 def read_private(path: Path, what: str, *, root_may_share: bool = False) -> bytes:
-    """The content of a file that nobody but its owner can open.
+    """Return the content of a file that only its owner can open.
 
-    `what` names it in messages. `root_may_share` allows a group to read a file that belongs to root, as systems keep
-    the keys of certificates.
+    `what` names the file in messages. `root_may_share` allows a group to read a file that root owns, as is usual for
+    certificate keys.
 
     Raises:
-        FileNotFoundError: there is none.
-        SettingsError: it cannot be read, others can open it, or it is far too large; the message says what to do.
+        FileNotFoundError: the file does not exist.
+        SettingsError: the file cannot be read, other users can open it, or it is larger than 1 MiB; the message says
+            what to do.
     """
     try:
-        # Without O_NONBLOCK a pipe would keep us waiting for whoever writes to it.
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             _refuse_shared(path, os.fstat(descriptor), what, root_may_share=root_may_share)
@@ -58,10 +58,10 @@ def _refuse_shared(path: Path, found: os.stat_result, what: str, *, root_may_sha
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Puts a file of mode 0600 in the place of `path`, whole or not at all, and makes it durable.
+    """Replace `path` with a file of mode 0600, atomically and durably.
 
     Raises:
-        SettingsError: it cannot be written.
+        SettingsError: the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.new")
     try:
@@ -77,15 +77,18 @@ def write_private(path: Path, content: bytes) -> None:
         raise SettingsError(f"cannot write {path}: {error.strerror}") from error
 
 
-# Two writes within the clock tick of a file system leave the same time behind. What changed this recently is taken for
-# changed once more.
+# Two writes within one clock tick of the file system leave the same time. A file that changed this recently is
+# therefore treated as changed again.
 _SETTLED_NS = 100_000_000
 
 Signature = tuple[tuple[int, ...], ...]
 
 
 def signature(paths: Sequence[Path]) -> Signature | None:
-    """What tells these files from later ones at the same paths; None while one of them is too young to tell."""
+    """Return a value that differs once one of the files changes;
+
+    None while one is too recent for that to be certain.
+    """
     parts = [_part(path) for path in paths]
     now = time.time_ns()
     if any(part and now - part[0] < _SETTLED_NS for part in parts):

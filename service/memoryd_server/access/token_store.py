@@ -1,6 +1,6 @@
-"""Hashed tokens that `memoryd token` makes.
+"""The store of the tokens that `memoryd token` creates.
 
-The tokens that `memoryd token` makes: hashes, so that whoever reads the file cannot call.
+The store holds SHA-256 hashes instead of tokens, so that reading the file does not allow calls.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class TokenRecord:
     expires: datetime | None
 
     def expired(self, now: datetime) -> bool:
-        """Whether its time is over."""
+        """Return whether the token has expired."""
         return self.expires is not None and now >= self.expires
 
 
@@ -50,10 +50,10 @@ class TokenStore:
         self._lock_seconds = lock_seconds
 
     def read(self) -> tuple[TokenRecord, ...]:
-        """Every record, also of tokens that have expired; none where there is no file.
+        """Return every record, including those of expired tokens; none if the file does not exist.
 
         Raises:
-            SettingsError: the file cannot be read, others can open it, or it is damaged.
+            SettingsError: the file cannot be read, other users can open it, or it is damaged.
         """
         try:
             content = read_private(self.path, "the token store")
@@ -69,11 +69,11 @@ class TokenStore:
     def add(
         self, name: str, agents: Sequence[str] | None, now: datetime, expires: datetime | None
     ) -> tuple[TokenRecord, str]:
-        """Makes a token; answers with its record and with the token itself, which is kept nowhere.
+        """Create a token; return its record and the token itself, which is not stored.
 
         Raises:
             SettingsError: the store cannot be read or written.
-            FileBusy: another process holds its lock.
+            FileBusy: another process holds the store's lock.
         """
         token = new_token()
         with self._locked():
@@ -90,11 +90,11 @@ class TokenStore:
         return record, token
 
     def revoke(self, token_id: str) -> bool:
-        """Forgets a token; False where there is none of this id.
+        """Remove a token; return False if no token has this id.
 
         Raises:
             SettingsError: the store cannot be read or written.
-            FileBusy: another process holds its lock.
+            FileBusy: another process holds the store's lock.
         """
         with self._locked():
             records = self.read()
@@ -110,7 +110,7 @@ class TokenStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keeps two commands from overwriting each other's change."""
+        """Hold the store's lock, so that concurrent commands do not overwrite each other's changes."""
         lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -127,7 +127,7 @@ class TokenStore:
 
 
 def digest(token: bytes) -> bytes:
-    """What a store keeps of a token. Tokens are random and long, so one round of SHA-256 hides them."""
+    """Return the hash of a token for the store. Tokens have 256 random bits, so one round of SHA-256 is enough."""
     return hashlib.sha256(token).digest()
 
 
@@ -152,7 +152,7 @@ def _records(content: Any) -> Iterator[TokenRecord]:
     if content["version"] != _VERSION:
         raise ValueError(f"version {content['version']} is not known to this memoryd")
     for entry in content["tokens"]:
-        # A limit that this version does not know must not be read as no limit.
+        # A key of a newer version may be a restriction; ignoring it would lift the restriction.
         if set(entry) != _KEYS:
             raise ValueError(f"a token has the keys {', '.join(sorted(map(str, entry)))}")
         yield TokenRecord(
@@ -193,11 +193,11 @@ def _time(value: Any) -> datetime:
     return found.astimezone(UTC)
 
 
-# Told apart at a glance, by people and by tools that look for secrets in the wrong places.
+# The prefix lets people and secret scanners recognize a token.
 _PREFIX = "memoryd_"
 _RANDOM_BYTES = 32
 
 
 def new_token() -> str:
-    """A token that nobody can guess: 256 random bits."""
+    """Return a new token of 256 random bits."""
     return _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)

@@ -1,12 +1,8 @@
-"""Grant; a bearer token verified against the files.
+"""Bearer tokens: the files that hold them, their verification, and the grant that a valid token gives.
 
-What a caller may use, by the credential that it showed.
-
-The tokens in force: read from their files, and read again when those change.
-
-Tokens as they stand in a file, one a line: for every agent, and for clients to read.
-
-Where the tokens of a daemon are.
+Tokens come from two files. The plain file has one token per line, each valid for every agent; local clients read it
+too. The token store has the hashed tokens that `memoryd token` creates. `TokenVerifier` reads both again when they
+change.
 """
 
 import hmac
@@ -22,17 +18,17 @@ from memoryd_server.access.private_files import Signature, read_private, signatu
 from memoryd_server.access.token_store import TokenStore, digest, new_token
 from memoryd_server.errors import SettingsError
 
-# What an empty agent id means to a caller who may not use every agent. It depends on nothing that is configured:
-# otherwise the answer would tell whether other agents exist.
+# The agent that an empty agent id means for a caller who is limited to some agents. It is a constant, because a value
+# that depends on the configuration would reveal which other agents exist.
 DEFAULT_AGENT = "main"
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The agents that a caller may use, by id; None means every agent, also those configured later.
+    """The ids of the agents that a caller may use; None means every agent, including those configured later.
 
-    `token_id` is for the log: the id of the token that was shown, empty for one of the plain file and on the socket.
-    `share` names the token whose share of the limits a call counts against, empty on the socket.
+    `token_id` is the id for the log, empty for a token of the plain file and for the Unix socket. `share` identifies
+    the token whose share of the limits a call counts against, empty for the Unix socket.
     """
 
     agents: frozenset[str] | None = None
@@ -41,11 +37,11 @@ class Grant:
 
     @property
     def limited(self) -> bool:
-        """Whether there are agents that the caller may not use, and may learn nothing of."""
+        """Whether the caller is limited to some agents and must not learn anything about the others."""
         return self.agents is not None
 
     def allows(self, agent_id: str) -> bool:
-        """Whether the caller may use the agent of this exact id."""
+        """Return whether the caller may use the agent with exactly this id."""
         return self.agents is None or agent_id in self.agents
 
 
@@ -57,9 +53,10 @@ STORE_FILE = "memoryd.tokens.json"
 
 @dataclass(frozen=True, slots=True)
 class TokenFiles:
-    """`plain` has tokens for every agent, one a line; `store` the records of those that `memoryd token` made.
+    """The paths of the token files.
 
-    `named` says that the settings name `plain`: then it must be there, and is never made.
+    `plain` has tokens for every agent, one per line; `store` has the records of `memoryd token`. `named` is true if
+    `plain` is set in the settings: the file must then exist and is never created.
     """
 
     plain: Path
@@ -68,7 +65,7 @@ class TokenFiles:
 
     @classmethod
     def beneath(cls, state_dir: Path, named: Path | None) -> "TokenFiles":
-        """The files of a state directory, with the plain one that the settings name, if they do."""
+        """Return the token files of a state directory; `named` is the plain file from the settings, if set."""
         return cls(named or state_dir / PLAIN_FILE, named is not None, state_dir / STORE_FILE)
 
 
@@ -80,9 +77,9 @@ class _Key:
 
 
 class TokenVerifier:
-    """Which token opens what. `problem` says which file is not used and why; it is empty when all is well.
+    """Verifies bearer tokens. `problem` says which file is not used and why; it is empty if there is no problem.
 
-    A file that cannot be used counts as empty: a caller is then refused, and nobody is let in by mistake. Thread-safe.
+    A file that cannot be used counts as empty, so its tokens are refused. Thread-safe.
     """
 
     def __init__(
@@ -98,10 +95,10 @@ class TokenVerifier:
         self.problem = ""
 
     def open(self, *, for_tcp: bool) -> None:
-        """Reads the files for the first time; `for_tcp` makes the first token where there is none. Blocks.
+        """Read the files for the first time; with `for_tcp`, create the first token if there is none. Blocks.
 
         Raises:
-            SettingsError: a file cannot be used, or the one that the settings name holds no token.
+            SettingsError: a file cannot be used, or the plain file named in the settings has no token.
         """
         if not (for_tcp or self._files.named):
             return
@@ -126,7 +123,7 @@ class TokenVerifier:
         return tokens
 
     def refresh(self) -> None:
-        """Reads the files again if they have changed. Blocks, for some microseconds where they have not."""
+        """Read the files again if they have changed. Blocks, for some microseconds if they have not."""
         with self._lock:
             found = signature((self._files.plain, self._files.store))
             if found is not None and found == self._read:
@@ -156,7 +153,10 @@ class TokenVerifier:
             problems.append(error.message)
 
     def grant(self, token: bytes) -> Grant | None:
-        """What a token opens; None where it is not, or no longer, one of ours. Takes the same time for all of them."""
+        """Return the grant of a token; None if the token is unknown or has expired.
+
+        The comparison takes the same time for every token.
+        """
         shown, now, found = digest(token), self._now(), None
         for key in self._keys:
             same = hmac.compare_digest(shown, key.digest)
@@ -169,11 +169,11 @@ _WHAT = "the token file"
 
 
 def read_tokens(path: Path) -> tuple[str, ...]:
-    """The tokens of a file; blank lines and lines that begin with `#` are passed over.
+    """Return the tokens of a file. Blank lines and lines that begin with `#` are ignored.
 
     Raises:
-        FileNotFoundError: there is none.
-        SettingsError: it cannot be read, or others can open it.
+        FileNotFoundError: the file does not exist.
+        SettingsError: the file cannot be read, or other users can open it.
     """
     try:
         lines = [line.strip() for line in read_private(path, _WHAT).decode().splitlines()]
@@ -183,10 +183,10 @@ def read_tokens(path: Path) -> tuple[str, ...]:
 
 
 def first_token(path: Path) -> str | None:
-    """The token that a client on this machine shows; None where there is no such file or no token in it.
+    """Return the token that a client on this machine sends; None if the file does not exist or has no token.
 
     Raises:
-        SettingsError: it cannot be read, or others can open it.
+        SettingsError: the file cannot be read, or other users can open it.
     """
     try:
         return next(iter(read_tokens(path)), None)
@@ -195,10 +195,10 @@ def first_token(path: Path) -> str | None:
 
 
 def generate_token(path: Path) -> None:
-    """Puts a new token into a private file at `path`.
+    """Write a new token to a private file at `path`.
 
     Raises:
-        SettingsError: it cannot be written.
+        SettingsError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""The SQLite driver of `store`; only importer of apsw."""
+"""The SQLite driver of `memoryd_server.store`, and the only package that imports apsw."""
 
 from memoryd_server.sqlite.connection import bound_page_caches, size_bytes
 from memoryd_server.sqlite.embedding_cache import EmbeddingCache

@@ -1,19 +1,11 @@
-"""Open connections, journal, error translation.
-
-Opens SQLite connections the one way that memoryd opens them, and names what SQLite refuses.
+"""SQLite connections: opening, transactions, journal modes, error translation and checkpoints.
 
 A busy timeout is set before the first statement. A connection is used by one thread at a time; it may move between
 threads.
 
-Keeps the write-ahead log short, also while searches never rest.
-
-SQLite goes back to the log's beginning when a commit finds no reader in the log. With searches that overlap there is
-always one, and a long sync would let the log grow with every page that it writes. So above a size the writer waits,
-for a moment, until those who read the log are through: while nothing is written, new readers do not need it.
-
-Which journal the file system under an index can carry.
-
-Whether an index holds what was written to it, as far as is known, and what happened to it.
+SQLite restarts the write-ahead log at its beginning when a commit finds no reader in the log. If searches overlap,
+there is always a reader, and the log would grow with every page that a long sync writes. Therefore, above a size, the
+writer waits a moment until the readers of the log are done: while nothing is written, new readers do not need the log.
 """
 
 import os
@@ -34,24 +26,24 @@ from memoryd_server.system import DISK_FULL, index_disk_full
 
 BUSY_TIMEOUT_MS = 5_000
 
-# "mmrd": marks a file as memoryd's (PRAGMA application_id), so that no other program's database is ever touched.
+# "mmrd": marks a file as memoryd's (PRAGMA application_id), so that other programs' databases are never changed.
 APPLICATION_ID = 0x6D6D7264
 
-# Only a full disk keeps the few kilobytes of a log's index from growing.
+# The log's index is a few kilobytes; only a full disk prevents it from growing.
 _FULL_TOO = frozenset({apsw.SQLITE_IOERR_SHMSIZE})
 
-# A page that is not there, or not what was written: the file or its log was cut or overwritten.
+# A page is missing or differs from what was written: the file or its log was truncated or overwritten.
 _DAMAGE = frozenset({apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS})
 
 
 class JournalMode(StrEnum):
-    """How a transaction survives a crash: a write-ahead log, or a rollback journal where no memory can be shared."""
+    """How a transaction survives a crash: a write-ahead log, or a rollback journal if memory cannot be shared."""
 
     LOG = "WAL"
     ROLLBACK = "TRUNCATE"
 
 
-# One execute a pragma: apsw runs only the first statement of a text until its cursor is consumed.
+# One call of execute per pragma: apsw runs only the first statement of a text until its cursor is consumed.
 _WRITER_PRAGMAS = (
     "PRAGMA secure_delete=ON",
     "PRAGMA cache_size=-16000",
@@ -61,37 +53,37 @@ _WRITER_PRAGMAS = (
 
 _JOURNAL_PRAGMAS: Mapping[JournalMode, tuple[str, ...]] = {
     JournalMode.LOG: ("PRAGMA synchronous=NORMAL",),
-    # Pages that spill before the end of a transaction would shut the readers out until that end.
+    # Pages that spill before the end of a transaction would lock readers out until that end.
     JournalMode.ROLLBACK: ("PRAGMA synchronous=FULL", "PRAGMA cache_spill=OFF"),
 }
-# No memory mapping: where a mapped file is cut short by somebody else, the process dies of SIGBUS. The larger cache
-# makes up for some of it; the reader that was used last is used next, so that mostly one of them fills its own.
+# No memory mapping: if another program truncates a mapped file, the process is killed by SIGBUS. The larger cache
+# compensates in part. The pool reuses the most recently used reader first, so usually only one fills its cache.
 _READER_PRAGMAS = (
     "PRAGMA query_only=ON",
     "PRAGMA cache_size=-48000",
     "PRAGMA temp_store=MEMORY",
 )
 
-# What all connections of the process may take together before none of them keeps more pages; at rest an agent's writer
-# has less than this of its own.
+# The soft limit of SQLite's heap for all connections of the process, and the part added per agent: an idle agent's
+# writer uses less than that.
 _HEAP_BYTES = 256 * 2**20
 _HEAP_BYTES_OF_AN_AGENT = 96 * 2**10
 
 
 def bound_page_caches(agents: int) -> None:
-    """Bounds the page caches of so many agents' indexes together: beyond it each uses its own pages over again.
+    """Set SQLite's soft heap limit for the indexes of `agents` agents; above it, connections reuse their own pages.
 
-    For the whole process, and softly: what SQLite cannot do without it takes all the same.
+    Applies to the whole process. SQLite exceeds the limit if it cannot continue otherwise.
     """
     apsw.soft_heap_limit(_HEAP_BYTES + agents * _HEAP_BYTES_OF_AN_AGENT)
 
 
 def open_writer(path: Path, journal: JournalMode = JournalMode.LOG) -> apsw.Connection:
-    """Opens `path` for writing, creating it when it is absent. It and its journals are its owner's alone.
+    """Open `path` for writing; create it if it is missing. The file and its journals are accessible to the owner only.
 
     Raises:
-        apsw.Error: the file cannot be opened, or is no SQLite database.
-        OSError: the file cannot be made, or is another user's.
+        apsw.Error: the file cannot be opened, or is not a SQLite database.
+        OSError: the file cannot be created, or belongs to another user.
     """
     _make_private(path)
     connection = apsw.Connection(str(path))
@@ -115,34 +107,35 @@ def _set_journal(connection: apsw.Connection, journal: JournalMode) -> None:
 
 
 def scalar(connection: apsw.Connection, query: str, bindings: tuple[Any, ...] = ()) -> Any:
-    """The first column of the one row that `query` gives."""
+    """Return the first column of the first row of `query`; None if there is no row."""
     row: tuple[Any, ...] = connection.execute(query, bindings).fetchone() or (None,)
     return row[0]
 
 
 def _make_private(path: Path) -> None:
-    # Before SQLite opens it: the -wal and -shm files, which hold notes too, get the mode of the file itself.
+    # Before SQLite opens the file: the -wal and -shm files, which hold note text too, get the mode of the file.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     path.chmod(0o600)
 
 
 def _mark_if_new(connection: apsw.Connection) -> None:
-    # Before WAL mode, so that the mark is in the file itself: one that stood in a lost WAL would make the file foreign.
+    # Before WAL mode, so that the mark is in the file itself: if it were only in a WAL that is lost, the file would
+    # count as another program's.
     if scalar(connection, "PRAGMA page_count") == 0:
-        # The mark is one page of a file that holds nothing: where the power fails before it has reached the disk, an
-        # empty file is found and begun anew. To wait for the disk, a dozen times a file, would gain nothing.
+        # The mark is one page of an otherwise empty file. If the power fails before the page is on disk, the file is
+        # found empty and initialized again, so waiting for the disk, a dozen times per file, would gain nothing.
         for pragma in ("synchronous=OFF", "journal_mode=MEMORY", f"application_id={APPLICATION_ID}"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
 
 
 def open_reader(path: Path) -> apsw.Connection:
-    """Opens `path` for reading only, with a `vocabulary` table over the keyword leg for document frequencies."""
+    """Open `path` for reading only, with a temporary table `vocabulary` of the keyword index's document frequencies."""
     return _for_reading(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
 
 
 def open_unchanging(path: Path) -> apsw.Connection:
-    """The same for a file that nobody can write: no lock is taken, and no log looked for."""
+    """Open a file that no process can write as `open_reader` does, without locks and without looking for a log."""
     uri = f"file:{quote(str(path))}?immutable=1"
     return _for_reading(apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI))
 
@@ -162,7 +155,7 @@ def _for_reading(connection: apsw.Connection) -> apsw.Connection:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """Runs its body in one write transaction: all of it, or nothing."""
+    """Run the body in one write transaction: committed as a whole, or rolled back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -175,7 +168,7 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 @contextmanager
 def snapshot(connection: apsw.Connection) -> Iterator[None]:
-    """Runs its body against one unchanging state of the index."""
+    """Run the body in one read transaction, against one unchanging state of the index."""
     connection.execute("BEGIN")
     try:
         yield
@@ -186,7 +179,7 @@ def snapshot(connection: apsw.Connection) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turns what SQLite raises, and the system where index files are made and swapped, into our errors."""
+    """Raise the errors of SQLite, and those of the system about index files, as errors of `memoryd_server.errors`."""
     try:
         yield
     except (apsw.Error, OSError) as error:
@@ -194,7 +187,7 @@ def translated() -> Iterator[None]:
 
 
 def translate(error: apsw.Error | OSError) -> MemorydError:
-    """The error of ours that tells a caller what SQLite or the system met."""
+    """Return the error of `memoryd_server.errors` for an error of SQLite or of the system."""
     if isinstance(error, apsw.InterruptError):
         return DeadlineTooShort(
             "the search did not finish before the deadline; allow more time or ask a shorter question"
@@ -210,7 +203,7 @@ def translate(error: apsw.Error | OSError) -> MemorydError:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether no space is left."""
+    """Return whether the error means a full disk."""
     return (
         isinstance(error, apsw.FullError)
         or getattr(error, "extendedresult", None) in _FULL_TOO
@@ -219,37 +212,37 @@ def is_full(error: BaseException) -> bool:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether the file does not hold what was written to it."""
+    """Return whether the error means that the file does not hold what was written to it."""
     return (
         isinstance(error, apsw.CorruptError | apsw.NotADBError)
         or getattr(error, "extendedresult", None) in _DAMAGE
-        # Every index has every table; one that was cut to nothing has none, and SQLite takes it for a new one.
+        # Every index has every table. A file truncated to 0 bytes has none, and SQLite treats it as a new database.
         or (isinstance(error, apsw.SQLError) and str(error).startswith("no such table"))
     )
 
 
 def damage_words(error: BaseException) -> str:
-    """What was found, for a person."""
+    """Return a description of the damage, for error messages."""
     if getattr(error, "extendedresult", None) in _DAMAGE:
         return "a part of the file or of its log is missing"
     return str(error)
 
 
-# Of 4 KiB each. Copied into the database from here on, as SQLite does by itself ...
+# In pages of 4 KiB. From this size on, the log is copied into the database after a commit, as SQLite does by default ...
 _COPIED_PAGES = 1_000
 
-# ... and from here on begun anew, at the price of the wait.
+# ... and from this size on, it is truncated, which waits for readers.
 _MOST_PAGES = 4_000
 
-# A search that takes longer is not waited for; the next commit tries again.
+# The longest wait for a reader; the next commit tries again.
 _PATIENCE_MS = 250
 
 
 def keep_short(connection: apsw.Connection, busy_timeout_ms: int) -> None:
-    """Looks after the log of a writer's connection from now on, in the place of SQLite's own automatic checkpoint."""
+    """Replace SQLite's automatic checkpoint of a writer's connection by one that bounds the size of the log."""
 
     def after_commit(committed: apsw.Connection, _database: str, pages: int) -> int:
-        # As SQLite itself has it, the commit stands whatever becomes of the log.
+        # As with SQLite's own checkpoint, a failure does not affect the commit.
         with suppress(apsw.Error):
             if pages >= _MOST_PAGES:
                 _begin_anew(committed, busy_timeout_ms)
@@ -269,10 +262,10 @@ def _begin_anew(connection: apsw.Connection, busy_timeout_ms: int) -> None:
 
 
 def journal_for(folder: Path, table: Path = MOUNT_TABLE) -> tuple[JournalMode, str]:
-    """The journal for databases in `folder`, and why it is not the write-ahead log; empty when it is.
+    """Return the journal mode for databases in `folder`, and why it is not the write-ahead log; empty if it is.
 
-    The log's readers and writer share memory through a mapped file. On network and virtual file systems that memory is
-    not the same for all, and databases were seen to be damaged within a minute.
+    The readers and the writer of a log share memory through a mapped file. On network and virtual file systems they do
+    not see the same memory, and databases were damaged within a minute in tests.
     """
     kind = file_system_of(folder, table)
     if not is_remote(kind):
@@ -286,9 +279,10 @@ def journal_for(folder: Path, table: Path = MOUNT_TABLE) -> tuple[JournalMode, s
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Which files were opened, so that it is noticed when others stand in their place. None is not told apart.
+    """The device and inode of an open index and of its log, to notice when the files are removed or replaced.
 
-    On network file systems, whose inode numbers may change, only being there counts.
+    None means that the file is not compared. On network file systems, whose inode numbers may change, only the
+    existence of the index is checked.
     """
 
     index: tuple[int, int] | None
@@ -296,21 +290,21 @@ class FileIdentity:
 
     @classmethod
     def of(cls, path: Path, *, is_local: bool) -> Self:
-        """The mark of the index that was just opened."""
+        """Return the identity of the index that was just opened."""
         return cls(_identity(path), _identity(_log(path))) if is_local else cls(None, None)
 
     def is_gone(self, path: Path) -> bool:
-        """Whether the index itself is no longer at its path. Costs some microseconds."""
+        """Return whether the index is no longer at its path. Costs some microseconds."""
         found = _identity(path)
         return found is None or (self.index is not None and found != self.index)
 
     def has_changed(self, path: Path) -> bool:
-        """Whether the index or its log is no longer at its path."""
+        """Return whether the index or its log is no longer at its path."""
         return self.is_gone(path) or (self.log is not None and _identity(_log(path)) != self.log)
 
 
 def impaired(wanted: object, used: object, reason: str) -> Degradation:
-    """Return the degradation that `used` serves instead of `wanted`; both are paths or words."""
+    """Return the degradation that `used` is in use instead of `wanted`; both are paths or words."""
     return Degradation(DegradationKind.INDEX_IMPAIRED, str(wanted), str(used), reason)
 
 

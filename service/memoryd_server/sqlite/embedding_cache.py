@@ -1,10 +1,8 @@
-"""Cache file: vectors, refusals, usage, batch jobs.
+"""The embedding cache: vectors, refused texts, provider usage and batch jobs, in a file separate from the index.
 
-Embeddings by what made them, in a file of their own: neither a rebuild nor a damaged index loses paid ones.
-
-The file of the embedding cache. What it holds can be made again, so no trouble with it stops an agent.
-
-The batch jobs under way, in the embedding cache's file: written before a job is made, so that none is paid twice.
+Neither a rebuild nor a damaged index loses embeddings that were paid for. Everything in the file can be made again, so
+no problem with the file stops an agent. A batch job is written before it is submitted, so that no job is paid for
+twice.
 """
 
 import threading
@@ -31,18 +29,18 @@ from memoryd_server.sqlite.connection import (
 )
 from memoryd_server.store import BatchJob, CacheKey, Counts, Maker
 
-# A file that could not be opened is tried again after so long.
+# How long after a failure to open the file the next attempt is made.
 RETRY_MS = 60_000
 
 _T = TypeVar("_T")
 
 
 class CacheFile:
-    """One connection for one caller at a time; `tables` are made where they are missing.
+    """One connection to the cache file, for one caller at a time; missing `tables` are created.
 
-    A damaged file is set aside, a removed one begun anew, and memory stands in for one that cannot be opened, as it
-    does for a `path` of None. `trouble` says so. The file is opened when it is first used, and again after a rest.
-    `now_ms` is the wall clock in Unix milliseconds.
+    A damaged file is set aside and a removed one re-created. If the file cannot be opened, or `path` is None, the cache
+    is kept in memory. `trouble` reports this. The file is opened on first use, and again after `rest`. `now_ms` is the
+    wall clock in Unix milliseconds.
     """
 
     def __init__(
@@ -60,7 +58,7 @@ class CacheFile:
         self.trouble: Degradation | None = None
 
     def use(self, work: Callable[[apsw.Connection], _T]) -> _T:
-        """What `work` answers, on an empty file where it met damage.
+        """Return the result of `work`; if it meets damage, set the file aside and call `work` again on an empty one.
 
         Raises:
             DiskFull, IndexBusy, IndexUnavailable: the file cannot be used; nothing of `work` is kept.
@@ -83,7 +81,7 @@ class CacheFile:
                 raise IndexUnavailable(f"the embedding cache cannot be used: {error}") from error
 
     def _look(self) -> None:
-        """Lets the file go where it was removed, or could not be opened a while ago, for it to be opened again."""
+        """Close the connection if the file was removed or it is time to retry opening it."""
         if self._path is None or self._connection is None:
             return
         is_gone = self._mark is not None and self._mark.has_changed(self._path)
@@ -121,7 +119,7 @@ class CacheFile:
                 raise
             self._set_aside(error)
             connection = self._made(open_writer(path, self._journal))
-        # What is read from here is read once: pages that are kept would be kept for nothing, in every agent.
+        # Rows are read once, so a larger page cache would only cost memory, for each agent.
         connection.execute("PRAGMA cache_size=-2000").fetchall()
         self._mark = FileIdentity.of(path, is_local=self._journal is JournalMode.LOG)
         if self.trouble is not None and self.trouble.used == "memory":
@@ -149,13 +147,13 @@ class CacheFile:
         return impaired(self._path, used, reason)
 
     def rest(self) -> None:
-        """Lets the file go until it is used again; what stands in for one that cannot be opened stays."""
+        """Close the file until it is used again; a cache in memory stays."""
         with self._guard:
             if self._mark is not None:
                 self._let_go()
 
     def close(self) -> None:
-        """Closes the file. Closing twice is fine."""
+        """Close the file. Idempotent."""
         with self._guard:
             self._closed = True
             self._let_go()
@@ -170,15 +168,15 @@ TABLES = (
 )
 
 KEPT_MS = 7 * 24 * 60 * 60 * 1_000
-"""Jobs of a maker that is not asked any more are forgotten after so long."""
+"""How long the jobs of a provider that is no longer used are kept."""
 
 Insert = Callable[[apsw.Connection, CacheKey, Mapping[bytes, bytes]], None]
 
 
 class SqliteBatchJobTable:
-    """The jobs and the hashes of the texts that they are to bring. Thread-safe; what it says is written at once.
+    """The batch jobs and the hashes of their texts. Thread-safe; each call is durable when it returns.
 
-    `insert` puts vectors into the cache, within a transaction. Every method raises what `CacheFile.use` does.
+    `insert` puts vectors into the cache, within a transaction. Every method raises the errors of `CacheFile.use`.
     """
 
     def __init__(self, file: CacheFile, insert: Insert) -> None:
@@ -186,7 +184,7 @@ class SqliteBatchJobTable:
         self._insert = insert
 
     def begin(self, key: CacheKey, job: BatchJob, hashes: Collection[bytes]) -> None:
-        """Notes a job that is about to be made."""
+        """Store a job before it is submitted."""
         row = (job.name, key.provider, key.model, key.provider_key, job.job_id, job.texts, job.begun_at_ms, job.attempt)
 
         def write(connection: apsw.Connection) -> None:
@@ -199,7 +197,7 @@ class SqliteBatchJobTable:
         self._file.use(write)
 
     def made(self, name: str, job_id: str) -> None:
-        """Notes the provider's id of a job."""
+        """Store the provider's id of a job."""
         self._file.use(
             lambda connection: connection.execute(
                 "UPDATE batch_jobs SET job_id=? WHERE name=?", (job_id, name)
@@ -207,7 +205,7 @@ class SqliteBatchJobTable:
         )
 
     def jobs(self, key: CacheKey) -> list[BatchJob]:
-        """The jobs under way, the oldest first."""
+        """Return the running jobs, oldest first."""
         query = (
             "SELECT name, job_id, texts, begun_at_ms, attempt FROM batch_jobs"
             " WHERE provider=? AND model=? AND provider_key=? ORDER BY begun_at_ms, name"
@@ -216,7 +214,7 @@ class SqliteBatchJobTable:
         return self._file.use(lambda connection: [BatchJob(*row) for row in connection.execute(query, values)])
 
     def hashes(self, key: CacheKey) -> set[bytes]:
-        """The texts that jobs under way are to bring."""
+        """Return the hashes of the texts in running jobs."""
         query = (
             "SELECT hash FROM batch_texts JOIN batch_jobs USING(name) WHERE provider=? AND model=? AND provider_key=?"
         )
@@ -224,12 +222,12 @@ class SqliteBatchJobTable:
         return self._file.use(lambda connection: {row[0] for row in connection.execute(query, values)})
 
     def hashes_of(self, name: str) -> set[bytes]:
-        """The texts that one job is to bring."""
+        """Return the hashes of the texts in one job."""
         query = "SELECT hash FROM batch_texts WHERE name=?"
         return self._file.use(lambda connection: {row[0] for row in connection.execute(query, (name,))})
 
     def take(self, key: CacheKey, name: str, vectors: Mapping[bytes, bytes]) -> list[bytes]:
-        """Puts what a job has made into the cache; the texts that were still wanted of it."""
+        """Put a job's vectors into the cache; return the hashes of those that were still wanted."""
 
         def write(connection: apsw.Connection) -> list[bytes]:
             query = "SELECT 1 FROM batch_texts WHERE name=? AND hash=?"
@@ -241,7 +239,7 @@ class SqliteBatchJobTable:
         return self._file.use(write)
 
     def end(self, name: str) -> None:
-        """Forgets a job: nothing more comes of it."""
+        """Delete a job that will bring no more vectors."""
 
         def write(connection: apsw.Connection) -> None:
             with transaction(connection):
@@ -252,7 +250,7 @@ class SqliteBatchJobTable:
 
 
 REFUSED_FOR_MS = 24 * 60 * 60 * 1_000
-"""A text that was refused is asked for again after so long: the provider may have learnt to read it."""
+"""How long a refused text is not sent again; the provider may accept it later."""
 
 MOST_REFUSED = 10_000
 
@@ -275,11 +273,11 @@ _TABLES = (
 
 
 class EmbeddingCache:
-    """Vectors as little-endian float32 blobs, by maker and SHA-256 of the text; the least recently used go first.
+    """Vectors as little-endian float32 blobs, by cache key and SHA-256 of the text, evicted by least recent use.
 
-    Beside them stand the texts that a maker has refused, how much was asked of each, and the batch jobs under way.
-    `path` None keeps everything in memory. What a damaged or removed file held is paid for again; `problem` says so.
-    Thread-safe; one caller at a time is served. `now_ms` is the wall clock in Unix milliseconds.
+    The file also stores the texts that a provider has refused, the usage of each provider, and the running batch jobs.
+    A `path` of None keeps everything in memory. The vectors of a damaged or removed file have to be paid for again;
+    `problem` reports this. Thread-safe; calls are serialized. `now_ms` is the wall clock in Unix milliseconds.
     """
 
     def __init__(
@@ -292,11 +290,11 @@ class EmbeddingCache:
 
     @property
     def problem(self) -> Degradation | None:
-        """What became of the file, where it could not be used as it was; None when nothing did."""
+        """Why the file was replaced or is not in use; None if it is intact."""
         return self._file.trouble
 
     def get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The vectors held for these texts, by hash; a hit counts as a use."""
+        """Return the cached vectors of these texts, by hash; a hit counts as a use."""
         found: dict[bytes, bytes] = {}
         for start in range(0, len(hashes), _HASHES_A_QUERY):
             some = hashes[start : start + _HASHES_A_QUERY]
@@ -315,7 +313,7 @@ class EmbeddingCache:
         return rows
 
     def put(self, key: CacheKey, vectors: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
-        """Stores vectors by hash, at once and for good, and lets the least recently used go beyond the limit."""
+        """Store vectors by hash, in one transaction; beyond `max_entries`, the least recently used are deleted."""
 
         def write(connection: apsw.Connection) -> None:
             with transaction(connection):
@@ -339,7 +337,7 @@ class EmbeddingCache:
             )
 
     def refused(self, key: CacheKey) -> dict[bytes, str]:
-        """The texts, by hash, that this maker has refused within the last day, and why."""
+        """Return the reasons of the provider's refusals within the last day, by text hash."""
         since = self._now_ms() - REFUSED_FOR_MS
         query = (
             "SELECT hash, reason FROM refused_texts"
@@ -349,7 +347,7 @@ class EmbeddingCache:
         return self._file.use(lambda connection: dict(connection.execute(query, values)))
 
     def refuse(self, key: CacheKey, reasons: Mapping[bytes, str]) -> None:
-        """Remembers texts, by hash, that this maker refuses; of more than 10,000 the oldest are forgotten."""
+        """Store the reasons of the provider's refusals, by text hash; beyond 10,000, the oldest are deleted."""
         now = self._now_ms()
         rows = [
             (key.provider, key.model, key.provider_key, text, reason[:_MOST_REASON_CHARS], now)
@@ -370,13 +368,13 @@ class EmbeddingCache:
         self._file.use(write)
 
     def forget_refused(self) -> None:
-        """Forgets every refusal, whoever refused."""
+        """Delete every refusal, of all providers."""
         self._file.use(lambda connection: connection.execute("DELETE FROM refused_texts").fetchall())
 
     def forget(self, hashes: Iterable[bytes]) -> int:
-        """Forgets these texts, by hash, whoever made or refused a vector of them; how many vectors were held.
+        """Delete the vectors and refusals of these texts, by hash, of all providers; return the number of vectors.
 
-        What a batch job under way brings of them is not taken in.
+        Vectors that a running batch job brings for these texts are ignored.
         """
         rows = [(text,) for text in set(hashes)]
 
@@ -386,16 +384,16 @@ class EmbeddingCache:
                 connection.executemany("DELETE FROM embedding_cache WHERE hash=?", rows)
                 forgotten = connection.total_changes() - before
                 connection.executemany("DELETE FROM refused_texts WHERE hash=?", rows)
-                # What a batch job still makes of them is not wanted.
+                # Then `take` ignores the vectors of these texts.
                 connection.executemany("DELETE FROM batch_texts WHERE hash=?", rows)
-            # What is deleted is overwritten in the file, and the log would still hold it.
+            # Deleted rows are overwritten in the file; without a checkpoint the log would still hold them.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             return forgotten
 
         return self._file.use(write) if rows else 0
 
     def usage(self) -> dict[Maker, Counts]:
-        """How much was asked of each maker, as it was noted last."""
+        """Return the usage of each provider and model, as last stored."""
 
         def read(connection: apsw.Connection) -> dict[Maker, Counts]:
             rows: list[tuple[Any, ...]] = connection.execute("SELECT * FROM provider_usage").fetchall()
@@ -404,7 +402,7 @@ class EmbeddingCache:
         return self._file.use(read)
 
     def note_usage(self, usage: Mapping[Maker, Counts]) -> None:
-        """Notes how much was asked of makers, all in all."""
+        """Store the total usage of providers and models."""
         rows = [(*maker, *counts) for maker, counts in usage.items()]
 
         def write(connection: apsw.Connection) -> None:
@@ -414,15 +412,15 @@ class EmbeddingCache:
         self._file.use(write)
 
     def count(self) -> int:
-        """Vectors held."""
+        """Return the number of cached vectors."""
         return self._file.use(_count)
 
     def release_memory(self) -> None:
-        """Lets its file go until it is used again."""
+        """Close the file until it is used again."""
         self._file.rest()
 
     def close(self) -> None:
-        """Closes the file. Closing twice is fine."""
+        """Close the file. Idempotent."""
         self._file.close()
 
 

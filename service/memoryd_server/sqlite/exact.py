@@ -1,12 +1,6 @@
-"""Whole vectors in memory; ranking.
+"""Exact vector search in memory: dense arrays, float64 cosines, and the protocol of resident vectors.
 
-A few vectors, whole: the exact engine.
-
-Dense arrays that chunks come into and go out of, without holes.
-
-Exact cosines and their order: larger first, the smaller chunk id first among equals.
-
-What can propose candidates from memory.
+Hits are ordered by cosine, larger first, and by the smaller chunk id among equals.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,14 +14,14 @@ from memoryd_server.vectors import Ids, Vectors
 
 
 class ExactVectors:
-    """float32 rows, compared with the query one and all. Worn when it has outgrown `most` rows."""
+    """float32 rows, all of which are compared with the query. `worn` when there are more than `most` rows."""
 
     def __init__(self, dimensions: int, capacity: int, most: int) -> None:
         self._slots = SlotArrays(capacity, [lambda size: np.empty((size, dimensions), np.float32)])
         self._most = most
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
-        """The nearest, and a few more."""
+        """Return the nearest `limit` chunks and `SPARE_CANDIDATES` more."""
         ids, vectors = self._slots.ids, self._slots.column(0).view(np.float32)
         wanted = limit + SPARE_CANDIDATES
         rough = vectors @ query
@@ -39,11 +33,11 @@ class ExactVectors:
         return best.ids
 
     def put(self, ids: Ids, vectors: Vectors) -> None:
-        """Takes in chunks that are not there yet."""
+        """Add chunks that are not held yet."""
         self._slots.put(ids, vectors)
 
     def discard(self, ids: Ids) -> None:
-        """Drops chunks, those that are there."""
+        """Remove chunks; ids that are not held are ignored."""
         self._slots.discard(ids)
 
     @property
@@ -53,25 +47,25 @@ class ExactVectors:
 
     @property
     def memory_bytes(self) -> int:
-        """What the rows take, spare room included."""
+        """The bytes of the rows, including spare capacity."""
         return self._slots.memory_bytes
 
     @property
     def worn(self) -> bool:
-        """Whether there are more rows than it is meant for."""
+        """Whether there are more than `most` rows."""
         return self._slots.count > self._most
 
 
-# Room is made for an eighth more than is asked for, and given back when more than half again is free.
+# Arrays are allocated with room for an eighth more slots and _LEAST, and shrunk above 1.5 times that capacity.
 _SPARE = 8
 _LEAST = 64
 
-# An array for so many slots, slots along the first axis, in whatever memory order suits the use.
+# Returns an array for a number of slots, with the slots along the first axis, in any memory order.
 Column = Callable[[int], NDArray[np.generic]]
 
 
 class SlotArrays:
-    """Columns of equal length; what a chunk has in each of them stands at its slot, which may change."""
+    """Dense columns of equal length. A chunk's values are at its slot, which changes when other chunks are removed."""
 
     def __init__(self, capacity: int, columns: Sequence[Column]) -> None:
         self._makers = (_make_ids, *columns)
@@ -80,20 +74,20 @@ class SlotArrays:
 
     @property
     def ids(self) -> Ids:
-        """The chunk of each slot; a view."""
+        """The chunk id of each slot; a view."""
         return self._arrays[0][: self.count].view(np.int64)
 
     def column(self, number: int) -> NDArray[np.generic]:
-        """A column's slots in use; a view."""
+        """Return the used slots of a column; a view."""
         return self._arrays[number + 1][: self.count]
 
     @property
     def memory_bytes(self) -> int:
-        """What the arrays take, spare room included."""
+        """The bytes of the arrays, including spare capacity."""
         return sum(array.nbytes for array in self._arrays)
 
     def put(self, ids: Ids, *values: NDArray[np.generic]) -> None:
-        """Adds chunks that are not there yet, with one row a chunk for each column."""
+        """Add chunks that are not held yet, with one row per chunk for each column."""
         end = self.count + len(ids)
         if end > len(self._arrays[0]):
             self._resize(end)
@@ -102,7 +96,7 @@ class SlotArrays:
         self.count = end
 
     def discard(self, ids: Ids) -> None:
-        """Takes chunks out, those that are there; the last slots move into the holes."""
+        """Remove chunks and move the last slots into the holes; ids that are not held are ignored."""
         holes = np.flatnonzero(np.isin(self.ids, ids))
         end = self.count - len(holes)
         moved = np.setdiff1d(np.arange(end, self.count), holes, assume_unique=True)
@@ -114,7 +108,7 @@ class SlotArrays:
             self._resize(end)
 
     def _resize(self, wanted: int) -> None:
-        # One array at a time, so that only the largest is ever there twice.
+        # One array at a time, so that at most one is in memory twice.
         for number, make in enumerate(self._makers):
             larger = make(_room(wanted))
             larger[: self.count] = self._arrays[number][: self.count]
@@ -129,14 +123,14 @@ def _room(count: int) -> int:
     return count + count // _SPARE + _LEAST
 
 
-# Twice what a dot product of unit vectors in float32 is ever wrong by, whatever the order of its additions, and more.
+# More than twice the largest error of a float32 dot product of unit vectors, in any order of additions.
 ROUNDING = 2e-5
 
 _ROWS_AT_ONCE = 1_024
 
 
 def cosines(vectors: Vectors, query: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The cosine of each row with a unit query, in float64; equal rows get equal cosines, wherever they stand."""
+    """Return the cosine of each row with a unit query, in float64; equal rows get equal cosines at any position."""
     parts = [
         (vectors[first : first + _ROWS_AT_ONCE].astype(np.float64) * query).sum(axis=1)
         for first in range(0, len(vectors), _ROWS_AT_ONCE)
@@ -145,7 +139,10 @@ def cosines(vectors: Vectors, query: NDArray[np.float64]) -> NDArray[np.float64]
 
 
 def contenders(rough: NDArray[np.float32], limit: int, rounding: float = ROUNDING) -> NDArray[np.intp]:
-    """The rows that can be among the best `limit` once their cosines, wrong by half of `rounding`, are made exact."""
+    """Return the rows that can be among the best `limit` by exact cosine.
+
+    `rough` holds cosines with an error of at most half of `rounding`; rows that are not finite are left out.
+    """
     fit = np.flatnonzero(np.isfinite(rough))
     if len(fit) <= limit:
         return fit
@@ -155,7 +152,7 @@ def contenders(rough: NDArray[np.float32], limit: int, rounding: float = ROUNDIN
 
 
 class TopK:
-    """The best `limit` of all the rows offered."""
+    """The best `limit` rows of all that were offered."""
 
     def __init__(self, query: NDArray[np.float64], limit: int) -> None:
         self._query = query
@@ -165,7 +162,7 @@ class TopK:
         self._cosines = np.empty(0)
 
     def offer(self, ids: Ids, vectors: Vectors) -> None:
-        """Takes in more rows; rows with numbers that are not finite are passed over."""
+        """Compare more rows with the query; rows with numbers that are not finite are ignored."""
         rows = contenders(vectors @ self._rough_query, self._limit)
         all_ids = np.concatenate((self._ids, ids[rows]))
         all_cosines = np.concatenate((self._cosines, cosines(vectors[rows], self._query)))
@@ -174,41 +171,41 @@ class TopK:
 
     @property
     def ids(self) -> Ids:
-        """The chunk ids of the best, best first."""
+        """The chunk ids of the best rows, best first."""
         return self._ids
 
     def hits(self) -> list[VectorHit]:
-        """The best, best first."""
+        """Return the best rows as hits, best first."""
         return [VectorHit(*pair) for pair in zip(self._ids.tolist(), self._cosines.tolist(), strict=True)]
 
 
-# Candidates beyond the number asked for, because a snapshot may lack some of them.
+# Candidates beyond the requested number, because some may be missing from the snapshot.
 SPARE_CANDIDATES = 16
 
 
 class ResidentVectors(Protocol):
-    """Vectors held in memory, in whatever form. Several threads may ask at once; changes are made alone."""
+    """Vectors held in memory. Several threads may read concurrently; changes require exclusive access."""
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
-        """Return chunks among which the nearest `limit` to a unit query are, as far as this form can tell.
+        """Return candidates that include the nearest `limit` chunks to a unit query, as far as this form can tell.
 
-        `allowed` holds, sorted, the chunks that may be named; None means all.
+        `allowed` holds the sorted ids of the chunks that may be returned; None means all.
         """
 
     def put(self, ids: Ids, vectors: Vectors) -> None:
-        """Takes in chunks that are not there yet."""
+        """Add chunks that are not held yet."""
 
     def discard(self, ids: Ids) -> None:
-        """Drops chunks, those that are there."""
+        """Remove chunks; ids that are not held are ignored."""
 
     @property
     def form(self) -> str:
-        """What it holds of each vector: `whole`, or its sign `bits`."""
+        """The form of the vectors: `whole`, or their sign `bits`."""
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes in memory."""
+        """The bytes taken in memory."""
 
     @property
     def worn(self) -> bool:
-        """Whether one loaded anew would serve better."""
+        """Whether the vectors should be loaded again, because this form no longer suits them."""

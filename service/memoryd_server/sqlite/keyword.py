@@ -1,13 +1,11 @@
-"""Vocabulary and per-term BM25 caches over FTS5.
+"""The vocabulary of the FTS5 index and a cache of BM25 scores per term.
 
-The words that the index holds: how many chunks each stands in, and which names hold a given piece.
+The vocabulary holds the document frequency of each term, and finds the names that contain a given string.
 
-What BM25 gives each chunk for one term, kept while the index stays as it is.
-
-FTS5's BM25 is a sum over the terms of a question, and what a term gives a chunk does not depend on the others
-(`fts5Bm25Function` in SQLite's fts5_aux.c). So it may be asked for one term alone, and kept. Added up in the order of
-the terms, as FTS5 does, it is the same score to the last bit, at a fraction of the cost: FTS5 looks up the length of
-every chunk that holds a term, for every question anew.
+FTS5's BM25 is a sum over the terms of a query, and the share of one term does not depend on the others
+(`fts5Bm25Function` in SQLite's fts5_aux.c). Therefore the scores of a single term can be read and cached for as long as
+the index does not change. Added in the order of the terms, as FTS5 does, they give the same score to the last bit, at a
+fraction of the cost: FTS5 looks up the length of every chunk that contains a term, again for every query.
 """
 
 import time
@@ -25,7 +23,7 @@ from memoryd_server.store import KeywordHit
 from memoryd_server.text import QueryTerm
 from memoryd_server.vectors import Ids
 
-# A list of names that took a second to read is read anew no sooner than so many seconds after.
+# For how many seconds a list of names is used, per second that reading it took.
 _SECONDS_OF_USE_A_SECOND_OF_READING = 20.0
 
 _MOST_FREQUENCIES_KEPT = 20_000
@@ -34,7 +32,7 @@ _MOST_NAMES_LOOKED_AT = 300
 
 @dataclass(slots=True)
 class RevisionFrequencies:
-    """What was looked up at one revision. Document frequencies of prefixes are kept under their text and a "*"."""
+    """The frequencies looked up at one revision. The key of a prefix is its text followed by "*"."""
 
     revision: int
     frequencies: dict[str, int] = field(default_factory=dict)
@@ -43,7 +41,7 @@ class RevisionFrequencies:
 
 @dataclass(frozen=True, slots=True)
 class SymbolList:
-    """The names in the index, one a line. `good_until` is when, by the monotonic clock, it may be replaced."""
+    """The names in the index, one per line. `good_until` (monotonic seconds) is when the list may be replaced."""
 
     revision: int
     lines: str
@@ -52,14 +50,14 @@ class SymbolList:
 
 @dataclass(slots=True)
 class SharedVocabulary:
-    """What all readers of one index remember together. Each replaces what it finds out of date."""
+    """The vocabulary caches shared by all readers of one index. A reader replaces caches that are outdated."""
 
     words: RevisionFrequencies | None = None
     names: SymbolList | None = None
 
 
 class Vocabulary:
-    """The words of one snapshot, of `revision`."""
+    """The terms of one snapshot, of `revision`."""
 
     def __init__(self, connection: apsw.Connection, memo: SharedVocabulary, revision: int) -> None:
         self._connection = connection
@@ -71,7 +69,7 @@ class Vocabulary:
         self._known = known
 
     def frequency(self, term: str) -> int:
-        """In how many chunks `term` stands."""
+        """Return the number of chunks that contain `term`."""
         known = self._known.frequencies.get(term)
         if known is None:
             row = self._connection.execute("SELECT doc FROM temp.vocabulary WHERE term = ?", (term,)).fetchone()
@@ -79,11 +77,11 @@ class Vocabulary:
         return known
 
     def term_frequency(self, term: QueryTerm) -> int:
-        """In how many chunks a term stands, or begins another where it is a prefix."""
+        """Return the number of chunks that contain a term or, if it is a prefix, a term that begins with it."""
         return self.prefix_frequency(term.text) if term.prefix else self.frequency(term.text)
 
     def prefix_frequency(self, prefix: str) -> int:
-        """In how many chunks a term stands that begins with `prefix`."""
+        """Return the number of chunks that contain a term that begins with `prefix`."""
         key = f"{prefix}*"
         known = self._known.frequencies.get(key)
         if known is None:
@@ -93,7 +91,7 @@ class Vocabulary:
         return known
 
     def known(self, terms: Sequence[str]) -> tuple[str, ...]:
-        """Those of `terms` that the index holds. Quick where it holds none of them, which is the rule for guesses."""
+        """Return those of `terms` that occur in the index. Fast if none does, as is usual for guessed terms."""
         unsure = [term for term in terms if term not in self._known.frequencies]
         if unsure:
             match = " OR ".join(map(expression, unsure))
@@ -103,18 +101,18 @@ class Vocabulary:
         return tuple(term for term in terms if self.frequency(term))
 
     def chunks(self) -> int:
-        """How many chunks the keyword leg holds, as BM25 counts them."""
+        """Return the number of chunks in the keyword index, as BM25 counts them."""
         if self._known.chunks is None:
-            # FTS5's record of averages: the number of rows, then the number of tokens in each column; empty at first.
+            # FTS5's averages record: the number of rows, then the number of tokens per column; empty for a new table.
             averages = bytes(scalar(self._connection, "SELECT block FROM keyword_data WHERE id = 1"))
             self._known.chunks = next(_varints(averages), 0)
         return self._known.chunks
 
     def names_with(self, piece: str, limit: int) -> list[str]:
-        """At most `limit` names (terms with "_" or a digit in them) that hold `piece`, those with the least else first.
+        """Return at most `limit` names (terms with "_" or a digit) that contain `piece`, the shortest first.
 
-        Costs milliseconds where names must be read first: after a change, and then not at once in a large index, so
-        that a name may be missed for some seconds.
+        Costs milliseconds if the names have to be read first. They are read again some time after a change, so that in
+        a large index a name may be missing for some seconds.
         """
         lines = self._names().lines
         found: list[str] = []
@@ -139,18 +137,21 @@ class Vocabulary:
 
 
 def expression(term: str, *, prefix: bool = False) -> str:
-    """The term as an FTS5 string, quotes doubled: never FTS5 syntax."""
+    """Return the term as an FTS5 string with doubled quotes, so that it is never FTS5 syntax."""
     quoted = '"' + term.replace('"', '""') + '"'
     return quoted + "*" if prefix else quoted
 
 
 def any_of(terms: Sequence[QueryTerm]) -> str:
-    """An FTS5 expression that matches what holds any of these terms."""
+    """Return an FTS5 expression that matches rows that contain any of these terms."""
     return " OR ".join(expression(term.text, prefix=term.prefix) for term in terms)
 
 
 def _varints(block: bytes) -> Iterator[int]:
-    """SQLite's numbers, seven bits a byte, the last below 128. Ten-digit counts are far below its nine-byte form."""
+    """Yield the numbers of a block of SQLite varints: seven bits per byte, the last byte below 128.
+
+    The nine-byte form is not supported; counts of ten digits are far below it.
+    """
     value = 0
     for byte in block:
         value = value << 7 | byte & 0x7F
@@ -159,39 +160,39 @@ def _varints(block: bytes) -> Iterator[int]:
             value = 0
 
 
-# The date and heading column counts half; measured in the design of the keyword leg.
+# The context column (file name and headings) has half the weight of the body; the weights were chosen by measurement.
 BM25 = "bm25(keyword, 1.0, 0.5)"
 
-# Reading a term's scores costs some 2.5 times what ranking its chunks does. So they are read when a term is asked for
-# again and again at one revision, or at once where it is the cheaper way to answer: the other terms are kept already.
+# Reading a term's scores costs about 2.5 times as much as ranking its chunks. They are read when a term is requested
+# repeatedly at one revision, or immediately if that is cheaper because the query's other terms are cached already.
 _ASKED_OFTEN = 3
 _COST_OF_READING = 3
 
-# No search reads the scores of more chunks than that, some eight milliseconds; a commoner word is never kept.
+# The most chunks whose scores one search reads, in about 8 ms; a more frequent term is never cached.
 _MOST_CHUNKS_READ = 10_000
 
-# Of one index; some 1,400 terms that a thousand chunks hold each. What is kept then stays: in a large index words would
-# else drive each other out, and each be read for nothing.
+# The most bytes cached per index: about 1,400 terms of a thousand chunks each. There is no eviction: in a large index,
+# terms would evict each other before they are used again.
 _MOST_BYTES = 16 * 2**20
 _MOST_TERMS_COUNTED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class TermScores:
-    """The chunks that hold a term, ascending, and their BM25 for it alone: negative, smaller is better."""
+    """The ids of the chunks that contain a term, ascending, and their BM25 for this term: negative, smaller is better."""
 
     ids: NDArray[np.int32] | Ids
     bm25: NDArray[np.float64]
 
     @property
     def bytes(self) -> int:
-        """What they take."""
+        """The bytes of both arrays."""
         return self.ids.nbytes + self.bm25.nbytes
 
 
 @dataclass(slots=True)
 class RevisionScores:
-    """What is kept of one revision, by FTS5 expression, and how often each was asked for."""
+    """The cached scores of one revision, by FTS5 expression, and how often each expression was requested."""
 
     revision: int
     terms: dict[str, TermScores] = field(default_factory=dict)
@@ -201,13 +202,13 @@ class RevisionScores:
 
 @dataclass(slots=True)
 class SharedScores:
-    """What all readers of one index remember together. Each replaces what it finds out of date."""
+    """The score cache shared by all readers of one index. A reader replaces a cache that is outdated."""
 
     known: RevisionScores | None = None
 
 
 class TermScoreCache:
-    """The scores of terms in one snapshot, of `revision`."""
+    """The cached scores of terms in one snapshot, of `revision`."""
 
     def __init__(self, connection: apsw.Connection, memo: SharedScores, revision: int) -> None:
         self._connection = connection
@@ -217,7 +218,7 @@ class TermScoreCache:
         self._known = known
 
     def of(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
-        """The scores of each of these terms, which so many chunks hold; None where FTS5 had better rank them itself."""
+        """Return the scores of terms given with their frequencies; None if FTS5 should rank them itself."""
         wanted = {_name(term): frequency for term, frequency in frequencies}
         if max(wanted.values(), default=0) > _MOST_CHUNKS_READ:
             return None
@@ -227,7 +228,7 @@ class TermScoreCache:
         return self._all([_name(term) for term, _ in frequencies])
 
     def _read_some(self, missing: Mapping[str, int], all_chunks: int) -> None:
-        """Reads those of the missing terms that are worth it now, where all terms stand in so many chunks."""
+        """Read the missing terms that are worth the cost. `all_chunks` is the sum of the frequencies of all terms."""
         asked = self._known.asked
         if len(asked) > _MOST_TERMS_COUNTED:
             asked.clear()
@@ -241,7 +242,7 @@ class TermScoreCache:
                 room -= chunks
 
     def kept(self, terms: Sequence[QueryTerm]) -> list[TermScores] | None:
-        """The same for terms that have been asked for before, without reading any."""
+        """Return the scores of these terms if all are cached, else None; reads nothing."""
         return self._all([_name(term) for term in terms])
 
     def _all(self, names: Sequence[str]) -> list[TermScores] | None:
@@ -264,7 +265,7 @@ def _name(term: QueryTerm) -> str:
 
 
 def best(terms: Sequence[TermScores], limit: int) -> list[KeywordHit]:
-    """The best chunks for all terms together, best first, the smaller id first among equals."""
+    """Return the best chunks by the sum over all terms, best first, the smaller id first among equals."""
     ids, totals = _summed(terms)
     if len(ids) > limit:
         near = np.flatnonzero(totals <= np.partition(totals, limit - 1)[limit - 1])
@@ -274,7 +275,7 @@ def best(terms: Sequence[TermScores], limit: int) -> list[KeywordHit]:
 
 
 def scores_of(terms: Sequence[TermScores], ids: Sequence[int]) -> dict[int, float]:
-    """The sum over all terms for each of these chunks, 0 for those that hold none."""
+    """Return the sum over all terms for each of these chunks; 0 for chunks that contain none of them."""
     asked = np.array(ids, np.int64)
     totals = np.zeros(len(asked))
     for term in terms:
@@ -285,11 +286,11 @@ def scores_of(terms: Sequence[TermScores], ids: Sequence[int]) -> dict[int, floa
 
 
 def _summed(terms: Sequence[TermScores]) -> tuple[Ids, NDArray[np.float64]]:
-    """Every chunk that holds a term, ascending, and the sum of what the terms give it, taken in their order."""
+    """Return the chunks that contain any of the terms, ascending, and their scores, added in the order of the terms."""
     if not terms:
         return np.empty(0, np.int64), np.empty(0)
     every = np.concatenate([term.ids for term in terms]).astype(np.int64, copy=False)
-    # Stable: the order of the terms stays within a chunk. bincount adds one after another, as FTS5 does.
+    # A stable sort keeps the order of the terms within a chunk; bincount adds in that order, as FTS5 does.
     order = every.argsort(kind="stable")
     ids = every[order]
     first = np.concatenate(([True], ids[1:] != ids[:-1])) if len(ids) else np.empty(0, bool)

@@ -1,4 +1,4 @@
-"""What an index store is: protocol and values; no driver."""
+"""The protocols that an index store implements, and the values that it stores and returns."""
 
 from memoryd_server.store.identity import TOKENIZER, BuildIdentity, Difference, JsonRecord, VectorIdentity
 from memoryd_server.store.protocol import (

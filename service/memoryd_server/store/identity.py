@@ -1,6 +1,4 @@
-"""What an index and its vectors were built with.
-
-What an index and its vectors were built with.
+"""Identities: what the rows and the vectors of an index were built with.
 
 A query vector is never compared with vectors of another identity.
 """
@@ -15,40 +13,40 @@ from memoryd_server.providers import EmbeddingSpec
 from memoryd_server.store.rows import CacheKey
 
 TOKENIZER = "ascii tokenchars '_'"
-"""How a keyword index splits the analyzer's output into terms again, as SQLite says it."""
+"""The FTS5 tokenizer that splits the analyzer's output into terms."""
 
-# A field, its value in the index, and the wanted one.
+# A field, its value in the index, and the wanted value.
 Difference = tuple[str, str, str]
 
 
 class JsonRecord:
-    """Gives a dataclass of plain fields its line, and makes it again from one."""
+    """A base for dataclasses of plain fields that are stored as one line of JSON."""
 
     __slots__ = ()
 
     @classmethod
     def from_json(cls, text: str) -> Self | None:
-        """What `to_json` wrote; None for anything else."""
+        """Return the record that `to_json` wrote; None for any other text."""
         try:
             return cls(**parse_json(text))
         except (TypeError, ValueError):
             return None
 
     def to_json(self) -> str:
-        """One line that equals another exactly when the values do."""
+        """Return one line of JSON; two lines are equal if and only if the values are."""
         return json.dumps(self.fields(), sort_keys=True)
 
     def fields(self) -> dict[str, Any]:
-        """Each field's value by its name."""
-        # Not `asdict`, which copies the values: searches ask for this.
+        """Return each field's value by its name."""
+        # Not `asdict`, which copies the values: every search calls this.
         return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]  # a dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class BuildIdentity(JsonRecord):
-    """What the rows of an index were built with; a difference asks for a rebuild.
+    """What the rows of an index were built with; a difference requires a rebuild.
 
-    The analyzer's version stands apart: another one asks for the keyword leg alone to be built anew.
+    The analyzer's version is stored separately: another version requires only the keyword index to be rebuilt.
     """
 
     chunker_version: str
@@ -56,14 +54,14 @@ class BuildIdentity(JsonRecord):
     chunk_overlap: int
 
     def differences(self, other: Self) -> tuple[Difference, ...]:
-        """(field, this value, the other's) of each field that differs."""
+        """Return (field, this value, the other's value) for each field that differs."""
         mine, theirs = self.fields(), other.fields()
         return tuple((name, str(mine[name]), str(theirs[name])) for name in mine if mine[name] != theirs[name])
 
 
 @dataclass(frozen=True, slots=True)
 class VectorIdentity(JsonRecord):
-    """Provider, model, endpoint and prefixes; `dimensions` is 0 while the first vector has not told them."""
+    """What vectors were built with. `dimensions` is 0 until the first vector shows the number."""
 
     provider: str
     model: str
@@ -74,13 +72,16 @@ class VectorIdentity(JsonRecord):
 
     @classmethod
     def of(cls, spec: EmbeddingSpec) -> Self:
-        """The identity of what a provider makes."""
+        """Return the identity of a provider's vectors."""
         return cls(
             spec.provider, spec.model, spec.endpoint, spec.dimensions or 0, spec.query_prefix, spec.document_prefix
         )
 
     def differences(self, other: Self) -> tuple[Difference, ...]:
-        """(field, this value, the other's) of each field that differs; unknown dimensions differ from none."""
+        """Return (field, this value, the other's value) for each field that differs.
+
+        Unknown dimensions (0) count as equal to any number.
+        """
         if self == other:
             return ()
         mine, theirs = self.fields(), other.fields()
@@ -92,12 +93,12 @@ class VectorIdentity(JsonRecord):
         )
 
     def made(self, stored: Self | None) -> bool:
-        """Whether vectors that were built with `stored` are of this identity; None, for no vectors, is not."""
+        """Return whether vectors built with `stored` have this identity; False for None, which means no vectors."""
         return stored is not None and not stored.differences(self)
 
     def cache_key(self) -> CacheKey:
-        """Where the cache keeps vectors of this identity; the query's prefix does not change a document's vector."""
-        # A local model's dimensions are its file's, and become known only once the file is there.
+        """Return the cache key of this identity. The query prefix is left out: it does not change document vectors."""
+        # A local model's dimensions come from its file and are unknown until the file exists.
         dimensions = 0 if self.provider == "local" else self.dimensions
         around = json.dumps([self.endpoint, self.document_prefix, dimensions])
         return CacheKey(self.provider, self.model, hashlib.sha256(around.encode()).hexdigest())

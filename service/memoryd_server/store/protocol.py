@@ -1,9 +1,7 @@
-"""Store, Reader, Writer, VectorCache, IndexHealth.
-
-What an index store is, for everyone but its driver.
+"""The protocols of an index store: Store, Reader, Writer, VectorCache and BatchJobTable; and IndexHealth.
 
 A `Store` holds one agent's index. A search reads one unchanging snapshot of it, a `Reader`; a sync writes through its
-`Writer`. What either raises is in `memoryd_server.errors`; a driver translates its own errors.
+`Writer`. Both raise the exceptions of `memoryd_server.errors`; a driver translates its own errors into these.
 
     with store.read(deadline) as reader:
         hits = reader.keyword_hits(terms, sources, limit=50)
@@ -45,23 +43,23 @@ from memoryd_server.text import Analyzer, QueryTerm
 T = TypeVar("T")
 
 StopSign = Callable[[], bool]
-"""Whether to stop now; called often, and on the thread that does the work."""
+"""Returns whether to stop now. Called often, on the thread that does the work."""
 
 Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What was found. `gone` is a file that is no longer there, or another one: there is nothing of it to set aside."""
+    """Damage to an index. `gone` is set if the file was removed or replaced, so that there is nothing to set aside."""
 
     reason: str
     gone: bool
 
 
 class IndexHealth:
-    """The damage that was found and not yet mended, and what came of the last that was. Any thread may ask and tell.
+    """The unrepaired damage of an index, and the outcome of the last repair. Thread-safe.
 
-    `generation` counts how often the index was begun anew: damage that was found in an earlier one is past.
+    `generation` counts how often the index was re-created; damage found in an earlier generation is ignored.
     """
 
     def __init__(self) -> None:
@@ -73,11 +71,11 @@ class IndexHealth:
         self.past_incident: Degradation | None = None
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Lets `watcher` hear, on any thread, that damage was found or mended."""
+        """Call `watcher`, on any thread, each time damage is found or repaired."""
         self._watchers.append(watcher)
 
     def found(self, damage: Damage, generation: int) -> None:
-        """Remembers damage, unless there is some already or the index has been begun anew since."""
+        """Record damage, unless damage is recorded already or the index has been re-created since `generation`."""
         with self._guard:
             if self.damage is not None or generation != self.generation:
                 return
@@ -85,18 +83,18 @@ class IndexHealth:
         self._tell()
 
     def happened(self, incident: Degradation) -> None:
-        """Remembers what became of an index that could not be used."""
+        """Record what was done about an index that could not be used."""
         self.incident = incident
 
     def mended(self) -> None:
-        """The index has been begun anew."""
+        """Clear the damage after the index was re-created."""
         with self._guard:
             self.damage = None
             self.generation += 1
         self._tell()
 
     def rebuilt(self) -> None:
-        """The new index holds everything again: what happened is history."""
+        """Mark the incident as past: the re-created index is complete again."""
         if self.incident is not None:
             self.past_incident = replace(self.incident, reason=f"{self.incident.reason}; that is done")
             self.incident = None
@@ -108,7 +106,7 @@ class IndexHealth:
 
 @dataclass(frozen=True, slots=True)
 class StoreSizes:
-    """Bytes on disk: the index, and the log of transactions next to it."""
+    """Bytes on disk: the index, and its transaction log."""
 
     database_bytes: int
     log_bytes: int
@@ -116,10 +114,10 @@ class StoreSizes:
 
 @dataclass(frozen=True, slots=True)
 class VectorEngineStatus:
-    """What compares the vectors of a small index, and what is held of them in memory.
+    """The engine that compares the vectors of a small index, and the form of the vectors held in memory.
 
-    `version` is the engine's, empty if it did not load; `load_error` is why it did not load, None if it did or was not
-    asked for. `form` is what is held of each vector: `whole`, `bits`, or nothing (empty).
+    `version` is the engine's, empty if it did not load. `load_error` says why it did not load; None if it did, or if
+    the settings disable it. `form` is `whole` or `bits`; empty if no vectors are in memory.
     """
 
     engine: str
@@ -129,16 +127,16 @@ class VectorEngineStatus:
 
 
 class VectorView(Protocol):
-    """The vectors of an index, as the embedding run and its price need them: a part of `Reader` and of `Writer`."""
+    """The vectors of an index, as an embedding run and its cost estimate read them: part of `Reader` and `Writer`."""
 
     def vector_identity(self) -> VectorIdentity | None:
-        """Return what the vectors were built with, as it was written; None if there never were any."""
+        """Return the stored identity of the vectors; None if there never were any."""
 
     def vector_dimensions(self) -> int:
         """Return the length of the stored vectors; 0 if there are none."""
 
     def failover_record(self) -> str:
-        """Return what `note_failover` was given last; empty if it never was."""
+        """Return the record last passed to `note_failover`; empty if there is none."""
 
     def count_chunks(self) -> int:
         """Return the number of chunks, with a vector or without."""
@@ -150,10 +148,10 @@ class VectorView(Protocol):
         """Return the content hash of each chunk without a vector."""
 
     def pending_chunks(self, after: int, limit: int, *, everything: bool) -> list[PendingChunk]:
-        """Return the next chunks by id that have no vector; with `everything`, the next chunks in any case."""
+        """Return up to `limit` chunks without a vector, by id, after id `after`; all chunks if `everything`."""
 
     def stored_vectors(self, after: int, limit: int) -> list[StoredVector]:
-        """Return the vectors of the next chunks by id."""
+        """Return up to `limit` vectors, by chunk id, after id `after`."""
 
 
 class Reader(VectorView, Protocol):
@@ -170,7 +168,7 @@ class Reader(VectorView, Protocol):
         """Return when a sync last completed (Unix milliseconds); None before the first."""
 
     def files(self) -> dict[FileKey, FileRow]:
-        """Return every file that the index knows."""
+        """Return every indexed file."""
 
     def heads(self, ids: Sequence[int]) -> dict[int, ChunkHead]:
         """Return chunks without their texts, by id; unknown ids are left out."""
@@ -181,7 +179,7 @@ class Reader(VectorView, Protocol):
     def frequencies(self, terms: Sequence[QueryTerm]) -> dict[QueryTerm, int]:
         """Return how many chunks hold each term, or a word that begins with it if it is a prefix.
 
-        Guesses that the index does not hold are 0 at next to no cost.
+        Guessed terms that do not occur in the index are 0, at almost no cost.
         """
 
     def keyword_chunks(self) -> int:
@@ -206,76 +204,76 @@ class Reader(VectorView, Protocol):
         """Return the nearest chunks by exact cosine, best first, the smaller id first among equals.
 
         An empty `sources` means all. Vectors of another length than the query's are left out. A query without a
-        direction (zero, or with a number that is not finite) is a ValueError.
+        direction (zero, or with a number that is not finite) raises ValueError.
         """
 
     def cosines(self, ids: Sequence[int], query: Vector) -> dict[int, float]:
-        """Return the cosine of each of these chunks' vectors with `query`, a unit vector, where it has one."""
+        """Return the cosine of each chunk's vector with the unit vector `query`; chunks without one are left out."""
 
     def vector_centre(self, dimensions: int) -> Vector | None:
         """Return the mean of the stored vectors as last measured; None if there is none of these dimensions."""
 
     def stored_counts(self, file_ids: Sequence[int]) -> StoredCounts:
-        """Return what is held of these files, counted where it is held."""
+        """Return what the index stores of these files, counted in the tables that store it."""
 
     def hashes_containing(self, text: str) -> set[bytes]:
         """Return the content hashes of the chunks that contain `text` word for word; looks at every chunk."""
 
 
 class Writer(VectorView, Protocol):
-    """Changes an index; each call but `copy_vectors` is one transaction. Belongs to the agent's writer thread."""
+    """Changes an index; each call except `copy_vectors` is one transaction. For the agent's writer thread only."""
 
     def revision(self) -> int:
         """Return the index revision."""
 
     def files(self) -> dict[FileKey, FileRow]:
-        """Return every file that the index knows."""
+        """Return every indexed file."""
 
     def memory_files(self, paths: Collection[str]) -> dict[FileKey, FileRow]:
-        """Return the Markdown files of these paths; paths that the index does not know are left out."""
+        """Return the rows of the Markdown files with these paths; paths that are not indexed are left out."""
 
     def transcript(self, file_id: int) -> TranscriptState | None:
-        """Return how far a transcript was read; None for another file, and for one that could not be read."""
+        """Return how far a transcript was read; None for any other file and for a transcript that could not be read."""
 
     def write(self, documents: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
-        """Replace and remove whole files, add to transcripts; return the new revision."""
+        """Replace and remove whole files, append to transcripts; return the new revision."""
 
     def touch(self, rows: Sequence[tuple[FileRow, FileStat]]) -> None:
-        """Note the new stats of files whose bytes have not changed. The revision stays."""
+        """Store the new stats of files whose bytes have not changed. The revision does not change."""
 
     def note_sync(self, completed_at_ms: int) -> None:
-        """Note when a sync completed (Unix milliseconds)."""
+        """Store when a sync completed (Unix milliseconds)."""
 
     def note_failover(self, record: str) -> None:
-        """Note which provider makes the vectors in place of the configured one."""
+        """Store the record of which provider makes the vectors instead of the configured one."""
 
     def begin_vectors(self, identity: VectorIdentity) -> None:
-        """Forget every vector; the next ones are built with `identity`."""
+        """Delete every vector and store the identity of the next ones."""
 
     def set_dimensions(self, identity: VectorIdentity) -> None:
-        """Note the identity now that its dimensions are known, and drop vectors of other lengths."""
+        """Store the identity once its dimensions are known, and delete vectors of other lengths."""
 
     def put_vectors(self, vectors: Mapping[int, bytes]) -> int:
         """Store vectors by chunk id; return the new revision."""
 
     def copy_vectors(self, source: VectorView, should_stop: StopSign) -> None:
-        """Store the vectors that another index has for the texts of this one; SyncCancelled if `should_stop`."""
+        """Copy the vectors that another index has for the texts of this one; SyncCancelled if `should_stop`."""
 
     def measure_vector_centre(self) -> None:
         """Measure the mean of the vectors if the index has changed since it was last measured."""
 
 
 class Store(Protocol):
-    """One agent's index. `read` may be used from any thread, all else belongs to the agent's writer thread."""
+    """One agent's index. `read` may be called on any thread, everything else only on the agent's writer thread."""
 
     health: IndexHealth
     built_with: BuildIdentity | None
     build_differences: tuple[Difference, ...]
-    """In what the build of the index differs from the wanted one; empty if no rebuild is due."""
+    """How the stored build identity differs from the wanted one; empty if no rebuild is due."""
     keyword_outdated: bool
     """Whether the keyword index was built with another version of the analyzer."""
     has_completed_sync: bool
-    """Whether a sync has completed since the index was begun; before that, its revision says nothing."""
+    """Whether a sync has completed since the index was created; until then, its revision has no meaning."""
 
     @property
     def location(self) -> str:
@@ -291,160 +289,160 @@ class Store(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held open to read from."""
+        """Whether no reader is open."""
 
     @property
     def last_counts(self) -> IndexCounts | None:
-        """What was counted last, at the revision that it names; None before the first count."""
+        """The last counts taken, with their revision; None before the first count."""
 
     def reserve(self) -> None:
-        """Take the index for this process ahead of `open`; IndexBusy if another process has it."""
+        """Lock the index for this process before `open`; IndexBusy if another process holds it."""
 
     def open(self) -> None:
-        """Open the index; create, recover or set aside what is at its location.
+        """Open the index. Create it if it is missing, recover it after a crash, set it aside if it is damaged.
 
         Raises:
-            IndexBusy, IndexTooNew, IndexReadOnly, DiskFull, IndexUnavailable: it can neither be opened nor made.
+            IndexBusy, IndexTooNew, IndexReadOnly, DiskFull, IndexUnavailable: it can neither be opened nor created.
         """
 
     def close(self) -> None:
-        """Close the index and give it up. Closing twice is fine."""
+        """Close the index and release its lock. Idempotent."""
 
     def read(self, deadline: float | None = None) -> AbstractContextManager[Reader]:
-        """Open one snapshot, until `time.monotonic()` passes `deadline`.
+        """Open one snapshot, which can be read until `time.monotonic()` passes `deadline`.
 
         Raises:
-            DeadlineTooShort: the deadline passed first.
-            IndexDamaged: the index is damaged or gone; `health` holds that, and the next `repair` begins it again.
-            IndexUnavailable: it cannot be read.
+            DeadlineTooShort: the deadline passed during the read.
+            IndexDamaged: the index is damaged or gone; `health` records it, and the next `repair` re-creates the index.
+            IndexUnavailable: the index cannot be read.
         """
 
     def writer(self) -> Writer:
         """Return the writer of the index.
 
         Raises:
-            IndexReadOnly, DiskFull: the index could only be opened to be read.
+            IndexReadOnly, DiskFull: the index is open for reading only.
         """
 
     def rebuild(self) -> AbstractContextManager[Writer]:
-        """Open a writer into an empty index, which replaces this one if the block ends without an exception.
+        """Open a writer into an empty index, which replaces this one when the block ends without an exception.
 
-        Readers see the old index until then.
+        Until then, readers see the old index.
         """
 
     def on_sound_index(self, work: Callable[[StopSign], T], should_stop: StopSign) -> T:
-        """Return what `work` returns; call it again if the index is found damaged during it.
+        """Call `work` and return its result; repair the index and call `work` again if damage is found during it.
 
-        `work` gets a stop sign that is also set by damage.
+        `work` receives a stop sign that is also set by damage.
 
         Raises:
-            IndexDamaged: the index that was begun again was damaged too, repeatedly.
+            IndexDamaged: the re-created index was damaged again, repeatedly.
         """
 
     def repair(self) -> bool:
-        """Begin the index again, empty, if it was found damaged or gone; return whether it was. Raises as `open`."""
+        """Re-create the index, empty, if it was found damaged or gone; return whether it was. Raises as `open` does."""
 
     def refresh_keyword(self, analyzer: Analyzer, should_stop: StopSign) -> int:
-        """Build the keyword index again from the stored text; return the new revision.
+        """Rebuild the keyword index from the stored text; return the new revision.
 
-        If `should_stop`, SyncCancelled is raised, and the old keyword index stays in use.
+        If `should_stop` returns true, SyncCancelled is raised and the old keyword index stays in use.
         """
 
     def purge(self, should_stop: StopSign) -> bool:
-        """Overwrite deleted text on the disk; False if it has to be called again."""
+        """Overwrite deleted text on the disk; return False if it has to be called again."""
 
     def release_memory(self) -> None:
-        """Give back what an idle index keeps in memory."""
+        """Release the memory that an idle index holds."""
 
     def sizes(self) -> StoreSizes:
-        """Return the bytes on disk; 0 for what does not exist. Blocks."""
+        """Return the bytes on disk; 0 for a missing file. Blocks."""
 
     def probe_vector_engine(self) -> None:
-        """Find out which engine compares vectors, for `vector_engine`. Blocks."""
+        """Determine which engine compares vectors, for `vector_engine`. Blocks."""
 
     def vector_engine(self) -> VectorEngineStatus:
-        """Return which engine compares vectors, and what is held of them. No I/O, and no lock."""
+        """Return which engine compares vectors, and the form of those in memory. No I/O, no lock."""
 
     def vector_memory_bytes(self) -> int:
-        """Return what vectors take in memory. Waits for a commit that changes them."""
+        """Return the bytes that vectors take in memory. Waits for a commit that is changing them."""
 
     def degradations(self) -> tuple[Degradation, ...]:
-        """Return what stands in for a whole index at the wanted place, for every answer."""
+        """Return why searches do not read a complete index at the configured path; reported with every answer."""
 
     def remarks(self) -> tuple[Degradation, ...]:
-        """Return what only Status reports: no answer is worse for it."""
+        """Return the remarks that only Status reports, because they do not affect answers."""
 
 
 class BatchJobTable(Protocol):
-    """The providers' batch jobs under way. Thread-safe; each call is durable when it returns."""
+    """The providers' running batch jobs. Thread-safe; each call is durable when it returns."""
 
     def begin(self, key: CacheKey, job: BatchJob, hashes: Collection[bytes]) -> None:
-        """Note a job before it is made."""
+        """Store a job before it is submitted."""
 
     def made(self, name: str, job_id: str) -> None:
-        """Note the provider's id of a job."""
+        """Store the provider's id of a job."""
 
     def jobs(self, key: CacheKey) -> list[BatchJob]:
-        """Return the jobs under way, the oldest first."""
+        """Return the running jobs, oldest first."""
 
     def hashes(self, key: CacheKey) -> set[bytes]:
-        """Return the texts, by hash, that jobs under way are to bring."""
+        """Return the hashes of the texts in running jobs."""
 
     def hashes_of(self, name: str) -> set[bytes]:
-        """Return the texts, by hash, that one job is to bring."""
+        """Return the hashes of the texts in one job."""
 
     def take(self, key: CacheKey, name: str, vectors: Mapping[bytes, bytes]) -> list[bytes]:
-        """Put what a job has made into the cache; return the texts that were still wanted of it."""
+        """Put a job's vectors into the cache; return the hashes of those that were still wanted."""
 
     def end(self, name: str) -> None:
-        """Forget a job."""
+        """Delete a job."""
 
 
 class VectorCache(Protocol):
-    """Vectors by what made them and the SHA-256 of their text, apart from the index. Thread-safe.
+    """Vectors by cache key and SHA-256 of their text, stored separately from the index. Thread-safe.
 
-    It also holds the texts that a provider has refused, how much each provider was asked for, and the batch jobs.
+    The cache also stores the texts that a provider has refused, the usage of each provider, and the batch jobs.
     """
 
     max_entries: int
 
     @property
     def jobs(self) -> BatchJobTable:
-        """The batch jobs under way."""
+        """The running batch jobs."""
 
     @property
     def problem(self) -> Degradation | None:
-        """Why the cache cannot be used as it was; None if it can."""
+        """Why the cache was replaced or is not on disk; None if it is intact."""
 
     def get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the vectors held for these texts, by hash; a hit counts as a use."""
+        """Return the cached vectors of these texts, by hash; a hit counts as a use."""
 
     def put(self, key: CacheKey, vectors: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
         """Store vectors by hash; beyond `max_entries` the least recently used are dropped."""
 
     def refused(self, key: CacheKey) -> dict[bytes, str]:
-        """Return the texts, by hash, that were refused within the last day, and why."""
+        """Return the reasons of the refusals within the last day, by text hash."""
 
     def refuse(self, key: CacheKey, reasons: Mapping[bytes, str]) -> None:
-        """Note texts, by hash, that are refused."""
+        """Store the reasons of refusals, by text hash."""
 
     def forget_refused(self) -> None:
-        """Forget every refusal."""
+        """Delete every refusal."""
 
     def forget(self, hashes: Iterable[bytes]) -> int:
-        """Forget these texts; return how many vectors were held of them."""
+        """Delete what is stored of these texts; return the number of vectors deleted."""
 
     def count(self) -> int:
-        """Return the number of vectors held."""
+        """Return the number of cached vectors."""
 
     def usage(self) -> dict[Maker, Counts]:
-        """Return how much each provider and model was asked for, as it was noted last."""
+        """Return the usage of each provider and model, as last stored."""
 
     def note_usage(self, usage: Mapping[Maker, Counts]) -> None:
-        """Note how much providers and models were asked for, in total."""
+        """Store the total usage of providers and models."""
 
     def release_memory(self) -> None:
-        """Close what is open until it is used again."""
+        """Close the file until it is used again."""
 
     def close(self) -> None:
-        """Close the cache. Closing twice is fine."""
+        """Close the cache. Idempotent."""

@@ -1,8 +1,6 @@
-"""Rows out, documents in.
+"""The values that an index stores and returns: rows read from it, and documents written to it.
 
-What an index holds and is given: rows out, documents in.
-
-Values that a search makes by the hundred are named tuples, which are quicker to make.
+Values that a search creates by the hundred are named tuples, which are faster to create than dataclasses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +12,13 @@ from memoryd_server.model import Chunk, FileStat, Source
 from memoryd_server.sources import ReadPosition
 from memoryd_server.text import Analyzer
 
-# Each chunk of a file is found by its title, so that a long one would be indexed thousands of times over.
+# Each chunk of a file is indexed with the file's title, so a long title would be indexed thousands of times.
 MOST_TITLE_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """A file as the index knows it. `error` says why it could not be indexed; then it has no chunks."""
+    """An indexed file. `error` says why it could not be indexed, in which case it has no chunks."""
 
     id: int
     path: str
@@ -36,7 +34,7 @@ FileKey = tuple[Source, str]
 
 
 class ChunkHead(NamedTuple):
-    """A chunk without its text, and what its place among others depends on."""
+    """A chunk without its text, with the fields that ranking uses."""
 
     id: int
     path: str
@@ -45,7 +43,7 @@ class ChunkHead(NamedTuple):
 
 
 class ChunkRow(NamedTuple):
-    """A chunk with what a hit needs to know of its file. `line_numbers` are as in `model.Chunk`."""
+    """A chunk with the fields of its file that a hit reports. `line_numbers` are as in `model.Chunk`."""
 
     id: int
     path: str
@@ -61,14 +59,14 @@ class ChunkRow(NamedTuple):
 
 
 class KeywordHit(NamedTuple):
-    """A chunk that the keyword leg found. `bm25` is SQLite's: negative, smaller is better."""
+    """A chunk found by keyword search. `bm25` is SQLite's: negative, smaller is better."""
 
     chunk_id: int
     bm25: float
 
 
 class VectorHit(NamedTuple):
-    """A chunk that the vector leg found, and the cosine of its vector with the query's."""
+    """A chunk found by vector search, and the cosine of its vector with the query's."""
 
     chunk_id: int
     cosine: float
@@ -76,10 +74,10 @@ class VectorHit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexCounts:
-    """How much an index holds, and at which revision.
+    """The size of an index at one revision.
 
-    `languages` are those of at least 2 % of the chunks, most first, as the analyzer names them; `sources` those that
-    have any chunks.
+    `languages` are those of at least 2 % of the chunks, most frequent first, as the analyzer names them; `sources` are
+    those with at least one chunk.
     """
 
     revision: int
@@ -91,7 +89,7 @@ class IndexCounts:
 
 @dataclass(frozen=True, slots=True)
 class StoredCounts:
-    """Content hashes, one a chunk; entries of the keyword leg; vectors."""
+    """What the index stores of some files: content hashes (one per chunk), keyword entries and vectors."""
 
     hashes: tuple[bytes, ...] = ()
     keyword_entries: int = 0
@@ -100,7 +98,7 @@ class StoredCounts:
 
 @dataclass(frozen=True, slots=True)
 class PendingChunk:
-    """A chunk that wants a vector."""
+    """A chunk to embed."""
 
     chunk_id: int
     content_hash: bytes
@@ -117,9 +115,10 @@ class StoredVector(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PreparedFile:
-    """A file read, chunked and analyzed, ready to be written.
+    """A file that was read, chunked and analyzed, ready to be written.
 
-    `tokens` holds one (body, context) pair a chunk, in the analyzer's spelling. `language` is what it was analyzed as.
+    `tokens` holds one (body, context) pair per chunk, in the analyzer's spelling. `language` is the language it was
+    analyzed as.
     """
 
     path: str
@@ -135,9 +134,9 @@ class PreparedFile:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptState:
-    """How far a transcript was read, by which version of what reads it, and what the next messages go on from.
+    """How far a transcript was read and by which reader version, and the chunk that the next messages continue.
 
-    `last_chunk` are the numbered lines of its last chunk; `language` what its first chunk was analyzed as.
+    `last_chunk` holds the numbered lines of its last chunk; `language` is the language of its first chunk.
     """
 
     version: str
@@ -151,9 +150,10 @@ class TranscriptState:
 class TranscriptPart:
     """The next chunks of a transcript, ready to be written.
 
-    Where it `begins_anew`, they take the place of all that the index holds of it; where it `replaces_last`, that of the
-    last chunk. `moved_from` is the path under which the index knows it, empty when that is still its own. `mark` is the
-    digest of what was read. A part that is not the last one has a stat that no file has.
+    With `begins_anew`, the chunks replace everything that the index holds of the transcript; with `replaces_last`, its
+    last chunk. `moved_from` is the path under which the transcript is indexed, empty if the path has not changed.
+    `mark` is a digest of the bytes read (`TranscriptReader.mark`). A part that is not the last has a stat that no file
+    can have, so that the transcript counts as changed until its last part is written.
     """
 
     path: str
@@ -171,13 +171,13 @@ class TranscriptPart:
 
     @property
     def source(self) -> Source:
-        """Transcripts."""
+        """Always `Source.SESSIONS`."""
         return Source.SESSIONS
 
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """Who makes the vectors. `provider_key` stands for the endpoint and what else changes them; no secret is in it."""
+    """The maker of vectors. `provider_key` is a hash of the endpoint and the other parameters; it holds no secret."""
 
     provider: str
     model: str
@@ -193,9 +193,10 @@ Counts = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A job for `texts` texts. `job_id` is the provider's, empty while it is not known whether it has been made.
+    """A batch job for `texts` texts.
 
-    `name` is ours, and unique. `attempt` counts from 1.
+    `name` is memoryd's and unique. `job_id` is the provider's, empty until the job is known to exist. `attempt` counts
+    from 1.
     """
 
     name: str
@@ -206,18 +207,21 @@ class BatchJob:
 
 
 def keyword_tokens(analyzer: Analyzer, text: str, breadcrumb: str, name: str, language: str) -> tuple[str, str]:
-    """Returns the tokens of the two columns, body and context; `name` is what `file_name` says of the chunk's file."""
+    """Return the tokens of the two columns, body and context; `name` is the chunk's `file_name`."""
     return analyzer.index_tokens(text, language), analyzer.index_tokens(f"{name} {breadcrumb}", language)
 
 
 def file_name(path: str, metadata: Mapping[str, object]) -> str:
-    """Returns what a file is called: its name without folder and ending, and its title, cut where it is long."""
+    """Return the file's stem followed by its title, if any, cut to `MOST_TITLE_CHARS` characters."""
     stem, title = PurePosixPath(path).stem, metadata.get("title")
     return f"{stem} {title[:MOST_TITLE_CHARS]}" if isinstance(title, str) else stem
 
 
 def language_of(analyzer: Analyzer, texts: Sequence[str]) -> str:
-    """Returns the language of a file that has these chunks: told from them, so that it can be told again later."""
+    """Return the language of a file with these chunks.
+
+    Depends only on the first chunk and the middle one, so that it can be determined again from the stored text.
+    """
     if not texts:
         return ""
     return analyzer.language_of(texts[0] if len(texts) == 1 else f"{texts[0]}\n{texts[len(texts) // 2]}")

@@ -1,4 +1,4 @@
-"""Text into vectors: one module a format."""
+"""Embedding providers: remote APIs over HTTP and a local model, behind one protocol."""
 
 from memoryd_server.providers.http_client import OutcomeUnknown
 from memoryd_server.providers.http_errors import RequestRefused, ResourceMissing

@@ -1,7 +1,8 @@
-"""Many texts in requests of bounded size, several at once.
+"""Embed many texts in requests of bounded size, several of them concurrently.
 
-What a server refuses is halved until the text at fault stands alone. Whether that text is at fault or the server is
-shows by the next vector. Where none comes, the server is asked for one of a text that it has no reason to refuse.
+A request that the server refuses is split into halves until the text at fault is alone. A vector that arrives after the
+refusal proves that the text is at fault rather than the server. If no vector arrives, a plain text that no server has a
+reason to refuse is sent: if it gets a vector, the refused texts are at fault, otherwise the server is.
 """
 
 from collections import deque
@@ -20,13 +21,13 @@ MOST_ITEMS = 64
 MOST_BYTES = 32_000
 MOST_TOKENS = 16_000
 LEAST_BYTES = 4_000
-"""No refusal makes requests smaller than this."""
+"""Lower bound of `RequestLimits.most_bytes`."""
 
-# After so many refusals in a row the server is asked for a plain text before it gets any more.
+# After this many texts without a vector in a row, a plain text is sent before any other text.
 _MOST_SUSPECTS = 4
 
 _LOOK_UP_SECONDS = 0.05
-# What is about to arrive when a run is stopped is still taken in.
+# A stopped run waits this long for answers that are about to arrive.
 _PARTING_SECONDS = 0.25
 
 _BYTES_A_TOKEN = 4
@@ -37,10 +38,11 @@ Call = Callable[[Sequence[str]], Sequence[Answer]]
 
 @dataclass(slots=True)
 class RequestLimits:
-    """What a server takes: in one request, and how many requests at once. One for each provider, as it learns.
+    """Limits of one provider's requests: the size of each and the number of concurrent ones. Adjusted by the refusals.
 
-    `most_items` falls when the server says that it was too many, `most_bytes` when it took the halves of what it had
-    refused. `most_tokens_an_item` bounds a text that is refused alone: its bytes, of which a token holds at least one.
+    `most_items` falls when the server refuses the number of texts. `most_bytes` falls when the server accepts both
+    halves of a request that it refused as a whole. A text that is refused alone is cut to `most_tokens_an_item` bytes:
+    a token has at least one byte.
     """
 
     most_tokens_an_item: int
@@ -50,7 +52,7 @@ class RequestLimits:
     lanes: RequestSlots = field(default_factory=lambda: RequestSlots(ThrottleConfig().at_once))
 
     def allow(self, texts: Sequence[str]) -> bool:
-        """Whether so many texts may go into one request; a text alone always may."""
+        """Return whether `texts` fit into one request. A single text always fits."""
         return len(texts) <= 1 or (
             len(texts) <= self.most_items
             and sum(map(size_bytes, texts)) <= self.most_bytes
@@ -59,18 +61,18 @@ class RequestLimits:
 
 
 def size_bytes(text: str) -> int:
-    """Bytes of a text in UTF-8."""
+    """Return the length of `text` in UTF-8 bytes."""
     return len(text.encode("utf-8", "replace"))
 
 
 def about_tokens(text: str) -> int:
-    """About how many tokens a text has: one for four bytes of ASCII, one for each other character."""
+    """Return an estimate of the tokens of `text`: one per four bytes of ASCII, one per other character."""
     others = 0 if text.isascii() else sum(character > "\x7f" for character in text)
     return others - -(len(text) - others) // _BYTES_A_TOKEN
 
 
 def batches(texts: Sequence[str], limits: RequestLimits) -> Iterator[list[int]]:
-    """Indices of consecutive texts, no more than the limits allow; a text above the bytes stands alone."""
+    """Yield indices of consecutive texts that fit into one request. A text above the byte limit is alone in one."""
     batch: list[int] = []
     held = tokens = 0
     for index, text in enumerate(texts):
@@ -94,22 +96,22 @@ def embed_in_batches(
     *,
     find_out_why: bool = True,
 ) -> list[Answer]:
-    """The answers of `call`, in the order of `texts`, as `EmbeddingProvider.embed_documents` promises them.
+    """Return the answers of `call` in the order of `texts`, as specified by `EmbeddingProvider.embed_documents`.
 
-    `call` gets the texts of one request and returns as many answers; it may raise `RequestRefused` and
-    `CallerStopped`. It runs in the request slots of `limits`, and its requests may overtake each other. When
-    stopped, this returns within half a second, whatever is under way; that is taken in by the next call with the same
-    texts.
+    `call` receives the texts of one request and returns as many answers; it may raise `RequestRefused` and
+    `CallerStopped`. It runs in the request slots of `limits`, and requests may overtake each other. When stopped, this
+    function returns within half a second; the answers of requests still under way are used by the next call with the
+    same texts.
 
-    Without `find_out_why`, as for a question, every refusal is taken for the text's fault, nothing more is sent, and
-    `call` runs here and now.
+    Without `find_out_why`, as for a query, every refusal counts as the text's fault, no plain text is sent, and `call`
+    runs on the calling thread.
     """
     return _Batches(texts, limits, call, should_stop, find_out_why=find_out_why).run()
 
 
 @dataclass(slots=True)
 class _Whole:
-    """A request that was refused and sent again in two halves; what these show of its size."""
+    """The size of a request that was refused and sent again in halves, and the halves not yet accepted."""
 
     bytes: int
     halves_to_come: int = 2
@@ -117,9 +119,10 @@ class _Whole:
 
 @dataclass(slots=True)
 class _Request:
-    """Texts with their places among all; -1 for those of an `earlier` run that nobody wants any more.
+    """Texts with their positions in the whole list; -1 for texts of an `earlier` run that are no longer needed.
 
-    `half_of` tells what was refused before, `plain` that it is the plain text. `number` rises with each that is sent.
+    `half_of` is the refused request that this one is a half of; `plain` marks the plain text. `number` increases with
+    each request sent.
     """
 
     places: list[int]
@@ -132,7 +135,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """A text that was refused alone, when `sent` requests had been sent."""
+    """A text without a vector. It is at fault if request number `sent` or a later one returns a vector."""
 
     failure: EmbeddingFailure
     sent: int
@@ -180,7 +183,7 @@ class _Batches:
         return [self._answers.get(index, rest) for index in range(len(self._texts))]
 
     def _adopt(self) -> list[int]:
-        """Takes over what earlier runs left under way; the places of the texts that are not among it."""
+        """Take over the requests that earlier runs abandoned. Return the positions of the texts not among them."""
         free: dict[str, list[int]] = {}
         for place, text in enumerate(self._texts):
             free.setdefault(text, []).append(place)
@@ -194,9 +197,9 @@ class _Batches:
         return _Request(places, tuple(self._texts[place] for place in places), half_of)
 
     def _goes_on(self) -> bool:
-        """Sends as much as may be sent; whether anything is under way then."""
+        """Send the requests that the limits allow. Return whether any request is under way."""
         doubting = any(request.plain for request in self._flying.values())
-        # A server that may refuse everything is asked by one request at a time.
+        # A server that may refuse everything gets one request at a time.
         lanes = 1 if self._refusing else self._limits.lanes.count
         while self._left and len(self._flying) < lanes and not doubting:
             request = self._left.popleft()
@@ -219,12 +222,12 @@ class _Batches:
         self._left.extendleft(self._request(places, half_of) for places in reversed(halves))
 
     def _receive(self) -> None:
-        """Waits a moment for answers, and takes those that are there."""
+        """Wait briefly for answers and process those that arrived."""
         done, _ = wait(self._flying, _LOOK_UP_SECONDS, return_when=FIRST_COMPLETED)
         for future in sorted(done, key=lambda future: self._flying[future].number):
             request = self._flying.pop(future)
             if request.earlier and future.exception() is not None:
-                # Of an earlier run: it says nothing of now.
+                # A failure of an earlier run says nothing about the provider's current state.
                 self._left.append(self._request([place for place in request.places if place >= 0]))
                 continue
             try:
@@ -256,12 +259,12 @@ class _Batches:
         self._doubt_many()
 
     def _believe(self, request: _Request) -> None:
-        """The server made vectors after it had refused these texts, so they are at fault."""
+        """Settle the suspects: the server returned vectors after it refused these texts, so the texts are at fault."""
         settled = [place for place, suspect in self._suspects.items() if suspect.sent <= request.number]
         self._answers.update({place: self._suspects.pop(place).failure for place in settled})
 
     def _learn(self, request: _Request, answers: Sequence[Answer]) -> None:
-        """Both halves of a request that was refused were taken: it was its size."""
+        """Lower `most_bytes` once both halves of a refused request were accepted: its size was the reason."""
         whole = request.half_of
         if whole is None or any(isinstance(answer, EmbeddingFailure) for answer in answers):
             return
@@ -282,14 +285,14 @@ class _Batches:
         self._halve(request, whole)
 
     def _alone(self, request: _Request, refusal: RequestRefused) -> None:
-        """Tries a long text once more, cut to what surely fits."""
+        """Send a long text again, cut to a length that certainly fits; a text that already fits becomes a suspect."""
         (place,), (text,) = request.places, request.texts
         cut = clip(text, self._limits.most_tokens_an_item)
         if cut != text:
             self._left.appendleft(_Request([place], (cut,)))
             return
         if refusal.too_many:
-            # Then it was not their number that the server minded.
+            # A single text was refused too, so the number of texts was not the reason.
             self._limits.most_items = self._most_items_before
         self._suspects[place] = _Suspect(EmbeddingFailure(str(refusal)), self._sent + 1)
         self._doubt_many()
@@ -299,7 +302,7 @@ class _Batches:
             self._doubt()
 
     def _doubt(self) -> None:
-        """Asks for a plain text; a server that does not embed it is at fault, and no text is."""
+        """Send the plain text. If it gets no vector, the server is at fault and no text is."""
         if self._find_out_why:
             self._send(_Request([], (PLAIN_TEXT,), plain=True))
         else:
@@ -307,7 +310,7 @@ class _Batches:
             self._suspects.clear()
 
     def _take_in(self, *, patient: bool) -> None:
-        """Takes the vectors of what is still under way: until all has come, or for a moment."""
+        """Keep the vectors of the requests under way: wait until all have ended if `patient`, else briefly."""
         while self._flying:
             done, _ = wait(self._flying, _LOOK_UP_SECONDS if patient else _PARTING_SECONDS)
             for future in done:
@@ -322,7 +325,7 @@ class _Batches:
         self._answers.update((place, answer) for place, answer in vectors if not isinstance(answer, EmbeddingFailure))
 
     def _part(self) -> None:
-        """Leaves what is under way to itself, for the next run to ask after."""
+        """Abandon the requests under way, so that the next run can use their answers."""
         if self._flying:
             self._take_in(patient=False)
         for future, request in self._flying.items():
@@ -335,6 +338,6 @@ def _reason(answers: Sequence[Answer]) -> str:
 
 
 def clip(text: str, most_bytes: int) -> str:
-    """The beginning of `text` of at most `most_bytes` in UTF-8, cut between characters."""
+    """Return the longest prefix of `text` of at most `most_bytes` UTF-8 bytes, cut between characters."""
     encoded = text.encode("utf-8", "replace")
     return text if len(encoded) <= most_bytes else encoded[:most_bytes].decode("utf-8", "ignore")

@@ -1,10 +1,7 @@
-"""Gemini and its batch jobs.
+"""Google's Gemini API and its batch jobs.
 
-Google's Gemini API. Older models are told by a field what a text is for, newer ones by words before it.
-
-Several keys may be given, with commas between them.
-
-Gemini's batch jobs: long-running operations over a file.
+Older models receive the purpose of a text in the field `taskType`, newer ones as a prefix of the text. A key may be a
+list of keys separated by commas. Batch jobs are long-running operations over an uploaded file.
 """
 
 import json
@@ -47,7 +44,7 @@ _DIMENSIONS_OF_THE_SECOND = (768, 1536, 3072)
 
 @dataclass(frozen=True, slots=True)
 class GeminiFormat:
-    """Gemini's JSON: one way for a question, another for many documents."""
+    """Gemini's JSON: `embedContent` for a query, `batchEmbedContents` for documents."""
 
     model: str
     dimensions: int | None
@@ -84,13 +81,13 @@ class GeminiFormat:
 
 
 def gemini(config: RemoteConfig) -> RemoteProvider:
-    """The Gemini API, or what stands in for it at `config.base_url`.
+    """Return a provider for the Gemini API, or for a compatible server at `config.base_url`.
 
     Raises:
-        EmbeddingUnavailable: nothing can be sent with this address, key or headers, or the model makes no vectors of
-            these dimensions.
+        EmbeddingUnavailable: the address, a key or a header is invalid, or the model does not make vectors of the
+            configured dimensions.
     """
-    # A base URL that was made for the OpenAI interface serves too.
+    # A base URL of Gemini's OpenAI-compatible interface is accepted too.
     base_url = re.split(r"/openai(?:/|$)", (config.base_url or BASE_URL).rstrip("/"), maxsplit=1)[0].rstrip("/")
     keys = [_header(key) for joined in config.keys for key in _separate(joined)]
     http = HttpClient("gemini", base_url, dict(config.headers), keys, pace=config.pace)
@@ -118,7 +115,7 @@ def _separate(keys: str) -> list[str]:
 
 
 def _header(key: str) -> Header:
-    """The header that carries a key, or the token of the JSON that stands for one."""
+    """Return the header that carries an API key, or the token if the key is JSON with a `token`."""
     if key.strip().startswith("{"):
         try:
             token = json.loads(key).get("token")
@@ -146,7 +143,7 @@ _MOST_PAGES = 20
 
 @dataclass(frozen=True, slots=True)
 class GeminiBatches:
-    """See `BatchApi`. `count` hears of tokens."""
+    """Gemini's implementation of `BatchApi`. `count` is called with the tokens of each answer."""
 
     http: HttpClient
     wire: WireFormat
@@ -187,7 +184,7 @@ class GeminiBatches:
         return found
 
     def find(self, name: str, patience: WaitLimit) -> str | None:
-        """See `BatchApi`. Looks at the latest 2,000 jobs."""
+        """See `BatchApi`. Searches the latest 2,000 jobs."""
         token = ""
         for _ in range(_MOST_PAGES):
             query = f"pageSize={_PAGE}" + (f"&pageToken={quote(token)}" if token else "")
@@ -229,7 +226,7 @@ class GeminiBatches:
 
 
 def _beneath(folder: str, name: str) -> str:
-    """The path of a resource, with the folder that its name may or may not hold."""
+    """Return the path of a resource; `name` may already begin with `folder`."""
     return f"/{folder}/{quote(name.removeprefix(folder + '/'), safe='')}"
 
 

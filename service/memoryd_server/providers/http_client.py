@@ -1,4 +1,4 @@
-"""Calls to one host, over one connection pool, with a limit on every wait."""
+"""HTTP client of an embedding provider: one host, one connection pool, a time limit on every wait."""
 
 import base64
 import ipaddress
@@ -31,24 +31,24 @@ from memoryd_server.providers.pacing import (
 )
 
 INDEXING_SECONDS = 120.0
-"""A call of indexing takes no longer, where the server is a remote one."""
+"""Time limit of an indexing call to a remote server."""
 CONNECT_SECONDS = 10.0
 MOST_REPLY_BYTES = 256 * 2**20
 CONNECTIONS = 16
 JSON = "application/json"
 
 _AUTHORIZATION = "authorization"
-# OpenSSL's word for a certificate that nobody vouches for: another try would not mend that.
+# OpenSSL's code for an untrusted certificate. A retry would fail the same way.
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
 class OutcomeUnknown(EmbeddingUnavailable):
-    """A call failed in a way that does not tell whether it was carried out."""
+    """A call failed, and it is unknown whether the server carried it out."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What is sent: to `path` beneath the base URL's own path, which stands behind `root` where there is one."""
+    """A request to `path` below the base URL. `root` is a prefix put before the base URL's own path."""
 
     method: str
     path: str
@@ -59,13 +59,14 @@ class HttpRequest:
 
 
 class HttpClient:
-    """Calls one provider. `name` is how messages call it. Thread-safe.
+    """Sends requests to one provider, which messages call `name`. Thread-safe.
 
-    `keys` are the headers that carry a key, one of them in each call; one of `headers` of the same name replaces it.
-    User and password in the address are sent where neither says otherwise. Nothing of all these gets into a message.
+    Each call carries one of `keys`, which are headers; a header of the same name in `headers` replaces it. User and
+    password of the address are sent as Basic authorization unless a key or header sets it. None of these secrets occurs
+    in a message.
 
     Raises:
-        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+        EmbeddingUnavailable: the address, a key or a header is invalid.
     """
 
     def __init__(
@@ -95,38 +96,38 @@ class HttpClient:
 
     @property
     def failures(self) -> int:
-        """Those of them that brought no usable answer."""
+        """Number of requests without a usable answer."""
         return self._failures
 
     @property
     def calls(self) -> int:
-        """Requests that were sent."""
+        """Number of requests sent."""
         return self._calls
 
     @property
     def name(self) -> str:
-        """The provider and where it is."""
+        """Name and public URL of the provider."""
         return self._name
 
     @property
     def retries(self) -> int:
-        """Calls that were made again."""
+        """Number of retried calls."""
         return self._pacer.retries
 
     def post(self, path: str, body: Mapping[str, Any], patience: WaitLimit) -> Any:
-        """The decoded answer. Rate limits, faults of the server and of the connection are met with retries.
+        """Post `body` as JSON and return the decoded answer. Retries rate limits, server errors and connection errors.
 
         Raises:
-            EmbeddingQuotaExceeded, EmbeddingUnavailable, RequestRefused, CallerStopped: as their docstrings say.
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, RequestRefused, CallerStopped: see their docstrings.
         """
         request = HttpRequest("POST", path, json.dumps(body).encode())
         return self._pacer.attempt(lambda: self._with_some_key(request, patience), patience)
 
     def ask(self, request: HttpRequest, patience: WaitLimit, *, again: bool = True) -> Any:
-        """The decoded answer to a request of a batch job, always with the first key: a job is its owner's alone.
+        """Return the decoded answer to a batch job request. Uses the first key: only the creator can access a job.
 
-        Retries as `post`; without `again`, retries only a request that was surely not carried out, and raises
-        `OutcomeUnknown` if that is not known.
+        Retries as `post` does. Without `again`, retries only requests that the server certainly did not carry out, and
+        raises `OutcomeUnknown` if that is not certain.
 
         Raises:
             EmbeddingQuotaExceeded, EmbeddingUnavailable, ResourceMissing, OutcomeUnknown, RequestRefused,
@@ -146,7 +147,7 @@ class HttpClient:
             raise OutcomeUnknown(str(failure)) from failure
 
     def lines(self, request: HttpRequest, patience: WaitLimit) -> Iterator[bytes]:
-        """The lines of an answer that may be larger than memory, with the first key; not tried again.
+        """Yield the lines of an answer that may exceed memory. Uses the first key; does not retry.
 
         Raises:
             EmbeddingQuotaExceeded, EmbeddingUnavailable, ResourceMissing, CallerStopped: see their docstrings; also
@@ -182,7 +183,7 @@ class HttpClient:
         yield bytes(rest)
 
     def _with_some_key(self, request: HttpRequest, patience: WaitLimit) -> Any:
-        """Asks with each key at most once: with the next one when the server limits the one before."""
+        """Send the request with each key at most once; a key that the server limits is followed by the next one."""
         for tried in range(1, len(self._keys) + 1):
             number = self._keys.current()
             try:
@@ -227,24 +228,24 @@ class HttpClient:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """What goes wrong on the way, as our own errors."""
+        """Translate transport errors into memoryd's errors."""
         try:
             yield
         except httpx.ReadTimeout as error:
             raise EmbeddingOutage(f"{self._name} did not answer in time") from error
         except httpx.LocalProtocolError:
-            # Its message repeats the header.
+            # The message of the httpx error contains the header.
             raise EmbeddingUnavailable(f"{self._name}: the key or a header has characters that HTTP forbids") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             if _UNTRUSTED in str(error):
                 raise EmbeddingOutage(f"{self._name}: {self._said(error)}") from error
             raise TransientFailure(f"{self._name}: {self._said(error)}") from error
         except (httpx.HTTPError, RuntimeError) as error:
-            # RuntimeError: the client was closed meanwhile.
+            # RuntimeError: the client was closed during the request.
             raise EmbeddingUnavailable(f"{self._name}: {self._said(error)}") from error
 
     def discreet(self, text: str) -> str:
-        """What a server says, fit for a message: on one line, of bounded length, without secrets."""
+        """Return a server's text ready for a message: on one line, of bounded length, without secrets."""
         return self._discretion.clean(text)
 
     def _said(self, error: Exception) -> str:
@@ -273,13 +274,13 @@ class HttpClient:
         return self._client.stream(request.method, url, content=content, headers=headers, timeout=timeout)
 
     def close(self) -> None:
-        """Ends the waiting and the connections."""
+        """Close the connections and end all waiting."""
         self._pacer.close()
         self._client.close()
 
 
 def _beneath(base_url: str, request: HttpRequest) -> str:
-    """The address of a request beneath `base_url`, whose query stays at the end and whose password stays here."""
+    """Return the URL of a request below `base_url`: its query is kept at the end, user and password are removed."""
     parts = urlsplit(base_url)
     host = parts.netloc.rpartition("@")[2]
     query = "&".join(filter(None, (request.query, parts.query)))
@@ -287,7 +288,7 @@ def _beneath(base_url: str, request: HttpRequest) -> str:
 
 
 def _basic(base_url: str, keys: Sequence[Header]) -> Header:
-    """The header that an address with a user stands for, where no key needs its place."""
+    """Return the Basic authorization header for the user in `base_url`; empty without a user or if a key sets it."""
     user = base_url.partition("://")[2].partition("/")[0].rpartition("@")[0]
     if not user or any(_AUTHORIZATION in key for key in keys):
         return {}
@@ -306,7 +307,7 @@ def _check(base_url: str, headers: Mapping[str, str], name: str) -> None:
 
 
 def _secrets(base_url: str, sent: Sequence[Header]) -> list[str]:
-    """Whatever could be one: header values, whole and without the scheme, and what stands in the address."""
+    """Return all potential secrets: header values, whole and without the scheme, and those in the address."""
     values = [value for headers in sent for value in headers.values()]
     parts = urlsplit(base_url)
     in_address = [parts.password or "", unquote(parts.password or ""), *(value for _, value in parse_qsl(parts.query))]
@@ -314,7 +315,7 @@ def _secrets(base_url: str, sent: Sequence[Header]) -> list[str]:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether `url` names this machine, which no proxy may stand before."""
+    """Return whether `url` is on a loopback host, which is never reached through a proxy."""
     host = urlsplit(url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -331,7 +332,7 @@ def _client(base_url: str, headers: Mapping[str, str]) -> httpx.Client:
 
 
 def certificates(trust_env: bool) -> ssl.SSLContext:
-    """The authorities that come with httpx, and those of the system: a company's own are only there."""
+    """Return a context that trusts the authorities of httpx and of the system, which may include private ones."""
     context = httpx.create_ssl_context(trust_env=trust_env)
     context.load_default_certs()
     return context

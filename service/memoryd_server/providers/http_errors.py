@@ -1,4 +1,4 @@
-"""What a provider's HTTP answer means. Nothing secret and no whole body gets into a message."""
+"""Interpretation of a provider's HTTP error answers. Messages contain no secret and no complete body."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,29 +17,29 @@ _LEAST_SERVER_FAULT = 500
 _QUOTA_CODES = frozenset({"INSUFFICIENT_QUOTA", "BILLING_HARD_LIMIT_REACHED", "BILLING_NOT_ACTIVE"})
 # Google refuses a key with HTTP 400.
 _KEY_CODES = frozenset({"API_KEY_INVALID", "API_KEY_EXPIRED"})
-# Google says the same words of a minute's limit and of a day's: only the limit's name tells which it is.
+# Google uses the same message for a limit per minute and per day; only the limit's name distinguishes them.
 _GOOGLES_LIMIT = "RESOURCE_EXHAUSTED"
 _QUOTA = re.compile(
     r"exceeded your current quota|insufficient (?:quota|credit|balance|funds)|credit balance", re.IGNORECASE
 )
-# llama.cpp's server and Ollama say it with a 500.
+# llama.cpp's server and Ollama return this with HTTP 500.
 _TOO_LARGE = re.compile(
     r"too (?:large|long|many)|context (?:length|size|window)|maximum (?:context|length)|batch size", re.IGNORECASE
 )
-# Ollama's answer, with a 500, where the model made a vector that is not finite.
+# Ollama's answer, with HTTP 500, if the model's vector is not finite.
 _NOT_FINITE = "unsupported value: NaN"
 _COUNT = re.compile(r"(?i)batch|item|array|list|input(?:s| count)|number of|texts")
 _TOKENS = re.compile(r"(?i)token|context|length")
-# OpenAI's own words; "length" is that of the list here.
+# OpenAI's wording; "length" is the length of the list here.
 _ARRAY = re.compile(r"(?im)^(?>.*?array).* length \d")
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """The error that an answer's body names, its codes in upper case.
+    """The error in an answer's body, with its codes in upper case.
 
-    `limits` are the names of the limits that were exceeded, and `retry_after_seconds` the pause that is asked for,
-    where the body tells them.
+    `limits` are the names of the exceeded limits, and `retry_after_seconds` is the requested pause, if the body states
+    them.
     """
 
     message: str = ""
@@ -49,7 +49,7 @@ class ErrorBody:
 
 
 class RequestRefused(Exception):
-    """The server refuses these texts. `too_many` when it is their number that it minds."""
+    """The server refuses these texts; `too_many` if their number is the reason."""
 
     def __init__(self, message: str, *, too_many: bool) -> None:
         super().__init__(message)
@@ -57,11 +57,11 @@ class RequestRefused(Exception):
 
 
 class ResourceMissing(EmbeddingUnavailable):
-    """The server does not have what was asked for (HTTP 404)."""
+    """The server does not have the requested resource (HTTP 404)."""
 
 
 class SecretRedactor:
-    """Takes secrets out of words."""
+    """Removes secrets from messages."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = sorted(
@@ -69,7 +69,7 @@ class SecretRedactor:
         )
 
     def clean(self, text: str) -> str:
-        """`text` on one line, of bounded length, with "***" for each secret."""
+        """Return `text` on one line, of bounded length, with "***" for each secret."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         text = " ".join(valid_text(text).split())
@@ -77,13 +77,13 @@ class SecretRedactor:
 
 
 def public_url(url: str) -> str:
-    """`url` without user, password, query and fragment."""
+    """Return `url` without user, password, query and fragment."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
 
 def problem(body: bytes) -> ErrorBody:
-    """What an error's body says, in any of the usual forms; nothing where it says nothing."""
+    """Return the error in a body of any of the usual forms; empty if the body states none."""
     try:
         return _found(parse_json(body))
     except (ValueError, RecursionError):
@@ -116,25 +116,25 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _seconds(text: Any) -> float | None:
-    """Seconds of a protobuf duration such as "34.07s"."""
+    """Return the seconds of a protobuf duration such as "34.07s"; None if `text` is not one."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)s", text) if isinstance(text, str) else None
     return float(found[1]) if found else None
 
 
 def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, discretion: SecretRedactor) -> None:
-    """Raises what an answer other than 200 means.
+    """Raise the error that an answer other than 200 means.
 
     Raises:
         EmbeddingQuotaExceeded: the quota is used up.
-        EmbeddingUnavailable: asking again is of no use; `ResourceMissing` where that is because of an HTTP 404.
-        RequestRefused: fewer or shorter texts may be taken.
-        TransientFailure: asking again may help.
+        EmbeddingUnavailable: a retry would fail the same way; `ResourceMissing` for an HTTP 404.
+        RequestRefused: fewer or shorter texts may be accepted.
+        TransientFailure: a retry may succeed.
     """
     if status == HTTPStatus.OK:
         return
     said = problem(body)
     if _is_about_the_key(status, said):
-        # The body may repeat the key.
+        # The body may contain the key.
         raise EmbeddingUnavailable(f"{name} refuses the key (HTTP {status}): check the provider's apiKey")
     message = discretion.clean(f"{name} answers HTTP {status}: {said.message or 'no reason given'}")
     if status == HTTPStatus.FORBIDDEN and not _is_quota(status, said):

@@ -1,8 +1,8 @@
-"""Embeddings on this machine: llama.cpp in one worker process, shared by all who ask.
+"""Embeddings on this machine: llama.cpp in one worker process, shared by all agents.
 
-One thread owns the worker: it starts it with the first text, passes texts on one at a time, questions before documents,
-and ends it when nobody asked for a while. When the worker dies, the text under way fails; the next worker starts after
-a pause that doubles with each death in a row.
+One thread owns the worker. It starts the worker for the first text, passes texts to it one at a time, queries before
+documents, and ends it after an idle period. When the worker dies, the text under way fails; the next worker starts
+after a pause that doubles with each consecutive death.
 """
 
 import contextlib
@@ -44,12 +44,12 @@ PACKAGE = "llama_cpp"
 FIRST_REST_SECONDS = 1.0
 LONGEST_REST_SECONDS = 60.0
 LONGEST_WAIT_FOR_A_REST_SECONDS = 5.0
-"""Indexing waits for a restart that is no further away; with a longer one its texts stay pending."""
+"""Indexing waits for a restart that is at most this far away; otherwise its texts stay pending."""
 
 _INDEXING_SECONDS = 600.0
 _LOOK_UP_SECONDS = 0.1
 _MOST_DEATHS_OF_A_TEXT = 2
-# No more of a text is sent to the tokenizer: tokens are shorter than this, but for blanks and noise.
+# Bounds the text that is sent to the tokenizer: tokens are shorter, except in whitespace and noise.
 _MOST_CHARS_A_TOKEN = 64
 
 
@@ -68,17 +68,17 @@ class _Job:
 
 
 class _Died(EmbeddingUnavailable):
-    """The worker died of, or at least at, this text."""
+    """The worker died while it embedded this text."""
 
 
 class _Resting(EmbeddingUnavailable):
-    """No worker until `retry_after_seconds` have passed."""
+    """No worker is started before `retry_after_seconds` have passed."""
 
 
 class LocalProvider:
-    """One model file; make one for each, for all agents. `threads` None means half the processors.
+    """Embeds with the model in one file; one instance serves all agents. `threads` None means half the processors.
 
-    The worker ends after `idle_seconds` without a call, and so frees the model's memory. `first_rest_seconds` is the
+    The worker ends after `idle_seconds` without a call, which frees the model's memory. `first_rest_seconds` is the
     pause after a first death.
     """
 
@@ -117,12 +117,12 @@ class LocalProvider:
         return self._spec
 
     def refresh(self) -> None:
-        """See `EmbeddingProvider`. Begins the download of a model that is not there."""
+        """See `EmbeddingProvider`. Starts the download of a missing model."""
         with contextlib.suppress(EmbeddingUnavailable):
             self._look()
 
     def embed_query(self, text: str, deadline: float) -> Vector:
-        """See `EmbeddingProvider`. Starting the worker counts against the deadline."""
+        """See `EmbeddingProvider`. The deadline includes starting the worker."""
         job = self._submit(_Rank.QUERY, self._spec.query_prefix + text)
         try:
             answer = self._checked(job.answer.result(max(0.0, deadline - time.monotonic())))
@@ -136,9 +136,9 @@ class LocalProvider:
         return answer
 
     def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[Vector | EmbeddingFailure]:
-        """See `EmbeddingProvider`. A text at which the worker dies is tried once more, then it fails."""
+        """See `EmbeddingProvider`. A text on which the worker dies is retried once, then it fails."""
         answers: list[Answer] = []
-        # Answers after the last vector may be the model's doing and no text's.
+        # Failures after the last vector may be the model's fault and not the texts'.
         sure = 0
         reason = "stopped"
         try:
@@ -157,10 +157,10 @@ class LocalProvider:
         return answers[:sure] + [EmbeddingFailure(reason, transient=True)] * (len(texts) - sure)
 
     def _serves(self, should_stop: Callable[[], bool]) -> bool:
-        """Whether a plain text gets its vector; False when stopped.
+        """Return whether a plain text gets a vector; False when stopped.
 
         Raises:
-            EmbeddingUnavailable: it gets none.
+            EmbeddingUnavailable: the plain text gets no vector.
         """
         answer = None if should_stop() else self._document(PLAIN_TEXT, should_stop)
         if isinstance(answer, EmbeddingFailure):
@@ -168,7 +168,7 @@ class LocalProvider:
         return answer is not None
 
     def _document(self, text: str, should_stop: Callable[[], bool]) -> Answer | None:
-        """None when stopped."""
+        """Return the vector or the failure of `text`; None when stopped."""
         text = self._spec.document_prefix + text
         deaths = 0
         while True:
@@ -207,7 +207,7 @@ class LocalProvider:
             return EmbeddingFailure(f"the local model: {error}")
 
     def status(self) -> ProviderStatus:
-        """See `EmbeddingProvider`. While the model's file was downloaded at the last look, the state is `starting`."""
+        """See `EmbeddingProvider`. The state is `starting` if the model was being downloaded at the last look."""
         state, reason = self._state()
         return ProviderStatus(state, reason, self._calls, self._tokens, failures=self._failures)
 
@@ -222,24 +222,24 @@ class LocalProvider:
         return ProviderState.UNAVAILABLE, f"{trouble}; it {_restarts(left)}"
 
     def close(self) -> None:
-        """See `EmbeddingProvider`. The worker is gone when this returns; a download stops."""
+        """See `EmbeddingProvider`. Returns after the worker has ended; stops a download."""
         with self._lock:
             self._closed = True
             thread = self._thread
         self._file.close()
         self._jobs.put(_Job(_Rank.END, next(self._numbers)))
         if thread is not None:
-            # Until the thread has seen the end it may still start a worker.
+            # The thread may still start a worker until it takes the END job from the queue.
             while thread.is_alive():
                 if (worker := self._worker) is not None:
                     worker.kill()
                 thread.join(_LOOK_UP_SECONDS)
 
     def _submit(self, rank: _Rank, text: str) -> _Job:
-        """Puts a text into the queue.
+        """Put a text into the queue.
 
         Raises:
-            EmbeddingUnavailable: it cannot be embedded now, so there is nothing to wait for.
+            EmbeddingUnavailable: the text cannot be embedded now, so there is nothing to wait for.
         """
         self._look()
         job = _Job(rank, next(self._numbers), text[: self._spec.max_input_tokens * _MOST_CHARS_A_TOKEN])
@@ -286,7 +286,7 @@ class LocalProvider:
         self._head = head
         return head
 
-    # What follows runs on the one thread that owns the worker.
+    # The methods below run on the thread that owns the worker.
 
     def _run(self) -> None:
         try:
@@ -344,7 +344,7 @@ class LocalProvider:
         return command(self._file.path(), self._spec.max_input_tokens, self._threads)
 
     def _rest(self, trouble: str) -> str:
-        """Ends the worker and lets the next one wait; the message for whoever was being served."""
+        """End the worker and delay the next one. Return the message for the caller of the current job."""
         self._end_worker()
         pause = min(LONGEST_REST_SECONDS, self._first_rest_seconds * 2.0 ** min(self._deaths, 16))
         self._deaths += 1
@@ -355,7 +355,7 @@ class LocalProvider:
     def _end_worker(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
-            # The thread goes on with the next worker, whatever is wrong with what is left of this one.
+            # An error while the old worker is closed must not prevent the thread from starting the next one.
             with contextlib.suppress(OSError, ValueError):
                 worker.close()
 
@@ -372,7 +372,7 @@ def _restarts(left: float) -> str:
 
 
 def _slept(seconds: float, should_stop: Callable[[], bool]) -> bool:
-    """Whether the whole time was slept; False when stopped before."""
+    """Sleep for `seconds` and return True; return False immediately when stopped."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if should_stop():

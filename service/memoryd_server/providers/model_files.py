@@ -1,14 +1,11 @@
-"""GGUF files: where, download, header.
+"""GGUF model files: their location, download and header.
 
-Where a local model's file is, and how it gets there: a path, or `hf:org/repo/file.gguf` fetched in the background.
+A model is a path, or `hf:org/repo/file.gguf` downloaded in the background. `huggingface_hub` provides the metadata of
+a hub file (size, SHA-256, actual URL, access rights). The content is fetched by the code here, because a download must
+survive a restart of the daemon, and `huggingface_hub` discards a partial one.
 
-What Hugging Face knows of a file (size, SHA-256, where it really lies, who may have it) is asked through
-`huggingface_hub`. The bytes come over our own stream, because a download must survive a restart of the daemon, and
-`huggingface_hub` throws an unfinished one away.
-
-The few facts in a GGUF file's head that must be known before the model is loaded.
-
-The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+The header is read for the few values that must be known before the model is loaded. The format is specified in
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import hashlib
@@ -39,38 +36,38 @@ _SECONDS_WITHOUT_A_BYTE = 30.0
 
 
 class ModelFile(Protocol):
-    """A model's file, which may not be there yet."""
+    """A model's file, which may not exist yet."""
 
     @property
     def name(self) -> str:
-        """By which an index knows the model."""
+        """Name that identifies the model in an index."""
         ...
 
     @property
     def downloading(self) -> bool:
-        """Whether it is on its way."""
+        """Whether the file is being downloaded."""
         ...
 
     @property
     def reason(self) -> str:
-        """Why it is not there; empty when it is."""
+        """Why the file is missing; empty if it exists."""
         ...
 
     def path(self) -> Path:
-        """Where it is.
+        """Return the path of the file.
 
         Raises:
-            EmbeddingUnavailable: it is not there.
+            EmbeddingUnavailable: the file does not exist.
         """
         ...
 
     def close(self) -> None:
-        """Stops fetching it."""
+        """Stop a download."""
         ...
 
 
 class LocalModelFile:
-    """A file that the user put there."""
+    """A file that the user provides."""
 
     downloading = False
 
@@ -95,7 +92,7 @@ class LocalModelFile:
 
 @dataclass(frozen=True, slots=True)
 class DownloadSource:
-    """What a download needs to know: where the bytes are, how many, their SHA-256 (empty when not told)."""
+    """The source of a download: URL, size, and SHA-256 (empty if unknown)."""
 
     url: str
     size_bytes: int
@@ -104,10 +101,11 @@ class DownloadSource:
 
 
 class HubModelFile:
-    """`hf:org/repo/file.gguf`, kept under `cache_dir`. The first `path()` begins the download, which goes on by itself.
+    """`hf:org/repo/file.gguf`, stored under `cache_dir`. The first `path()` starts a background download.
 
-    `on_progress` gets the bytes there and the bytes in all. `endpoint` stands for https://huggingface.co. A download
-    that fails is tried again after a pause; an unfinished one is resumed, also by another process.
+    `on_progress` is called with the bytes downloaded and the bytes in total. `endpoint` replaces
+    https://huggingface.co. A download that fails is retried after a pause; a partial one is resumed, also by another
+    process.
 
     Raises:
         ValueError: `uri` has another form.
@@ -139,12 +137,12 @@ class HubModelFile:
 
     @property
     def downloading(self) -> bool:
-        """See `ModelFile`. False while a failed download waits for its next try."""
+        """See `ModelFile`. False while a failed download waits for its retry."""
         return self._thread is not None and self._thread.is_alive() and not self._trouble and not self._there()
 
     @property
     def reason(self) -> str:
-        """See `ModelFile`. Tells the progress."""
+        """See `ModelFile`. Includes the progress of a download."""
         if self._there():
             return ""
         if self._trouble:
@@ -179,7 +177,7 @@ class HubModelFile:
             try:
                 self._download()
                 return
-            except Exception as error:  # noqa: BLE001 -- whatever it is, it must show in the status
+            except Exception as error:  # noqa: BLE001 -- every error must show in the status
                 self._trouble = _said(error)
             self._closed.wait(pause)
             pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
@@ -188,7 +186,7 @@ class HubModelFile:
         source = locate(self._repo, self._file, self._endpoint)
         self._target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = self._target.with_name(self._target.name + ".part")
-        # Another process that fetches it holds the lock; the next try finds the whole file.
+        # A process that downloads the file holds the lock; the next attempt finds the complete file.
         with part.open("ab") as file:
             if not try_lock(file.fileno()):
                 raise EmbeddingUnavailable("another process is downloading it")
@@ -227,14 +225,14 @@ class HubModelFile:
         self._on_progress(done, total)
 
     def close(self) -> None:
-        """See `ModelFile`. What was fetched stays, for the next time."""
+        """See `ModelFile`. The part downloaded so far is kept for the next time."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join(1.0)
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether there is a file that can be reached."""
+    """Return whether `path` is a file that can be reached."""
     try:
         return path.is_file()
     except OSError:
@@ -242,7 +240,7 @@ def _is_file(path: Path) -> bool:
 
 
 def locate(repo: str, file: str, endpoint: str | None) -> DownloadSource:
-    """What the hub says of a file. Honours the hub's own variables: its endpoint, its token, its offline mode."""
+    """Return the hub's metadata of a file. Honours the hub's environment variables: endpoint, token, offline mode."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url  # noqa: PLC0415 -- an extra, and slow to import
     from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 -- likewise
 
@@ -266,7 +264,7 @@ def _verify(source: DownloadSource, part: Path) -> None:
 
 
 def _said(error: Exception) -> str:
-    # The address of a mirror may be signed; what signs it stands behind the "?".
+    # The URL of a mirror may be signed; the signature is in the query.
     return re.sub(r"\?[^\s'\"]+", "", (str(error) or repr(error)).split("\n")[0])[:300]
 
 
@@ -281,12 +279,12 @@ _MOST_ELEMENTS = 1 << 32
 
 
 class BadModelFile(ValueError):
-    """The file is no model that we can use; the message says why."""
+    """The file is not a usable model; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelHeader:
-    """What a model says of itself: tokens that it reads at once, components of its vectors."""
+    """A model's architecture, its window in tokens and the dimensions of its vectors."""
 
     architecture: str
     window: int
@@ -294,11 +292,11 @@ class ModelHeader:
 
 
 def read_head(path: Path) -> ModelHeader:
-    """The head of a model's file. Reads no further than it has to.
+    """Return the header of a model file. Reads only as far as necessary.
 
     Raises:
-        BadModelFile: it is no GGUF, or does not say what it must.
-        OSError: it cannot be read.
+        BadModelFile: the file is not a GGUF file, or lacks a required value.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         try:

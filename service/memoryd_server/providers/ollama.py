@@ -1,4 +1,4 @@
-"""Ollama, by its own `POST /api/embed`. Models are not fetched: `ollama pull` does that."""
+"""Ollama, through its native `POST /api/embed`. Models are not downloaded; `ollama pull` does that."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from memoryd_server.providers.remote import EmbeddingRequest, RemoteProvider, Te
 
 BASE_URL = "http://127.0.0.1:11434"
 INDEXING_SECONDS = 600.0
-"""A call of indexing takes no longer: the model runs on somebody's own machine, and may have to be loaded first."""
+"""Time limit of an indexing call: the model runs on the user's own machine and may have to be loaded first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +22,27 @@ class OllamaFormat:
     model: str
     dimensions: int | None
 
-    def request(self, texts: Sequence[str], role: TextRole) -> EmbeddingRequest:  # noqa: ARG002 -- it makes no difference here
-        """See `Wire`."""
+    def request(self, texts: Sequence[str], role: TextRole) -> EmbeddingRequest:  # noqa: ARG002 -- Ollama has no field for the role
+        """See `WireFormat`."""
         body: dict[str, Any] = {"model": self.model, "input": list(texts)}
         if self.dimensions is not None:
             body["dimensions"] = self.dimensions
         return EmbeddingRequest("/api/embed", body)
 
     def vectors(self, reply: Any) -> list[Any]:
-        """See `Wire`."""
+        """See `WireFormat`."""
         return list_in(reply, "embeddings")
 
     def tokens(self, reply: Any) -> int | None:
-        """See `Wire`."""
+        """See `WireFormat`."""
         return count_in(reply, "prompt_eval_count")
 
 
 def ollama(config: RemoteConfig) -> RemoteProvider:
-    """The Ollama at `config.base_url`, else the one on this machine. A base URL made for its OpenAI interface serves.
+    """Return a provider for Ollama at `config.base_url`, by default on this machine. A trailing `/v1` is removed.
 
     Raises:
-        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+        EmbeddingUnavailable: the address, a key or a header is invalid.
     """
     base_url = (config.base_url or BASE_URL).rstrip("/").removesuffix("/v1")
     http = HttpClient(

@@ -1,14 +1,8 @@
-"""OpenAI's format: OpenAI, compatible, Mistral, Voyage, batches.
+"""OpenAI's wire format: OpenAI, compatible servers, Mistral and Voyage AI, and batch jobs.
 
-Any server that speaks OpenAI's `POST /embeddings`, and that wire format for those who took it over.
-
-OpenAI.
-
-Mistral. Of its models `codestral-embed` alone makes vectors of a chosen length.
-
-Voyage AI. It puts words of its own before questions and documents, by what `input_type` says.
-
-OpenAI's batch jobs, and Voyage's, which differ in where the model stands and in how long a job may take.
+All of them implement `POST /embeddings`. Mistral makes vectors of a chosen length only with `codestral-embed`. Voyage
+prepends its own prompt to queries and documents, selected by `input_type`. The batch jobs of OpenAI and Voyage differ
+in where the model is named and in how long a job may take.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +36,7 @@ from memoryd_server.providers.remote import (
 
 @dataclass(frozen=True, slots=True)
 class OpenAIFormat:
-    """OpenAI's JSON. `input_types` is what `input_type` says of texts, where a server knows such a field."""
+    """OpenAI's JSON. `input_types` are the values of `input_type` per role, for servers that have this field."""
 
     model: str
     dimensions: int | None
@@ -59,7 +53,7 @@ class OpenAIFormat:
         return EmbeddingRequest("/embeddings", body)
 
     def vectors(self, reply: Any) -> list[Any]:
-        """See `WireFormat`. By the `index` of each; by their place where a server gives none."""
+        """See `WireFormat`. Ordered by `index`; by position if the server gives no index."""
         data = [{"embedding": None} if item is None else item for item in list_in(reply, "data")]
         if not all(isinstance(item, dict) for item in data):
             raise BadResponse("without a list of embeddings")
@@ -74,10 +68,10 @@ class OpenAIFormat:
 
 
 def openai_compatible(config: RemoteConfig) -> RemoteProvider:
-    """The server at `config.base_url`; a key is sent where there is one.
+    """Return a provider for the server at `config.base_url`. A key is sent if one is configured.
 
     Raises:
-        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+        EmbeddingUnavailable: the base URL is missing, or the address, a key or a header is invalid.
     """
     if not config.base_url:
         raise EmbeddingUnavailable(f"the provider {config.provider} needs memorySearch.remote.baseUrl")
@@ -91,13 +85,13 @@ def openai_speaking(
     input_types: Mapping[TextRole, str] | None = None,
     batch_window: str = "",
 ) -> RemoteProvider:
-    """A provider that speaks this wire format, with its keys as bearer tokens.
+    """Return a provider that uses this wire format, with its keys as bearer tokens.
 
-    `batch_window` is how long its batch jobs may take, in its own word; empty where it has none. One with `input_types`
-    wants these, and the model, in the job and not in its lines.
+    `batch_window` is the server's completion window of batch jobs; empty if the server has none. With `input_types`, a
+    batch job carries the model and the input type itself instead of in its lines.
 
     Raises:
-        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+        EmbeddingUnavailable: the address, a key or a header is invalid.
     """
     http = HttpClient(config.provider, base_url, dict(config.headers), bearer(config.keys), pace=config.pace)
     model = config.model.removeprefix(f"{config.provider}/")
@@ -115,7 +109,7 @@ def openai_speaking(
 
 
 def bearer(keys: Sequence[str]) -> list[Header]:
-    """The header that carries each key as a bearer token."""
+    """Return a header for each key that carries it as a bearer token."""
     return [{"authorization": f"Bearer {key.strip()}"} for key in keys]
 
 
@@ -128,10 +122,10 @@ OPENAI_BASE_URL = "https://api.openai.com/v1"
 
 
 def openai(config: RemoteConfig) -> RemoteProvider:
-    """OpenAI, or what stands in for it at `config.base_url`.
+    """Return a provider for OpenAI, or for a compatible server at `config.base_url`.
 
     Raises:
-        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+        EmbeddingUnavailable: the address, a key or a header is invalid.
     """
     return openai_speaking(config, config.base_url or OPENAI_BASE_URL, batch_window="24h")
 
@@ -140,10 +134,10 @@ MISTRAL_BASE_URL = "https://api.mistral.ai/v1"
 
 
 def mistral(config: RemoteConfig) -> RemoteProvider:
-    """Mistral, or what stands in for it at `config.base_url`.
+    """Return a provider for Mistral, or for a compatible server at `config.base_url`.
 
     Raises:
-        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+        EmbeddingUnavailable: the address, a key or a header is invalid.
     """
     return openai_speaking(config, config.base_url or MISTRAL_BASE_URL, dimensions_field="output_dimension")
 
@@ -154,16 +148,16 @@ INPUT_TYPES: Mapping[TextRole, str] = {TextRole.QUERY: "query", TextRole.DOCUMEN
 
 
 def voyage(config: RemoteConfig) -> RemoteProvider:
-    """Voyage AI, or what stands in for it at `config.base_url`.
+    """Return a provider for Voyage AI, or for a compatible server at `config.base_url`.
 
     Raises:
-        EmbeddingUnavailable: nothing can be sent with this address, key or headers.
+        EmbeddingUnavailable: the address, a key or a header is invalid.
     """
     return openai_speaking(config, config.base_url or VOYAGE_BASE_URL, "output_dimension", INPUT_TYPES, "12h")
 
 
 NAME_FIELD = "memoryd_job"
-"""Where a job carries its name, among its metadata."""
+"""Metadata field that holds the name of a job."""
 
 _ENDPOINT = "/v1/embeddings"
 _FAILED = frozenset({"failed", "expired", "cancelled", "canceled"})
@@ -174,7 +168,10 @@ _BAD_STATUS = 400
 
 @dataclass(frozen=True, slots=True)
 class OpenAIBatches:
-    """See `BatchApi`. With `model_apart` the model stands in the job, not in each line. `count` hears of tokens."""
+    """OpenAI's and Voyage's implementation of `BatchApi`. `count` is called with the tokens of each answer.
+
+    With `model_apart`, the job names the model and its lines do not.
+    """
 
     http: HttpClient
     wire: WireFormat
@@ -227,7 +224,7 @@ class OpenAIBatches:
         return found
 
     def find(self, name: str, patience: WaitLimit) -> str | None:
-        """See `BatchApi`. Looks at the latest 2,000 jobs."""
+        """See `BatchApi`. Searches the latest 2,000 jobs."""
         after = ""
         for _ in range(_MOST_PAGES):
             page = self.http.ask(
@@ -243,7 +240,7 @@ class OpenAIBatches:
         return None
 
     def look(self, job_id: str, patience: WaitLimit) -> JobState:
-        """See `BatchApi`. What an expired or cancelled job has made is not lost."""
+        """See `BatchApi`. The output of an expired or cancelled job is kept."""
         job = self.http.ask(get(f"/batches/{quote(job_id, safe='')}"), patience)
         word, output = self.http.discreet(text_in(job, "status")), text_in(job, "output_file_id")
         outputs = (output,) if output else ()
@@ -253,7 +250,7 @@ class OpenAIBatches:
         return JobState(word, word == "completed", outputs)
 
     def _why(self, job: Any, patience: WaitLimit) -> str:
-        """What the job itself says, or the first message of its error file."""
+        """Return the error message of the job, or the first message of its error file."""
         faults = job.get("errors") if isinstance(job, dict) else None
         message = said(faults.get("data")) if isinstance(faults, dict) else ""
         file_id = text_in(job, "error_file_id")
@@ -286,7 +283,7 @@ class OpenAIBatches:
 
 
 def _fault(line: Mapping[str, Any]) -> str:
-    """Why a text got no vector; empty where it got one."""
+    """Return why a text got no vector; empty if it got one."""
     reply = line.get("response")
     if line.get("error"):
         return said(line["error"]) or "no reason given"

@@ -1,12 +1,9 @@
-"""Rate, cooldown, request slots, key rotation.
+"""Pacing of a remote provider: request rate, shared cooldown, key rotation and request slots.
 
-When a remote provider may be asked: its rate, one cooldown for all callers, and pauses that grow.
-
-The keys of one provider. The next one is taken when the server limits the one in use.
-
-Requests under way: a bounded number for each provider, each on a thread of its own that nobody has to wait for.
-
-The threads are daemons, as a call that hangs must not keep the process from ending.
+`Throttle` decides when a request may be sent: it limits the rate, applies one cooldown to all callers, and retries with
+growing pauses. `ApiKeyPool` changes to the next key when the server limits the current one. `RequestSlots` bounds the
+requests under way. Each runs on its own thread, so no caller has to wait for its end; the threads are daemons, because
+a call that hangs must not keep the process from exiting.
 """
 
 import math
@@ -25,16 +22,16 @@ from memoryd_server.threads import on_thread
 
 RETRIES = 3
 RATE_LIMIT_RETRIES = 5
-"""How often a call is made again that was one too many; turns while others get through do not count."""
+"""Retries of a rate-limited call. A rejection while other calls succeed restarts the count."""
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
 LONGEST_COOLDOWN_SECONDS = 300.0
-"""A server that asks for more patience than this is not waited for."""
+"""Longest wait; a server that requests a longer pause counts as unavailable."""
 LONGEST_BELIEVED_SECONDS = 3_600.0
-"""After so long it is asked again, whatever it said."""
+"""Longest cooldown, even if the server requests a longer one."""
 
 _LOOK_UP_SECONDS = 0.1
-# What a server asks for is passed on to callers, as a duration, which has bounds.
+# The requested pause is passed to callers as a protobuf duration, which is bounded.
 _MOST_ASKED_SECONDS = 100_000_000_000.0
 
 T = TypeVar("T")
@@ -42,20 +39,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ThrottleConfig:
-    """How much a remote provider may be asked: requests of indexing at once, and requests a minute, 0 being any."""
+    """Limits of a remote provider: concurrent indexing requests, and requests per minute (0: unlimited)."""
 
     at_once: int = 4
     requests_per_minute: int = 0
 
 
 class CallerStopped(Exception):
-    """The caller wants no more."""
+    """The caller cancelled the call."""
 
 
 class TransientFailure(Exception):
-    """A failure that another try may mend; `retry_after_seconds` is what the server asked for.
+    """A failure that a retry may resolve; `retry_after_seconds` is the pause that the server requested.
 
-    `is_outage` is whether it concerns the provider as a whole, and not perhaps this one text.
+    `is_outage` is whether the failure concerns the provider as a whole, rather than possibly a single text.
     """
 
     def __init__(self, message: str, retry_after_seconds: float | None = None, *, is_outage: bool = True) -> None:
@@ -65,31 +62,32 @@ class TransientFailure(Exception):
 
 
 class RateLimited(TransientFailure):
-    """The server takes no more calls for now, at least not with this key."""
+    """The server accepts no more calls for now, at least with this key."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitLimit:
-    """How long a caller waits: until `deadline` (in `time.monotonic()`), and until `should_stop`."""
+    """How long a caller waits: until `deadline` (in `time.monotonic()`), or until `should_stop` returns True."""
 
     deadline: float
     should_stop: Callable[[], bool]
 
     def left(self) -> float:
-        """Seconds until the deadline, at least 0."""
+        """Return the seconds until the deadline, at least 0."""
         return max(0.0, self.deadline - time.monotonic())
 
     @property
     def endless(self) -> bool:
-        """Whether there is no deadline, as when indexing."""
+        """Whether there is no deadline, as for indexing."""
         return self.deadline == math.inf
 
 
 class Throttle:
-    """Paces the calls of one provider, whoever makes them. Thread-safe.
+    """Paces the calls of one provider for all callers. Thread-safe.
 
-    At most `requests_per_minute` are begun, evenly spread, 0 being any number; a question, which has a deadline, does
-    not wait for its turn, and the next of the others waits the longer. `jitter` gives numbers from 0 to 1.
+    At most `requests_per_minute` calls are started, evenly spaced; 0 means unlimited. A query, which has a deadline,
+    does not wait for its turn; the next call without a deadline waits longer instead. `jitter` returns numbers from 0
+    to 1.
     """
 
     def __init__(self, name: str, requests_per_minute: int = 0, jitter: Callable[[], float] = random.random) -> None:
@@ -104,12 +102,12 @@ class Throttle:
         self.retries = 0
 
     def attempt(self, call: Callable[[], T], patience: WaitLimit) -> T:
-        """What `call` returns, tried again while it raises `TransientFailure` and the patience lasts.
+        """Return the result of `call`, retried while it raises `TransientFailure` and `patience` allows.
 
         Raises:
-            EmbeddingOutage: it did not succeed.
+            EmbeddingOutage: no attempt succeeded in time.
             EmbeddingUnavailable: the provider is closed, or sends no valid reply.
-            CallerStopped: the caller wants no more.
+            CallerStopped: the caller cancelled the call.
         """
         failures = 0
         while True:
@@ -118,7 +116,7 @@ class Throttle:
             try:
                 answer = call()
             except TransientFailure as failure:
-                # Turned away while others got through: it is the next who has to wait.
+                # Rejected while other calls succeeded: the server works, so the failures start from 1 again.
                 overtaken = isinstance(failure, RateLimited) and self._passed > passed
                 failures = 1 if overtaken else failures + 1
                 self._pause(failures, failure, patience)
@@ -128,7 +126,7 @@ class Throttle:
                 return answer
 
     def _take_turn(self, patience: WaitLimit) -> None:
-        """Returns when the cooldown is over and, for whoever has time, the rate allows one more."""
+        """Wait until the cooldown has ended and, for a call without a deadline, the rate allows another call."""
         while True:
             with self._lock:
                 now = time.monotonic()
@@ -175,12 +173,12 @@ class Throttle:
             raise EmbeddingUnavailable(f"{self._name} is closed")
 
     def close(self) -> None:
-        """Ends all waiting."""
+        """End all waiting."""
         self._closed.set()
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a `Retry-After` header asks for: a number of them, or a date. At most 3,000 years."""
+    """Return the pause in seconds that a `Retry-After` header requests as a number or a date; at most 3,000 years."""
     if not value:
         return None
     try:
@@ -197,9 +195,9 @@ def retry_after(value: str | None) -> float | None:
 
 
 REST_SECONDS = 60.0
-"""How long a key rests when the server does not say."""
+"""Cooldown of a rate-limited key if the server requests no other."""
 QUOTA_REST_SECONDS = 3600.0
-"""How long a key rests whose quota is used up."""
+"""Cooldown of a key whose quota is used up."""
 
 _SHORTEST_REST_SECONDS = 1.0
 
@@ -207,7 +205,7 @@ Header = Mapping[str, str]
 
 
 class ApiKeyPool:
-    """The headers that carry the keys, in order of preference; without a key, one without headers. Thread-safe."""
+    """The headers that carry the keys, in order of preference; one empty header if there are no keys. Thread-safe."""
 
     def __init__(self, headers: Sequence[Header]) -> None:
         self._headers: Sequence[Header] = headers or ({},)
@@ -218,17 +216,17 @@ class ApiKeyPool:
         return len(self._headers)
 
     def current(self) -> int:
-        """The number of the first key that does not rest, else of the one that rests no longer than the others."""
+        """Return the number of the first available key, else of the one whose cooldown ends first."""
         now = time.monotonic()
         with self._lock:
             return min(range(len(self)), key=lambda number: max(now, self._rests_until[number]))
 
     def header(self, number: int) -> Header:
-        """What carries the key of this number."""
+        """Return the header that carries the key of this number."""
         return self._headers[number]
 
     def rest(self, number: int, seconds: float) -> bool:
-        """Lets a key rest. Whether another one can be used now."""
+        """Start the cooldown of a key. Return whether another key is available now."""
         now = time.monotonic()
         with self._lock:
             self._rests_until[number] = now + max(seconds, _SHORTEST_REST_SECONDS)
@@ -237,14 +235,14 @@ class ApiKeyPool:
 
 @dataclass(frozen=True, slots=True)
 class OrphanedRequest:
-    """A request that was left to itself when its run ended; what comes of it is paid for all the same."""
+    """A request still under way when its run ended. Its answer is kept, because the provider charges for it anyway."""
 
     texts: tuple[str, ...]
     answer: Future[Any]
 
 
 class RequestSlots:
-    """Where the requests of indexing run, whoever makes them; questions do not come here. Thread-safe."""
+    """Slots for the indexing requests of all callers; queries do not use them. Thread-safe."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -253,9 +251,10 @@ class RequestSlots:
         self._abandoned: list[OrphanedRequest] = []
 
     def start(self, call: Callable[[], T], should_stop: Callable[[], bool]) -> "Future[T]":
-        """What `call` will return, once a lane is free for it; `CallerStopped` when `should_stop` said so before that.
+        """Return a future of the result of `call`, which starts when a slot is free.
 
-        A request whose run has ended keeps its lane, so that a server that hangs never holds more than these.
+        The future raises `CallerStopped` if `should_stop` returns True before that. A request whose run has ended keeps
+        its slot, so a server that hangs never holds more than `count` requests.
         """
 
         def take_lane() -> T:
@@ -270,12 +269,12 @@ class RequestSlots:
         return on_thread("embedding", take_lane)
 
     def abandon(self, texts: tuple[str, ...], answer: "Future[Any]") -> None:
-        """Leaves a request to itself; the next run asks what came of it."""
+        """Keep a request whose run has ended for the next run."""
         with self._lock:
             self._abandoned.append(OrphanedRequest(texts, answer))
 
     def take_abandoned(self) -> list[OrphanedRequest]:
-        """The requests that were left to themselves, each given away once."""
+        """Return the abandoned requests, each of them once."""
         with self._lock:
             taken, self._abandoned = self._abandoned, []
         return taken

@@ -1,4 +1,4 @@
-"""Which provider the settings ask for. One that was asked for is never replaced by another."""
+"""Selection of the provider that the settings request. A requested provider is never silently replaced by another."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from memoryd_server.providers.openai import mistral, openai, openai_compatible, 
 from memoryd_server.providers.provider import EmbeddingConfig, EmbeddingProvider, LocalConfig, RemoteConfig
 
 AUTOMATIC = ("openai", "gemini", "voyage", "mistral")
-"""What "auto" looks for a key of, in this order, after a model on this machine and a server at an address."""
+"""Providers for which "auto" looks for a key, in this order, after a local model and a server at a base URL."""
 
 NOT_CONFIGURED = "no embedding provider is configured"
 
@@ -33,11 +33,10 @@ _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 
 @dataclass(frozen=True, slots=True)
 class ProviderSelection:
-    """The provider, or why there is none. `requested` is what the settings ask for.
+    """The provider, or why there is none. `requested` is the provider that the settings request.
 
-    `fallback` makes the one that the settings name to stand in for it, and is None where they name none. `unusable`
-    is whether "auto" has found a provider that cannot be used, `blocked` whether a setting that is not understood is
-    why there is none.
+    `fallback` selects the fallback provider of the settings, and is None if they name none. `unusable` is whether
+    "auto" found a provider that cannot be used; `blocked` is whether there is none because a setting is not understood.
     """
 
     provider: EmbeddingProvider | None
@@ -49,7 +48,7 @@ class ProviderSelection:
 
     @property
     def is_configured(self) -> bool:
-        """Whether the settings ask for vectors, also if no provider can be used."""
+        """Whether the settings request vectors, even if no provider can be used."""
         return self.provider is not None or self.unusable or self.blocked or self.requested not in {"auto", "none"}
 
     @property
@@ -59,19 +58,22 @@ class ProviderSelection:
 
 
 def select(config: EmbeddingConfig) -> ProviderSelection:
-    """A provider of its own for this configuration. Calls nobody; the caller closes the provider."""
+    """Return a new provider for this configuration. Sends nothing; the caller closes the provider."""
     return ProviderPool().select(config)
 
 
 class ProviderPool:
-    """Makes providers, one for all agents that ask for the same: one model in memory, one cooldown. Thread-safe."""
+    """Creates providers and shares them among agents of equal configuration. Thread-safe.
+
+    Sharing means one model in memory and one cooldown.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._providers: dict[object, EmbeddingProvider] = {}
 
     def select(self, config: EmbeddingConfig) -> ProviderSelection:
-        """The provider for this configuration. The pool closes it."""
+        """Return the provider for this configuration. The pool closes it."""
         if config.blocked_by and _needs_http(config):
             return ProviderSelection(None, config.provider, _blocked(config.blocked_by), blocked=True)
         provider, reason, unusable = self._found(config)
@@ -80,7 +82,7 @@ class ProviderPool:
         if second is None or second.provider in {chosen, "none"}:
             return ProviderSelection(provider, config.provider, reason, unusable=unusable)
         if config.provider not in (*_REMOTE, _LOCAL, "auto", "none"):
-            # What this provider would be sent is not known, so nothing is sent to another one instead.
+            # It is unknown which texts this provider would receive, so none are sent to another one instead.
             return ProviderSelection(
                 None, config.provider, f"{reason}; its fallback {second.provider} is not used either"
             )
@@ -88,7 +90,7 @@ class ProviderPool:
         return ProviderSelection(provider, config.provider, reason, lambda: self.select(second), unusable)
 
     def _found(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
-        """The provider, why there is none, and whether that is because it cannot be used."""
+        """Return the provider, why there is none, and whether the reason is that it cannot be used."""
         if config.provider == "none":
             return None, "embeddings are switched off", False
         try:
@@ -99,10 +101,10 @@ class ProviderPool:
             return None, str(error), True
 
     def _automatic(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str]:
-        """The first that is configured. One that is, and cannot be used, is not passed over for the next.
+        """Return the first configured provider. One that is configured but unusable is not skipped.
 
         Raises:
-            EmbeddingUnavailable, ValueError: it cannot be used.
+            EmbeddingUnavailable, ValueError: the provider cannot be used.
         """
         if _has_model(config.local):
             return self._local(config.local), ""
@@ -146,12 +148,12 @@ class ProviderPool:
         return self._providers[key]
 
     def made(self) -> list[EmbeddingProvider]:
-        """Every provider that was made."""
+        """Return all providers created so far and not yet closed."""
         with self._lock:
             return list(self._providers.values())
 
     def close_remote(self) -> None:
-        """Close and forget every provider that is reached over HTTP. Calls under way fail; the next ones as well."""
+        """Close and remove every provider that is reached over HTTP. Its current and later calls fail."""
         with self._lock:
             closing = [key for key in self._providers if isinstance(key, RemoteConfig)]
             providers = [self._providers.pop(key) for key in closing]
@@ -159,7 +161,7 @@ class ProviderPool:
             provider.close()
 
     def close(self) -> None:
-        """Closes every provider."""
+        """Close every provider."""
         with self._lock:
             providers, self._providers = list(self._providers.values()), {}
         for provider in providers:

@@ -1,15 +1,10 @@
-"""The protocol, its spec and configuration; the absent provider.
+"""The protocol of embedding providers, their specs and their configuration.
 
-What every maker of embeddings offers. Calls block and may come from any thread.
-
-A provider that was asked for and cannot be used: it stands where another one may stand in for it.
-
-What vectors are made with: the model, how much it reads, and the words it wants before a text. Pure.
-
-Models trained with a task prefix rank worse than keywords without it (demand 35). The prefixes are those of the models'
-own cards.
-
-What the settings say of embeddings. Equal configurations can share a provider. Empty strings mean not set.
+`EmbeddingProvider` is implemented by every provider; `UnavailableProvider` takes the place of one that is requested but
+cannot be used. `EmbeddingSpec` describes a model: its input limit, and the prefixes it expects before a text. Models
+trained with a task prefix rank worse than keywords without it (demand 35); the prefixes are those of the models' own
+cards. In `RemoteConfig`, `LocalConfig` and `EmbeddingConfig`, empty strings mean not set, and equal configurations can
+share a provider.
 """
 
 import re
@@ -26,15 +21,15 @@ _SEARCH_TASK = "Given a web search query, retrieve relevant passages that answer
 _SENTENCE = "Represent this sentence for searching relevant passages: "
 
 LOCAL_WINDOW = 2048
-"""Tokens that a local model reads at most, whatever its own window: a larger one is slower and takes more memory."""
+"""Upper limit of a local model's window in tokens: a larger window is slower and takes more memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSpec:
-    """Who makes the vectors, of what. With the chunking this is the identity of an index's vectors.
+    """The model and endpoint that make the vectors. With the chunking, this is the identity of an index's vectors.
 
-    `endpoint` holds no credentials. `dimensions` is None while they are not known. The prefixes stand before each
-    question and each document.
+    `endpoint` holds no credentials. `dimensions` is None while unknown. The prefixes are put before each query and each
+    document.
     """
 
     provider: str
@@ -48,7 +43,7 @@ class EmbeddingSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """Models that want the same prefixes; `pattern` is searched in the model's name in lower case."""
+    """Models that expect the same prefixes; `pattern` is searched in the model's name in lower case."""
 
     pattern: re.Pattern[str]
     max_input_tokens: int
@@ -56,8 +51,7 @@ class _Family:
     document_prefix: str = ""
 
 
-# The first that matches counts. A pattern of two parts tries only the first place of the first part, so that its time
-# is linear.
+# The first match wins. A pattern of two parts tries only the first occurrence of the first part, so its time is linear.
 _FAMILIES = (
     _Family(re.compile(r"embedding-?gemma"), 2048, "task: search result | query: ", "title: none | text: "),
     _Family(re.compile(r"(?m)^(?>.*?nomic-embed-text).*moe"), 512, "search_query: ", "search_document: "),
@@ -73,7 +67,7 @@ _FAMILIES = (
     _Family(re.compile(r"(?m)^(?>.*?arctic-embed).*2\.0|arctic-embed2"), 8192, "query: "),
     _Family(re.compile(r"arctic-embed"), 512, _SENTENCE),
     _Family(re.compile(r"minilm"), 512),
-    # Told by words what its older siblings are told by a field.
+    # Receives the task as a prefix; older Gemini models receive it in the field `taskType`.
     _Family(re.compile(r"gemini-embedding-2"), 8192, "task: search result | query: ", "title: none | text: "),
     _Family(re.compile(r"text-embedding-ada-002"), 8191),
     _Family(re.compile(r"voyage-3-lite"), 16000),
@@ -84,7 +78,7 @@ _MOST_TOKENS = 8192
 
 
 def spec_for(provider: str, model: str, endpoint: str = "", dimensions: int | None = None) -> EmbeddingSpec:
-    """The spec of a model, with the prefixes and the input limit of its family, found by its name."""
+    """Return the spec of a model, with the prefixes and the input limit of its family, which is found by its name."""
     family = _family(model)
     return EmbeddingSpec(
         provider,
@@ -103,14 +97,14 @@ def _family(model: str) -> _Family | None:
 
 
 PLAIN_TEXT = "ping"
-"""A text that no provider has a reason to refuse: what comes of it is the provider's doing."""
+"""A text that no provider has a reason to refuse: if it gets no vector, the provider is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFailure:
-    """Why a text got no vector. `transient` when the text is not at fault: a later call may embed it.
+    """Why a text got no vector. `transient` if the text is not at fault: a later call may embed it.
 
-    Where it is not `transient`, the provider has embedded another text since.
+    If `transient` is False, the provider has embedded another text since.
     """
 
     reason: str
@@ -118,7 +112,7 @@ class EmbeddingFailure:
 
 
 class ProviderState(StrEnum):
-    """Whether a provider can be expected to answer."""
+    """Whether a provider is expected to answer."""
 
     READY = "ready"
     STARTING = "starting"
@@ -127,10 +121,10 @@ class ProviderState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
-    """How a provider fares; `reason` is empty when it is ready.
+    """State and counters of a provider; `reason` is empty when it is ready.
 
-    `calls`, `tokens`, `retries` and `failures` count since the provider was made; a call that was made again counts
-    each time. Tokens are the provider's own count where it gives one, else a fourth of the bytes.
+    `calls`, `tokens`, `retries` and `failures` count since the provider was created; each retry counts as a call.
+    Tokens are the provider's own count if it reports one, else a fourth of the bytes.
     """
 
     state: ProviderState
@@ -142,58 +136,59 @@ class ProviderStatus:
 
 
 class EmbeddingProvider(Protocol):
-    """Makes vectors of texts: finite, of length one, of the dimensions of its spec. Adds the prefixes of its spec.
+    """Computes vectors of texts: finite, of length one, with the dimensions of its spec. Calls block; thread-safe.
 
-    Where the spec leaves the dimensions open, the vectors of one request have the same; a server may change its model.
+    The provider adds the prefixes of its spec. If the spec leaves the dimensions open, the vectors of one request have
+    the same dimensions; a server may change its model between requests.
     """
 
     @property
     def spec(self) -> EmbeddingSpec:
-        """What the vectors are made with. Fixed, except that `refresh` may find out the dimensions of a model file.
+        """The model's spec. Fixed, except that `refresh` may discover the dimensions of a model file.
 
         Does no I/O, like `status`.
         """
         ...
 
     def refresh(self) -> None:
-        """Look again at what the provider needs on this machine, such as a model file. Blocks.
+        """Look for the resources the provider needs on this machine, such as a model file. Blocks.
 
-        `spec` and `status` report what was found.
+        `spec` and `status` report the result.
         """
         ...
 
     def embed_query(self, text: str, deadline: float) -> Vector:
-        """The vector of a question, before `deadline` in `time.monotonic()`.
+        """Return the vector of a query before `deadline`, which is in `time.monotonic()`.
 
         Raises:
             EmbeddingUnavailable: the provider does not answer in time, or not with a usable vector.
-            EmbeddingQuotaExceeded: its quota is used up.
+            EmbeddingQuotaExceeded: the provider's quota is used up.
         """
         ...
 
     def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[Vector | EmbeddingFailure]:
-        """A vector or a failure for each text, in order. May retry and wait; asks `should_stop` meanwhile.
+        """Return a vector or a failure for each text, in order. May retry and wait; checks `should_stop` while it does.
 
-        Nothing made is thrown away: once stopped, or when the provider fails after its first answers, the rest are
+        No vector is discarded: after a stop, or if the provider fails after its first answers, the remaining texts are
         transient failures.
 
         Raises:
-            EmbeddingUnavailable: the provider failed before it gave an answer.
-            EmbeddingQuotaExceeded: its quota is used up, before it gave an answer.
+            EmbeddingUnavailable: the provider failed before its first answer.
+            EmbeddingQuotaExceeded: the provider's quota is used up before its first answer.
         """
         ...
 
     def status(self) -> ProviderStatus:
-        """Return how it fares, as far as is known without I/O."""
+        """Return the state and counters known without I/O."""
         ...
 
     def close(self) -> None:
-        """Ends what it holds; calls under way fail. Closing twice is fine."""
+        """Release all resources; calls under way fail. Closing twice is allowed."""
         ...
 
 
 class UnavailableProvider:
-    """Makes no vector, and says why. `requested` is what the settings ask for."""
+    """A provider that fails every call with `reason`. `requested` is the provider that the settings request."""
 
     def __init__(self, requested: str, reason: str) -> None:
         self._spec = spec_for(requested, "")
@@ -201,14 +196,14 @@ class UnavailableProvider:
 
     @property
     def spec(self) -> EmbeddingSpec:
-        """The name alone."""
+        """A spec with only the provider's name."""
         return self._spec
 
     def refresh(self) -> None:
-        """See `EmbeddingProvider`. Nothing is needed on this machine."""
+        """See `EmbeddingProvider`. Does nothing."""
 
-    def embed_query(self, text: str, deadline: float) -> Vector:  # noqa: ARG002 -- whatever is asked
-        """Never answers.
+    def embed_query(self, text: str, deadline: float) -> Vector:  # noqa: ARG002 -- fails for every text
+        """Raise an error with the reason.
 
         Raises:
             EmbeddingUnavailable: always.
@@ -217,10 +212,10 @@ class UnavailableProvider:
 
     def embed_documents(
         self,
-        texts: Sequence[str],  # noqa: ARG002 -- whatever is asked
+        texts: Sequence[str],  # noqa: ARG002 -- fails for every text
         should_stop: Callable[[], bool],  # noqa: ARG002
     ) -> list[Vector | EmbeddingFailure]:
-        """Never answers.
+        """Raise an error with the reason.
 
         Raises:
             EmbeddingUnavailable: always.
@@ -232,15 +227,15 @@ class UnavailableProvider:
         return ProviderStatus(ProviderState.UNAVAILABLE, self._reason)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """See `EmbeddingProvider`. Does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteConfig:
-    """A provider that is reached over HTTP.
+    """Configuration of a provider that is reached over HTTP.
 
-    `base_url` is unset where the provider's own is meant. Of several `keys` the next one is used when the server limits
-    the one before. `headers` are pairs. `no_key` says why there is no key; `problem` why nothing may be sent at all.
+    An empty `base_url` means the provider's default. With several `keys`, the next one is used when the server limits
+    the current one. `headers` are pairs. `no_key` says why there is no key; `problem` says why nothing may be sent.
     """
 
     provider: str
@@ -254,16 +249,16 @@ class RemoteConfig:
     pace: ThrottleConfig = field(default_factory=ThrottleConfig)
 
     def __repr__(self) -> str:
-        """Without the secrets."""
+        """Return provider and model, without the secrets."""
         return f"RemoteConfig(provider={self.provider!r}, model={self.model!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class LocalConfig:
-    """A model on this machine.
+    """Configuration of a model on this machine.
 
-    `model_path` is a path (made absolute, "~" expanded) or an `hf:` address; `cache_dir` is where fetched models are
-    kept. `threads` None means half the processors.
+    `model_path` is an absolute path or an `hf:` address; `cache_dir` is the folder of downloaded models. `threads` None
+    means half the processors.
     """
 
     model_path: str = ""
@@ -274,11 +269,11 @@ class LocalConfig:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """Which provider an agent asks for, and how each can be had.
+    """The provider that an agent requests, and the configuration of each provider.
 
-    `provider` is "auto", "none" or a provider's name. `remotes` has the providers that may be asked for, each once.
-    `fallback` is what may stand in for it, None where nothing may. `blocked_by` names settings that are not understood
-    and may restrict what is sent: with any, no provider that is reached over HTTP is used.
+    `provider` is "auto", "none" or a provider's name. `remotes` has each provider that may be requested once.
+    `fallback` is the configuration of the fallback provider, None if there is none. `blocked_by` names settings that
+    are not understood and may restrict what is sent: if there are any, no provider that is reached over HTTP is used.
     """
 
     provider: str = "auto"
@@ -288,5 +283,5 @@ class EmbeddingConfig:
     blocked_by: tuple[str, ...] = ()
 
     def remote(self, provider: str) -> RemoteConfig:
-        """How a provider is reached; one without an address and a key where nothing is known of it."""
+        """Return the configuration of a remote provider; one without base URL and key if none is set."""
         return next((remote for remote in self.remotes if remote.provider == provider), RemoteConfig(provider))

@@ -1,10 +1,8 @@
-"""What HTTP providers share; the batch-job protocol.
+"""The provider for HTTP servers, its wire format protocol, and the protocol of batch jobs.
 
-What all providers behind HTTP have in common: JSON with texts goes out, vectors come back.
-
-A provider's own file says what its JSON looks like (`WireFormat`), where it is and how its key is sent.
-
-Batch jobs: thousands of texts in one file, at a lower price, answered within hours. What all providers share.
+`RemoteProvider` posts JSON with texts and receives vectors. The module of each provider defines its JSON
+(`WireFormat`), its URL and how its key is sent. A batch job (`BatchApi`) embeds thousands of texts in one file at a
+lower price, with answers within hours.
 """
 
 import json
@@ -32,9 +30,9 @@ from memoryd_server.providers.provider import (
 from memoryd_server.vectors import InvalidVector, Vector, unit
 
 MOST_TEXTS = 50_000
-"""Texts of one job."""
+"""Maximum number of texts of one job."""
 MOST_JOB_BYTES = 40 * 2**20
-"""Bytes of UTF-8 that the texts of one job have at most; providers take more, but it is all in memory once."""
+"""Maximum UTF-8 bytes of the texts of one job. Providers accept more, but the whole job is held in memory."""
 
 _MOST_ID_CHARS = 1_000
 
@@ -43,7 +41,10 @@ Lines = Iterator[bytes]
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """When texts go through batch jobs, and how these are waited for; only where at least `least_texts` are missing."""
+    """Whether texts are embedded by batch jobs, and how jobs are waited for.
+
+    Jobs are used only if at least `least_texts` vectors are missing.
+    """
 
     enabled: bool = False
     wait: bool = True
@@ -55,10 +56,10 @@ class BatchPolicy:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """How a job is doing, in the provider's word.
+    """The state of a job; `word` is the provider's name of it.
 
-    `over` when nothing more comes of it; then `outputs` are the files with what it made, and `reason` says why that is
-    not all, where the job has failed.
+    `over` is whether the job has ended. Then `outputs` are its output files, and `reason` says why a failed job's
+    output is incomplete.
     """
 
     word: str
@@ -68,36 +69,36 @@ class JobState:
 
 
 class BatchApi(Protocol):
-    """The batch jobs of one model. Calls block, may come from any thread, and raise what `HttpClient.ask` does."""
+    """The batch jobs of one model. Calls block, are thread-safe, and raise the errors of `HttpClient.ask`."""
 
     def submit(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
-        """The id of a new job for these texts, by their keys; `find` knows it by its `name`."""
+        """Create a job for these texts, given by key, and return its id. `find` finds the job by its `name`."""
         ...
 
     def find(self, name: str, patience: WaitLimit) -> str | None:
-        """The id of the job of this name; None where there is none."""
+        """Return the id of the job of this name; None if there is none."""
         ...
 
     def look(self, job_id: str, patience: WaitLimit) -> JobState:
-        """How a job is doing."""
+        """Return the state of a job."""
         ...
 
     def answers(self, output: str, patience: WaitLimit) -> Iterator[tuple[str, Any]]:
-        """The key of each answered text, with its vector, unchecked; with None where there is none."""
+        """Yield the key of each answered text with its vector, unchecked; None if the text got no vector."""
         ...
 
     def cancel(self, job_id: str, patience: WaitLimit) -> None:
-        """Asks the provider to let it be."""
+        """Request the cancellation of a job."""
         ...
 
 
 def jsonl(lines: Iterable[Mapping[str, Any]]) -> bytes:
-    """One JSON object a line."""
+    """Return one JSON object per line."""
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
 def multipart(kind: str, parts: Iterable[tuple[Mapping[str, str], bytes]]) -> tuple[str, bytes]:
-    """The content type and the body of a multipart request; `kind` is "form-data" or "related"."""
+    """Return the content type and the body of a multipart request; `kind` is "form-data" or "related"."""
     boundary = secrets.token_hex(16)
     body = bytearray()
     for headers, content in parts:
@@ -107,7 +108,7 @@ def multipart(kind: str, parts: Iterable[tuple[Mapping[str, str], bytes]]) -> tu
 
 
 def objects(lines: Lines) -> Iterator[Mapping[str, Any]]:
-    """The JSON objects of an output; lines that hold none are passed over."""
+    """Yield the JSON objects of an output. Lines that are not an object are skipped."""
     for line in lines:
         try:
             tree = parse_json(line) if line.strip() else None
@@ -118,25 +119,25 @@ def objects(lines: Lines) -> Iterator[Mapping[str, Any]]:
 
 
 def said(tree: Any) -> str:
-    """The message of an error, in any of the usual forms; empty where there is none."""
+    """Return the message of an error in any of the usual forms; empty if there is none."""
     return problem(json.dumps(tree).encode()).message if tree else ""
 
 
 def text_in(tree: Any, *path: str) -> str:
-    """The text at a path of an answer; empty where there is none."""
+    """Return the string at a path of an answer; empty if there is none."""
     for key in path:
         tree = tree.get(key) if isinstance(tree, dict) else None
     return tree if isinstance(tree, str) else ""
 
 
 def id_in(tree: Any, field: str) -> str:
-    """The id at a field of an answer; empty where there is none, or one that no provider gives."""
+    """Return the id in a field of an answer; empty if there is none or it is longer than any provider's ids."""
     found = text_in(tree, field)
     return found if len(found) <= _MOST_ID_CHARS else ""
 
 
 def get(path: str, query: str = "") -> HttpRequest:
-    """A request without a body."""
+    """Return a GET request without a body."""
     return HttpRequest("GET", path, query=query)
 
 
@@ -146,7 +147,7 @@ _MOST_TOKENS = 2**31
 
 
 class TextRole(Enum):
-    """What texts are: some models make other vectors of questions than of documents."""
+    """The role of a text: some models embed queries and documents differently."""
 
     QUERY = auto()
     DOCUMENT = auto()
@@ -154,40 +155,41 @@ class TextRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """What is posted: a JSON body to a path beneath the base URL."""
+    """A JSON body to post to a path below the base URL."""
 
     path: str
     body: Mapping[str, Any]
 
 
 class BadResponse(ValueError):
-    """An answer that is not what the provider's documentation promises; the message goes on from "answers"."""
+    """An answer that does not match the provider's documentation; the message completes "<provider> answers"."""
 
 
 class WireFormat(Protocol):
     """The JSON of one kind of server. Pure."""
 
     def request(self, texts: Sequence[str], role: TextRole) -> EmbeddingRequest:
-        """What asks for the vectors of these texts. Questions come one at a time."""
+        """Return the request for the vectors of these texts. Queries are passed one at a time."""
         ...
 
     def vectors(self, reply: Any) -> list[Any]:
-        """The vectors of an answer, in the order of the texts, still unchecked.
+        """Return the vectors of an answer in the order of the texts, unchecked.
 
         Raises:
-            BadResponse: they are not where they should be.
+            BadResponse: the answer has no vectors in the expected place.
         """
         ...
 
     def tokens(self, reply: Any) -> int | None:
-        """The tokens that the server counted; None where it does not tell."""
+        """Return the tokens that the server counted; None if it does not report them."""
         ...
 
 
 class RemoteProvider:
-    """One model of one server. `spec.dimensions`, when set, is asked for in each request by the `wire`.
+    """Embeds with one model of one server. `wire` requests `spec.dimensions` in each request if they are set.
 
-    `batches` makes what its batch jobs are asked through, where it has any; it is given who counts their tokens.
+    `batches` creates the client of the server's batch jobs, and is None if there are none; it receives the callback
+    that counts their tokens.
     """
 
     def __init__(
@@ -210,11 +212,11 @@ class RemoteProvider:
 
     @property
     def spec(self) -> EmbeddingSpec:
-        """What the vectors are made with, with dimensions only if they are asked for."""
+        """See `EmbeddingProvider`. The dimensions are set only if the configuration requests them."""
         return self._spec
 
     def embed_query(self, text: str, deadline: float) -> Vector:
-        """See `EmbeddingProvider`. Tried again only as far as the deadline allows."""
+        """See `EmbeddingProvider`. Retried only as far as the deadline allows."""
         patience = WaitLimit(deadline, lambda: False)
         answer = self._embed([self._spec.query_prefix + text], TextRole.QUERY, patience, find_out_why=False)[0]
         if isinstance(answer, EmbeddingFailure):
@@ -227,7 +229,7 @@ class RemoteProvider:
         return self._embed(prefixed, TextRole.DOCUMENT, WaitLimit(_FOREVER, should_stop))
 
     def refresh(self) -> None:
-        """See `EmbeddingProvider`. Nothing is needed on this machine."""
+        """See `EmbeddingProvider`. Does nothing."""
 
     def status(self) -> ProviderStatus:
         """See `EmbeddingProvider`. The state is that of the last call."""
@@ -254,7 +256,7 @@ class RemoteProvider:
         )
 
     def _request(self, texts: Sequence[str], role: TextRole, patience: WaitLimit) -> list[Answer]:
-        # What UTF-8 cannot hold is no text; a server would refuse the whole request for it.
+        # A server would refuse the whole request for a character that UTF-8 cannot encode.
         inputs = [text.encode("utf-8", "replace").decode() for text in texts]
         request = self._wire.request(inputs, role)
         try:
@@ -280,7 +282,7 @@ class RemoteProvider:
             raise RequestRefused(f"{self._http.name} answers {fault}", too_many=False) from None
         if len(vectors) != count:
             words = f"{self._http.name} answers with {len(vectors)} embeddings for {count} texts"
-            # One of the texts may be the reason, so they are sent again in parts, as after a refusal.
+            # One of the texts may be the reason, so the request is split as after a refusal.
             raise RequestRefused(words, too_many=False)
         return vectors
 
@@ -292,12 +294,12 @@ class RemoteProvider:
 
 
 def batches_of(provider: EmbeddingProvider) -> BatchApi | None:
-    """How batch jobs are asked of a provider; None where it has none."""
+    """Return the batch jobs of a provider; None if it has none."""
     return provider.batches if isinstance(provider, RemoteProvider) else None
 
 
 def list_in(reply: Any, key: str) -> list[Any]:
-    """The list at `key` of an answer.
+    """Return the list at `key` of an answer.
 
     Raises:
         BadResponse: there is none.
@@ -309,7 +311,7 @@ def list_in(reply: Any, key: str) -> list[Any]:
 
 
 def count_in(reply: Any, *path: str) -> int | None:
-    """The count at a path of an answer; None where there is none, or one that no answer can have."""
+    """Return the count at a path of an answer; None if there is none or it is out of range."""
     for key in path:
         reply = reply.get(key) if isinstance(reply, dict) else None
     return reply if isinstance(reply, int) and 0 <= reply <= _MOST_TOKENS else None
@@ -320,7 +322,7 @@ def _length(vector: Any) -> int:
 
 
 def _usual(lengths: Iterable[int], known: int) -> int:
-    """The length that vectors of one answer should have: `known`, unless none has it and most have another one."""
+    """Return the expected length of the vectors: `known`, unless no vector has it; then the most frequent length."""
     counted = Counter(length for length in lengths if length)
     return known if known in counted or not counted else counted.most_common(1)[0][0]
 

@@ -1,8 +1,9 @@
-"""The process that holds a model of llama.cpp. Run as a script, by `worker_process`.
+"""The process that holds a llama.cpp model. Run as a script by `worker_process`.
 
-Frames go over standard input and output: two little-endian 32-bit lengths, then JSON, then bytes. The first one out
-says that the model is loaded, or why not. Then each text in is answered by a vector or an error. The end of the input
-ends the process, so it never outlives its parent. Imports nothing of memoryd: what crashes here is llama.cpp alone.
+Frames go over standard input and output: two little-endian 32-bit lengths, then JSON, then bytes. The first output
+frame says that the model is loaded, or why not. Each text frame is then answered by a vector or an error. The end of
+the input ends the process, so it never outlives its parent. Imports nothing of memoryd, so that a crash here can only
+come from llama.cpp.
 """
 
 import json
@@ -17,14 +18,14 @@ _LENGTHS = struct.Struct("<II")
 
 
 def write_frame(file: IO[bytes], header: dict[str, Any], body: bytes = b"") -> None:
-    """Sends one frame."""
+    """Write one frame and flush."""
     encoded = json.dumps(header).encode()
     file.write(_LENGTHS.pack(len(encoded), len(body)) + encoded + body)
     file.flush()
 
 
 def read_frame(file: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
-    """The next frame; None when the other side is gone."""
+    """Return the next frame; None if the other side has closed the pipe."""
     lengths = file.read(_LENGTHS.size)
     if len(lengths) < _LENGTHS.size:
         return None
@@ -36,12 +37,12 @@ def read_frame(file: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
 
 
 class LlamaModel:
-    """A loaded model. Texts go through one at a time: a batch of several is slower, and can abort the process."""
+    """A loaded model. Embeds one text at a time: a batch of several is slower, and can abort the process."""
 
     def __init__(self, path: str, window: int, threads: int) -> None:
         from llama_cpp import Llama  # noqa: PLC0415 -- an extra, and slow to import
 
-        # With a batch smaller than the context, or a micro-batch smaller than the batch, llama.cpp ends the process.
+        # llama.cpp aborts if the batch is smaller than the context, or the micro-batch smaller than the batch.
         llama: Any = Llama(
             model_path=path,
             embedding=True,
@@ -60,7 +61,7 @@ class LlamaModel:
         llama.tokenize = self._tokens
 
     def _tokens(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
-        """The tokens that fit the window. The closing token stays: models that pool over the last one need it."""
+        """Return the tokens that fit the window. Keep the closing token: models that pool over the last need it."""
         tokens: list[int] = self._tokenize(text, add_bos, special)
         if len(tokens) <= self._window:
             return tokens
@@ -68,7 +69,7 @@ class LlamaModel:
         return tokens[:kept] + tokens[len(tokens) - (self._window - kept) :]
 
     def embed(self, text: str) -> tuple[bytes, int]:
-        """The vector of `text`, as float32 of this machine, and the tokens read."""
+        """Return the vector of `text` as float32 in native byte order, and the number of tokens read."""
         vector, tokens = self._llama.embed(text.encode("utf-8", "replace").decode(), return_count=True)
         if tokens == 0:
             raise ValueError("the text has no tokens")
@@ -78,10 +79,10 @@ class LlamaModel:
 
 
 def serve(source: IO[bytes], sink: IO[bytes], path: str, window: int, threads: int) -> None:
-    """Loads the model and answers until the input ends."""
+    """Load the model and answer requests until the input ends."""
     try:
         model = LlamaModel(path, window, threads)
-    except Exception as error:  # noqa: BLE001 -- whatever it is, the parent must hear of it
+    except Exception as error:  # noqa: BLE001 -- every error must be reported to the parent
         write_frame(sink, {"error": _said(error)})
         return
     write_frame(sink, {"ready": True})
@@ -95,22 +96,22 @@ def serve(source: IO[bytes], sink: IO[bytes], path: str, window: int, threads: i
 
 
 def _said(error: Exception) -> str:
-    """The error's first line; never the text that was to be embedded."""
+    """Return the first line of the error; never the text to be embedded."""
     return "the text cannot be tokenized" if "tokenize" in str(error) else (str(error) or repr(error)).split("\n")[0]
 
 
 def main() -> None:
-    """Arguments: the model's file, its window in tokens, threads."""
+    """Serve the model. Arguments: the model's file, its window in tokens, the number of threads."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     path, window, threads = sys.argv[1:]
-    # Nothing but frames may reach the parent, whatever a library prints.
+    # Only frames may reach the parent, so the output of libraries goes to standard error.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
         serve(sys.stdin.buffer, sink, path, int(window), int(threads))
     except BrokenPipeError:
         os._exit(0)
-    # Tearing llama.cpp down takes time and may crash; the system frees everything as well.
+    # llama.cpp's cleanup takes time and may crash; the operating system frees everything anyway.
     os._exit(0)
 
 

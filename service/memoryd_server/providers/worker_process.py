@@ -1,4 +1,4 @@
-"""Starts, asks and ends one worker process. One thread asks; any may end it."""
+"""Handle of one worker process: start, requests, end. One thread sends requests; any thread may kill the process."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _MOST_ERROR_BYTES = 65_536
 
 
 class WorkerEnded(Exception):
-    """The process ended, or was ended because it did not answer; the message says how."""
+    """The process ended, or was killed because it did not answer; the message says how."""
 
 
 class ModelRefused(Exception):
@@ -35,17 +35,17 @@ class TextRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerVector:
-    """A vector as float32 of this machine, unchecked, and the tokens read."""
+    """A vector as float32 in native byte order, unchecked, and the number of tokens read."""
 
     vector: bytes
     tokens: int
 
 
 def command(path: Path, window: int, threads: int | None) -> list[str]:
-    """The command of a worker for a model that reads `window` tokens. `threads` None means half the processors.
+    """Return the command of a worker for a model with a window in tokens. `threads` None means half the processors.
 
-    llama.cpp's threads spin while they wait for each other. With as many as there are processors, anything else that
-    runs makes them wait: on two busy ones two threads took 114 ms for a short question, one took 12 ms.
+    llama.cpp's threads spin while they wait for each other. With as many threads as processors, any other load delays
+    them: on two busy processors, a short query took 114 ms with two threads and 12 ms with one.
     """
     # -P: neither this folder nor the current one may shadow a library.
     return [
@@ -55,41 +55,41 @@ def command(path: Path, window: int, threads: int | None) -> list[str]:
 
 
 def _processors() -> int:
-    """Those that this process may use, where the system tells."""
+    """Return the number of processors available to this process; of the machine if the system does not report it."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class WorkerProcess:
-    """A worker, started at once. `load` waits until it is ready."""
+    """A worker process, started on construction. `load` waits until it is ready."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the process
-        # A session of its own: Ctrl-C at the terminal is for the daemon, which then ends its workers.
+        # A separate session: Ctrl-C at the terminal must reach only the daemon, which then ends its workers.
         self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and script
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True
         )
 
     def load(self) -> None:
-        """Waits until the model is loaded.
+        """Wait until the model is loaded.
 
         Raises:
-            ModelRefused: it cannot be.
-            WorkerEnded: the process ended meanwhile.
+            ModelRefused: the model cannot be loaded.
+            WorkerEnded: the process ended first.
         """
         header, _ = self._read(LOADING_SECONDS)
         if "error" in header:
             raise ModelRefused(valid_text(header["error"]))
 
     def embed(self, text: str) -> WorkerVector:
-        """The vector of a text.
+        """Return the vector of a text.
 
         Raises:
-            TextRefused: the model has none for it.
-            WorkerEnded: the process ended meanwhile.
+            TextRefused: the model cannot embed the text.
+            WorkerEnded: the process ended first.
         """
-        assert self._process.stdin is not None  # noqa: S101 -- a pipe was asked for
+        assert self._process.stdin is not None  # noqa: S101 -- it is a pipe
         try:
             worker.write_frame(self._process.stdin, {"text": text})
         except (OSError, ValueError):
@@ -100,7 +100,7 @@ class WorkerProcess:
         return WorkerVector(vector, header["tokens"])
 
     def _read(self, seconds: float) -> tuple[dict[str, Any], bytes]:
-        assert self._process.stdout is not None  # noqa: S101 -- a pipe was asked for
+        assert self._process.stdout is not None  # noqa: S101 -- it is a pipe
         poller = select.poll()
         try:
             poller.register(self._process.stdout, select.POLLIN)
@@ -121,7 +121,7 @@ class WorkerProcess:
         return WorkerEnded(f"it ended {how}{self._assertion()}")
 
     def _assertion(self) -> str:
-        """What llama.cpp said as it gave up, if it did."""
+        """Return the failed assertion that llama.cpp printed; empty if there is none."""
         with contextlib.suppress(OSError, ValueError):
             self._errors.seek(0)
             lines = self._errors.read(_MOST_ERROR_BYTES).decode("utf-8", "replace").splitlines()
@@ -129,13 +129,13 @@ class WorkerProcess:
         return ""
 
     def kill(self) -> None:
-        """Ends the process at once, from any thread; whoever waits for an answer gets `WorkerEnded`."""
+        """Kill the process immediately, from any thread; a waiting caller gets `WorkerEnded`."""
         self._process.kill()
 
     def close(self) -> None:
-        """Lets the process end, ends it if it does not, and frees what it held. For the thread that asks."""
-        assert self._process.stdin is not None  # noqa: S101 -- a pipe was asked for
-        assert self._process.stdout is not None  # noqa: S101 -- a pipe was asked for
+        """End the process, by force if necessary, and free its resources. For the thread that sends requests."""
+        assert self._process.stdin is not None  # noqa: S101 -- it is a pipe
+        assert self._process.stdout is not None  # noqa: S101 -- it is a pipe
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         try:

@@ -116,7 +116,9 @@ class AgentForbidden(MemorydError):
 
 
 class PathNotAllowed(MemorydError):
-    """The path leads outside the roots or through a link, or is not a memory file. Does not reveal whether it exists.
+    """The path leads outside the roots or through a link, or is not a memory file.
+
+    Does not reveal whether it exists.
     """
 
     reason = "PATH_NOT_ALLOWED"

@@ -104,21 +104,21 @@ _MOST = (1 << 63) - 1
 
 
 def identity_of(stat: FileStat) -> tuple[int, int]:
-    """Return the device and inode of a file as the index stores them; they identify a file independently of its name.
-    """
+    """Return the device and inode of a file as the index stores them; they identify a file independently of its name."""
     return _signed(stat.device), _signed(stat.inode)
 
 
 def differs(on_disk: FileStat, row: FileStat) -> bool:
-    """Return whether the file changed since the row was stored. A row without a ctime is compared by its other fields.
+    """Return whether the file changed since the row was stored.
+
+    A row without a ctime is compared by its other fields.
     """
     now = stored(on_disk)
     return now != row and replace(now, ctime_ns=_UNSETTLED) != row
 
 
 def stored(stat: FileStat) -> FileStat:
-    """Return the stat as the index stores it: SQLite's integers are signed 64-bit, so nanoseconds end in the year 2262.
-    """
+    """Return the stat as the index stores it: SQLite's integers are signed 64-bit, so nanoseconds end in the year 2262."""
     return FileStat(
         stat.size_bytes,
         min(stat.mtime_ns, _MOST),

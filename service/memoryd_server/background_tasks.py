@@ -1,4 +1,4 @@
-"""Unexpected exceptions of background work: reported, and never the end of a loop."""
+"""Loops of background work that report unexpected exceptions and continue."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,10 @@ def report_to_loop(name: str, error: Exception) -> None:
 
 
 class ReportedErrors:
-    """The unexpected exceptions of one background task. `report` gets each type once until the task works again."""
+    """The unexpected exceptions of one background task.
+
+    `report` is called once per exception type until `worked` resets the types.
+    """
 
     def __init__(self, name: str, report: Callable[[str, Exception], None] = report_to_loop) -> None:
         self._name = name
@@ -19,13 +22,13 @@ class ReportedErrors:
         self._reported: set[type[Exception]] = set()
 
     def failed(self, error: Exception) -> None:
-        """Report `error` unless its type is reported already."""
+        """Report `error` unless an exception of its type was already reported."""
         if type(error) not in self._reported:
             self._reported.add(type(error))
             self._report(self._name, error)
 
     def worked(self) -> None:
-        """Note a success: the next exception is reported whatever its type."""
+        """Record a success, so that the next exception is reported whatever its type."""
         self._reported.clear()
 
 
@@ -37,10 +40,10 @@ async def repeat(
     delay_seconds: float = 0.0,
     fault_pause_seconds: float = 0.0,
 ) -> NoReturn:
-    """Await `step` at intervals until cancelled. An exception of one step is reported and the next step follows.
+    """Await `step` at intervals until cancelled. Report an exception of a step and continue with the next step.
 
-    `delay_seconds` precede the first step. A step that itself waits for events needs a `fault_pause_seconds`, so that a
-    lasting fault does not keep the loop busy.
+    The first step starts after `delay_seconds`. A step that itself waits for events needs a `fault_pause_seconds`, so
+    that a persistent fault does not keep the loop busy.
     """
     await asyncio.sleep(delay_seconds)
     while True:

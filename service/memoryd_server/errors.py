@@ -1,32 +1,32 @@
-"""Everything that memoryd refuses or fails at, by what the caller can do about it.
+"""Exceptions of memoryd, one class per way in which a caller can react.
 
     MemorydError
     ├── InvalidRequest            a field is missing, ill-formed or out of range
-    ├── CursorMalformed           the cursor is not ours
-    ├── CursorExpired             the cursor's run is forgotten
-    ├── TokenMissing              no bearer token where one is asked for
-    ├── TokenInvalid              not one of our tokens
-    ├── AgentForbidden            the token does not name the agent
+    ├── CursorMalformed           the cursor was not issued by memoryd
+    ├── CursorExpired             the run of the cursor is no longer stored
+    ├── TokenMissing              a bearer token is required
+    ├── TokenInvalid              the bearer token is unknown
+    ├── AgentForbidden            the token does not grant access to the agent
     ├── PathNotAllowed            outside the roots, through a link, or not a memory file
-    ├── AgentNotFound             no such agent
-    ├── FileNotFound              an allowed path without a file
-    ├── EntryNotFound             no such entry
-    ├── MemoryDisabled            the agent's memory is switched off
-    ├── EmbeddingNotConfigured    vector search asked for, no provider
-    ├── EmbeddingUnavailable      the provider of embeddings made no usable vector
-    │   └── EmbeddingOutage       and cannot embed any other text now either
-    ├── EmbeddingQuotaExceeded    its quota is used up
-    ├── BackendUnavailable        the configured backend failed, and no other may answer
+    ├── AgentNotFound             no agent with this id
+    ├── FileNotFound              the path is allowed, but the file does not exist
+    ├── EntryNotFound             no entry with this id
+    ├── MemoryDisabled            memory is disabled for the agent
+    ├── EmbeddingNotConfigured    vector search was requested without a provider
+    ├── EmbeddingUnavailable      the embedding provider returned no usable vector
+    │   └── EmbeddingOutage       and cannot embed any other text at present
+    ├── EmbeddingQuotaExceeded    the quota at the embedding provider is used up
+    ├── BackendUnavailable        the configured backend failed, and fallback is disabled
     ├── WorkspaceReadOnly         the workspace cannot be written
     ├── FileBusy                  another program holds a lock on a file
-    ├── FileReplaced              another program replaces a file again and again
-    ├── SyncConflict              a FULL sync during a run
-    ├── SyncCancelled             the run was cancelled or cut short before its end
-    ├── IndexBusy                 the index is held by another process
+    ├── FileReplaced              another program keeps replacing a file
+    ├── SyncConflict              a FULL sync was requested during a run
+    ├── SyncCancelled             the run was cancelled or interrupted
+    ├── IndexBusy                 another process holds the index
     ├── IndexTooNew               written by a newer memoryd
     ├── IndexReadOnly             the state directory cannot be written
     ├── IndexUnavailable          cannot be opened, read or written
-    │   └── IndexDamaged          found damaged or gone; built anew from the Markdown
+    │   └── IndexDamaged          damaged or missing; it is rebuilt from the Markdown
     ├── EntriesUnavailable        the entries cannot be opened, read or written
     ├── DiskFull                  no space left
     ├── TooManyRequests           more calls than the limits allow
@@ -34,9 +34,9 @@
     ├── RevisionNotReached        `min_revision` was not reached in time
     ├── DeadlineTooShort          the work did not finish in time
     ├── NotImplementedYet         in the contract, not in this version
-    └── SettingsError             the settings cannot be used (start-up only)
+    └── SettingsError             the settings are invalid (start-up only)
 
-`reason` is the name of an `ErrorReason` without its prefix. Status codes are given by `rpc.status_mapping` alone.
+`reason` is the name of an `ErrorReason` without its prefix. Only `rpc.errors` maps errors to gRPC status codes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,16 +48,16 @@ from memoryd_server.foreign_text import valid_text
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """One thing wrong with one field of a request; `field` is its proto name."""
+    """A violation in one field of a request; `field` is the name in the proto."""
 
     field: str
     description: str
 
 
 class MemorydError(Exception):
-    """A refusal or failure with words for a person and `metadata` for a program.
+    """A refusal or failure with a message for people and `metadata` for programs.
 
-    `retry_after_seconds` is set where trying again helps. Both the words and `metadata` may contain foreign text.
+    `retry_after_seconds` is set if a retry can succeed. The message and `metadata` may contain foreign text.
     """
 
     reason: ClassVar[str] = "INTERNAL"
@@ -76,7 +76,7 @@ class MemorydError(Exception):
 
 
 class InvalidRequest(MemorydError):
-    """Carries every violation found, never only the first."""
+    """The request is invalid; `violations` holds every violation found, not only the first."""
 
     reason = "INVALID_REQUEST"
 
@@ -86,13 +86,13 @@ class InvalidRequest(MemorydError):
 
 
 class CursorMalformed(MemorydError):
-    """The cursor was not made by memoryd."""
+    """The cursor was not issued by memoryd."""
 
     reason = "CURSOR_MALFORMED"
 
 
 class CursorExpired(MemorydError):
-    """The run that the cursor belongs to is forgotten."""
+    """The run that the cursor belongs to is no longer stored."""
 
     reason = "CURSOR_EXPIRED"
 
@@ -104,19 +104,22 @@ class TokenMissing(MemorydError):
 
 
 class TokenInvalid(MemorydError):
-    """The bearer token is not one of ours."""
+    """The bearer token is unknown."""
 
     reason = "TOKEN_INVALID"
 
 
 class AgentForbidden(MemorydError):
-    """The token does not name the agent. Says nothing about existence."""
+    """The token does not grant access to the agent. Does not reveal whether the agent exists."""
 
     reason = "AGENT_FORBIDDEN"
 
 
 class PathNotAllowed(MemorydError):
-    """The path leads outside the roots or through a link, or is not a memory file. Says nothing about existence."""
+    """The path leads outside the roots or through a link, or is not a memory file.
+
+    Does not reveal whether it exists.
+    """
 
     reason = "PATH_NOT_ALLOWED"
 
@@ -126,31 +129,31 @@ class PathNotAllowed(MemorydError):
 
 
 class AgentNotFound(MemorydError):
-    """No agent of that id is configured."""
+    """No agent with this id is configured."""
 
     reason = "AGENT_NOT_FOUND"
 
 
 class FileNotFound(MemorydError):
-    """The path is allowed, and no file is there."""
+    """The path is allowed, but the file does not exist."""
 
     reason = "FILE_NOT_FOUND"
 
 
 class EntryNotFound(MemorydError):
-    """The agent has no entry of that id."""
+    """The agent has no entry with this id."""
 
     reason = "ENTRY_NOT_FOUND"
 
 
 class MemoryDisabled(MemorydError):
-    """Memory is switched off for the agent."""
+    """Memory is disabled for the agent."""
 
     reason = "MEMORY_DISABLED"
 
 
 class EmbeddingNotConfigured(MemorydError):
-    """The vector leg was asked for, and there is no provider."""
+    """Vector search was requested, but no provider is configured."""
 
     reason = "EMBEDDING_NOT_CONFIGURED"
 
@@ -158,7 +161,7 @@ class EmbeddingNotConfigured(MemorydError):
 class EmbeddingUnavailable(MemorydError):
     """The embedding provider does not answer, refuses the key or the text, or returns no usable vector.
 
-    `retry_after_seconds` is the time that the provider asked for; None if it named none.
+    `retry_after_seconds` is the delay that the provider requested; None if it named none.
     """
 
     reason = "EMBEDDING_UNAVAILABLE"
@@ -167,18 +170,19 @@ class EmbeddingUnavailable(MemorydError):
 class EmbeddingOutage(EmbeddingUnavailable):
     """The provider limits the rate, fails, cannot be reached or does not answer in time.
 
-    The error concerns every text. Callers pause the provider after it, and after no other `EmbeddingUnavailable`.
+    The error concerns every text. Callers pause the provider after this error, but after no other
+    `EmbeddingUnavailable`.
     """
 
 
 class EmbeddingQuotaExceeded(MemorydError):
-    """The quota at the provider of embeddings is used up. Trying again soon does not help."""
+    """The quota at the embedding provider is used up. An early retry does not help."""
 
     reason = "EMBEDDING_QUOTA_EXCEEDED"
 
 
 class BackendUnavailable(MemorydError):
-    """The configured backend failed, and falling back is switched off."""
+    """The configured backend failed, and fallback is disabled."""
 
     reason = "BACKEND_UNAVAILABLE"
 
@@ -190,7 +194,7 @@ class WorkspaceReadOnly(MemorydError):
 
 
 class FileBusy(MemorydError):
-    """Another program holds a lock on the file. Trying again helps as soon as that program is done."""
+    """Another program holds a lock on the file. A retry succeeds when that program releases it."""
 
     reason = "INDEX_BUSY"
 
@@ -199,7 +203,7 @@ class FileBusy(MemorydError):
 
 
 class FileReplaced(MemorydError):
-    """Another program replaced the file after each write, so it does not hold what was written."""
+    """Another program replaced the file after each write, so the file does not contain the written text."""
 
     reason = "INDEX_BUSY"
 
@@ -212,19 +216,19 @@ class FileReplaced(MemorydError):
 
 
 class SyncConflict(MemorydError):
-    """A FULL sync was asked for during a run."""
+    """A FULL sync was requested during a run."""
 
     reason = "SYNC_CONFLICT"
 
 
 class SyncCancelled(MemorydError):
-    """The run was cancelled, or cut short by a stop, before its end; what it had committed stays."""
+    """The run was cancelled, or interrupted by a shutdown, before it finished. Committed changes are kept."""
 
     reason = "SYNC_CANCELLED"
 
 
 class IndexBusy(MemorydError):
-    """The index is held by another process, or could not be locked in time."""
+    """Another process holds the index, or the index could not be locked in time."""
 
     reason = "INDEX_BUSY"
 
@@ -242,11 +246,11 @@ class IndexUnavailable(MemorydError):
 
 
 class IndexDamaged(IndexUnavailable):
-    """The index does not hold what was written to it, or its file is gone. It is built anew from the Markdown."""
+    """The index does not contain what was written to it, or its file is missing. It is rebuilt from the Markdown."""
 
 
 class IndexReadOnly(MemorydError):
-    """The state directory cannot be written, so the index answers as it is and takes up nothing new."""
+    """The state directory cannot be written: the index still answers searches, but is not updated."""
 
     reason = "STATE_READ_ONLY"
 
@@ -264,7 +268,7 @@ class DiskFull(MemorydError):
 
 
 class TooManyRequests(MemorydError):
-    """More calls than the limits allow."""
+    """The caller exceeds the limit on calls."""
 
     reason = "TOO_MANY_REQUESTS"
 
@@ -288,12 +292,12 @@ class DeadlineTooShort(MemorydError):
 
 
 class NotImplementedYet(MemorydError):
-    """The contract has it, this version does not."""
+    """The contract includes the feature, but this version does not implement it."""
 
     reason = "NOT_IMPLEMENTED"
 
 
 class SettingsError(MemorydError):
-    """The settings cannot be used. The message names the file, the key and what to write instead."""
+    """The settings are invalid. The message names the file, the key and the correction."""
 
     reason = "INVALID_REQUEST"

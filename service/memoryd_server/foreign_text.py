@@ -1,8 +1,8 @@
-"""Text and JSON that were written elsewhere: by providers, qmd and other programs, in settings and state files.
+"""Text and JSON from outside: from providers, qmd and other programs, and from settings and state files.
 
-A Python string can contain lone surrogates: JSON can spell them as an escape, and the system returns file names that
-are not UTF-8 with them. Protobuf, SQLite and HTTP cannot encode such a string. Foreign text passes through one of these
-functions where it enters, so that the rest of the program only sees text that can be encoded.
+A Python string can contain lone surrogates: JSON can encode them as escapes, and the operating system returns them for
+file names that are not UTF-8. Protobuf, SQLite and HTTP cannot encode such a string. Foreign text is converted by one
+of these functions on entry, so that the rest of the program only handles text that can be encoded.
 """
 
 import json
@@ -21,7 +21,7 @@ def valid_text(text: str) -> str:
 
 
 def shown_path(path: str) -> str:
-    r"""Return a path of the file system as valid text, with each byte that is not UTF-8 written as \xNN."""
+    r"""Return a file system path as valid text, with each byte that is not UTF-8 written as \xNN."""
     if path.isascii():
         return path
     try:
@@ -31,7 +31,7 @@ def shown_path(path: str) -> str:
 
 
 def valid_tree(value: Any) -> Any:
-    """Return a value made of dicts, lists and strings with every string, keys included, as `valid_text` returns it."""
+    """Return a copy of nested dicts and lists with `valid_text` applied to every string, including dict keys."""
     if isinstance(value, str):
         return valid_text(value)
     if isinstance(value, list):
@@ -50,7 +50,7 @@ def parse_json(data: bytes | str) -> Any:
     text = valid_text(data) if isinstance(data, str) else data.decode(json.detect_encoding(data), "replace")
     try:
         value = json.loads(text)
-        # Only an escape can spell a surrogate. The search costs little, as vectors contain no backslash.
+        # Only an escape can encode a surrogate. The substring search is cheap, because vectors contain no backslash.
         return valid_tree(value) if "\\ud" in text or "\\uD" in text else value
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None

@@ -1,9 +1,7 @@
-"""Shared values: Source, Chunk, FileStat, Degradation, Clock.
+"""Value types that all stages share: sources, files, chunks, degradations and the clock. No I/O.
 
-The value types that every stage shares. No I/O.
-
-Lines are 1-based and inclusive. A `path` is always the display path of a file: relative to the workspace with "/"
-separators, beginning with "../" for files of extra paths outside it.
+Line numbers are 1-based and inclusive. A `path` is the display path of a file: relative to the workspace, with "/" as
+separator. Paths of extra files outside the workspace begin with "../".
 """
 
 import time
@@ -13,7 +11,7 @@ from enum import StrEnum
 
 
 class Source(StrEnum):
-    """The kind of text indexed."""
+    """The kind of an indexed text."""
 
     MEMORY = "memory"
     SESSIONS = "sessions"
@@ -21,7 +19,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """What the file system says of a file; equal stats mean that its bytes need not be read again."""
+    """The metadata of a file. If two stats are equal, the file need not be read again."""
 
     size_bytes: int
     mtime_ns: int
@@ -32,9 +30,9 @@ class FileStat:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file that counts as memory: where it is and what `stat` said.
+    """A memory file: its location and its metadata.
 
-    `root` is an absolute directory and `parts` the components below it; only `sources.contained` opens them.
+    `root` is an absolute directory and `parts` the components below it; only `sources.files` opens them.
     """
 
     path: str
@@ -46,7 +44,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class FileFailure:
-    """A file that could not be indexed, and why."""
+    """A file that could not be indexed, and the error."""
 
     path: str
     source: Source
@@ -58,8 +56,8 @@ class Chunk:
     """A line range of a file, the unit of indexing.
 
     `content_hash` is the SHA-256 of the UTF-8 bytes of `text`. `breadcrumb` is the headings above the chunk's first
-    line, joined by " > ", empty when there are none. `line_numbers` holds the line of the file that each line of `text`
-    comes from, where these do not simply follow one another: in a transcript.
+    line, joined by " > ", or empty. `line_numbers` maps each line of `text` to its line in the file. It is set if these
+    lines are not consecutive, as in a transcript.
     """
 
     text: str
@@ -71,7 +69,7 @@ class Chunk:
 
 
 class DegradationKind(StrEnum):
-    """In which way an answer is less than what was asked for; the names of the wire's enum."""
+    """The kind of a degradation; the names of the wire's enum."""
 
     VECTOR_LEG_SKIPPED = "VECTOR_LEG_SKIPPED"
     EMBEDDING_FALLBACK = "EMBEDDING_FALLBACK"
@@ -88,7 +86,7 @@ class DegradationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Degradation:
-    """One way in which an answer or a service is less than what was wanted, and why."""
+    """One way in which an answer or a service falls short of the request, and the reason."""
 
     kind: DegradationKind
     wanted: str
@@ -96,28 +94,31 @@ class Degradation:
     reason: str
 
 
-# A file changed this shortly before it was read may change again without its stat telling; it is hashed once more.
+# A file that changed less than this long before it was read may change again without a new stat, so it is hashed again.
 RACY_NS = 1_000_000_000
 
-# Stands for the ctime of a file whose stat is no proof that its bytes are those of the index.
+# The ctime stored for a file whose stat does not prove that the index has its current bytes.
 _UNSETTLED = 0
 
 _MOST = (1 << 63) - 1
 
 
 def identity_of(stat: FileStat) -> tuple[int, int]:
-    """What tells one file from another whatever their names are: device and inode, as the index holds them."""
+    """Return the device and inode of a file as the index stores them; they identify a file independently of its name."""
     return _signed(stat.device), _signed(stat.inode)
 
 
 def differs(on_disk: FileStat, row: FileStat) -> bool:
-    """Whether a file's stat tells of another state than the row's; a row without a ctime is compared by the rest."""
+    """Return whether the file changed since the row was stored.
+
+    A row without a ctime is compared by its other fields.
+    """
     now = stored(on_disk)
     return now != row and replace(now, ctime_ns=_UNSETTLED) != row
 
 
 def stored(stat: FileStat) -> FileStat:
-    """The stat as the index keeps it: SQLite's integers are signed and end, in nanoseconds, in the year 2262."""
+    """Return the stat as the index stores it: SQLite's integers are signed 64-bit, so nanoseconds end in the year 2262."""
     return FileStat(
         stat.size_bytes,
         min(stat.mtime_ns, _MOST),
@@ -128,7 +129,7 @@ def stored(stat: FileStat) -> FileStat:
 
 
 def settled(stat: FileStat, now_ns: int) -> FileStat:
-    """The stat to store for a file read at `now_ns`; without the ctime when the file had only just changed."""
+    """Return the stat to store for a file read at `now_ns`, without the ctime if the file changed shortly before."""
     if now_ns - max(stat.mtime_ns, stat.ctime_ns) > RACY_NS:
         return stat
     return replace(stat, ctime_ns=_UNSETTLED)
@@ -140,7 +141,7 @@ def _signed(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The two clocks that a sync reads: wall time in Unix nanoseconds, and a steady one in seconds."""
+    """The clocks of a sync: wall time in Unix nanoseconds, and a monotonic clock in seconds."""
 
     now_ns: Callable[[], int] = time.time_ns
     monotonic: Callable[[], float] = time.monotonic

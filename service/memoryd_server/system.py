@@ -1,13 +1,10 @@
-"""FileLock, durable renames, memory back to the system.
+"""Lock files, durable renames, and the return of free memory to the operating system.
 
-What makes a change of names in a folder survive a power cut.
+The locks are `flock` locks between processes: they end with the process that holds them. No function here waits without
+a limit, because any program can hold a lock on any file that it can open.
 
-Has LanceDB's many threads leave no more memory behind than they use.
-
-Locks between processes, and the errors of a file system that is full or cannot be written.
-
-The locks are `flock` locks: they end with the process that holds them. No function here waits without a limit, because
-any program can hold a lock on any file that it can open.
+`sync_folder` makes changes of names in a folder survive a power failure. `give_back` is for LanceDB, whose many threads
+otherwise leave memory allocated that they no longer use.
 """
 
 import ctypes
@@ -23,10 +20,10 @@ from memoryd_server.errors import DiskFull, IndexBusy, IndexReadOnly, IndexUnava
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names in `folder` are on the disk.
+    """Block until the names in `folder` are on the disk.
 
     Raises:
-        OSError: the folder cannot be opened, or not be written.
+        OSError: the folder cannot be opened or written.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -36,7 +33,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def give_back() -> None:
-    """Returns free pages to the system, where glibc keeps them."""
+    """Return free pages to the operating system, if the C library is glibc."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -132,7 +129,7 @@ class FileLock:
         except OSError as error:
             raise self._not_created(error) from error
         self._take_or_raise(descriptor)
-        # For people; a full disk has no room for it.
+        # The process id is informational. A full disk has no room for it.
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

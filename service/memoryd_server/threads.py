@@ -1,7 +1,4 @@
-"""DaemonExecutor, SerialExecutor, RWLock.
-
-A lock that many searches hold together and a change holds alone.
-"""
+"""Executors and locks for threads: `SerialExecutor`, `RWLock`, and helpers that return futures."""
 
 import threading
 from collections import deque
@@ -21,7 +18,7 @@ _P = ParamSpec("_P")
 
 
 class _DaemonThreads(Executor):
-    """At most `most` calls at once, the others in the order in which they came."""
+    """Run up to `most` calls concurrently, each on its own daemon thread, and queue the others in order."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -32,7 +29,7 @@ class _DaemonThreads(Executor):
         self._closed = False
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> "Future[_T]":
-        """What `fn` will return. Once shut down, `EmbeddingUnavailable`."""
+        """Return the future of `fn`. After `shutdown` the future fails with `EmbeddingUnavailable`."""
         future: Future[_T] = Future()
         with self._lock:
             if not self._closed:
@@ -51,7 +48,7 @@ class _DaemonThreads(Executor):
                 try:
                     threading.Thread(target=self._run, args=(future, call), name=self._name, daemon=True).start()
                 except RuntimeError as error:
-                    # The system has no thread left. Those that wait may find one.
+                    # The system cannot start another thread. A queued call may succeed later.
                     self._under_way.remove(future)
                     future.set_exception(error)
                 else:
@@ -61,14 +58,14 @@ class _DaemonThreads(Executor):
         result, error = None, None
         try:
             result = call()
-        except BaseException as raised:  # noqa: BLE001 -- it is the asker's, who raises it
+        except BaseException as raised:  # noqa: BLE001 -- passed to the caller
             error = raised
         with self._lock:
             if future in self._under_way:
                 self._under_way.remove(future)
                 self._start_next()
             else:
-                # The shutdown has answered in its place.
+                # `shutdown` has already failed this future.
                 return
         if error is None:
             future.set_result(result)
@@ -76,7 +73,7 @@ class _DaemonThreads(Executor):
             future.set_exception(error)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 -- never waits
-        """Ends the waiting of all who asked, and waits for no call."""
+        """Fail all pending and running futures with `EmbeddingUnavailable`. Does not wait for running calls."""
         with self._lock:
             self._closed = True
             waiting, self._waiting = list(self._waiting), deque()
@@ -94,24 +91,24 @@ _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
 def _carry_out(job: _Job) -> None:
-    """Does what was asked for, unless nobody wants it any more."""
+    """Run the job unless its future was cancelled."""
     future, work = job
     if not future.set_running_or_notify_cancel():
         return
     try:
         result = work()
-    except BaseException as error:  # noqa: BLE001 -- it is the asker's, who raises it
+    except BaseException as error:  # noqa: BLE001 -- passed to the caller
         future.set_exception(error)
     else:
         future.set_result(result)
 
 
 LINGER_SECONDS = 0.2
-"""How long a thread that has nothing to do waits for more: to start one costs more than many a call."""
+"""How long an idle thread waits for another call. Starting a thread costs more than most calls."""
 
 
 class SerialExecutor(Executor):
-    """One call at a time, in order, on a thread that ends soon after there is nothing more to do."""
+    """Run one call at a time, in order, on a thread that ends soon after the queue is empty."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -121,10 +118,10 @@ class SerialExecutor(Executor):
         self._closed = False
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> "Future[_T]":
-        """What `fn` will return.
+        """Return the future of `fn`.
 
         Raises:
-            RuntimeError: it was shut down, or the system has no thread left.
+            RuntimeError: the executor was shut down, or the system cannot start a thread.
         """
         future: Future[_T] = Future()
         with self._changed:
@@ -149,7 +146,7 @@ class SerialExecutor(Executor):
     def _run(self) -> None:
         while (job := self._next()) is not None:
             _carry_out(job)
-            # Neither what was done nor who asked for it is kept from here on.
+            # Release the call's arguments and its future while the thread is idle.
             del job
 
     def _next(self) -> _Job | None:
@@ -162,7 +159,7 @@ class SerialExecutor(Executor):
             return None
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 -- never waits
-        """Takes no more calls. Those that were taken are carried out unless they are cancelled; waits for none."""
+        """Accept no more calls. Queued calls still run, unless `cancel_futures` is set. Does not wait for them."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -173,14 +170,14 @@ class SerialExecutor(Executor):
 
 
 def on_thread(name: str, call: Callable[[], T]) -> "Future[T]":
-    """What `call` will return, from a daemon thread of its own."""
+    """Run `call` on a new daemon thread and return its future."""
     future: Future[T] = Future()
     threading.Thread(target=_settle, args=(future, call), name=name, daemon=True).start()
     return future
 
 
 def at_once(call: Callable[[], T], _should_stop: Callable[[], bool]) -> "Future[T]":
-    """What `call` returns, made by the calling thread: for those who wait for nothing else."""
+    """Run `call` in the calling thread and return its completed future."""
     future: Future[T] = Future()
     _settle(future, call)
     return future
@@ -189,14 +186,14 @@ def at_once(call: Callable[[], T], _should_stop: Callable[[], bool]) -> "Future[
 def _settle(future: "Future[T]", call: Callable[[], T]) -> None:
     try:
         result = call()
-    except BaseException as error:  # noqa: BLE001 -- it is the asker's, who raises it
+    except BaseException as error:  # noqa: BLE001 -- passed to the caller
         future.set_exception(error)
     else:
         future.set_result(result)
 
 
 class RWLock:
-    """Readers pass together; a writer waits for those inside and goes before those that come later."""
+    """A lock for many readers or one writer. A waiting writer takes precedence over readers that arrive later."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -206,7 +203,7 @@ class RWLock:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Holds the gate together with other readers. Not to be taken twice by one thread."""
+        """Hold the lock together with other readers. Not reentrant."""
         with self._changed:
             self._changed.wait_for(lambda: not self._writing and not self._writers_waiting)
             self._readers += 1
@@ -219,7 +216,7 @@ class RWLock:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Holds the gate alone."""
+        """Hold the lock exclusively."""
         with self._changed:
             self._writers_waiting += 1
             try:

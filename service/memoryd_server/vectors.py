@@ -1,7 +1,4 @@
-"""Unit vectors and their float32 blobs.
-
-Vectors of length 1, and their blobs: little-endian float32. Pure.
-"""
+"""Unit vectors and their blobs of little-endian float32. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,32 +9,32 @@ Vector = NDArray[np.float32]
 """One vector."""
 
 Vectors = NDArray[np.float32]
-"""A matrix: one vector a row."""
+"""A matrix with one vector per row."""
 
 Ids = NDArray[np.int64]
 
 _BLOB = np.dtype("<f4")
 FLOAT_BYTES = _BLOB.itemsize
 
-# A vector whose components are all smaller has no usable direction.
+# A vector whose largest component is smaller has no usable direction.
 _SHORTEST = 1e-10
 
 
 class InvalidVector(ValueError):
-    """A vector that must not enter an index; the message says why."""
+    """A vector that must not be stored in an index; the message gives the reason."""
 
 
 def unit(values: Sequence[float] | ArrayLike, dimensions: int | None = None) -> Vector:
     """Return `values` scaled to length 1, as a new float32 array.
 
     Raises:
-        InvalidVector: `values` is not a flat list of finite numbers, is zero, or has not `dimensions` components.
+        InvalidVector: `values` is not a flat list of finite numbers, is zero, or does not have `dimensions` components.
     """
     return np.asarray(exact_unit(values, dimensions), np.float32)
 
 
 def exact_unit(values: Sequence[float] | ArrayLike, dimensions: int | None = None) -> NDArray[np.float64]:
-    """Return the same as `unit` in float64.
+    """Return `values` scaled to length 1, as a new float64 array.
 
     Raises:
         InvalidVector: as `unit`.
@@ -50,7 +47,7 @@ def exact_unit(values: Sequence[float] | ArrayLike, dimensions: int | None = Non
     largest = float(np.abs(vector).max(initial=0.0))
     if largest < _SHORTEST:
         raise InvalidVector("the vector is zero" if vector.size else "the vector is empty")
-    # Divided by the largest component first: the squares of huge ones would overflow.
+    # Divide by the largest component first, because the squares of huge components would overflow.
     scaled = vector / largest
     direction: NDArray[np.float64] = scaled / np.linalg.norm(scaled)
     return direction
@@ -77,7 +74,7 @@ def from_blob(blob: bytes) -> Vector:
 
 
 def from_blobs(rows: Iterable[tuple[int, bytes]], dimensions: int) -> tuple[Ids, Vectors]:
-    """Return chunk ids and their vectors, one per row; blobs of another dimension are left out."""
+    """Return the chunk ids and a matrix of their vectors. Rows with other dimensions are omitted."""
     width = dimensions * FLOAT_BYTES
     fitting = [row for row in rows if len(row[1]) == width]
     ids = np.fromiter((row[0] for row in fitting), np.int64, len(fitting))

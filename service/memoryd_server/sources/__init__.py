@@ -1,4 +1,4 @@
-"""What counts as memory: find, read, watch."""
+"""Find, read and watch the memory files and session transcripts of an agent."""
 
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.discover import Discovery, UnreadableFolder, discover_files

@@ -1,4 +1,4 @@
-"""What of an agent is indexed: its Markdown, its session transcripts, or both; and where a path of either points."""
+"""The sources of one agent, its Markdown and its session transcripts, and the resolution of their paths."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +14,10 @@ _NOTHING = Discovery((), (), ())
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The sources of one agent. `sessions` is the absolute folder of its transcripts, empty where they are no source.
+    """The sources of one agent.
 
-    `memory` tells whether the Markdown is indexed; it can be read in any case.
+    `sessions` is the absolute folder of the session transcripts, or empty if transcripts are not indexed. `memory` is
+    whether the Markdown is indexed; it can be read in either case.
     """
 
     roots: Roots
@@ -25,28 +26,28 @@ class Corpus:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What is indexed."""
+        """The indexed sources."""
         return (*((Source.MEMORY,) if self.memory else ()), *((Source.SESSIONS,) if self.sessions else ()))
 
     def discover(self) -> Discovery:
-        """Every file of the sources, in the order of their paths. Reads folders, opens no file."""
+        """Return every file of the sources, sorted by path. Reads folders, but opens no file except `.memoryignore`."""
         found = discover_files(self.roots) if self.memory else _NOTHING
         return _together(found, discover_transcripts(Path(self.sessions))) if self.sessions else found
 
     def resolve(self, path: str) -> Location:
-        """Where the path of a file points: a transcript where `sessions/` begins it and its name is one's.
+        """Return the location of a file. A path `sessions/<name>` with a transcript's name is a transcript.
 
         Raises:
-            PathNotAllowed: it is no file of these sources, or not in its one spelling.
+            PathNotAllowed: it is not a file of these sources, or not in canonical form.
         """
         name = transcript_name(path)
         return resolve_path(self.roots, path) if name is None else self.transcript(name)
 
     def transcript(self, file_name: str) -> Location:
-        """Where the transcript of this name is.
+        """Return the location of the transcript with this name.
 
         Raises:
-            PathNotAllowed: transcripts are no source, or it is no transcript's name.
+            PathNotAllowed: transcripts are not a source, or the name is not a transcript's.
         """
         path = f"{SESSIONS_FOLDER}/{file_name}"
         if not self.sessions:
@@ -57,16 +58,16 @@ class Corpus:
 
 
 def transcript_name(path: str) -> str | None:
-    """The file name of a transcript's display path; None for any other path."""
+    """Return the file name of a transcript's display path; None for any other path."""
     folder, _, name = path.partition("/")
     return name if folder == SESSIONS_FOLDER and "/" not in name and is_transcript(name) else None
 
 
 def discover_transcripts(folder: Path) -> Discovery:
-    """The transcripts of a folder.
+    """Return the transcripts of a folder.
 
-    Where it cannot be looked into, none of them counts as deleted. Where it is not there, all of them do: it belongs to
-    the state directory, which is there.
+    If the folder cannot be read, no transcript counts as deleted. If it does not exist, all of them do, because it is
+    part of the state directory, which exists.
     """
     unseen = UnreadableFolder(str(folder), "", (below(SESSIONS_FOLDER),), source=Source.SESSIONS)
     try:

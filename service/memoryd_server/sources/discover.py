@@ -1,16 +1,13 @@
-"""Every file of the roots, and unreadable places.
+"""Discovery of memory files, and of places where files may be hidden.
 
-Finds every memory file. Folders are listed through descriptors, files are only stat'ed, links are never followed.
+Folders are listed through descriptors, files are only stat'ed, and symbolic links are never followed. The only files
+that are read are `.memoryignore` files.
 
-Of files only those are read that say what a root leaves out.
+Candidates in order: MEMORY.md, memory.md, memory/, then each extra path. A file that two candidates contain, or that
+has two names, counts once, under the first name.
 
-Candidates in order: MEMORY.md, memory.md, memory/, then each extra path. A file that two of them reach, or that has
-two names, counts once, under the name that comes first.
-
-Where a missing file proves nothing, because the folder that would hold it could not be looked into.
-
-A drive that is not mounted, a server that does not answer or a folder without permission hides files; nobody has
-deleted them.
+A missing file counts as deleted only if its folder could be read. An unmounted drive, an unresponsive server or a
+folder without permission hides files without deleting them; `UnreadableFolder` describes such a place.
 """
 
 import os
@@ -28,11 +25,11 @@ from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX,
 
 @dataclass(frozen=True, slots=True)
 class UnreadableFolder:
-    """A place whose files could not be looked for.
+    """A place that could not be searched for files.
 
-    `prefixes` are the display paths it would hold: those that end in "/", or are empty, stand for all that begins so.
-    With a `device` (st_dev), the place is there and empty, and only files indexed on another device are hidden: where
-    a drive was mounted, an empty folder is left. Only files of `source` are meant.
+    `prefixes` are the display paths of the files in this place. A prefix that ends in "/", or is empty, covers all
+    paths below it. If `device` (st_dev) is set, the place is an empty folder, possibly an unused mount point, and only
+    files that were indexed on another device count as hidden. Only files of `source` are affected.
     """
 
     place: str
@@ -42,12 +39,12 @@ class UnreadableFolder:
     source: Source = Source.MEMORY
 
     def would_hold(self, path: str) -> bool:
-        """Tells whether the file with this display path would be found here."""
+        """Return whether this place would contain the file with this display path."""
         return any(_begins(path, prefix) for prefix in self.prefixes)
 
 
 def below(folder: str) -> str:
-    """Returns the prefix that stands for all files below a folder's display path."""
+    """Return the prefix of all files below a folder's display path."""
     return "" if folder == "." else f"{folder}/"
 
 
@@ -63,9 +60,9 @@ _EMPTIED = "is empty, and its files were on another drive"
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What was found, by display path: `files` to index, `failures` that could not be, `issues` for the operator.
+    """The result of a discovery: `files` to index, `failures` that cannot be indexed, and `issues` for the operator.
 
-    A file that is not among them has been deleted, unless one of `unseen` would hold it.
+    A file that is not in `files` or `failures` was deleted, unless an `unseen` place would contain it.
     """
 
     files: tuple[SourceFile, ...]
@@ -75,11 +72,10 @@ class Discovery:
 
 
 def discover_files(roots: Roots) -> Discovery:
-    """Returns the memory files of `roots` in the order of their paths, but for those that a root leaves out.
+    """Return the memory files of `roots` sorted by path, without ignored files.
 
-    Reads folders and each root's `.memoryignore`, and opens no other file.
-
-    What vanishes while it looks is left out without a word.
+    Reads folders and the `.memoryignore` of each root, and opens no other file. A file that disappears during the
+    discovery is omitted.
     """
     scan = _Scan()
     workspace = _look_up(roots.base())
@@ -98,7 +94,7 @@ def discover_files(roots: Roots) -> Discovery:
 
 @dataclass(slots=True)
 class _Scan:
-    """What has been found so far; folders and files are known by device and inode."""
+    """The state of a discovery. Files and folders are identified by device and inode."""
 
     files: dict[tuple[int, int], SourceFile] = field(default_factory=dict)
     failures: list[FileFailure] = field(default_factory=list)
@@ -107,7 +103,7 @@ class _Scan:
     unseen: list[UnreadableFolder] = field(default_factory=list)
 
     def add(self, found: list[SourceFile]) -> None:
-        # Sorted, so that of two hard links the same one wins whatever order the folder lists them in.
+        # Sorted, so that one of two hard links is chosen independently of the folder's listing order.
         for file in sorted(found, key=lambda file: file.path):
             self.files.setdefault((file.stat.device, file.stat.inode), file)
 
@@ -115,7 +111,7 @@ class _Scan:
         self.failures.append(FileFailure(shown_path(path), Source.MEMORY, error))
 
     def fail_unseen(self, path: str, error: str) -> None:
-        """Notes a file or folder as failed; what is below it is hidden, not gone."""
+        """Record a file or folder as failed. Files below it count as hidden, not as deleted."""
         self.fail(path, error)
         self.hide(path, error, (path, below(path)))
 
@@ -123,12 +119,15 @@ class _Scan:
         self.unseen.append(UnreadableFolder(shown_path(place), reason, prefixes))
 
     def hide_if_empty(self, root: UnreadableFolder) -> None:
-        """Notes an empty root: it may be where a drive is mounted at other times."""
+        """Record a root without files as a possible mount point."""
         if not any(root.would_hold(file.path) for file in self.files.values()):
             self.unseen.append(root)
 
     def enter(self, descriptor: int) -> bool:
-        """Tells whether this folder is new; a mount of a folder into itself would otherwise never end."""
+        """Return whether this folder is new.
+
+        Without this check, a folder mounted into itself would be listed forever.
+        """
         status = os.fstat(descriptor)
         key = (status.st_dev, status.st_ino)
         known = key in self.folders
@@ -143,9 +142,9 @@ class _Scan:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A file or folder on the way: how it is shown, and how `contained` reaches it.
+    """A file or folder during discovery: its display path, and its location for `sources.files`.
 
-    `rules` are those of the folder that is `depth` parts below the root.
+    `rules` are the rules of the folder `depth` parts below the root.
     """
 
     path: str
@@ -177,13 +176,13 @@ def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
     if not isinstance(after, os.stat_result) or not os.path.samestat(before, after):
         scan.hide(roots.base(), _WENT_AWAY, (*LONG_TERM_NAMES, below(MEMORY_FOLDER)))
     elif not scan.files:
-        # A memory/ that is there has been judged by itself: it may be a drive of its own.
+        # An existing memory/ has been checked already; it may be a separate mount point.
         own = LONG_TERM_NAMES if memory else (*LONG_TERM_NAMES, below(MEMORY_FOLDER))
         scan.unseen.append(UnreadableFolder(shown_path(roots.base()), _EMPTIED, own, before.st_dev))
 
 
 def _scan_memory(folder: _Place, scan: _Scan) -> bool:
-    """Looks into memory/; tells whether anything of that name is there."""
+    """Scan memory/ and return whether a file or folder with this name exists."""
     status = _status(folder, scan)
     if status is None:
         scan.issues.append(f"the workspace has no {MEMORY_FOLDER} folder")
@@ -215,10 +214,10 @@ def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
 
 
 def _ruled(top: _Place, prefixes: tuple[str, ...], scan: _Scan) -> _Place | None:
-    """Gives a root the rules that stand in it.
+    """Return the root with the rules of its `.memoryignore`.
 
-    None where they cannot be gone by: then nothing new of it is indexed, as it may be what is to be left out, and what
-    is indexed stays.
+    Return None if the file cannot be used. Then no new file of the root is indexed, because it may be an ignored one,
+    and the indexed files are kept.
     """
     try:
         return replace(top, rules=read_rules(top.root, top.parts), depth=len(top.parts))
@@ -229,9 +228,9 @@ def _ruled(top: _Place, prefixes: tuple[str, ...], scan: _Scan) -> _Place | None
 
 
 def _hide_missing(place: _Place, extra: str, scan: _Scan) -> None:
-    """Notes that the files of an extra path cannot be looked for.
+    """Record the files of a missing extra path as hidden.
 
-    An extra path that was a file is merely deleted while the folder that held it is there.
+    An extra path that was a file counts as deleted if its folder exists.
     """
     found = _look_up(extra, follow=False)
     if isinstance(found, FileNotFoundError):
@@ -280,7 +279,7 @@ def _take(place: _Place, status: os.stat_result, scan: _Scan) -> None:
 
 
 def _walk(top: _Place, scan: _Scan) -> None:
-    # Each folder is opened afresh from the root: one descriptor at a time, however deep the tree.
+    # Each folder is opened from the root, so that one descriptor is open at a time, at any depth.
     found: list[SourceFile] = []
     waiting = [top]
     while waiting:
@@ -307,7 +306,7 @@ def _list(folder: _Place, found: list[SourceFile], scan: _Scan) -> list[_Place]:
 
 
 def _is_leaf(entry: os.DirEntry[str], folder: _Place, found: list[SourceFile], scan: _Scan) -> bool:
-    """Notes `entry` if it is a memory file; tells whether it is anything but a folder."""
+    """Add `entry` to `found` if it is a memory file. Return whether it is not a folder."""
     if entry.is_dir(follow_symlinks=False):
         return False
     if entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):

@@ -1,7 +1,8 @@
-"""The one way to open a file: beneath its root, component by component, without following a link.
+"""Access to files below a root, component by component, without following a symbolic link.
 
-Each folder is opened relative to the descriptor of the one above it with O_NOFOLLOW, so a folder swapped for a link
-between two steps is refused rather than entered. Only the root itself, which the owner chose, may be reached by links.
+All files of the sources are opened here. Each folder is opened relative to the descriptor of its parent with
+O_NOFOLLOW, so a folder that is replaced by a link between two steps is refused. Only the path of the root itself, which
+the owner configures, may contain links.
 """
 
 import errno
@@ -17,7 +18,7 @@ from memoryd_server.sources.roots import Location
 RE_READS = 3
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# O_NONBLOCK: a FIFO without a writer would otherwise hold the caller for ever.
+# O_NONBLOCK: opening a FIFO without a writer would otherwise block forever.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | _FILE
 _REFUSED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ENODEV})
@@ -32,10 +33,10 @@ class FileTooLarge(OSError):
 
 
 def open_directory(root: str, parts: Sequence[str], *, make: bool = False) -> int:
-    """Returns a descriptor of the folder `parts` below `root`, which the caller closes; makes folders when told to.
+    """Return a descriptor of the folder `parts` below `root`. The caller closes it. Create missing folders if `make`.
 
     Raises:
-        PathNotAllowed: a component is a link or no folder.
+        PathNotAllowed: a component is a link, or is not a folder.
         FileNotFound: a component is missing.
     """
     with _answers("/".join(parts)):
@@ -43,7 +44,7 @@ def open_directory(root: str, parts: Sequence[str], *, make: bool = False) -> in
 
 
 def open_file(root: str, parts: Sequence[str]) -> int:
-    """Returns a descriptor for reading the regular file `parts` below `root`, which the caller closes.
+    """Return a descriptor for reading the regular file `parts` below `root`. The caller closes it.
 
     Raises:
         PathNotAllowed: a component is a link, or the file is not a regular one.
@@ -53,14 +54,14 @@ def open_file(root: str, parts: Sequence[str]) -> int:
 
 
 def read_file(file: Location | SourceFile, max_bytes: int) -> tuple[bytes, FileStat]:
-    """Returns the bytes of `file` and its stat from before they were read.
+    """Return the bytes of `file` and its stat from before they were read.
 
-    A file that changes meanwhile is read again, at most three times. The stat being the older one, a file that never
-    held still looks changed to whoever compares it later.
+    A file that changes during the read is read again, up to three times. Because the stat is the older one, a file that
+    keeps changing still differs from it at the next comparison.
 
     Raises:
         PathNotAllowed: a component is a link, or the file is not a regular one.
-        FileNotFound: there is no such file.
+        FileNotFound: the file does not exist.
         FileTooLarge: it has more than `max_bytes` bytes.
     """
     for _ in range(RE_READS):
@@ -72,7 +73,7 @@ def read_file(file: Location | SourceFile, max_bytes: int) -> tuple[bytes, FileS
 
 
 def stat_file(file: Location | SourceFile) -> FileStat | None:
-    """Returns what the file system says of `file`, None when it is missing. Opens the folders above it, not the file.
+    """Return the stat of `file`, or None if it is missing. Opens the folders above the file, but not the file.
 
     Raises:
         PathNotAllowed: a component is a link, or the file is not a regular one.
@@ -85,21 +86,21 @@ def stat_file(file: Location | SourceFile) -> FileStat | None:
 
 
 def is_named_by(file: Location, descriptor: int) -> bool:
-    """Return whether the path of `file` names the open file, walking from the root again.
+    """Return whether the path of `file`, resolved from the root again, names the open file.
 
-    False when the file, or a folder above it, was removed, renamed or replaced since it was opened.
+    False if the file, or a folder above it, was removed, renamed or replaced since it was opened.
 
     Raises:
-        PathNotAllowed: a component is a link now, or the file is not a regular one.
+        PathNotAllowed: a component is now a link, or the file is not a regular one.
     """
     found, status = stat_file(file), os.fstat(descriptor)
     return found is not None and (found.device, found.inode) == (status.st_dev, status.st_ino)
 
 
 def stat_files(files: Sequence[Location]) -> list[FileStat | None]:
-    """Returns what the file system says of each file, None for one that is missing or not to be read.
+    """Return the stat of each file, or None for a file that is missing or cannot be read.
 
-    Opens each folder above them once: a thread waits for the interpreter after every question to the kernel.
+    Each folder is opened once, because a thread waits for the interpreter lock after every system call.
     """
     with ExitStack() as opened:
         folders: dict[tuple[str, ...], int | None] = {}
@@ -135,13 +136,13 @@ def _regular_stat(parent: int, name: str) -> FileStat | None:
 
 
 def open_for_append(location: Location) -> int:
-    """Returns a descriptor that writes at the end of the file; makes the file and the folders above it if missing.
+    """Return a descriptor that writes at the end of the file. Create the file and the folders above it if missing.
 
-    The caller closes it. A read-only disk or folder is reported as the `OSError` it is.
+    The caller closes the descriptor. A read-only disk or folder raises its `OSError`.
 
     Raises:
         PathNotAllowed: a component is a link, or the file is not a regular one.
-        FileNotFound: the workspace itself is missing.
+        FileNotFound: the workspace is missing.
     """
     with _answers(location.path):
         parent = _descend(location.root, location.parts[:-1], make=True)
@@ -153,7 +154,7 @@ def open_for_append(location: Location) -> int:
 
 
 def file_stat(status: os.stat_result) -> FileStat:
-    """Returns the fields of `status` that tell one state of a file from another."""
+    """Return the fields of `status` that distinguish two states of a file."""
     return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino)
 
 
@@ -162,7 +163,7 @@ def _read_once(file: Location | SourceFile, max_bytes: int) -> tuple[bytes, File
         before = file_stat(os.fstat(stream.fileno()))
         if before.size_bytes > max_bytes:
             raise FileTooLarge(file.path, before.size_bytes, max_bytes)
-        # One byte more than the size shows that the file grew, without reading an endless one to its end.
+        # One byte more than the size shows that the file grew, without reading an endless file.
         data = stream.read(before.size_bytes + 1)[:max_bytes]
         return data, before, file_stat(os.fstat(stream.fileno()))
 
@@ -216,7 +217,7 @@ def _enter(above: int, part: str, *, make: bool) -> int:
 
 @contextmanager
 def _answers(shown: str) -> Iterator[None]:
-    """Turns what the kernel says of links, pipes and gaps into the words of the error tree."""
+    """Translate `OSError` for links, special files and missing files into the errors of memoryd."""
     try:
         yield
     except OSError as error:

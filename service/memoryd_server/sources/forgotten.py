@@ -1,6 +1,7 @@
-"""What is kept out of the index although its source is still there: a file of the state directory, beside the index.
+"""The files and sessions that are excluded from the index although their sources exist.
 
-It outlives the index, so that a rebuild brings nothing back. It holds paths, hashes and session ids, and no text.
+They are stored in a file of the state directory, next to the index. The file survives the index, so a rebuild does not
+restore them. It contains paths, hashes and session ids, but no text.
 """
 
 import hashlib
@@ -17,7 +18,10 @@ from memoryd_server.system import DISK_FULL, sync_folder
 
 
 class ForgottenSources:
-    """One agent's. Memory files are kept out by path and content, sessions by id. May be shared between threads."""
+    """The forgotten sources of one agent. Thread-safe.
+
+    Memory files are excluded by path and content, sessions by id.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -25,10 +29,10 @@ class ForgottenSources:
         self._files: Mapping[str, str] = {}
         self._sessions: frozenset[str] = frozenset()
         self.trouble = ""
-        """What an operator should know of the file; empty when all of it could be read."""
+        """Why the file could not be read completely, for the operator; empty otherwise."""
 
     def load(self) -> None:
-        """Reads the file; what of it cannot be read is left out and told by `trouble`."""
+        """Load the file. Skip unreadable entries and describe them in `trouble`."""
         files: dict[str, str] = {}
         sessions: set[str] = set()
         bad = 0
@@ -52,40 +56,43 @@ class ForgottenSources:
         self.trouble = f"{bad} lines of {self._path} are damaged: what they kept out may be found again" if bad else ""
 
     def holds(self, path: str, content_hash: bytes) -> bool:
-        """Whether a memory file with this content (SHA-256) is to stay out."""
+        """Return whether a memory file with this content (SHA-256) is excluded."""
         return self._files.get(path) == content_hash.hex()
 
     def hides(self, path: str, data: bytes) -> bool:
-        """The same of a file's bytes, which are hashed only where the path is known."""
+        """Return whether a memory file with these bytes is excluded. The bytes are hashed only if the path is known."""
         return path in self._files and self.holds(path, hashlib.sha256(data).digest())
 
     def keeps_out(self, path: str, content_hash: bytes) -> bool:
-        """The same of a file that is about to be indexed: one that has another content now is forgotten no more."""
+        """Return whether a file that is about to be indexed is excluded.
+
+        A file with new content is no longer forgotten.
+        """
         if path not in self._files or self.holds(path, content_hash):
             return path in self._files
-        # Where it cannot be written down now, the next file that changes or is forgotten does it.
+        # If the file cannot be written now, the next change writes it.
         with suppress(DiskFull, IndexReadOnly), self._guard:
             self._keep({name: known for name, known in self._files.items() if name != path}, self._sessions)
         return False
 
     def has_session(self, session_id: str) -> bool:
-        """Whether a session is to stay out, whatever its transcripts are called."""
+        """Return whether a session is excluded, whatever the names of its transcripts."""
         return session_id in self._sessions
 
     def add_file(self, path: str, content_hash: bytes) -> None:
-        """Keeps a memory file out as long as it has this content; lasts once it returns.
+        """Exclude a memory file while it has this content. The change is durable when the method returns.
 
         Raises:
-            DiskFull, IndexReadOnly: it cannot be written down; nothing has changed.
+            DiskFull, IndexReadOnly: the file cannot be written; nothing has changed.
         """
         with self._guard:
             self._keep({**self._files, path: content_hash.hex()}, self._sessions)
 
     def add_session(self, session_id: str) -> None:
-        """Keeps a session out; lasts once it returns.
+        """Exclude a session. The change is durable when the method returns.
 
         Raises:
-            DiskFull, IndexReadOnly: it cannot be written down; nothing has changed.
+            DiskFull, IndexReadOnly: the file cannot be written; nothing has changed.
         """
         with self._guard:
             self._keep(self._files, self._sessions | {session_id})

@@ -1,7 +1,8 @@
-"""`.memoryignore`: what of a root its owner leaves out, in the form of `.gitignore`. Pure, but for `read_rules`.
+"""The rules of `.memoryignore`, in the format of `.gitignore`. Pure, except for `read_rules`.
 
-A root is the workspace or an extra folder. Its file stands at its top and speaks of what is below, relative to it;
-the names of folders above the root never count. The matching takes time by the lengths alone, whatever a line says.
+A root is the workspace or an extra folder. Its `.memoryignore` is in the root folder, and its patterns are relative to
+that folder; names of folders above the root never match. The time of matching depends only on the lengths of rules and
+paths, not on the patterns.
 """
 
 import re
@@ -20,36 +21,36 @@ MOST_BYTES = 64 * 1024
 MOST_RULES = 500
 
 _ESCAPED = re.compile(r"\\(.)|\[\^", re.DOTALL)
-# Stands for any number of folders, none too.
+# Matches any number of folders, including none.
 _FOLDERS: Final = None
 _ANY = re.compile(translate("*"))
 
 
 class IgnoreFileUnusable(Exception):
-    """There is a `.memoryignore`, and it cannot be gone by."""
+    """`.memoryignore` exists but cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One line: patterns of the names on the way, whether it speaks of folders alone, and whether it takes back."""
+    """One line: the patterns of path segments, whether it matches folders only, and whether it re-includes matches."""
 
     segments: tuple[re.Pattern[str] | None, ...]
     folders_only: bool
     takes_back: bool
 
     def matches(self, names: Sequence[str]) -> bool:
-        """Return whether the rule speaks of what `names` leads to."""
+        """Return whether the rule matches the path `names`."""
         return (False, *self.matches_on_the_way(names))[-1]
 
     def matches_on_the_way(self, names: Sequence[str]) -> Iterator[bool]:
-        """Return, for each of `names`, whether the rule speaks of what the names up to it lead to."""
+        """Yield, for each prefix of `names`, whether the rule matches it."""
         places = self._onward({0})
         for name in names:
             places = self._onward({place for at in places for place in self._after(at, name)})
             yield len(self.segments) in places
 
     def _onward(self, places: set[int]) -> set[int]:
-        """Adds to `places` those that are reached without a name, as folders may be none."""
+        """Add the places that are reached without consuming a name, because `**` may match no folder."""
         for at, segment in enumerate(self.segments):
             if segment is _FOLDERS and at in places:
                 places.add(at + 1)
@@ -66,22 +67,22 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """The rules of one root; without any, nothing is left out."""
+    """The rules of one root. Without rules, no file is ignored."""
 
     rules: tuple[_Rule, ...] = ()
 
     def leaves_out(self, names: Sequence[str], *, folder: bool) -> bool:
-        """Tells whether `names` below the root is left out, the folders above it not being.
+        """Return whether the path `names` below the root is ignored, if the folders above it are not.
 
-        The last rule that speaks of it decides.
+        The last matching rule decides.
         """
         speaking = (rule for rule in reversed(self.rules) if (folder or not rule.folders_only) and rule.matches(names))
         last = next(speaking, None)
         return last is not None and not last.takes_back
 
     def leaves_out_folders(self, names: Sequence[str]) -> bool:
-        """Tells whether the folder `names` below the root, or one that it is in, is left out."""
-        # The last rule that speaks of a folder decides. A long path is read once for each rule.
+        """Return whether the folder `names` below the root, or a folder that contains it, is ignored."""
+        # The last rule that matches a folder decides. A long path is matched once per rule.
         backwards = self.rules[::-1]
         on_the_way = zip(*(rule.matches_on_the_way(names) for rule in backwards), strict=True)
         for spoken in on_the_way:
@@ -91,7 +92,7 @@ class IgnoreRules:
         return False
 
     def leaves_out_file(self, names: Sequence[str]) -> bool:
-        """Tells whether the file `names` below the root, or a folder that it is in, is left out."""
+        """Return whether the file `names` below the root, or a folder that contains it, is ignored."""
         return self.leaves_out_folders(names[:-1]) or self.leaves_out(names, folder=False)
 
 
@@ -99,10 +100,10 @@ NO_RULES = IgnoreRules()
 
 
 def parse_rules(text: str) -> IgnoreRules:
-    """Reads lines of the form of `.gitignore`; one that says nothing sensible matches nothing.
+    """Parse lines in the format of `.gitignore`. A meaningless line matches nothing.
 
     Raises:
-        IgnoreFileUnusable: there are too many.
+        IgnoreFileUnusable: there are too many rules.
     """
     lines = (line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n"))
     rules = tuple(rule for line in lines if not line.startswith("#") and (rule := _rule(line)) is not None)
@@ -112,10 +113,10 @@ def parse_rules(text: str) -> IgnoreRules:
 
 
 def read_rules(root: str, folder: tuple[str, ...]) -> IgnoreRules:
-    """Reads the rules of the folder below `root`; none where it has no such file. A link is not followed.
+    """Return the rules of the folder below `root`; no rules if it has no `.memoryignore`. A link is not followed.
 
     Raises:
-        IgnoreFileUnusable: it is there and cannot be read, or is too long.
+        IgnoreFileUnusable: the file cannot be read, is too long or has too many rules.
     """
     parts = (*folder, IGNORE_FILE)
     try:
@@ -126,7 +127,7 @@ def read_rules(root: str, folder: tuple[str, ...]) -> IgnoreRules:
         raise IgnoreFileUnusable("it is a link, or no plain file") from error
     except OSError as error:
         raise IgnoreFileUnusable(error.strerror or str(error)) from error
-    # Names that are no UTF-8 come from the system in the same form.
+    # The operating system returns names that are not UTF-8 in the same form.
     return parse_rules(data.decode("utf-8", "surrogateescape"))
 
 
@@ -142,7 +143,7 @@ def _rule(line: str) -> _Rule | None:
     parts = pattern.removeprefix("/").split("/")
     segments = [_FOLDERS if part == "**" and anchored else _segment(part) for part in parts]
     if segments[-1] is _FOLDERS:
-        # What is in a folder, and not the folder itself.
+        # The pattern matches the contents of a folder, but not the folder itself.
         segments.append(_ANY)
     return _Rule(tuple(segments if anchored else [_FOLDERS, *segments]), folders_only, takes_back)
 
@@ -154,7 +155,7 @@ def _without_trailing_spaces(line: str) -> str:
 
 
 def _segment(part: str) -> re.Pattern[str]:
-    """The pattern of one name. What a backslash stands before is meant as it is."""
+    """Return the pattern of one name. A character after a backslash is literal."""
     return re.compile(translate(_ESCAPED.sub(_plain, part)))
 
 

@@ -1,17 +1,15 @@
-"""Inotify reader, thread, sharing between agents.
+"""Native watching on Linux, with one inotify descriptor that all agents share.
 
-Native watching on Linux: one inotify descriptor an agent, and only the watches that are wanted.
+watchdog's recursive observer watches every folder below a root, including node_modules, and ignores the error when the
+watches run out, so that some folders are not watched. `InotifyReader` therefore uses watchdog's inotify wrapper
+directly. It watches only the folders of a scope, only for writes (reading a file must not look like a change), and
+reports each shortage.
 
-watchdog's own recursive observer puts a watch on every folder below a root, node_modules included, and swallows the
-error when they run out below it; folders would then go unwatched in silence. So the kernel is asked directly, for
-writes only (reading a file must not look like a change), and each shortage is seen.
+`InotifyThread` ends when it cannot read events. watchdog's own thread loops forever without events when its descriptor
+is closed by other code, and leaks its descriptors when it fails. A thread that has ended can be detected and replaced.
 
-The thread that reads inotify events, ended by whatever keeps it from reading them.
-
-watchdog's own goes on for ever, busily and blindly, when its descriptor is closed behind its back; and when it dies of
-an error, it keeps its descriptors. A thread that has ended can be noticed and replaced.
-
-One native reader for the watchers of all agents: the system gives a user 128 inotify instances, often.
+`SharedInotify` shares one reader between the watchers of all agents, because many systems limit a user to 128 inotify
+instances.
 """
 
 import errno
@@ -40,10 +38,10 @@ _SHORTAGES = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class InotifyReader:
-    """An inotify descriptor with the thread that reads it, shared by the roots of one watcher.
+    """An inotify descriptor and the thread that reads it, shared by the roots of one watcher.
 
     Raises:
-        OSError: no descriptor (EMFILE) or no thread (EAGAIN) is to be had.
+        OSError: no descriptor (EMFILE) or no thread (EAGAIN) is available.
     """
 
     def __init__(self) -> None:
@@ -56,31 +54,31 @@ class InotifyReader:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
     def watch(self, scope: WatchScope, on_change: Callable[[], None]) -> "InotifyWatch":
-        """Returns the watch of one scope, not started."""
+        """Return a watch of one scope, not started."""
         return InotifyWatch(self, scope, on_change)
 
     def add(self, path: str, callback: "InotifyWatch") -> tuple[WatchDescriptor, CallbackId]:
-        """Watches the folder `path`; returns what `remove` takes."""
+        """Watch the folder `path` and return the key for `remove`."""
         if not self._reader.is_reading():
             raise OSError(errno.EBADF, "the thread that reads inotify events died")
-        # watchdog passes over EACCES and returns a descriptor of -1.
+        # watchdog ignores EACCES and returns the descriptor -1.
         if not os.access(path, os.R_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-        # A folder seen under two names while it moves gets one descriptor; the ids keep the two apart.
+        # A folder that is seen under two names during a move gets one descriptor; the ids distinguish the two.
         callback_id = CallbackId(next(self._ids))
         return self._reader.add_callback(os.fsencode(path), _MASK, callback, callback_id), callback_id
 
     def remove(self, keys: list[tuple[WatchDescriptor, CallbackId]]) -> None:
-        """Takes watches away; those that the kernel has already dropped are passed over."""
+        """Remove watches. Watches that the kernel has already removed are ignored."""
         if self._reader.is_reading():
             self._reader.remove_callbacks(keys)
 
     def is_alive(self) -> bool:
-        """Tells whether events are still being read."""
+        """Return whether events are still read."""
         return self._reader.is_reading()
 
     def stop(self) -> None:
-        """Takes all watches away and waits for the thread."""
+        """Remove all watches and wait for the thread."""
         self._reader.stop()
         if threading.current_thread() is not self._reader:
             self._reader.join()
@@ -89,7 +87,7 @@ class InotifyReader:
 class InotifyWatch:
     """The watches of one scope. `on_change` is called after new folders are watched, so a rescan misses nothing.
 
-    The `on_*` methods are watchdog's `WatchCallback`, called from the reader's thread.
+    The `on_*` methods implement watchdog's `WatchCallback` and are called from the reader's thread.
     """
 
     def __init__(self, reader: InotifyReader, scope: WatchScope, on_change: Callable[[], None]) -> None:
@@ -103,10 +101,10 @@ class InotifyWatch:
         self._stopped = False
 
     def start(self) -> None:
-        """Watches the scope's folders as they stand.
+        """Watch the current folders of the scope.
 
         Raises:
-            OSError: the top cannot be watched, or the watches ran out; none is left behind.
+            OSError: the top folder cannot be watched, or the watches ran out; no watch is left.
         """
         try:
             with self._lock:
@@ -116,17 +114,17 @@ class InotifyWatch:
             raise
 
     def stop(self) -> None:
-        """Takes the watches away."""
+        """Remove the watches."""
         with self._lock:
             self._stopped = True
             self._drop(())
 
     def trouble(self) -> str:
-        """Returns why changes are no longer seen, "" while they are."""
+        """Return why changes are no longer seen, or "" while they are."""
         return self._trouble if self._reader.is_alive() else "the thread that reads inotify events died"
 
     def on_event(self, event: InotifyEvent) -> None:
-        """Follows folders that come and go, and reports what counts."""
+        """Watch new folders, drop removed ones, and report a relevant change."""
         with self._lock:
             folder = self._folders.get(event.wd)
             counts = folder is not None and bool(event.name) and self._take((*folder, os.fsdecode(event.name)), event)
@@ -134,7 +132,7 @@ class InotifyWatch:
             self._on_change()
 
     def on_watch_deleted(self, wd: WatchDescriptor) -> None:
-        """Forgets a folder that is gone; the loss of the top is trouble."""
+        """Forget a removed folder; the removal of the top folder is reported by `trouble`."""
         with self._lock:
             folder = self._folders.pop(wd, None)
             if folder is None or self._stopped:
@@ -145,7 +143,7 @@ class InotifyWatch:
         self._on_change()
 
     def on_queue_overflow(self) -> None:
-        """Starts over: among the lost events may be new folders."""
+        """Rebuild the watches, because events of new folders may have been lost."""
         with self._lock:
             self._drop(())
             self._follow(())
@@ -173,7 +171,7 @@ class InotifyWatch:
         while waiting:
             folder = waiting.pop()
             if folder not in self._keys and self._watch(folder):
-                # Listed only now that it is watched: what is made in between shows in both, never in neither.
+                # List the folder after it is watched: a folder created in between is then seen twice rather than never.
                 waiting.extend(self._subfolders(folder))
 
     def _watch(self, folder: Parts) -> bool:
@@ -207,10 +205,10 @@ class InotifyWatch:
 
 
 class InotifyThread(InotifyFD):
-    """Reads events until it is stopped, or until its descriptor is no longer that of an inotify instance.
+    """A thread that reads events until it is stopped, or until its descriptor no longer is an inotify instance.
 
     Raises:
-        OSError: no instance is to be had (EMFILE).
+        OSError: no inotify instance is available (EMFILE).
     """
 
     def __init__(self) -> None:
@@ -220,17 +218,17 @@ class InotifyThread(InotifyFD):
         self._released = False
 
     def is_reading(self) -> bool:
-        """Whether events still arrive."""
+        """Return whether events still arrive."""
         return self.is_alive() and self._owns_descriptor()
 
     def run(self) -> None:
-        """Reads events, and frees what is held when the reading ends by itself."""
+        """Read events. Release the descriptors when reading ends without `close`."""
         try:
             while self.should_keep_running() and self._owns_descriptor():
                 for event in self.read_events():
                     self.handle_event(event)
         except OSError:
-            # Whoever asks `is_reading` learns of it; there is nobody to tell on this thread.
+            # Callers detect the end with `is_reading`; this thread has no caller to raise to.
             return
         finally:
             with self._lock:
@@ -238,7 +236,7 @@ class InotifyThread(InotifyFD):
             self.release()
 
     def close(self) -> None:
-        """Takes the watches away and wakes the thread; watches of a lost descriptor are gone already."""
+        """Remove the watches and wake the thread. The watches of a lost descriptor no longer exist."""
         if self._owns_descriptor():
             super().close()
             return
@@ -248,7 +246,7 @@ class InotifyThread(InotifyFD):
                 os.write(self._kill_w, b"!")
 
     def release(self) -> None:
-        """Closes the descriptors, once."""
+        """Close the descriptors, once."""
         with self._release_lock:
             if self._released:
                 return
@@ -263,14 +261,14 @@ class InotifyThread(InotifyFD):
         self.release()
 
     def _check_inotify_fd(self) -> bool:
-        # The wait may have been for a descriptor that was closed meanwhile, and that another file has by now.
+        # The descriptor may have been closed and reused for another file while the thread waited.
         return super()._check_inotify_fd() and self._owns_descriptor()
 
     def _owns_descriptor(self) -> bool:
         return not self._released and self._is_ours()
 
     def _is_ours(self) -> bool:
-        """Whether the number of our descriptor is still an inotify instance and not some other file of this process."""
+        """Return whether the descriptor number is still our inotify instance and not another file of this process."""
         try:
             now = os.fstat(self._inotify_fd)
         except OSError:
@@ -279,9 +277,10 @@ class InotifyThread(InotifyFD):
 
 
 class SharedInotify:
-    """Opens a reader for the first watcher and ends it with the last. Thread-safe.
+    """Open a reader for the first watcher and stop it with the last one. Thread-safe.
 
-    Who comes after the reader has died gets a new one; those who had the old one find it dead and come again.
+    If the reader has died, the next `open` starts a new one. Watchers of the old reader find it dead and call `open`
+    again.
     """
 
     def __init__(self, open_native: Callable[[], NativeReader]) -> None:
@@ -291,10 +290,10 @@ class SharedInotify:
         self._users: dict[NativeReader, int] = {}
 
     def open(self) -> NativeReader:
-        """A reader for one watcher, which stops it when it needs it no more.
+        """Return a reader for one watcher, which stops the reader when it no longer needs it.
 
         Raises:
-            OSError: the system has none to give.
+            OSError: no inotify instance is available.
         """
         with self._lock:
             if self._reader is None or not self._reader.is_alive():
@@ -310,12 +309,12 @@ class SharedInotify:
             del self._users[reader]
             if self._reader is reader:
                 self._reader = None
-        # Outside the lock: it waits for the reader's thread, which may be telling somebody something.
+        # Outside the lock, because it waits for the reader's thread, which may be calling a callback.
         reader.stop()
 
 
 class _Lease:
-    """What one watcher has of the reader: the watches that it began, and no others'."""
+    """The share of one watcher in the reader. Callbacks of other watchers are not affected by its `stop`."""
 
     def __init__(self, reader: NativeReader, give_back: Callable[[NativeReader], None]) -> None:
         self._reader = reader
@@ -324,21 +323,21 @@ class _Lease:
         self._given_back = False
 
     def watch(self, scope: WatchScope, on_change: Callable[[], None]) -> ScopeWatch:
-        """A watch of `scope`, not started. Whoever starts it stops it: giving the reader back does not."""
+        """Return a watch of `scope`, not started. The caller also stops it: `stop` of the lease does not."""
         return self._reader.watch(scope, lambda: self._tell(on_change))
 
     def _tell(self, on_change: Callable[[], None]) -> None:
-        # The reader's thread goes on for others, so nothing but this keeps it from telling of a last event too late.
+        # The reader's thread continues for other watchers, so only this check prevents a late call of `on_change`.
         with self._lock:
             if not self._given_back:
                 on_change()
 
     def is_alive(self) -> bool:
-        """Whether events still arrive."""
+        """Return whether events still arrive."""
         return not self._given_back and self._reader.is_alive()
 
     def stop(self) -> None:
-        """Gives the reader back, once; after this no change is told."""
+        """Return the reader, once. `on_change` is not called afterwards."""
         with self._lock:
             if self._given_back:
                 return

@@ -1,7 +1,7 @@
-"""Which paths are memory, decided on strings alone: nothing here asks the file system.
+"""Path rules: which paths are memory. Pure string operations without access to the file system.
 
-Allowed are `MEMORY.md`, `memory.md`, what lies under `memory/`, and what lies under (or is) an extra path. A path has
-one spelling, its display path; "memory/../MEMORY.md" or "memory//a.md" are refused rather than tidied up.
+Allowed are `MEMORY.md`, `memory.md`, paths below `memory/`, and extra paths with everything below them. A path has one
+canonical form, its display path; "memory/../MEMORY.md" and "memory//a.md" are refused rather than normalized.
 """
 
 import posixpath
@@ -17,29 +17,32 @@ SUFFIX = ".md"
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The folders of one agent: `workspace` is absolute, `extra_paths` may be relative to it and "~" is expanded."""
+    """The folders of one agent. `workspace` is absolute.
+
+    `extra_paths` may be relative to the workspace, with "~" already expanded.
+    """
 
     workspace: str
     extra_paths: tuple[str, ...] = ()
 
     def base(self) -> str:
-        """Returns the workspace without "..", "//" or a trailing slash; links in it are left alone."""
+        """Return the workspace without "..", "//" or a trailing slash. Links are not resolved."""
         return posixpath.normpath(self.workspace)
 
     def extras(self) -> tuple[str, ...]:
-        """Returns the extra paths, absolute and normal, each once, in the order configured."""
+        """Return the extra paths, absolute and normalized, without duplicates, in the configured order."""
         absolute = (posixpath.normpath(posixpath.join(self.base(), extra)) for extra in self.extra_paths)
         return tuple(dict.fromkeys(absolute))
 
     def display(self, absolute: str) -> str:
-        """Returns `absolute` as hits show it: relative to the workspace, "." for the workspace itself."""
+        """Return `absolute` as a display path: relative to the workspace, "." for the workspace itself."""
         return posixpath.relpath(absolute, self.base())
 
     def anchor(self, absolute: str) -> tuple[str, tuple[str, ...]]:
-        """Splits `absolute` into the folder the owner vouches for and the components that must not be links.
+        """Split `absolute` into the folder that the owner configured and the components that must not be links.
 
-        The folder is the workspace, or the parent of the outermost extra path: whoever can write inside a root can
-        then not swap any folder below it, nor an extra path itself, for a link.
+        The folder is the workspace, or the parent of the outermost extra path. A process that can write inside a root
+        can therefore not replace a folder below it, or an extra path itself, by a link.
         """
         base = self.base()
         holders = [extra for extra in self.extras() if is_within(absolute, extra)]
@@ -51,7 +54,7 @@ class Roots:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an allowed path points: `parts` are the components below the absolute folder `root`."""
+    """The location of an allowed path: `parts` are the components below the absolute folder `root`."""
 
     path: str
     root: str
@@ -60,10 +63,10 @@ class Location:
 
 
 def resolve_path(roots: Roots, path: str) -> Location:
-    """Returns where a display path, or an absolute path inside the roots, points. Touches no file.
+    """Return the location of a display path, or of an absolute path inside the roots. Touches no file.
 
     Raises:
-        PathNotAllowed: the path is no memory file, lies outside the roots or is not in its one spelling.
+        PathNotAllowed: the path is not a memory file, is outside the roots or not in canonical form.
     """
     absolute = _absolute(roots, path)
     if not (_is_memory(roots, absolute) or any(is_within(absolute, extra) for extra in roots.extras())):
@@ -72,7 +75,7 @@ def resolve_path(roots: Roots, path: str) -> Location:
 
 
 def resolve_for_append(roots: Roots, path: str) -> Location:
-    """Returns where a path of the workspace's own memory points; extra paths are never written.
+    """Return the location of a path in the workspace's own memory. Extra paths are never written.
 
     Raises:
         PathNotAllowed: the path is not MEMORY.md, memory.md or a Markdown file under memory/.
@@ -84,7 +87,7 @@ def resolve_for_append(roots: Roots, path: str) -> Location:
 
 
 def objection(path: str) -> str:
-    """Returns why `path` can be no memory path whatever the roots are, "" when nothing speaks against it."""
+    """Return why `path` cannot be a memory path under any roots, or "" if it can."""
     if not path:
         return "it is empty"
     if "\0" in path:
@@ -99,7 +102,7 @@ def objection(path: str) -> str:
 
 
 def is_within(absolute: str, folder: str) -> bool:
-    """Tells whether the normal path `absolute` is `folder` or lies below it."""
+    """Return whether the normalized path `absolute` is `folder` or is below it."""
     return absolute == folder or absolute.startswith(folder.rstrip("/") + "/")
 
 
@@ -111,14 +114,14 @@ def _absolute(roots: Roots, path: str) -> str:
         return posixpath.join(roots.base(), path)
     absolute = posixpath.normpath(posixpath.join(roots.base(), path))
     spelling = absolute if posixpath.isabs(path) else roots.display(absolute)
-    # POSIX lets exactly two leading slashes mean something of their own, and normpath keeps them.
+    # POSIX gives two leading slashes an implementation-defined meaning, and normpath keeps them.
     if path != spelling or path.startswith("//"):
         raise PathNotAllowed(path, 'it is not in its plain form, without ".", ".." or "//" inside')
     return absolute
 
 
 def _is_plain(path: str) -> bool:
-    """Whether a path is relative, in its one spelling, and does not climb: the rule, and quickly told."""
+    """Return whether a path is relative, canonical and without "..": a fast check for the common case."""
     return not path.startswith(("/", "..")) and path == posixpath.normpath(path)
 
 
@@ -131,7 +134,7 @@ def _is_memory(roots: Roots, absolute: str) -> bool:
 
 def _location(roots: Roots, absolute: str, path: str) -> Location:
     root, parts = roots.anchor(absolute)
-    # One that is relative is in its one spelling, which is the display path.
+    # A relative path is canonical here, so it is the display path.
     return Location(roots.display(absolute) if posixpath.isabs(path) else path, root, parts)
 
 
@@ -148,6 +151,6 @@ def _is_utf8(path: str) -> bool:
 
 
 def _climbs_by_backslash(component: str) -> bool:
-    # A backslash is an ordinary character of a name here, but a reader elsewhere may take it for a separator.
+    # A backslash is an ordinary character of a name here, but other systems may read it as a separator.
     pieces = component.split("\\")
     return len(pieces) > 1 and any(piece in {"", ".", ".."} for piece in pieces)

@@ -1,13 +1,10 @@
-"""Forms of secrets, and their masking.
+"""Masking of secrets in text that is indexed, shown or sent: keys, tokens, passwords and private keys. Pure.
 
-Masks secrets in text that is to be indexed, shown or sent: keys, tokens, passwords, private keys. Pure.
+The source text itself is never changed. Masking is idempotent.
 
-What is masked is in `secret_forms`. The source text itself is never changed. Masking what is masked changes nothing.
-
-The forms in which secrets are written, as data, with what tells a secret from an innocent word in the same place.
-
-The forms of the reference are among them and mask the same. To add one: its hints, its pattern with a group `secret`,
-and, where ordinary text can look alike, what tells them apart.
+`FORMS` lists the forms in which secrets are written, as data, with the condition that distinguishes a secret from an
+ordinary word in the same position. It includes the forms of OpenClaw, which are masked in the same way. A new form
+needs its hints, a pattern with a group `secret` and, if ordinary text can match, a condition.
 """
 
 import re
@@ -19,16 +16,16 @@ Judge = Callable[[re.Match[str]], bool]
 
 
 def always(_: re.Match[str]) -> bool:
-    """Whatever stands there is a secret."""
+    """Return True: every match of the pattern is a secret."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class SecretForm:
-    """One form of secret: the group `secret` of `pattern`, where `is_secret` says so.
+    """One form of secret: the group `secret` of `pattern`, if `is_secret` accepts the match.
 
-    Only texts that hold one of `hints`, in lower case, are searched: most hold none, and looking for a plain word is
-    a hundred times as fast as a pattern.
+    Only texts that contain one of `hints`, in lower case, are searched. Most texts contain none, and a substring search
+    is about a hundred times as fast as a pattern.
     """
 
     hints: tuple[str, ...]
@@ -70,12 +67,12 @@ _LEAST_UNBROKEN = 16
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether a value only stands for one: a variable, a word such as `required`, or what was masked already."""
+    """Return whether a value is a placeholder: a variable, a word such as `required`, or a masked secret."""
     return bool(_PLACEHOLDER.fullmatch(value) or _MASKED.fullmatch(value))
 
 
 def looks_random(value: str) -> bool:
-    """Whether a value looks made by a machine: letters with digits, or long and in both cases; paths do not."""
+    """Return whether a value looks random: letters with digits, or long and in mixed case. Paths do not."""
     if "/" in value and "+" not in value and "=" not in value:
         return False
     has_digit = any(character.isdigit() for character in value)
@@ -87,7 +84,7 @@ def looks_random(value: str) -> bool:
 
 
 def _is_assigned(match: re.Match[str]) -> bool:
-    """Tells `api_key=...` from `sort(key=len)`, and `password: ...` from prose with a colon."""
+    """Distinguish `api_key=...` from `sort(key=len)`, and `password: ...` from prose with a colon."""
     name, separator, value = match["name"], match["separator"], match["secret"]
     if is_placeholder(value) or (separator == ":" and _is_prose(value)):
         return False
@@ -115,7 +112,7 @@ def _is_value(match: re.Match[str]) -> bool:
 
 
 def _is_openai_like(match: re.Match[str]) -> bool:
-    """Tells a key from words joined by hyphens, such as `sk-learn-style-names`."""
+    """Distinguish a key from words joined by hyphens, such as `sk-learn-style-names`."""
     secret = match["secret"]
     unbroken = max(len(piece) for piece in re.split(r"[-_]", secret))
     return any(c.isdigit() or c.isupper() for c in secret) or unbroken >= _LEAST_UNBROKEN
@@ -140,7 +137,7 @@ FORMS: Final[tuple[SecretForm, ...]] = (
         ),
         _is_assigned,
     ),
-    # "apiKey": "...", 'password': '...', also with the quotes escaped
+    # "apiKey": "...", 'password': '...', also with escaped quotes
     SecretForm(
         _CREDENTIALS,
         re.compile(
@@ -161,7 +158,7 @@ FORMS: Final[tuple[SecretForm, ...]] = (
         ),
         _is_flag_value,
     ),
-    # curl -u name:... ; a run of "=" is part of the separator, or of the name where there is no other name.
+    # curl -u name:... ; a run of "=" is part of the separator, or of the name if there is no other name.
     SecretForm(
         ("-u", "--user"),
         re.compile(r"(?<!\S)(?:-u|--user)[\s=]++(?:[\"']?[^\s:\"']+|(?<=[\s=]=)):(?P<secret>[^\s\"']+)"),
@@ -240,14 +237,14 @@ _HIDDEN = "***"
 
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re.IGNORECASE)
 _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re.IGNORECASE)
-# What a key is made of, its line breaks as they are, folded into spaces or escaped.
+# The body of a key, with its line breaks as they are, folded into spaces or escaped.
 _KEY_BODY = re.compile(r"(?:\*{3})?(?:(?:\s|\\+[rn])*[A-Za-z0-9+/=]{16,})*")
 
 
 def masked(text: str) -> str:
-    """The text with each secret as `***`, or as its first six and last four characters where it is long.
+    """Return the text with each secret as `***`, or as its first six and last four characters if it is long.
 
-    Costs time in proportion to the length of the text, whatever it holds.
+    Takes linear time for any text.
     """
     lowered = text.lower()
     if "private key" in lowered:
@@ -263,7 +260,7 @@ def _without(text: str, form: SecretForm) -> str:
     end = 0
     for match in form.pattern.finditer(text):
         start, after = match.span("secret")
-        # What stands before an ellipsis is the head of something that was masked.
+        # Text before an ellipsis is the beginning of a masked secret.
         if form.is_secret(match) and not is_placeholder(match["secret"]) and text[after : after + 1] != "…":
             pieces += (text[end:start], _masked_token(match["secret"]))
             end = after
@@ -275,7 +272,7 @@ def _masked_token(secret: str) -> str:
 
 
 def _without_private_keys(text: str) -> str:
-    """Masks the keys from BEGIN to END; of one that is cut short, as much as looks like a key."""
+    """Mask private keys from BEGIN to END; of a truncated key, the part that looks like a key."""
     pieces: list[str] = []
     done = 0
     begins = list(_KEY_BEGINS.finditer(text))

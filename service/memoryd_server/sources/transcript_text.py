@@ -1,16 +1,11 @@
-"""JSONL records into what was said.
+"""Conversion of transcript records into messages: one line per message, white space folded, secrets masked. Pure.
 
-A transcript's records into what was said: one line a message, white space folded, secrets masked. Pure.
+A transcript is JSON lines. Only the text of the user and the assistant is kept. Other records, invalid lines and
+incomplete lines are skipped without an error.
 
-A transcript is JSON lines. What is kept of it is what the user and the assistant said; everything else is left out, and
-a line that is no record, or only the beginning of one, is no error.
-
-What gateways write into a conversation that nobody said: wrappers around a message, and messages that are none.
-
-The forms are those that the reference's gateway writes. Pure.
-
-Anyone who can send the agent a message chooses this text, so its parsing takes time in proportion to its length. A
-pattern that can fail at the end of a long run is anchored, or is matched once at a position that is found without it.
+Text that a gateway adds to a conversation is removed: wrappers around a message, and generated messages. The forms are
+those that OpenClaw's gateway writes. Any sender of messages controls this text, so parsing takes linear time. A pattern
+that can fail at the end of a long run is anchored, or is matched once at a position that is found without it.
 """
 
 import json
@@ -24,14 +19,14 @@ from memoryd_server.sources.secrets import masked
 USER = "user"
 ASSISTANT = "assistant"
 
-# What agents answer to a heartbeat, or when there is nothing to say.
+# The replies of agents to a heartbeat, or without anything to say.
 _SILENT = ("HEARTBEAT_OK", "NO_REPLY")
 _SILENT_AT_START = re.compile(rf"[\s*_`\"']*(?:{'|'.join(_SILENT)})\b[\s*_`\"'.!]*")
 _SILENT_AT_END = re.compile(rf"\b(?:{'|'.join(_SILENT)})[\s*_`\"'.!]*")
 
 _BEGIN_INTERNAL = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
 _END_INTERNAL = "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
-# "Sender (untrusted metadata):" and its like, each with a block of JSON.
+# "Sender (untrusted metadata):" and similar lines, each followed by a block of JSON.
 _METADATA = re.compile(
     r"^(?:\[[^\]\n]{0,80}\] )?[^\n]{0,80}\(untrusted(?: metadata|, for context)\):[ \t]*\n"
     r"```json\n(?:(?!```)[^\n]*\n)*```[ \t]*\n?",
@@ -40,7 +35,7 @@ _METADATA = re.compile(
 _GENERATED_LINE = re.compile(r"^System(?: \(untrusted\))?: \[[^\]\n]*\][^\n]*(?:\n|$)", re.MULTILINE)
 _CURRENT_TIME = re.compile(r"^Current time: [^\n]*(?:\n|$)", re.MULTILINE)
 _TIME_PREFIX = re.compile(r"^\s*\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\]\n]{0,40}\]\s*")
-# A reply tag, `[[reply_to_current]]`, `[[reply_to:ID]]` or `[[audio_as_voice]]`, is read in three steps.
+# A reply tag, `[[reply_to_current]]`, `[[reply_to:ID]]` or `[[audio_as_voice]]`, is parsed in three steps.
 _TAG_OPENS = re.compile(r"\[\[\s*(?:(?P<with_id>reply_to:)|reply_to_current|audio_as_voice)")
 _ID_ENDS = re.compile(r"[\]\n]")
 _TAG_CLOSES = re.compile(r"\s*\]\]\s*")
@@ -59,14 +54,14 @@ _NOT_SAID = frozenset({"inter_session", "internal_system"})
 
 
 def is_generated(message: Mapping[str, Any]) -> bool:
-    """Whether a record says itself that it comes from another session or from the gateway, not from a person."""
+    """Return whether the provenance of a record is another session or the gateway instead of a person."""
     provenance = message.get("provenance")
     kind = provenance.get("kind") if isinstance(provenance, dict) else None
     return isinstance(kind, str) and kind in _NOT_SAID
 
 
 def said(role: str, text: str) -> str:
-    """What of a message's text was said; empty where nothing was: a heartbeat, a notice, a silent reply."""
+    """Return the spoken part of a message's text; empty for a heartbeat, a notice or a silent reply."""
     return _said_by_user(text) if role == USER else _said_by_assistant(text)
 
 
@@ -84,16 +79,16 @@ def _said_by_assistant(text: str) -> str:
 
 
 def _is_heartbeat(text: str) -> bool:
-    """Return whether a text names HEARTBEAT.md and, later, the reply to it."""
+    """Return whether a text contains HEARTBEAT.md followed by the heartbeat reply."""
     file = _HEARTBEAT_FILE.search(text)
     return file is not None and _HEARTBEAT_REPLY.search(text, file.end()) is not None
 
 
 def _without_silent_ends(text: str) -> str:
-    """Return the text without a silent reply at its start and one at its end."""
+    """Return the text without silent replies at its start and end."""
     first = _SILENT_AT_START.match(text)
     start = first.end() if first else 0
-    # Only the last token can be followed by nothing but punctuation.
+    # Only the last token can have nothing but punctuation after it.
     last = max(text.rfind(token, start) for token in _SILENT)
     if last >= start and _SILENT_AT_END.fullmatch(text, last):
         return text[start:last].rstrip()
@@ -103,8 +98,8 @@ def _without_silent_ends(text: str) -> str:
 def _without_reply_tags(text: str) -> str:
     """Return the text without reply tags and the white space after each.
 
-    An ID ends at the first bracket or line break. Tags whose IDs end at the same place are closed by the same
-    brackets, so each place is looked for and looked at once.
+    An ID ends at the first bracket or line break. Tags whose IDs end at the same position are closed by the same
+    brackets, so each position is searched and matched once.
     """
     pieces: list[str] = []
     done = 0
@@ -131,7 +126,7 @@ def _without_metadata(text: str) -> str:
 
 
 def _without_internal(text: str) -> str:
-    """Without what the gateway marks as its own; a mark that nothing closes is a word like any other."""
+    """Return the text without marked internal context. An opening mark without a closing one is ordinary text."""
     pieces: list[str] = []
     at = 0
     while (begin := text.find(_BEGIN_INTERNAL, at)) >= 0 and (end := text.find(_END_INTERNAL, begin)) >= 0:
@@ -141,7 +136,7 @@ def _without_internal(text: str) -> str:
 
 
 FLATTENING_VERSION: Final = 1
-"""Rises with every change that gives another text for the same record; transcripts are then indexed anew."""
+"""Incremented with every change that produces different text for the same record; transcripts are then reindexed."""
 
 _LABELS: Final[Mapping[str, str]] = {USER: "User", ASSISTANT: "Assistant"}
 
@@ -151,7 +146,7 @@ _SPACE = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something said. `line` is its record's in the file, from 1; `role` is "user" or "assistant"."""
+    """A message. `line` is the line of its record in the file, from 1; `role` is "user" or "assistant"."""
 
     line: int
     role: str
@@ -159,17 +154,17 @@ class Message:
 
     @property
     def labelled(self) -> str:
-        """The text with who said it, as it is indexed."""
+        """The text with the label of its role, as it is indexed."""
         return f"{_LABELS[self.role]}: {self.text}"
 
     @property
     def label(self) -> str:
-        """Who said it."""
+        """The display name of the role."""
         return _LABELS[self.role]
 
 
 def message_of(number: int, line: str) -> Message | None:
-    """The message of line `number`; None for a line that holds none."""
+    """Return the message in line `number`; None for a line without a message."""
     try:
         record = json.loads(line.removeprefix(_BYTE_ORDER_MARK))
     except (ValueError, RecursionError):
@@ -194,6 +189,6 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def _folded(text: str) -> str:
-    # Half a character, which JSON can spell, is none that could be written anywhere; neither is NUL.
+    # JSON can encode lone surrogates and NUL, which cannot be stored or sent as text.
     plain = text.encode("utf-8", "replace").decode().replace("\0", " ")
     return _SPACE.sub(" ", plain).strip()

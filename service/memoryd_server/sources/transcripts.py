@@ -1,16 +1,13 @@
-"""List, read and resume transcripts; when due.
+"""Session transcripts: listing, resumable reading, and the rule for when a transcript is due for indexing.
 
-Which files are session transcripts, and how they are read: from any place on, for they only grow.
+The transcript of a session is `<session>.jsonl`. When the session is reset or deleted, the file is renamed to
+`<session>.jsonl.reset.<time>` or `<session>.jsonl.deleted.<time>`. Transcripts only grow, so a reader can resume at the
+start of any line.
 
-A session's transcript is `<session>.jsonl`; when the session is begun anew or deleted, the file is renamed to
-`<session>.jsonl.reset.<time>` or `.deleted.<time>`.
+A last line without a line break counts if it contains a complete message; otherwise it may be unfinished and is left
+for the next read. A line longer than 16 MiB is skipped without being held in memory.
 
-Reads one transcript line by line, from any line whose beginning is known.
-
-A line that nothing ends yet counts when it holds a whole message, and is otherwise left for the next time: whoever
-writes it may not have finished. A line longer than 16 MiB is passed over without being held in memory.
-
-Whether a transcript has grown enough to be indexed: each message by itself is not worth a run, and a vector.
+A transcript is indexed when it has grown enough, because one message is not worth a run and a vector.
 """
 
 import hashlib
@@ -43,7 +40,7 @@ _TAIL_GROWTH = 4
 
 @dataclass(frozen=True, slots=True)
 class TranscriptFile:
-    """A transcript in `folder`. `session_id` is that of its rotated ones, too."""
+    """A transcript in `folder`."""
 
     folder: Path
     file_name: str
@@ -51,67 +48,67 @@ class TranscriptFile:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The path of the file."""
         return self.folder / self.file_name
 
     @property
     def session_id(self) -> str:
-        """The session's id, which stays when the file is rotated."""
+        """The session's id, which rotation of the file does not change."""
         return session_id(self.file_name)
 
     @property
     def rotated(self) -> bool:
-        """Whether the session goes on elsewhere, or not at all."""
+        """Whether the session was reset or deleted, so that this file no longer grows."""
         return is_rotated(self.file_name)
 
     @property
     def name(self) -> str:
-        """A name that no other transcript of the folder has, without `.jsonl`."""
+        """A name without `.jsonl` that is unique within the folder."""
         return self.file_name.replace(".jsonl", "", 1)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes, when it was listed."""
+        """The size in bytes at the time of the listing."""
         return self.stat.size_bytes
 
     @property
     def mtime_ns(self) -> int:
-        """When it was last written to, when it was listed; Unix nanoseconds."""
+        """The time of the last write at the time of the listing, in Unix nanoseconds."""
         return self.stat.mtime_ns
 
     @property
     def source_file(self) -> SourceFile:
-        """The same as the index knows it."""
+        """The transcript as a `SourceFile`."""
         shown = f"{SESSIONS_FOLDER}/{self.file_name}"
         return SourceFile(shown, Source.SESSIONS, str(self.folder), (self.file_name,), self.stat)
 
 
 def is_transcript(file_name: str) -> bool:
-    """Whether a file of this name, without folders, is a transcript."""
+    """Return whether a file name, without folders, is a transcript's."""
     return _suffix(file_name) is not None and not file_name.endswith(_NO_TRANSCRIPTS) and file_name.isprintable()
 
 
 def is_rotated(file_name: str) -> bool:
-    """Whether a transcript's name says that the session was begun anew or deleted."""
+    """Return whether a transcript's name shows that its session was reset or deleted."""
     return not file_name.endswith(".jsonl")
 
 
 def session_id(file_name: str) -> str:
-    """The session of a transcript's name, rotated or not; the name itself where it is none of a transcript."""
+    """Return the session id in the name of a transcript, rotated or not. Return any other name unchanged."""
     suffix = _suffix(file_name)
     return file_name if suffix is None else file_name[: suffix.start()]
 
 
 def _suffix(file_name: str) -> re.Match[str] | None:
-    """Return where a transcript's name goes on after the session's id; None for any other name."""
+    """Return the part of a transcript's name after the session id; None for any other name."""
     return None if "/" in file_name else _SUFFIX.search(file_name, 1)
 
 
 def list_transcripts(folder: Path) -> list[TranscriptFile]:
-    """The transcripts in a folder, by name; none where there is no folder. Links, folders and backups are none.
+    """Return the transcripts in a folder, by name, or none if it does not exist. Skips links, folders and backups.
 
     Raises:
-        OSError: the folder is there and cannot be read.
+        OSError: the folder exists but cannot be read.
     """
     try:
         descriptor = open_directory(str(folder), ())
@@ -128,7 +125,7 @@ def list_transcripts(folder: Path) -> list[TranscriptFile]:
 def _transcript(folder: Path, entry: os.DirEntry[str]) -> Iterator[TranscriptFile]:
     if not is_transcript(entry.name):
         return
-    # One that goes away meanwhile is none any more.
+    # Skip a file that is removed during the listing.
     with suppress(FileNotFoundError):
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISREG(status.st_mode):
@@ -136,11 +133,11 @@ def _transcript(folder: Path, entry: os.DirEntry[str]) -> Iterator[TranscriptFil
 
 
 def read_transcript(file: TranscriptFile) -> str:
-    """Return what is said in a transcript, one line per message. Holds all of it in memory.
+    """Return the messages of a transcript, one line per message. Holds all of them in memory.
 
     Raises:
-        FileNotFound: it is gone.
-        PathNotAllowed: it has become a link, or no plain file.
+        FileNotFound: the file is gone.
+        PathNotAllowed: it was replaced by a link or a special file.
         OSError: it cannot be read.
     """
     with TranscriptReader(file.source_file) as reader:
@@ -148,9 +145,9 @@ def read_transcript(file: TranscriptFile) -> str:
 
 
 def last_messages(file: TranscriptFile, count: int, keep: Callable[[Message], bool] = lambda _: True) -> list[Message]:
-    """The last `count` messages that `keep` lets through, in their order; their `line` numbers are 0.
+    """Return the last `count` messages that `keep` accepts, in order. Their `line` numbers are 0.
 
-    Reads no more of the end of the file than that takes.
+    Reads only as much of the end of the file as necessary.
 
     Raises:
         FileNotFound, PathNotAllowed, OSError: as `read_transcript`.
@@ -173,9 +170,9 @@ _MARK_TAIL_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """How far a transcript was read: bytes and lines from its beginning.
+    """A position in a transcript: bytes and lines from its beginning.
 
-    It stands behind the line break of the last line, or at the end of a last line that had none.
+    It is after the line break of the last line read, or at the end of a last line without a line break.
     """
 
     offset: int
@@ -187,18 +184,18 @@ START = ReadPosition(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class TranscriptLine:
-    """A line that was read: what it says, if anything, and where the next one begins."""
+    """A line that was read: its message, if any, and the position after it."""
 
     message: Message | None
     after: ReadPosition
 
 
 class TranscriptReader:
-    """An open transcript; a context manager. `stat` is from when it was opened, and no more is read than there was.
+    """An open transcript; a context manager. `stat` is from the time of opening, and limits how much is read.
 
     Raises:
-        FileNotFound: there is no such file.
-        PathNotAllowed: it is a link, or no plain file.
+        FileNotFound: the file does not exist.
+        PathNotAllowed: it is a link or a special file.
     """
 
     def __init__(self, file: SourceFile | Location) -> None:
@@ -214,7 +211,7 @@ class TranscriptReader:
         self._stream.close()
 
     def mark(self, position: ReadPosition) -> bytes:
-        """A digest of the file's first and last bytes up to `position`: what it was read to has not changed since."""
+        """Return a digest of the first and last bytes before `position`. If it is equal, that part has not changed."""
         digest = hashlib.sha256(f"{position.offset} {position.lines} ".encode())
         self._stream.seek(0)
         digest.update(self._stream.read(min(_MARK_HEAD_BYTES, position.offset)))
@@ -223,9 +220,9 @@ class TranscriptReader:
         return digest.digest()
 
     def resumable(self, position: ReadPosition) -> ReadPosition | None:
-        """Where to read on after `position`; None where the line that ended there has been written on.
+        """Return the position at which to continue after `position`; None if the line that ended there has grown.
 
-        Only a line that had no line break can be: what follows it is one, or belongs to it.
+        Only a line without a line break can grow: the next bytes are its line break, or belong to it.
         """
         if position.offset == 0 or position.offset >= self.stat.size_bytes:
             return position
@@ -239,7 +236,7 @@ class TranscriptReader:
         return None
 
     def lines(self, start: ReadPosition) -> Iterator[TranscriptLine]:
-        """Every line from `start` on."""
+        """Yield every line from `start` on."""
         self._stream.seek(start.offset)
         position = start
         while position.offset < self.stat.size_bytes:
@@ -253,7 +250,7 @@ class TranscriptReader:
             yield TranscriptLine(message, position)
 
     def position_after(self, lines: int) -> ReadPosition:
-        """Where the line after the first `lines` begins; the end of the file where it has no more."""
+        """Return the position after the first `lines` lines, or the end of a file with fewer lines."""
         self._stream.seek(0)
         offset, left = 0, lines
         while left > 0 and (block := self._stream.read(_BLOCK_BYTES)):
@@ -268,19 +265,19 @@ class TranscriptReader:
         return ReadPosition(offset, lines - left + self._has_open_line(offset))
 
     def count_lines_from(self, position: ReadPosition) -> int:
-        """How many lines there are from `position` on, the last one included where no line break ends it."""
+        """Return the number of lines from `position` on, including a last line without a line break."""
         size = self.stat.size_bytes
         if position.offset >= size:
             return 0
         return self.count_lines(position.offset, size - position.offset) + self._has_open_line(size)
 
     def _has_open_line(self, end: int) -> bool:
-        """Whether the line that ends at `end` has no line break."""
+        """Return whether the line that ends at `end` has no line break."""
         self._stream.seek(max(0, end - 1))
         return end > 0 and self._stream.read(1) != b"\n"
 
     def messages_of_tail(self, length: int) -> Iterator[Message]:
-        """The messages of the lines that begin in the last `length` bytes; their line numbers are 0."""
+        """Yield the messages of the lines that begin in the last `length` bytes. Their line numbers are 0."""
         first = max(0, self.stat.size_bytes - length)
         self._stream.seek(max(0, first - 1))
         if first:
@@ -290,7 +287,7 @@ class TranscriptReader:
                 yield replace(line.message, line=0)
 
     def count_lines(self, offset: int, most_bytes: int, enough: float = math.inf) -> int:
-        """How many line breaks there are in at most `most_bytes` bytes from `offset`; stops where they are `enough`."""
+        """Return the number of line breaks in up to `most_bytes` bytes from `offset`. Stop at about `enough`."""
         self._stream.seek(offset)
         count, left = 0, most_bytes
         while left > 0 and count < enough and (block := self._stream.read(min(left, _BLOCK_BYTES))):
@@ -299,7 +296,7 @@ class TranscriptReader:
         return count
 
     def _next_line(self) -> tuple[bytes | None, int, bool]:
-        """The next line, None where it is too long; its bytes; and whether a line break ends it."""
+        """Return the next line, or None if it is too long; its length in bytes; and whether a line break ends it."""
         data = self._stream.readline(MOST_LINE_BYTES + 1)
         ended = data.endswith(b"\n")
         if ended or len(data) <= MOST_LINE_BYTES:
@@ -313,9 +310,9 @@ class TranscriptReader:
 
 @dataclass(frozen=True, slots=True)
 class GrowthLimits:
-    """The growth at which a transcript is due; 0 means any.
+    """The growth at which a transcript is due; 0 means any growth.
 
-    One that has not been written to for `quiet_seconds` is due in any case.
+    A transcript that was not written to for `quiet_seconds` is due in any case.
     """
 
     bytes: int = 100_000
@@ -324,21 +321,21 @@ class GrowthLimits:
 
 
 class GrowthRule:
-    """Judges transcripts by `limits`; `now_ns` is the wall clock in Unix nanoseconds."""
+    """Decide by `limits` whether a transcript is due. `now_ns` is the wall clock in Unix nanoseconds."""
 
     def __init__(self, limits: GrowthLimits, now_ns: Callable[[], int]) -> None:
         self._limits = limits
         self._now_ns = now_ns
 
     def is_due(self, file: SourceFile, seen: FileStat | None) -> bool:
-        """Whether `file`, which differs from what was `seen` of it (None: nothing), is to be indexed now.
+        """Return whether `file` is to be indexed now. It differs from the state `seen` before, None for a new file.
 
-        A rotated one is, since it grows no more, and one that was cut, since what is gone must not be found any more.
-        Reads at most as many bytes as make it due.
+        A rotated transcript is due, because it no longer grows. A truncated one is due, because removed text must not
+        be found any more. Reads at most as many bytes as are needed to reach the limit.
         """
         before = 0 if seen is None else seen.size_bytes
         grown = file.stat.size_bytes - before
-        # A size below zero is that of a transcript of which a part was read.
+        # A negative size is that of a partly read transcript.
         if is_rotated(file.parts[-1]) or before < 0 or grown < 0:
             return True
         if grown >= max(1, self._limits.bytes) or self._is_quiet(file.stat):
@@ -354,5 +351,5 @@ class GrowthRule:
                 enough = max(1, self._limits.messages)
                 return reader.count_lines(before, grown, enough) >= enough
         except (MemorydError, OSError):
-            # The run that it starts tells what is wrong with it.
+            # The run reports the error.
             return True

@@ -1,13 +1,9 @@
-"""What is watched, its state, mounts without events.
+"""The scope of a watch, the state of a watched root, and mounts without file events.
 
-What a watcher looks at: which folders it enters and whose changes count.
+A scope decides which folders are watched and whose changes count. Ignored folder names apply below the watched folder
+only: a workspace that is itself below ".venv" is watched. Files that `.memoryignore` excludes are not watched.
 
-Ignored names are judged below the watched folder only: a workspace that itself lives under ".venv" is watched all the
-same. What a root's `.memoryignore` leaves out is not watched either.
-
-What the watcher holds of each root, and the interfaces between it and the ways of watching.
-
-Which mounts do not tell the kernel of changes made on their other side.
+The protocols between `Watcher` and the native and polling watches are here too.
 """
 
 import os
@@ -30,11 +26,11 @@ IGNORED_FOLDERS = frozenset({".git", "node_modules", ".pnpm-store", ".venv", "ve
 
 @dataclass(frozen=True, slots=True)
 class WatchScope:
-    """A folder to watch. `files` and `folders` name what counts directly in it; None stands for everything.
+    """A folder to watch. `files` and `folders` are the names that count directly in it; None means all.
 
-    In one of `transcripts` these count, and nothing else. What `ignored` leaves out is neither entered nor counted.
+    If `transcripts` is set, only transcripts count. Paths that `ignored` excludes are neither entered nor counted.
 
-    `identity` is the device and inode of the folder, so that one deleted and made again is another scope.
+    `identity` is the device and inode of the folder, so that a folder that was deleted and re-created is another scope.
     """
 
     top: str
@@ -45,14 +41,14 @@ class WatchScope:
     ignored: IgnoreRules = NO_RULES
 
     def enters(self, parts: tuple[str, ...]) -> bool:
-        """Tells whether the folder `parts` below the top is watched."""
+        """Return whether the folder `parts` below the top is watched."""
         if any(part.lower() in IGNORED_FOLDERS for part in parts):
             return False
         wanted = not parts or self.folders is None or parts[0] in self.folders
         return wanted and not self.ignored.leaves_out_folders(parts)
 
     def counts(self, parts: tuple[str, ...]) -> bool:
-        """Tells whether a change of the file `parts` below the top, in a watched folder, is worth a sync."""
+        """Return whether a change of the file `parts` below the top, in a watched folder, requires a sync."""
         if self.transcripts:
             return len(parts) == 1 and is_transcript(parts[0])
         if parts == (IGNORE_FILE,):
@@ -61,7 +57,7 @@ class WatchScope:
         return wanted and not self.ignored.leaves_out(parts, folder=False)
 
     def covers(self, absolute: str) -> bool:
-        """Tells whether a change of the file at this normal path, links above the top resolved, is one to be told."""
+        """Return whether a change of the file at this normalized path counts. Links above the top must be resolved."""
         if not is_within(absolute, self.top):
             return False
         parts = tuple(part for part in absolute[len(self.top) :].split("/") if part)
@@ -70,21 +66,21 @@ class WatchScope:
 
 @dataclass(frozen=True, slots=True)
 class WatchTarget:
-    """A root by its display path, with its scope or, while it cannot be watched, the reason."""
+    """A root by its display path, with its scope or, if it cannot be watched, the reason."""
 
     display: str
     scope: WatchScope | None
     reason: str = ""
 
     def is_same_folder(self, other: "WatchTarget") -> bool:
-        """Tells whether both are one folder on disk, whatever its rules leave out."""
+        """Return whether both are the same folder on disk, independently of its ignore rules."""
         if self.scope is None or other.scope is None:
             return self == other
         return self == replace(other, scope=replace(other.scope, ignored=self.scope.ignored))
 
 
 def targets(roots: Roots) -> Iterator[WatchTarget]:
-    """Yields the workspace (its long-term files and memory/), then each extra path, as they stand now."""
+    """Yield the workspace (its long-term files and memory/), then each extra path, in their current state."""
     files, folders = frozenset(LONG_TERM_NAMES), frozenset({MEMORY_FOLDER})
     yield _ruled(_target(os.curdir, roots.base(), (), files, folders), roots.base(), ())
     for extra in roots.extras():
@@ -97,7 +93,7 @@ def targets(roots: Roots) -> Iterator[WatchTarget]:
 
 
 def sessions_target(folder: str) -> WatchTarget:
-    """The folder of an agent's transcripts, as it stands now."""
+    """Return the folder of an agent's transcripts in its current state."""
     found = _target(SESSIONS_FOLDER, folder, (), None, frozenset())
     return found if found.scope is None else replace(found, scope=replace(found.scope, transcripts=True))
 
@@ -108,7 +104,7 @@ def _ruled(target: WatchTarget, root: str, parts: tuple[str, ...]) -> WatchTarge
     try:
         return replace(target, scope=replace(target.scope, ignored=read_rules(root, parts)))
     except IgnoreFileUnusable:
-        # Discovery tells of it; meanwhile everything is watched.
+        # Discovery reports the error. Until it is fixed, everything is watched.
         return target
 
 
@@ -123,7 +119,7 @@ def _target(
         status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    # inotify wants a path; above the root links are the owner's choice, below it `open_directory` found none.
+    # inotify needs a path. Links above the root are the owner's choice; `open_directory` found none below it.
     top = str(Path(os.path.realpath(root), *parts))
     return WatchTarget(display, WatchScope(top, (status.st_dev, status.st_ino), files, folders))
 
@@ -136,7 +132,7 @@ def _is_plain_file(path: str) -> bool:
 
 
 class WatcherMode(StrEnum):
-    """How changes of a root are noticed; the names of the wire's enum. DEAD is also a root that is not there."""
+    """How changes of a root are detected; the names of the wire's enum. A missing root is DEAD."""
 
     NATIVE = "NATIVE"
     POLLING = "POLLING"
@@ -146,7 +142,7 @@ class WatcherMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchedRoot:
-    """How one root is doing; `reason` says why it is not NATIVE, and `present` whether there is a folder to watch."""
+    """The state of one root. `reason` is why it is not NATIVE, and `present` is whether the folder exists."""
 
     root: str
     mode: WatcherMode
@@ -155,34 +151,38 @@ class WatchedRoot:
 
 
 class ScopeWatch(Protocol):
-    """One watched scope."""
+    """The watch of one scope."""
 
     def start(self) -> None:
-        """Begins to report changes; raises OSError when it cannot."""
+        """Start to report changes.
+
+        Raises:
+            OSError: the scope cannot be watched.
+        """
 
     def stop(self) -> None:
-        """Ends, and frees what it holds."""
+        """Stop, and release all resources."""
 
     def trouble(self) -> str:
-        """Returns why changes are no longer seen, "" while they are."""
+        """Return why changes are no longer seen, or "" while they are."""
 
 
 class NativeReader(Protocol):
-    """What the native watches of one watcher share."""
+    """The shared part of the native watches of one watcher."""
 
     def watch(self, scope: WatchScope, on_change: Callable[[], None]) -> ScopeWatch:
-        """Returns a watch of `scope`, not started."""
+        """Return a watch of `scope`, not started."""
 
     def is_alive(self) -> bool:
-        """Tells whether events still arrive."""
+        """Return whether events still arrive."""
 
     def stop(self) -> None:
-        """Ends all its watches."""
+        """Stop all watches."""
 
 
 @dataclass(frozen=True, slots=True)
 class RootWatch:
-    """A root and what watches it; `reason` says why the mode is not NATIVE."""
+    """A root and its watch; `reason` is why the mode is not NATIVE."""
 
     target: WatchTarget
     watch: ScopeWatch | None
@@ -190,18 +190,18 @@ class RootWatch:
     reason: str = ""
 
     def is_healthy(self) -> bool:
-        """Tells whether changes of the root are seen."""
+        """Return whether changes of the root are seen."""
         return self.watch is not None and not self.watch.trouble()
 
     def status(self) -> WatchedRoot:
-        """Returns how the root is doing as far as its watch knows."""
+        """Return the state of the root according to its watch."""
         trouble = self.watch.trouble() if self.watch else ""
         if trouble:
             return WatchedRoot(self.target.display, WatcherMode.DEAD, trouble)
         return WatchedRoot(self.target.display, self.mode, self.reason, present=self.target.scope is not None)
 
     def status_at(self, now: WatchTarget) -> WatchedRoot:
-        """Returns how the root is doing, given how it stands on the disk right now."""
+        """Return the state of the root, given its current state `now` on disk."""
         if now.scope is None:
             return WatchedRoot(now.display, WatcherMode.DEAD, now.reason, present=False)
         if not now.is_same_folder(self.target):
@@ -211,9 +211,9 @@ class RootWatch:
         return self.status()
 
     def stop(self) -> None:
-        """Ends what watches the root, if anything does."""
+        """Stop the watch of the root, if any."""
         if self.watch:
-            # What cannot be taken away any more has gone already.
+            # A watch that cannot be removed no longer exists.
             with suppress(OSError):
                 self.watch.stop()
 
@@ -225,20 +225,20 @@ _SILENT_TOO = frozenset({"fuse.grpcfuse", "fuse.osxfs", "fuse.sshfs", "prl_fs", 
 
 
 def file_system_of(path: Path, table: Path = MOUNT_TABLE) -> str:
-    """Returns the type of the file system that holds `path`, such as "ext4"; "" where the table does not tell."""
+    """Return the type of the file system that holds `path`, such as "ext4", or "" if the table does not list it."""
     real = str(path.resolve())
     holders = [mount for mount in _mounts(table) if is_within(real, mount[0])]
-    # Of several mounts on one point the last one is seen.
+    # Of several mounts on one mount point, the last one is visible.
     return max(reversed(holders), key=lambda mount: len(mount[0]), default=("", ""))[1]
 
 
 def is_remote(file_system: str) -> bool:
-    """Whether another machine, or the host of a virtual one, keeps the files of such a file system."""
+    """Return whether files on such a file system are stored on another machine, or on the host of a virtual machine."""
     return file_system in _SILENT | _SILENT_TOO or file_system.startswith("fuse.")
 
 
 def silent_mount(scope: WatchScope, table: Path = MOUNT_TABLE) -> str:
-    """Returns the type of a mount that holds the scope's top, or a folder it enters, and is silent; "" if none is."""
+    """Return the type of a mount without events that holds the scope's top, or a folder it enters; "" if none."""
     mounts = list(_mounts(table))
     holder = max(
         (mount for mount in mounts if is_within(scope.top, mount[0])), key=lambda mount: len(mount[0]), default=None

@@ -1,12 +1,12 @@
-"""Watcher: native events, else polling.
+"""Detection of changes in an agent's files: by native events where possible, otherwise by polling.
 
-Tells when the Markdown of an agent may have changed. It says no more than that: the sync looks for itself.
+A `Watcher` only reports that something may have changed; the sync compares the files itself.
 
-Each root is watched natively where the system can, by polling where it cannot. What breaks meanwhile (a dead thread, a
-folder deleted and made again, a root that appears late) is repaired by `check`, and a root whose events never come is
-found out by `missed`; the reconcile pass calls both.
+The reconcile pass calls `check`, which repairs broken watches (a dead thread, a re-created folder, a root that appears
+late), and `missed`, which detects a root whose events never arrive.
 
-Watching by comparing, for mounts and systems that tell nothing and for when inotify watches run out.
+Polling compares folder listings. It is used for mounts and systems without file events, and when inotify watches run
+out.
 """
 
 import errno
@@ -48,33 +48,33 @@ from memoryd_server.sources.watch_scope import (
 
 __all__ = ["WatchedRoot", "Watcher", "WatcherMode"]
 
-# An event may come so much later than the change it tells of.
+# The longest expected delay between a change and its event.
 LATE_NS = 5_000_000_000
 
-# File systems round times, and their clock may run a little ahead of ours.
+# File systems round times, and their clock may be slightly ahead of ours.
 SKEW_NS = 2_000_000_000
 
 
 def open_inotify() -> NativeReader:
-    """Returns the kernel's own way of telling of changes.
+    """Return the native reader of this system.
 
     Raises:
-        OSError: this system has none that we speak, or has no more descriptors for it.
+        OSError: this system has no inotify, or no more inotify instances.
     """
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, "there is no inotify on this system")
-    # Imported here because importing it fails where there is no inotify.
+    # Imported here because the import fails on systems without inotify.
     from memoryd_server.sources.inotify import InotifyReader  # noqa: PLC0415
 
     return InotifyReader()
 
 
 class Watcher:
-    """Calls `on_change`, from threads of its own and often, whenever a memory file may have changed.
+    """Call `on_change`, from its own threads and possibly often, when a memory file may have changed.
 
-    `on_change` must be quick, must not raise and must not call `stop`; so must `on_transcripts`, which is called for
-    transcripts in the folder `sessions`, where there is one. `polling` avoids inotify altogether;
-    `poll_seconds` is the pause between two comparisons where polling is used.
+    `on_change` must be quick, must not raise and must not call `stop`. The same holds for `on_transcripts`, which is
+    called for transcripts in the folder `sessions`, if it is not empty. `polling` disables inotify; `poll_seconds` is
+    the interval between two comparisons.
     """
 
     def __init__(
@@ -106,14 +106,14 @@ class Watcher:
         self._entries: tuple[RootWatch, ...] = ()
 
     def start(self) -> None:
-        """Begins to watch; changes from before are not reported. A root that cannot be watched is in `status`."""
+        """Start to watch. Earlier changes are not reported. A root that cannot be watched is listed in `status`."""
         with self._lock:
             if not self._running:
                 self._running = True
                 self._entries = self._arrange()
 
     def stop(self) -> None:
-        """Ends the watching and waits for its threads; after this `on_change` is not called."""
+        """Stop watching and wait for the threads. `on_change` is not called afterwards."""
         with self._lock:
             self._running = False
             for entry in self._entries:
@@ -124,12 +124,12 @@ class Watcher:
             self._reader = None
 
     def status(self) -> tuple[WatchedRoot, ...]:
-        """Returns how each root is doing, the workspace first, then the extra paths. Does not touch the disk."""
+        """Return the state of each root, the workspace first, then the extra paths. Does not touch the disk."""
         entries = self._entries
         return tuple(entry.status() for entry in entries) if entries else self._off()
 
     def look(self) -> tuple[WatchedRoot, ...]:
-        """Returns the same, verified against the disk: what watches a folder that has gone is no watch."""
+        """Return `status` verified against the disk: the watch of a folder that was removed or replaced is DEAD."""
         entries = self._entries
         if not entries:
             return self._off()
@@ -146,7 +146,10 @@ class Watcher:
         return tuple(WatchedRoot(display, WatcherMode.OFF, "the watcher is not running") for display in displays)
 
     def check(self) -> None:
-        """Repairs what broke and takes up roots that appeared; reports a change when it had to, as some were missed."""
+        """Repair broken watches and watch new roots.
+
+        Report a change if one was repaired, as events may have been missed.
+        """
         with self._lock:
             if not self._running:
                 return
@@ -158,9 +161,9 @@ class Watcher:
             self._on_transcripts()
 
     def missed(self, files: Iterable[SourceFile]) -> None:
-        """Takes note of changed files that a look has found: a root that was silent about them is polled from now on.
+        """Record changed files that a sync has found. A root that sent no event for them is polled from now on.
 
-        Only files written well after the root last told of anything, and well before now, count against it.
+        Only files that were written well after the root's last event, and well before now, count.
         """
         with self._lock:
             untold = {
@@ -251,12 +254,12 @@ def _because(error: OSError) -> str:
     return shortages.get(error.errno or 0, f"inotify cannot be used: {error.strerror}")
 
 
-# watchdog's snapshot recurses, a few frames a level; deeper folders are left to the reconcile pass.
+# watchdog's snapshot recurses, with several frames per level; deeper folders are left to the reconcile pass.
 MAX_DEPTH = 150
 
 
 class PollingWatch(FileSystemEventHandler):
-    """Compares one scope's folders and Markdown files every `poll_seconds`. Links are neither seen nor followed."""
+    """Compare the folders and Markdown files of one scope every `poll_seconds`. Links are neither seen nor followed."""
 
     def __init__(self, scope: WatchScope, on_change: Callable[[], None], poll_seconds: float) -> None:
         self._scope = scope
@@ -264,12 +267,12 @@ class PollingWatch(FileSystemEventHandler):
         self._observer = PollingObserverVFS(os.lstat, self._list, polling_interval=poll_seconds)
 
     def start(self) -> None:
-        """Takes the first picture, against which later ones are compared.
+        """Take the first snapshot, with which later ones are compared.
 
         Raises:
-            OSError: the top cannot be read.
+            OSError: the top folder cannot be read.
         """
-        # A folder's own modification is left out: it changes with each temporary file of an editor.
+        # Modifications of folders are ignored, because every temporary file of an editor modifies its folder.
         kinds: list[type[FileSystemEvent]] = [
             FileCreatedEvent,
             FileModifiedEvent,
@@ -283,18 +286,18 @@ class PollingWatch(FileSystemEventHandler):
         self._observer.start()
 
     def stop(self) -> None:
-        """Ends the threads and waits for them."""
+        """Stop the threads and wait for them."""
         if self._observer.is_alive():
             self._observer.stop()
             self._observer.join()
 
     def trouble(self) -> str:
-        """Returns why changes are no longer seen, "" while they are."""
+        """Return why changes are no longer seen, or "" while they are."""
         threads = [self._observer, *self._observer.emitters]
         return "" if len(threads) > 1 and all(thread.is_alive() for thread in threads) else "the polling thread ended"
 
-    def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002 -- whatever it is, it counts
-        """Reports a change; the listing has left out all that do not count."""
+    def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002 -- every event counts
+        """Report a change. `_list` has already excluded irrelevant files."""
         self._on_change()
 
     def _list(self, path: str | None) -> "Iterator[os.DirEntry[str]]":

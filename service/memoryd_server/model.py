@@ -104,7 +104,7 @@ _MOST = (1 << 63) - 1
 
 
 def identity_of(stat: FileStat) -> tuple[int, int]:
-    """Return the device and inode of a file as the index stores them; they identify a file independently of its name."""
+    """Return device and inode as the index stores them; they identify a file independently of its name."""
     return _signed(stat.device), _signed(stat.inode)
 
 
@@ -118,7 +118,7 @@ def differs(on_disk: FileStat, row: FileStat) -> bool:
 
 
 def stored(stat: FileStat) -> FileStat:
-    """Return the stat as the index stores it: SQLite's integers are signed 64-bit, so nanoseconds end in the year 2262."""
+    """Return the stat as the index stores it: SQLite integers are signed 64-bit; nanoseconds end in the year 2262."""
     return FileStat(
         stat.size_bytes,
         min(stat.mtime_ns, _MOST),

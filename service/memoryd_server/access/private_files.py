@@ -85,7 +85,7 @@ Signature = tuple[tuple[int, ...], ...]
 
 
 def signature(paths: Sequence[Path]) -> Signature | None:
-    """Return a value that differs once one of the files changes;
+    """Return a value that differs once one of the files changes.
 
     None while one is too recent for that to be certain.
     """

@@ -228,7 +228,7 @@ def damage_words(error: BaseException) -> str:
     return str(error)
 
 
-# In pages of 4 KiB. From this size on, the log is copied into the database after a commit, as SQLite does by default ...
+# In pages of 4 KiB. At this size the log is copied into the database after a commit, as SQLite does by default ...
 _COPIED_PAGES = 1_000
 
 # ... and from this size on, it is truncated, which waits for readers.

@@ -179,7 +179,7 @@ _MOST_TERMS_COUNTED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class TermScores:
-    """The ids of the chunks that contain a term, ascending, and their BM25 for this term: negative, smaller is better."""
+    """The ids of the chunks that contain a term, ascending, and their BM25 for it: negative, smaller is better."""
 
     ids: NDArray[np.int32] | Ids
     bm25: NDArray[np.float64]

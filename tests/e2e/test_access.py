@@ -6,7 +6,7 @@ import re
 import pytest
 
 from certificates import Authority, needs_openssl
-from serving import memoryd, serving
+from daemon_process import memoryd, serving
 
 CONFIG = {"agents": {"list": [{"id": "main", "default": True}, {"id": "work"}]}}
 

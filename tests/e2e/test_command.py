@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from serving import COMMAND, environment, memoryd, serving
+from daemon_process import COMMAND, environment, memoryd, serving
 
 # Runs a command with the default handler of SIGINT, which a process inherits as ignored where the tests run in the
 # background.

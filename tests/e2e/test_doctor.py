@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from serving import end, memoryd, serving, start
+from daemon_process import end, memoryd, serving, start
 
 # Another a moment later.
 MOVING = {"free space", "clock", "inotify"}

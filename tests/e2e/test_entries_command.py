@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from entry_desk import needs_lancedb
-from serving import serving
+from daemon_process import serving
+from entry_fixture import needs_lancedb
 
 pytestmark = needs_lancedb
 

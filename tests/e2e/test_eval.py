@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from serving import memoryd
+from daemon_process import memoryd
 
 NOTES = {
     "dry": {

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from serving import COMMAND, end, environment, memoryd, serving
+from daemon_process import COMMAND, end, environment, memoryd, serving
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from daemon_process import memoryd, serving
 from fake_providers import fake_provider
-from serving import memoryd, serving
 
 NAME = "memory.search"
 KEY = "key-of-this-test-0123456789"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from daemon_process import memoryd, serving
 from disks import unwritable
-from serving import memoryd, serving
 
 
 @pytest.mark.slow

@@ -8,13 +8,14 @@ import uuid
 import grpc
 import pytest
 
-from entry_desk import needs_lancedb
+from entry_fixture import needs_lancedb
 from fake_providers import vector
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EntriesUnavailable
 from rpc.agent_calls import ENTRY_CALLS, call, for_agent
-from rpc.wire import TIMEOUT, check_refused, eventually, kinds
+from rpc.wire import TIMEOUT, check_refused, kinds
+from waiting import eventually
 
 ON = {"plugins": {"slots": {"memory": "memory-lancedb"}}}
 STORED, DUPLICATE, ALREADY = pb.REMEMBER_ACTION_STORED, pb.REMEMBER_ACTION_DUPLICATE, pb.REMEMBER_ACTION_ALREADY_STORED

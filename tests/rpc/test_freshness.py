@@ -11,8 +11,9 @@ from memoryd.v1 import memory_pb2
 from memoryd_server.app import daemon
 from memoryd_server.sources import watcher
 from memoryd_server.sources.inotify import InotifyReader
-from rpc.following import FULL
-from rpc.wire import eventually, kinds, paths
+from rpc.sync_streams import FULL
+from rpc.wire import kinds, paths
+from waiting import eventually
 
 NATIVE, POLLING = memory_pb2.WATCHER_MODE_NATIVE, memory_pb2.WATCHER_MODE_POLLING
 DEAD = memory_pb2.WATCHER_MODE_DEAD

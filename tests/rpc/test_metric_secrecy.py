@@ -16,7 +16,8 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.model import DegradationKind
 from memoryd_server.observe import metrics
-from rpc.wire import TIMEOUT, eventually
+from rpc.wire import TIMEOUT
+from waiting import eventually
 
 METRICS = {"memoryd": {"metrics": {"listen": "127.0.0.1:0"}}}
 MARK = "zq"

@@ -13,7 +13,7 @@ from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.metrics import MOST_AT_ONCE
-from rpc.wire import eventually
+from waiting import eventually
 
 ANY_PORT = {"metrics": {"listen": "127.0.0.1:0"}}
 HYBRID = memory_pb2.SEARCH_MODE_HYBRID

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from memoryd.v1 import memory_pb2
-from rpc.wire import by_meaning, eventually, kinds
+from rpc.wire import by_meaning, kinds
+from waiting import eventually
 
 HYBRID, KEYWORD = memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD
 

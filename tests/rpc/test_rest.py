@@ -5,7 +5,8 @@ import threading
 from pathlib import Path
 
 from memoryd_server.agent import threads
-from rpc.wire import eventually, paths
+from rpc.wire import paths
+from waiting import eventually
 
 # A pass each second is what gives memory back.
 RESTING = {"memoryd": {"idleSeconds": 1, "reconcileSeconds": 1}}

@@ -6,7 +6,7 @@ import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import TIMEOUT, check_refused, paths
-from transcripts import assistant, user
+from transcript_fixture import assistant, user
 
 NOON = {"seconds": 1_770_552_000}  # 2026-02-08 12:00 UTC
 KEY = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"

@@ -15,7 +15,8 @@ from memoryd.v1 import memory_service_pb2_grpc as stubs
 from memoryd_server.access import admission
 from memoryd_server.errors import SettingsError
 from rpc.callers import bearer, new_token
-from rpc.wire import TIMEOUT, Home, check_refused, eventually, quiet, start
+from rpc.wire import TIMEOUT, Home, check_refused, quiet, start
+from waiting import eventually
 
 pytestmark = needs_openssl
 # A handshake that is refused is tried again by the client until its deadline, so the deadline is short.

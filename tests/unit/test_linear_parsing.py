@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from growth import Attack, outgrows
 from memoryd_server.providers import http_errors, provider
 from memoryd_server.qmd import client, hits, index
 from memoryd_server.qmd.client import QmdRow
@@ -19,6 +18,7 @@ from memoryd_server.settings import resolved
 from memoryd_server.sources import secrets, transcript_text, transcripts
 from memoryd_server.sources.ignore import parse_rules
 from memoryd_server.sources.transcript_text import message_of
+from regex_attacks import Attack, outgrows
 
 SILENT_ENDS = re.compile(
     r"^[\s*_`\"']*(?:HEARTBEAT_OK|NO_REPLY)\b[\s*_`\"'.!]*|\s*\b(?:HEARTBEAT_OK|NO_REPLY)[\s*_`\"'.!]*$"

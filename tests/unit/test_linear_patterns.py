@@ -17,7 +17,7 @@ import pytest
 
 import memoryd
 import memoryd_server
-from growth import weakness
+from regex_attacks import weakness
 
 pytestmark = pytest.mark.attacks
 

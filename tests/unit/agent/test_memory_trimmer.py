@@ -6,7 +6,7 @@ import pytest
 
 from memoryd_server.agent import threads
 from memoryd_server.agent.threads import MemoryTrimmer
-from rpc.wire import eventually
+from waiting import eventually
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sources.transcript_text import message_of
-from transcripts import TOOL, assistant, user
+from transcript_fixture import TOOL, assistant, user
 
 LINES = st.lists(st.sampled_from([user("a b"), assistant("c"), TOOL, "\n", "half\n", user("é" * 50)]), max_size=15)
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import numpy as np
 import pytest
 
-from entry_desk import needs_lancedb, new, texts
+from entry_fixture import needs_lancedb, new, texts
 from memoryd_server.agent.threads import ProviderExecutors
 from memoryd_server.entries.dataset import Dataset
 from memoryd_server.entries.maintenance import EntryEmbedder
@@ -21,7 +21,7 @@ from memoryd_server.model import DegradationKind
 from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.providers.provider import EmbeddingConfig
 from memoryd_server.text.analyzer import Analyzer
-from rpc.wire import eventually
+from waiting import eventually
 from word_provider import WordProvider
 
 pytestmark = needs_lancedb

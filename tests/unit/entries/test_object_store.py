@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from entry_desk import embedded, needs_lancedb, new, texts
+from entry_fixture import embedded, needs_lancedb, new, texts
 from memoryd_server.entries.model import DatasetLocation, RememberAction
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EntriesUnavailable

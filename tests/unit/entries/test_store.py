@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from entry_desk import embedded, needs_lancedb, new, store_at, texts
+from entry_fixture import embedded, needs_lancedb, new, store_at, texts
 from memoryd_server.entries.dataset import ATTEMPTS
 from memoryd_server.entries.model import EntryCategory, IdentifiedVector, ListPosition, RememberAction
 from memoryd_server.errors import (

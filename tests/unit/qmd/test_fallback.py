@@ -10,7 +10,7 @@ from memoryd_server.qmd.client import QmdFailure, QmdFailureReason
 from memoryd_server.qmd.fallback import FallbackBackend
 
 
-class ToldQmd:
+class ScriptedQmd:
     """`failures` are raised one a trial."""
 
     def __init__(self, failures):
@@ -37,7 +37,7 @@ async def test_trials_go_on_after_an_unexpected_exception_and_report_it():
         if answers:
             returned.set()
 
-    qmd = ToldQmd([QmdFailure(QmdFailureReason.EXIT_CODE, "broken"), ValueError("a fault"), ValueError("again")])
+    qmd = ScriptedQmd([QmdFailure(QmdFailureReason.EXIT_CODE, "broken"), ValueError("a fault"), ValueError("again")])
     backend = FallbackBackend(qmd, None, on_change)
     await backend.check(math.inf)
     async with asyncio.timeout(10):

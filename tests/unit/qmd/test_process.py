@@ -14,6 +14,7 @@ import pytest
 from child_processes import pids_of
 from memoryd_server.qmd import guard_script
 from memoryd_server.qmd.process import Command, CommandRun, ExitKind, ProcessGuard
+from waiting import wait_until
 
 PATIENCE = 20
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
@@ -49,13 +50,12 @@ def invocation(command, tmp_path, *, seconds=PATIENCE, most_bytes=None, environm
 
 def pids(file, count=1):
     """Waits until so many ids are written."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
+
+    def written():
         found = file.read_text().split() if file.exists() else []
-        if len(found) >= count:
-            return [int(each) for each in found]
-        time.sleep(0.01)
-    raise AssertionError("the command did not start")
+        return [int(each) for each in found] if len(found) >= count else None
+
+    return wait_until(written, PATIENCE)
 
 
 def is_gone(pid):
@@ -68,10 +68,7 @@ def is_gone(pid):
 
 
 def check_gone(processes, seconds=2.0):
-    until = time.monotonic() + seconds
-    while not all(is_gone(pid) for pid in processes):
-        assert time.monotonic() < until, "a process was left"
-        time.sleep(0.01)
+    wait_until(lambda: all(is_gone(pid) for pid in processes), seconds)
 
 
 # Writes its own id and that of a child which ignores SIGTERM and holds both pipes, then does as told.

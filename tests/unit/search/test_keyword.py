@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from desk import ANALYZER, Desk
+from index_fixture import ANALYZER, IndexFixture
 from memoryd_server.search import keyword
 from memoryd_server.search.keyword import (
     MOST_CHUNKS_OF_MORE_WORDS,
@@ -58,36 +58,36 @@ QUERIES = st.lists(WORDS, max_size=8).map(" ".join)
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory):
+def embedding(tmp_path_factory):
     """One index that each example writes its text into anew, among texts of others."""
-    desk = Desk(tmp_path_factory.mktemp("shelf")).open()
+    index = IndexFixture(tmp_path_factory.mktemp("index")).open()
     for number, word in enumerate(NASTY):
-        desk.write(f"memory/other-{number}.md", f"{word} and other words {number}".encode("utf-8", "replace"))
-    desk.sync()
-    yield desk
-    desk.close()
+        index.write(f"memory/other-{number}.md", f"{word} and other words {number}".encode("utf-8", "replace"))
+    index.sync()
+    yield index
+    index.close()
 
 
 @settings(max_examples=examples(400), deadline=None)
 @given(QUERIES)
 @example('a "unbalanced')
 @example("NEAR/2 (x)")
-def test_no_question_raises(shelf, query):
-    shelf.found(query)
+def test_no_question_raises(embedding, query):
+    embedding.found(query)
 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(QUERIES)
 @example("成语接龙 和 a b c d e f g h i j k")
 @example("成 语 接 龙 飞 书 插 件 配 置 ABC9931")
-def test_a_text_that_holds_the_questions_words_is_found(shelf, query):
+def test_a_text_that_holds_the_questions_words_is_found(embedding, query):
     text = query.encode("utf-8", "replace").decode()
     # A word that is longer than a chunk is cut, and found by neither half.
     assume(all(len(word) < 300 for word in text.split()))
-    shelf.write("memory/verbatim.md", f"# Note\n\n{text}\n")
-    shelf.sync()
+    embedding.write("memory/verbatim.md", f"# Note\n\n{text}\n")
+    embedding.sync()
     if ANALYZER.query_terms(query) and "verbatim" not in query:
-        assert "memory/verbatim.md" in shelf.found(query, limit=100_000), unicodedata.normalize("NFC", query)
+        assert "memory/verbatim.md" in embedding.found(query, limit=100_000), unicodedata.normalize("NFC", query)
 
 
 def terms(*words):

@@ -21,7 +21,7 @@ from memoryd_server.sources.transcripts import (
     list_transcripts,
     session_id,
 )
-from transcripts import assistant, user
+from transcript_fixture import assistant, user
 
 SAME = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 A, B = user("a").encode(), assistant("b").encode()

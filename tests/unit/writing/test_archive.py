@@ -33,7 +33,7 @@ def talk(*texts):
     return "".join(said(("user", "assistant")[n % 2], text) + "\n" for n, text in enumerate(texts))
 
 
-class Place:
+class ArchiveFixture:
     """A workspace and a sessions folder."""
 
     def __init__(self, folder):
@@ -61,7 +61,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path):
-    return Place(tmp_path)
+    return ArchiveFixture(tmp_path)
 
 
 def test_the_file_tells_which_session_it_is_and_what_was_said(place):

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from certificates import Authority
+from daemon_process import end, start
 from memoryd.client import connect
 from memoryd_server.access.token_store import TokenStore
 from memoryd_server.access.tokens import TokenFiles
 from rpc.agent_calls import HAS_LANCEDB
-from serving import end, start
 
 # Nothing happens in the background, and a day is the same for everybody.
 _QUIET = {"watch": False, "onSearch": False, "onSessionStart": False}
@@ -45,7 +45,7 @@ def has_ipv6():
 
 
 @dataclass
-class Ground:
+class ClientsDaemon:
     """A daemon on a Unix socket and on TCP: with TLS, or, when `plain`, in the clear on loopback.
 
     `addresses` are the socket's, TCP's, and, where there is one, that of the IPv6 loopback. The plain

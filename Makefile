@@ -1,4 +1,4 @@
-# Everything that people and CI run. `make help` lists the targets: the text after "##".
+# Targets for developers and CI. `make help` lists them with the text after "##".
 
 PYTHON ?= python3
 UV ?= uv
@@ -15,47 +15,47 @@ TEST_MODEL ?= $(or $(MEMORYD_TEST_MODEL),../shared/models/all-minilm-l6-v2-q8_0.
 QMD_MODELS ?= ../shared/models/mkgguf.py
 LOCK := --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
-# What is checked and formatted; folders that do not exist yet are left out.
+# Files to check and format. Missing folders are skipped.
 SOURCES := $(wildcard service clients/python tests benchmarks protos/tool_schemas.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 .PHONY: help
-help: ## Lists the targets
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ## Running
 
 .PHONY: setup
-setup: .venv/.ready ## Makes .venv with the `memoryd` command in it; quick when nothing changed
+setup: .venv/.ready ## Create .venv with the `memoryd` command; does nothing if it is up to date
 
 .venv/.ready: service/locks/dev.lock pyproject.toml clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "memoryd needs Python 3.11 or newer as \"$(PYTHON)\"; found: $$($(PYTHON) --version 2>&1 || true)."; \
-		echo "Install it, or name another one: make PYTHON=python3.12 ..."; exit 1; }
+		echo "Install it, or select another Python: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 		echo "Python's venv module is missing. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@test -x $(BIN)/python && $(BIN)/python -c '' 2>/dev/null || { \
-		echo "Making .venv ..."; $(PYTHON) -m venv --clear .venv; }
-	@echo "Installing what service/locks/dev.lock names into .venv ..."
+		echo "Creating .venv ..."; $(PYTHON) -m venv --clear .venv; }
+	@echo "Installing the packages of service/locks/dev.lock into .venv ..."
 	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/dev.lock
 	@$(BIN)/python $(PIP) install -q --no-deps --no-build-isolation -e clients/python -e .
 	@touch $@
 
 .PHONY: setup-local
-setup-local: .venv/.local-ready ## Adds embeddings on this machine (llama.cpp) to .venv; the first time it compiles for minutes
+setup-local: .venv/.local-ready ## Add local embeddings (llama.cpp) to .venv; the first time, this compiles for minutes
 
-# The compiled wheel is kept and serves every .venv made later; GGML_NATIVE=OFF lets it run on other processors, too.
+# The compiled wheel is kept for later environments. GGML_NATIVE=OFF makes it independent of the processor.
 .venv/.local-ready: .venv/.ready service/locks/local.lock
 	@mkdir -p .tools/wheels
 	@awk '/^[^ ]/ {own = /^llama-cpp-python==/} own' service/locks/local.lock > .tools/wheels/compiled.lock
 	@awk '/^[^ ]/ {own = /^llama-cpp-python==/} !own' service/locks/local.lock > .tools/wheels/others.lock
 	@test -e "$(LLAMA_WHEEL)" || command -v c++ >/dev/null || { \
-		echo "llama-cpp-python has to be compiled, and there is no C++ compiler."; \
+		echo "llama-cpp-python has to be compiled, but no C++ compiler was found."; \
 		echo "On Debian and Ubuntu: apt install g++"; exit 1; }
 	@test -e "$(LLAMA_WHEEL)" || { \
-		echo "Compiling llama-cpp-python $(LLAMA_VERSION): some five minutes of processor time ..."; \
+		echo "Compiling llama-cpp-python $(LLAMA_VERSION): about five minutes of processor time ..."; \
 		CMAKE_ARGS="-DGGML_NATIVE=OFF" $(BIN)/python $(PIP) wheel -q --no-deps --require-hashes \
 			-r .tools/wheels/compiled.lock -w .tools/wheels; }
 	@$(BIN)/python $(PIP) install -q --require-hashes -r .tools/wheels/others.lock
@@ -63,15 +63,15 @@ setup-local: .venv/.local-ready ## Adds embeddings on this machine (llama.cpp) t
 	@touch $@
 
 .PHONY: setup-lancedb
-setup-lancedb: .venv/.lancedb-ready ## Adds LanceDB, which keeps entries, to .venv
+setup-lancedb: .venv/.lancedb-ready ## Add LanceDB, the database of entries, to .venv
 
 .venv/.lancedb-ready: .venv/.ready service/locks/lancedb.lock
 	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/lancedb.lock
 	@touch $@
 
-# Beside .venv, as it pins other versions of what memoryd uses itself.
+# Installed outside .venv, because it pins other versions of memoryd's dependencies.
 .PHONY: object-store
-object-store: .tools/moto/.ready ## Installs an object store (moto) into .tools/moto, for the tests of entries in one
+object-store: .tools/moto/.ready ## Install an object store (moto) into .tools/moto, for the tests of entries in an object store
 
 .tools/moto/.ready: .venv/.ready tests/object_store.lock
 	@rm -rf .tools/moto
@@ -79,35 +79,35 @@ object-store: .tools/moto/.ready ## Installs an object store (moto) into .tools/
 	@touch $@
 
 .PHONY: serve
-serve: setup ## Starts the daemon on the sample workspace, ready to be searched
+serve: setup ## Start the daemon with the sample workspace
 	@mkdir -p -m 700 .memoryd
 	$(BIN)/memoryd serve --workspace docs/sample-workspace --state-dir .memoryd --listen unix:.memoryd/memoryd.sock
 
 .PHONY: fake-providers
-fake-providers: setup ## Runs servers that speak the embedding providers' formats, with faults on request; Ctrl-C ends them
+fake-providers: setup ## Run servers that imitate the embedding providers, with faults on request; stop with Ctrl-C
 	PYTHONPATH=tests $(BIN)/python -m fake_providers
 
 .PHONY: grpcurl
-grpcurl: ## Installs grpcurl into .tools/bin, where Go is present
+grpcurl: ## Install grpcurl into .tools/bin, if Go is installed
 ifeq ($(HAS_GO),)
-	@echo "Skipped: no Go, so no grpcurl. Its tests will be skipped."
+	@echo "Skipped: grpcurl needs Go, which is not installed. The tests that use grpcurl are skipped."
 else
 	@test -x .tools/bin/grpcurl || GOBIN="$(CURDIR)/.tools/bin" go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
 endif
 
 .PHONY: qmd
-qmd: ## Installs the real qmd into .tools/qmd, for the tests of the backend that runs it
+qmd: ## Install qmd into .tools/qmd, for the tests of the qmd backend
 ifeq ($(HAS_NPM),)
-	@echo "Skipped: qmd needs Node and npm, which are not here. Its tests run over a stand-in alone."
+	@echo "Skipped: qmd needs Node and npm, which are not installed. The tests use only a fake qmd."
 	@test "$$CI" != true || { echo "CI must not skip it: install Node."; exit 1; }
 else ifneq ($(shell uname -sm),Linux x86_64)
-	@echo "Skipped: what is pinned in tests/real_qmd is for Linux on x86-64; MEMORYD_TEST_QMD names another qmd."
+	@echo "Skipped: tests/real_qmd pins packages for Linux on x86-64. Set MEMORYD_TEST_QMD to the path of another qmd."
 else
 	@$(MAKE) --no-print-directory .tools/qmd/.ready
 	@test ! -e "$(QMD_MODELS)" || $(MAKE) --no-print-directory .tools/qmd/models/.ready
 endif
 
-# No script of any package is run, and nothing is compiled.
+# Does not run scripts of packages or compile anything.
 .tools/qmd/.ready: tests/real_qmd/package-lock.json tests/real_qmd/qmd
 	@echo "Installing qmd into .tools/qmd ..."
 	@mkdir -p .tools/qmd && cp tests/real_qmd/package.json tests/real_qmd/package-lock.json tests/real_qmd/qmd .tools/qmd/
@@ -115,7 +115,7 @@ endif
 	@.tools/qmd/qmd --version
 	@touch $@
 
-# Models without any weights that were learned: what qmd does with models can be tested with them, not how well.
+# Models with random weights: they are for testing the behaviour of qmd, not the quality of its results.
 .tools/qmd/models/.ready: .venv/.ready tests/real_qmd/models.lock $(wildcard $(QMD_MODELS))
 	@mkdir -p .tools/qmd/models
 	@$(BIN)/python $(PIP) install -q --no-deps --require-hashes --upgrade --target .tools/qmd/python -r tests/real_qmd/models.lock
@@ -124,35 +124,35 @@ endif
 
 ## Checking
 
-# A worker takes a whole run of tests at once, so that what a file's tests share is set up once.
+# Each worker gets consecutive tests, so that the fixtures shared by a file are set up once.
 PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal --durations=10
 
 .PHONY: test
-test: setup skipped ## Runs the fast tier of the tests, with fewer examples per property; 4 minutes on two cores
+test: setup skipped ## Run the fast tests, with fewer examples per property; 4 minutes on two cores
 	$(PYTEST) --hypothesis-profile fast -m "not slow and not clients"
 
 .PHONY: test-slow
-test-slow: setup skipped ## Runs the long tier alone: kill points, exhaustive grids, load and timing
+test-slow: setup skipped ## Run only the slow tests: kill points, exhaustive grids, load and timing
 	$(PYTEST) -m "slow and not clients"
 
 .PHONY: test-all
-test-all: setup skipped ## Runs both tiers, with all examples per property; not the tests of `make clients`
+test-all: setup skipped ## Run fast and slow tests, with all examples per property, except the tests of `make clients`
 	$(PYTEST) -m "not clients"
 
 .PHONY: faults
-faults: setup skipped ## Runs the tests that kill and damage, with all their kill points; part of the other two
+faults: setup skipped ## Run the tests of faults, with all kill points; part of `make test` and `make test-slow`
 	$(BIN)/pytest -q -m faults
 
-# Each language brings its own target, `clients-<language>`, which builds and checks its client and its runner.
+# Each language defines a target `clients-<language>`, which builds and checks its client and its test runner.
 include $(wildcard clients/*/client.mk)
 CLIENTS := $(patsubst clients/%/client.mk,clients-%,$(wildcard clients/*/client.mk))
 
 .PHONY: clients
-clients: setup $(CLIENTS) ## Builds and tests the clients in every language whose toolchain is here, and names what it skipped
+clients: setup $(CLIENTS) ## Build and test the clients whose toolchain is installed; report the skipped ones
 	$(BIN)/pytest -q -rs -n 2 --dist loadgroup tests/clients
 
 .PHONY: attacks
-attacks: setup skipped ## Runs the tests that do what an attacker would; part of `make test` and `make test-slow`
+attacks: setup skipped ## Run the tests that simulate attacks; part of `make test` and `make test-slow`
 	$(BIN)/pytest -q -m attacks
 
 .PHONY: skipped
@@ -160,20 +160,20 @@ skipped:
 	@test -x .tools/bin/grpcurl || command -v grpcurl >/dev/null \
 		|| echo "Skipped: the tests that call the daemon with grpcurl ($(if $(HAS_GO),\`make grpcurl\` installs it,it needs Go))."
 	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("llama_cpp") is None)' \
-		|| echo "Skipped: the tests of embeddings on this machine (\`make setup-local\` installs what they need)."
+		|| echo "Skipped: the tests of local embeddings (\`make setup-local\` installs llama.cpp)."
 	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("lancedb") is None)' \
-		|| echo "Skipped: the tests of entries (\`make setup-lancedb\` installs what they need)."
+		|| echo "Skipped: the tests of entries (\`make setup-lancedb\` installs LanceDB)."
 	@test -e .tools/moto/.ready || echo "Skipped: the tests of entries in an object store (\`make object-store\` installs one)."
 	@test -e "$(TEST_MODEL)" \
-		|| echo "Skipped: the tests that need a model: there is no $(TEST_MODEL), and MEMORYD_TEST_MODEL names no other."
-	@command -v openssl >/dev/null || echo "Skipped: the tests of TLS (they make certificates with the openssl command)."
+		|| echo "Skipped: the tests that need a model: $(TEST_MODEL) does not exist. Set MEMORYD_TEST_MODEL to the path of a model."
+	@command -v openssl >/dev/null || echo "Skipped: the tests of TLS (they create certificates with the openssl command)."
 	@test -n "$$MEMORYD_TEST_QMD" || test -x .tools/qmd/qmd \
-		|| echo "Skipped: the tests over the real qmd (\`make qmd\` installs it)."
-	@test -e .tools/qmd/models/.ready || echo "Skipped: the tests of the real qmd's searches by meaning, which need $(QMD_MODELS)."
-	@command -v npm >/dev/null || echo "Skipped: whatever needs Node (buf in \`make lint\`)."
+		|| echo "Skipped: the tests with the real qmd (\`make qmd\` installs it)."
+	@test -e .tools/qmd/models/.ready || echo "Skipped: the tests of vector search with the real qmd, which need $(QMD_MODELS)."
+	@command -v npm >/dev/null || echo "Skipped: checks that need Node (buf in \`make lint\`)."
 
 .PHONY: lint
-lint: setup lint-python protos-check buf ## Checks style, types, import contracts and the protos
+lint: setup lint-python protos-check buf ## Check style, types, import contracts, wording and the protos
 
 .PHONY: lint-python
 lint-python: setup
@@ -181,9 +181,10 @@ lint-python: setup
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest -q tests/unit/test_wording.py
 
 .PHONY: format
-format: setup ## Formats the Python files and the protos
+format: setup ## Format the Python files and the protos
 	$(BIN)/ruff check --fix-only -q $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 ifneq ($(HAS_NPM),)
@@ -192,7 +193,7 @@ ifneq ($(HAS_NPM),)
 endif
 
 .PHONY: bench
-bench: setup ## Runs the benchmarks; results are JSON under benchmarks/results
+bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/results
 	$(BIN)/python benchmarks/keyword_path.py
 	$(BIN)/python benchmarks/search_path.py
 	$(BIN)/python benchmarks/vector_leg.py
@@ -203,12 +204,12 @@ bench: setup ## Runs the benchmarks; results are JSON under benchmarks/results
 	test ! -x .tools/qmd/qmd || $(BIN)/python benchmarks/qmd_path.py
 	! $(BIN)/python -c "import lancedb" 2>/dev/null || $(BIN)/python benchmarks/entries.py
 
-# The agent's own settings do not count: an empty state directory gives the defaults. EVAL_FLAGS can name a --config.
+# An empty state directory selects the default settings. To use other settings, pass --config in EVAL_FLAGS.
 EVAL_BY := dataset,dataset/lang,dataset/kind
 
 .PHONY: eval
-eval: setup ## Measures search on the golden sets in DATA, into benchmarks/results/eval.json; EVAL_FLAGS adds flags
-	@test -n "$(DATA)" || { echo "Say where the golden sets are: make eval DATA=../shared/eval/data"; exit 2; }
+eval: setup ## Measure search with the golden sets in DATA, into benchmarks/results/eval.json; EVAL_FLAGS adds flags
+	@test -n "$(DATA)" || { echo "DATA is not set. Set it to the folder of the golden sets: make eval DATA=../shared/eval/data"; exit 2; }
 	@mkdir -p .memoryd/eval
 	$(BIN)/memoryd eval --data "$(DATA)" --state-dir .memoryd/eval --by $(EVAL_BY) --out benchmarks/results/eval.json $(EVAL_FLAGS)
 
@@ -220,7 +221,7 @@ define GENERATE
 cp protos/memoryd/v1/*.proto $(1)/memoryd/v1/
 endef
 
-# The schemas of the agent's tools, with the contract's comments as their descriptions.
+# The schemas of the agent's tools, with the comments of the protos as their descriptions.
 define GENERATE_TOOLS
 .tools/codegen/bin/python -m grpc_tools.protoc -I protos --include_imports --include_source_info \
 	--descriptor_set_out=.tools/contract.binpb protos/memoryd/v1/memory_service.proto
@@ -228,19 +229,19 @@ define GENERATE_TOOLS
 endef
 
 .PHONY: protos
-protos: .tools/codegen/.ready ## Regenerates the Python stubs, the package's copy of the protos and the tools' schemas
+protos: .tools/codegen/.ready ## Regenerate the Python stubs, the Python package's copy of the protos and the tool schemas
 	$(call GENERATE,clients/python/src)
 	$(call GENERATE_TOOLS,$(TOOLS))
 
 .PHONY: protos-check
-protos-check: .tools/codegen/.ready ## Fails when the generated code is stale
+protos-check: .tools/codegen/.ready ## Fail if the generated code is stale
 	@rm -rf .tools/fresh && mkdir -p .tools/fresh
 	@$(call GENERATE,.tools/fresh)
 	@$(call GENERATE_TOOLS,.tools/fresh/tools.json)
 	@diff -r -x __init__.py -x __pycache__ $(STUBS) .tools/fresh/memoryd/v1 && diff $(TOOLS) .tools/fresh/tools.json \
-		|| { echo "The generated code is stale: run \`make protos\` and commit what it changes."; exit 1; }
+		|| { echo "The generated code is stale: run \`make protos\` and commit the changes."; exit 1; }
 
-# An environment of its own: the code generator is the oldest supported one and cannot share one with today's runtime.
+# A separate environment, because the oldest supported code generator and a current runtime exclude each other.
 .tools/codegen/.ready: service/locks/codegen.lock
 	@echo "Installing the code generator into .tools/codegen ..."
 	@$(PYTHON) -m venv --clear .tools/codegen
@@ -248,9 +249,9 @@ protos-check: .tools/codegen/.ready ## Fails when the generated code is stale
 	@touch $@
 
 .PHONY: buf
-buf: ## Lints the protos and compares them with the committed baseline
+buf: ## Lint the protos and compare them with the committed baseline
 ifeq ($(HAS_NPM),)
-	@echo "Skipped: buf needs Node and npm, which are not here."
+	@echo "Skipped: buf needs Node and npm, which are not installed."
 	@test "$$CI" != true || { echo "CI must not skip it: install Node."; exit 1; }
 else
 	@$(MAKE) --no-print-directory protos/node_modules/.ready
@@ -260,22 +261,22 @@ else
 endif
 
 .PHONY: baseline
-baseline: protos/node_modules/.ready ## Makes the protos of today the baseline of `make buf`: at a release only
+baseline: protos/node_modules/.ready ## Make the current protos the baseline of `make buf`; only for a release
 	cd protos && node_modules/.bin/buf build -o baseline.binpb
 
 protos/node_modules/.ready: protos/package-lock.json
 	cd protos && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-## Upkeep
+## Maintenance
 
 .PHONY: docs
-docs: setup ## Regenerates the pages that come from the code: docs/configuration.md and docs/recall.md
+docs: setup ## Regenerate docs/configuration.md and docs/recall.md from the code
 	$(BIN)/python -m memoryd_server.settings.document > docs/configuration.md
 	$(BIN)/python -m memoryd_server.sessions.recall > docs/recall.md
 
 .PHONY: lock
-lock: ## Resolves the dependencies anew into service/locks; needs uv
+lock: ## Resolve the dependencies again into service/locks; needs uv
 	@command -v $(UV) >/dev/null || { echo "\`make lock\` needs uv: https://docs.astral.sh/uv"; exit 1; }
 	$(UV) pip compile $(LOCK) pyproject.toml --group dev --no-emit-package memoryd-client -o service/locks/dev.lock
 	$(UV) pip compile $(LOCK) pyproject.toml --no-emit-package memoryd-client -c service/locks/dev.lock -o service/locks/run.lock
@@ -288,7 +289,7 @@ lock: ## Resolves the dependencies anew into service/locks; needs uv
 	$(UV) pip compile $(LOCK) tests/clients/newest.in -o tests/clients/newest.lock
 
 .PHONY: clean
-clean: ## Removes what the other targets made
+clean: ## Remove the files that the other targets created
 	rm -rf .venv .tools .memoryd protos/node_modules dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -rf clients/java/target clients/typescript/node_modules clients/typescript/dist clients/typescript/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,7 @@
-"""Makes the JSON Schemas of the agent's tools from the contract: `tool_schemas.py DESCRIPTOR_SET`, to standard output.
+"""Print the JSON Schemas of the agent's tools, generated from the protos: `tool_schemas.py DESCRIPTOR_SET`.
 
-Types, names and descriptions are the contract's. What is said here is which fields a model may set, and the bounds that
-a schema can express; the gateway sets the others, such as the agent. Run by `make protos`, in the code generator's own
-environment.
+Names, types and descriptions come from the protos. This script defines which fields a model can set, and their bounds;
+the gateway sets the other fields, such as the agent ID. `make protos` runs it in the environment of the code generator.
 """
 
 import json
@@ -12,8 +11,8 @@ from pathlib import Path
 
 from google.protobuf import descriptor_pb2
 
-# Of texts that are limited in bytes, so many characters always fit.
-_FITS = 1024
+# Texts are limited to 4,096 bytes, and a character has at most 4 bytes in UTF-8.
+_MOST_CHARS = 1024
 _TYPES = {
     descriptor_pb2.FieldDescriptorProto.TYPE_STRING: "string",
     descriptor_pb2.FieldDescriptorProto.TYPE_INT32: "integer",
@@ -24,7 +23,7 @@ _TOOLS = {
         "method": "MemorySearch",
         "use": "Use it before you answer about earlier work, decisions, dates, people, preferences or open tasks.",
         "fields": {
-            "query": {"minLength": 1, "maxLength": _FITS, "pattern": r"\S"},
+            "query": {"minLength": 1, "maxLength": _MOST_CHARS, "pattern": r"\S"},
             "max_results": {"minimum": 1, "maximum": 50},
             "min_score": {"minimum": 0, "maximum": 1},
         },
@@ -34,35 +33,35 @@ _TOOLS = {
         "method": "MemoryGet",
         "use": "Use it after memory_search, for the lines around a result.",
         "fields": {
-            "path": {"minLength": 1, "maxLength": _FITS, "pattern": r"\S"},
+            "path": {"minLength": 1, "maxLength": _MOST_CHARS, "pattern": r"\S"},
             "start_line": {"minimum": 1, "maximum": 2**31 - 1},
             "line_count": {"minimum": 1, "maximum": 2000},
         },
         "required": ["path"],
     },
 }
-# Which field of a message of descriptors holds what: see descriptor.proto.
+# Field numbers of FileDescriptorProto, and of the members of messages and services; see descriptor.proto.
 _MESSAGE, _SERVICE, _MEMBER = 4, 6, 2
 
 
 class Contract:
-    """A file of the contract with its comments."""
+    """A proto file with its comments."""
 
     def __init__(self, file: descriptor_pb2.FileDescriptorProto) -> None:
         self._file = file
         self._comments = {tuple(place.path): place.leading_comments for place in file.source_code_info.location}
 
     def method(self, name: str) -> tuple[str, str]:
-        """The request message of a method, and what the method does."""
+        """Return the name of the request message of a method, and the description of the method."""
         for at, service in enumerate(self._file.service):
             for number, method in enumerate(service.method):
                 if method.name == name:
                     comment = self._comment(_SERVICE, at, _MEMBER, number)
-                    return method.input_type.rpartition(".")[2], re.sub(r" Documented deadline: .*", "", comment)
-        raise SystemExit(f"the contract has no method {name}")
+                    return method.input_type.rpartition(".")[2], re.sub(r" Default client deadline: .*", "", comment)
+        raise SystemExit(f"the protos define no method {name}")
 
     def field(self, message: str, name: str) -> tuple[str, dict[str, object]]:
-        """The JSON name of a field, and its schema without bounds."""
+        """Return the JSON name of a field, and its schema without bounds."""
         at = next(n for n, each in enumerate(self._file.message_type) if each.name == message)
         for number, field in enumerate(self._file.message_type[at].field):
             if field.name == name:
@@ -75,15 +74,15 @@ class Contract:
 
 
 def main(descriptor_set: Path) -> None:
-    """Writes the schemas."""
+    """Write the schemas to standard output."""
     files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set.read_bytes()).file
     contract = Contract(next(file for file in files if file.service))
-    made = {}
+    schemas = {}
     for name, tool in _TOOLS.items():
-        request, does = contract.method(tool["method"])
+        request, description = contract.method(tool["method"])
         fields = {field: contract.field(request, field) for field in tool["fields"]}
-        made[name] = {
-            "description": f"{does} {tool['use']}",
+        schemas[name] = {
+            "description": f"{description} {tool['use']}",
             "parameters": {
                 "type": "object",
                 "properties": {key: {**schema, **tool["fields"][field]} for field, (key, schema) in fields.items()},
@@ -91,7 +90,7 @@ def main(descriptor_set: Path) -> None:
                 "additionalProperties": False,
             },
         }
-    sys.stdout.write(json.dumps(made, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(schemas, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-# The Go client: included by the Makefile of the repository, and run from there.
+# The Go client. Included by the Makefile of the repository.
 
 GO := clients/go
 GO_MODULE := github.com/memoryd/memoryd/clients/go
@@ -7,7 +7,7 @@ PROTOC_GEN_GO_VERSION := v1.36.10
 PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
 GO_PLUGINS := $(GO_BUILT)/plugins-$(PROTOC_GEN_GO_VERSION)-$(PROTOC_GEN_GO_GRPC_VERSION)
 
-# $(1): the folder to generate into.
+# $(1): output folder.
 define GENERATE_GO
 .tools/codegen/bin/python -m grpc_tools.protoc -I protos \
 	--plugin=protoc-gen-go=.tools/bin/protoc-gen-go --plugin=protoc-gen-go-grpc=.tools/bin/protoc-gen-go-grpc \
@@ -16,16 +16,16 @@ define GENERATE_GO
 endef
 
 .PHONY: clients-go
-clients-go: ## Builds, checks and tests the Go client
+clients-go: ## Build, check and test the Go client
 ifeq ($(HAS_GO),)
-	@echo "Skipped: the Go client needs Go, which is not here."
+	@echo "Skipped: the Go client needs Go, which is not installed."
 	@test "$$CI" != true || { echo "CI must not skip it: install Go."; exit 1; }
 else
 	@$(MAKE) -s --no-print-directory $(GO_PLUGINS) .tools/codegen/.ready .venv/.ready
 	@rm -rf $(GO_BUILT)/fresh && mkdir -p $(GO_BUILT)/fresh
 	@$(call GENERATE_GO,$(GO_BUILT)/fresh)
 	@diff -r $(GO)/memoryd/v1 $(GO_BUILT)/fresh/memoryd/v1 \
-		|| { echo "The Go stubs are stale: run \`make protos-go\` and commit what it changes."; exit 1; }
+		|| { echo "The Go stubs are stale: run \`make protos-go\` and commit the changes."; exit 1; }
 	@diff clients/service_config.json $(GO)/memoryd/service_config.json \
 		|| { echo "$(GO)/memoryd/service_config.json is stale: copy clients/service_config.json over it."; exit 1; }
 	@unformatted=$$(gofmt -l $(GO)); test -z "$$unformatted" || { echo "gofmt would change $$unformatted"; exit 1; }
@@ -36,7 +36,7 @@ else
 endif
 
 .PHONY: protos-go
-protos-go: $(GO_PLUGINS) .tools/codegen/.ready ## Regenerates the Go stubs from protos/
+protos-go: $(GO_PLUGINS) .tools/codegen/.ready ## Regenerate the Go stubs from protos/
 	@rm -rf $(GO)/memoryd/v1
 	@$(call GENERATE_GO,$(GO))
 	@cp clients/service_config.json $(GO)/memoryd/service_config.json

@@ -1,9 +1,9 @@
-# The TypeScript client: included by the Makefile of the repository, and run from there.
+# The TypeScript client. Included by the Makefile of the repository.
 
 TS := clients/typescript
 TS_FRESH := .tools/clients/typescript/fresh
 
-# $(1): the folder to generate into.
+# $(1): output folder.
 define GENERATE_TYPESCRIPT
 mkdir -p $(1)
 .tools/codegen/bin/python -m grpc_tools.protoc -I protos -I $(TS)/proto \
@@ -14,27 +14,27 @@ mkdir -p $(1)
 endef
 
 .PHONY: clients-typescript
-clients-typescript: ## Builds, checks and tests the TypeScript client
+clients-typescript: ## Build, check and test the TypeScript client
 ifeq ($(HAS_NPM),)
-	@echo "Skipped: the TypeScript client needs Node and npm, which are not here."
+	@echo "Skipped: the TypeScript client needs Node and npm, which are not installed."
 	@test "$$CI" != true || { echo "CI must not skip it: install Node."; exit 1; }
 else
 	@$(MAKE) --no-print-directory $(TS)/node_modules/.ready .tools/codegen/.ready
 	@rm -rf $(TS_FRESH)
 	@$(call GENERATE_TYPESCRIPT,$(TS_FRESH))
 	@diff -r $(TS)/src/gen $(TS_FRESH) && diff LICENSE $(TS)/LICENSE \
-		|| { echo "The TypeScript stubs are stale: run \`make protos-typescript\` and commit what it changes."; exit 1; }
+		|| { echo "The TypeScript stubs are stale: run \`make protos-typescript\` and commit the changes."; exit 1; }
 	@cd $(TS) && rm -rf dist build && npm run --silent build && npm run --silent lint && npm run --silent test
 	@cd $(TS) && node build/test/packed.js
 endif
 
 .PHONY: protos-typescript
-protos-typescript: .tools/codegen/.ready $(TS)/node_modules/.ready ## Regenerates the TypeScript stubs from protos/
+protos-typescript: .tools/codegen/.ready $(TS)/node_modules/.ready ## Regenerate the TypeScript stubs from protos/
 	@rm -rf $(TS)/src/gen
 	@$(call GENERATE_TYPESCRIPT,$(TS)/src/gen)
 	@cp LICENSE $(TS)/LICENSE
 
 $(TS)/node_modules/.ready: $(TS)/package-lock.json
-	@echo "Installing what the TypeScript client needs ..."
+	@echo "Installing the dependencies of the TypeScript client ..."
 	@cd $(TS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

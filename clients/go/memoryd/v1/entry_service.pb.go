@@ -26,17 +26,17 @@ const (
 type EntryCategory int32
 
 const (
-	// Not set. In a request: `OTHER`.
+	// Treated as OTHER in a request.
 	EntryCategory_ENTRY_CATEGORY_UNSPECIFIED EntryCategory = 0
-	// What somebody likes or wants.
+	// A preference: what somebody likes or wants.
 	EntryCategory_ENTRY_CATEGORY_PREFERENCE EntryCategory = 1
-	// What is so.
+	// A fact.
 	EntryCategory_ENTRY_CATEGORY_FACT EntryCategory = 2
-	// What was decided.
+	// A decision.
 	EntryCategory_ENTRY_CATEGORY_DECISION EntryCategory = 3
-	// Who or what somebody or something is: a name, an address, a number.
+	// A person or thing: a name, an address, a number.
 	EntryCategory_ENTRY_CATEGORY_ENTITY EntryCategory = 4
-	// Anything else.
+	// Any other text.
 	EntryCategory_ENTRY_CATEGORY_OTHER EntryCategory = 5
 )
 
@@ -87,18 +87,18 @@ func (EntryCategory) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_entry_service_proto_rawDescGZIP(), []int{0}
 }
 
-// What became of a text.
+// Result of Remember.
 type RememberAction int32
 
 const (
-	// Not set; never sent.
+	// Not used.
 	RememberAction_REMEMBER_ACTION_UNSPECIFIED RememberAction = 0
-	// It was stored.
+	// The text was stored as a new entry.
 	RememberAction_REMEMBER_ACTION_STORED RememberAction = 1
-	// An entry that says the same was there: with a score of at least .95, or, without vectors, the very same text.
-	// Nothing was stored.
+	// An equivalent entry exists, and nothing was stored. An entry is equivalent if its score is at least .95 or, without
+	// vectors, if its text is equal.
 	RememberAction_REMEMBER_ACTION_DUPLICATE RememberAction = 2
-	// The key had been used before, and nothing was stored.
+	// The idempotency key had been used before, and nothing was stored.
 	RememberAction_REMEMBER_ACTION_ALREADY_STORED RememberAction = 3
 )
 
@@ -145,17 +145,18 @@ func (RememberAction) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_entry_service_proto_rawDescGZIP(), []int{1}
 }
 
-// What became of the target.
+// Result of Forget.
 type ForgetAction int32
 
 const (
-	// Not set; never sent.
+	// Not used.
 	ForgetAction_FORGET_ACTION_UNSPECIFIED ForgetAction = 0
 	// One entry was deleted.
 	ForgetAction_FORGET_ACTION_DELETED ForgetAction = 1
-	// Nothing was deleted: choose among the candidates, and forget by id.
+	// Nothing was deleted, because the text does not clearly match one entry. Repeat the call with the `entry_id` of a
+	// candidate.
 	ForgetAction_FORGET_ACTION_CANDIDATES ForgetAction = 2
-	// Nothing was deleted: no entry is near the text.
+	// Nothing was deleted, because no entry matches the text.
 	ForgetAction_FORGET_ACTION_NOTHING_FOUND ForgetAction = 3
 )
 
@@ -206,19 +207,19 @@ func (ForgetAction) EnumDescriptor() ([]byte, []int) {
 type CaptureTrigger int32
 
 const (
-	// Not set; never sent.
+	// Not used.
 	CaptureTrigger_CAPTURE_TRIGGER_UNSPECIFIED CaptureTrigger = 0
-	// It asks to remember.
+	// The user asks the agent to remember something.
 	CaptureTrigger_CAPTURE_TRIGGER_REMEMBER CaptureTrigger = 1
-	// It tells what somebody likes, wants or prefers.
+	// It contains a preference: what somebody likes, wants or prefers.
 	CaptureTrigger_CAPTURE_TRIGGER_PREFERENCE CaptureTrigger = 2
-	// It tells a decision.
+	// It contains a decision.
 	CaptureTrigger_CAPTURE_TRIGGER_DECISION CaptureTrigger = 3
-	// It has a telephone number or an e-mail address.
+	// It contains a telephone number or an e-mail address.
 	CaptureTrigger_CAPTURE_TRIGGER_CONTACT CaptureTrigger = 4
-	// It tells what something of the user's is.
+	// It describes something that belongs to the user.
 	CaptureTrigger_CAPTURE_TRIGGER_OWN CaptureTrigger = 5
-	// It tells what is always or never so, or important.
+	// It contains words such as "always", "never" or "important".
 	CaptureTrigger_CAPTURE_TRIGGER_RULE CaptureTrigger = 6
 )
 
@@ -271,29 +272,29 @@ func (CaptureTrigger) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_entry_service_proto_rawDescGZIP(), []int{3}
 }
 
-// Why a message is not stored.
+// Why a message is not worth storing.
 type CaptureExclusion int32
 
 const (
-	// Not set; never sent.
+	// Not used.
 	CaptureExclusion_CAPTURE_EXCLUSION_UNSPECIFIED CaptureExclusion = 0
-	// Shorter than 10 characters.
+	// It is shorter than 10 characters.
 	CaptureExclusion_CAPTURE_EXCLUSION_TOO_SHORT CaptureExclusion = 1
-	// Longer than `captureMaxChars`.
+	// It is longer than the setting `captureMaxChars`.
 	CaptureExclusion_CAPTURE_EXCLUSION_TOO_LONG CaptureExclusion = 2
-	// It holds a block of recalled memories.
+	// It contains a block of recalled memories.
 	CaptureExclusion_CAPTURE_EXCLUSION_RECALLED CaptureExclusion = 3
 	// It looks like markup.
 	CaptureExclusion_CAPTURE_EXCLUSION_MARKUP CaptureExclusion = 4
-	// It looks like an agent's summary.
+	// It looks like a summary written by an agent.
 	CaptureExclusion_CAPTURE_EXCLUSION_SUMMARY CaptureExclusion = 5
-	// More than three emoji.
+	// It contains more than three emoji.
 	CaptureExclusion_CAPTURE_EXCLUSION_EMOJI CaptureExclusion = 6
-	// It tries to instruct whoever reads it later.
+	// It looks like a prompt injection: instructions to the model that reads it later.
 	CaptureExclusion_CAPTURE_EXCLUSION_INJECTION CaptureExclusion = 7
-	// Nothing in it asks to be kept.
+	// None of the triggers matches.
 	CaptureExclusion_CAPTURE_EXCLUSION_NO_TRIGGER CaptureExclusion = 8
-	// Three messages of the turn came before it.
+	// Three earlier messages of the turn are already suggested.
 	CaptureExclusion_CAPTURE_EXCLUSION_TURN_FULL CaptureExclusion = 9
 )
 
@@ -356,13 +357,13 @@ func (CaptureExclusion) EnumDescriptor() ([]byte, []int) {
 type RecallBlockEmptyReason int32
 
 const (
-	// It is not empty.
+	// The block is not empty.
 	RecallBlockEmptyReason_RECALL_BLOCK_EMPTY_REASON_UNSPECIFIED RecallBlockEmptyReason = 0
-	// The settings switch it off (`autoRecall`).
+	// The setting `autoRecall` is false.
 	RecallBlockEmptyReason_RECALL_BLOCK_EMPTY_REASON_OFF RecallBlockEmptyReason = 1
 	// The prompt is shorter than 5 characters.
 	RecallBlockEmptyReason_RECALL_BLOCK_EMPTY_REASON_PROMPT_TOO_SHORT RecallBlockEmptyReason = 2
-	// No entry is near enough.
+	// No entry has a sufficient score.
 	RecallBlockEmptyReason_RECALL_BLOCK_EMPTY_REASON_NOTHING_NEAR RecallBlockEmptyReason = 3
 )
 
@@ -412,15 +413,15 @@ func (RecallBlockEmptyReason) EnumDescriptor() ([]byte, []int) {
 // An entry.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its id, a UUID.
+	// Entry ID, a UUID.
 	EntryId string `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// Its text, as it was given.
+	// Text as it was stored by Remember.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// How much it matters, 0..1.
+	// Importance, 0..1.
 	Importance float64 `protobuf:"fixed64,3,opt,name=importance,proto3" json:"importance,omitempty"`
-	// What it is about.
+	// What the entry is about.
 	Category EntryCategory `protobuf:"varint,4,opt,name=category,proto3,enum=memoryd.v1.EntryCategory" json:"category,omitempty"`
-	// When it was stored.
+	// Time at which the entry was stored.
 	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -491,12 +492,12 @@ func (x *Entry) GetCreateTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// An entry with how near it is.
+// An entry with its score.
 type ScoredEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entry.
 	Entry *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	// Its score; see EntryService.
+	// Score, 0..1, as described at EntryService.
 	Score         float64 `protobuf:"fixed64,2,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -546,20 +547,20 @@ func (x *ScoredEntry) GetScore() float64 {
 	return 0
 }
 
-// What to remember.
+// Request of Remember.
 type RememberRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The text, not blank, at most 128 KiB.
+	// Text to store, not blank, at most 128 KiB.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// How much it matters, 0..1. Default .7.
+	// Importance, 0..1. Default .7.
 	Importance *float64 `protobuf:"fixed64,3,opt,name=importance,proto3,oneof" json:"importance,omitempty"`
-	// What it is about.
+	// What the text is about.
 	Category EntryCategory `protobuf:"varint,4,opt,name=category,proto3,enum=memoryd.v1.EntryCategory" json:"category,omitempty"`
-	// Names this call, 1..128 printable ASCII characters. A call that repeats it with the same contents stores nothing
-	// and answers with the entry that is there; with other contents it is INVALID_ARGUMENT. Kept as long as the entry.
-	// Empty means that the call is not protected.
+	// Key of this call, 1..128 printable ASCII characters. If a call repeats a key with the same contents, nothing is
+	// stored, and the existing entry is returned; with other contents it fails with INVALID_ARGUMENT. The key is kept as
+	// long as the entry. Empty means that a repeated call is only recognized as a duplicate text.
 	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -630,16 +631,16 @@ func (x *RememberRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// What was remembered.
+// Response of Remember.
 type RememberResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What became of the text.
+	// What was done.
 	Action RememberAction `protobuf:"varint,1,opt,name=action,proto3,enum=memoryd.v1.RememberAction" json:"action,omitempty"`
-	// The entry that was stored, or was there.
+	// The new or the existing entry.
 	Entry *Entry `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"`
-	// The score of the entry that was there; unset unless it is a duplicate.
+	// Score of the existing entry. Set only for DUPLICATE.
 	Score *float64 `protobuf:"fixed64,3,opt,name=score,proto3,oneof" json:"score,omitempty"`
-	// In which ways the call did less than it should have: without vectors, only the same text counts as a duplicate.
+	// Degradations of this call. Without vectors, only an equal text is recognized as a duplicate.
 	Degradations  []*Degradation `protobuf:"bytes,4,rep,name=degradations,proto3" json:"degradations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -703,18 +704,18 @@ func (x *RememberResponse) GetDegradations() []*Degradation {
 	return nil
 }
 
-// What to recall.
+// Request of Recall.
 type RecallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The text, 1..4,096 bytes, not blank. Any Unicode text is valid; nothing in it is syntax.
+	// Text to compare with the entries, 1..4,096 bytes, not blank. Any Unicode text is valid; there is no query syntax.
 	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
-	// Most entries to return. Default 5. Above 50 counts as 50; below 1 is an error.
+	// Maximum number of entries. Default 5. Values above 50 are treated as 50; values below 1 are an error.
 	Limit *int32 `protobuf:"varint,3,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
-	// Lowest score, 0..1. Default .1.
+	// Minimum score, 0..1. Default .1.
 	MinScore *float64 `protobuf:"fixed64,4,opt,name=min_score,json=minScore,proto3,oneof" json:"min_score,omitempty"`
-	// Categories to look in; empty means all.
+	// Categories to search. Empty means all.
 	Categories    []EntryCategory `protobuf:"varint,5,rep,packed,name=categories,proto3,enum=memoryd.v1.EntryCategory" json:"categories,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -785,12 +786,12 @@ func (x *RecallRequest) GetCategories() []EntryCategory {
 	return nil
 }
 
-// What was recalled.
+// Response of Recall.
 type RecallResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The entries, best first.
+	// Entries, best first.
 	Entries []*ScoredEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// In which ways the answer is less than it should be; by words where there are no vectors.
+	// Degradations of this call. Without vectors, entries are searched by keywords.
 	Degradations  []*Degradation `protobuf:"bytes,2,rep,name=degradations,proto3" json:"degradations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -840,12 +841,12 @@ func (x *RecallResponse) GetDegradations() []*Degradation {
 	return nil
 }
 
-// What to forget. Exactly one target is given.
+// Request of Forget. Exactly one target must be set.
 type ForgetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// What to forget.
+	// What to delete.
 	//
 	// Types that are valid to be assigned to Target:
 	//
@@ -923,14 +924,14 @@ type isForgetRequest_Target interface {
 }
 
 type ForgetRequest_EntryId struct {
-	// The entry of this id, a UUID. NOT_FOUND when there is none.
+	// Entry ID, a UUID. Fails with NOT_FOUND if the agent has no such entry.
 	EntryId string `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3,oneof"`
 }
 
 type ForgetRequest_Query struct {
-	// A text, 1..4,096 bytes, not blank. The five nearest entries with a score of at least .7 are looked at, and the
-	// only one above .9 is deleted; are there several or none above it, nothing is, and they come back as candidates.
-	// Where only words can be compared, nothing is deleted unless the text is an entry's own.
+	// A text, 1..4,096 bytes, not blank. Of the five best entries with a score of at least .7, the entry with a score
+	// above .9 is deleted if there is exactly one. Otherwise nothing is deleted, and these entries are returned as
+	// candidates. Without vectors, an entry is deleted only if its text is equal.
 	Query string `protobuf:"bytes,3,opt,name=query,proto3,oneof"`
 }
 
@@ -938,16 +939,16 @@ func (*ForgetRequest_EntryId) isForgetRequest_Target() {}
 
 func (*ForgetRequest_Query) isForgetRequest_Target() {}
 
-// What was forgotten.
+// Response of Forget.
 type ForgetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What became of the target.
+	// What was done.
 	Action ForgetAction `protobuf:"varint,1,opt,name=action,proto3,enum=memoryd.v1.ForgetAction" json:"action,omitempty"`
-	// The entry that was deleted; unset when none was.
+	// The deleted entry. Unset if none was deleted.
 	Deleted *Entry `protobuf:"bytes,2,opt,name=deleted,proto3" json:"deleted,omitempty"`
-	// What the text could mean, best first.
+	// Entries that the text may refer to, best first.
 	Candidates []*ScoredEntry `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`
-	// In which ways the call did less than it should have.
+	// Degradations of this call.
 	Degradations  []*Degradation `protobuf:"bytes,4,rep,name=degradations,proto3" json:"degradations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1011,17 +1012,17 @@ func (x *ForgetResponse) GetDegradations() []*Degradation {
 	return nil
 }
 
-// Which entries to list.
+// Request of ListEntries.
 type ListEntriesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Entries of a page. Default 100; above 1,000 counts as 1,000; negative is an error. A page ends earlier when it would
-	// pass 1 MiB of text.
+	// Maximum number of entries to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
+	// error. A page has fewer entries if their texts would exceed 1 MiB.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty for the first page.
+	// The `next_page_token` of the previous page. Empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Categories to list; empty means all.
+	// Categories to list. Empty means all.
 	Categories    []EntryCategory `protobuf:"varint,4,rep,packed,name=categories,proto3,enum=memoryd.v1.EntryCategory" json:"categories,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1085,14 +1086,15 @@ func (x *ListEntriesRequest) GetCategories() []EntryCategory {
 	return nil
 }
 
-// A page of entries. Entries that are stored meanwhile come before the first page, so that nobody loses the place.
+// Response of ListEntries: one page of entries. New entries do not move the following pages, because they are newer
+// than the first page.
 type ListEntriesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The entries, newest first.
+	// Entries, newest first.
 	Entries []*Entry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty on the last one.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// Entries of these categories, all pages together.
+	// Number of entries in these categories, on all pages.
 	Total         int64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1149,12 +1151,13 @@ func (x *ListEntriesResponse) GetTotal() int64 {
 	return 0
 }
 
-// A turn that has ended well.
+// Request of SuggestCapture, for a turn that completed successfully.
 type SuggestCaptureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// What the user wrote, in order; nothing that the agent or a tool wrote. At most 1,000 messages of 1 MiB together.
+	// Messages that the user wrote in this turn, in order, without text of the agent or of tools. At most 1,000 messages
+	// and 1 MiB in total.
 	UserMessages  []string `protobuf:"bytes,2,rep,name=user_messages,json=userMessages,proto3" json:"user_messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1204,18 +1207,18 @@ func (x *SuggestCaptureRequest) GetUserMessages() []string {
 	return nil
 }
 
-// A message that would be worth storing: `Remember` it with these.
+// A message that is worth storing, with values for a RememberRequest.
 type CaptureSuggestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its place in `user_messages`, from 0.
+	// Index in `user_messages`, starting at 0.
 	MessageIndex int32 `protobuf:"varint,1,opt,name=message_index,json=messageIndex,proto3" json:"message_index,omitempty"`
-	// The text to store.
+	// Text to store.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// The category that its words suggest.
+	// Category, derived from the words of the message.
 	Category EntryCategory `protobuf:"varint,3,opt,name=category,proto3,enum=memoryd.v1.EntryCategory" json:"category,omitempty"`
-	// The importance to store it with.
+	// Importance, 0..1.
 	Importance float64 `protobuf:"fixed64,4,opt,name=importance,proto3" json:"importance,omitempty"`
-	// Why.
+	// Why the message is worth storing.
 	Trigger       CaptureTrigger `protobuf:"varint,5,opt,name=trigger,proto3,enum=memoryd.v1.CaptureTrigger" json:"trigger,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1289,9 +1292,9 @@ func (x *CaptureSuggestion) GetTrigger() CaptureTrigger {
 // A message that is not worth storing.
 type CaptureRefusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its place in `user_messages`, from 0.
+	// Index in `user_messages`, starting at 0.
 	MessageIndex int32 `protobuf:"varint,1,opt,name=message_index,json=messageIndex,proto3" json:"message_index,omitempty"`
-	// Why.
+	// Why the message is not worth storing.
 	Exclusion     CaptureExclusion `protobuf:"varint,2,opt,name=exclusion,proto3,enum=memoryd.v1.CaptureExclusion" json:"exclusion,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1341,14 +1344,14 @@ func (x *CaptureRefusal) GetExclusion() CaptureExclusion {
 	return CaptureExclusion_CAPTURE_EXCLUSION_UNSPECIFIED
 }
 
-// What would be worth storing, and what not. Every message is in one of the two lists.
+// Response of SuggestCapture. Every message is in one of the two lists.
 type SuggestCaptureResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most three, in the order of the messages.
+	// Messages worth storing, at most three, in the order of the request.
 	Suggestions []*CaptureSuggestion `protobuf:"bytes,1,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
-	// The other messages, in order.
+	// All other messages, in the order of the request.
 	Refusals []*CaptureRefusal `protobuf:"bytes,2,rep,name=refusals,proto3" json:"refusals,omitempty"`
-	// Whether the settings (`autoCapture`) want them stored without anybody asking.
+	// Value of the setting `autoCapture`: whether the gateway should store the suggestions without asking the user.
 	AutoCapture   bool `protobuf:"varint,3,opt,name=auto_capture,json=autoCapture,proto3" json:"auto_capture,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1405,12 +1408,12 @@ func (x *SuggestCaptureResponse) GetAutoCapture() bool {
 	return false
 }
 
-// A prompt that is about to be sent to the agent.
+// Request of RecallBlock.
 type RecallBlockRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The prompt; what passes 4,096 bytes is not looked at.
+	// Prompt that is about to be sent to the agent. Only its first 4,096 bytes are used.
 	Prompt        string `protobuf:"bytes,2,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1460,17 +1463,17 @@ func (x *RecallBlockRequest) GetPrompt() string {
 	return ""
 }
 
-// The block.
+// Response of RecallBlock.
 type RecallBlockResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The text to put before the prompt: `<relevant-memories>`, a warning that they are untrusted, one line an entry, its
-	// text escaped. Empty when there is nothing to say.
+	// Text to insert before the prompt: a `<relevant-memories>` element with a warning that its content is untrusted, and
+	// one line of escaped text per entry. Empty if there are no entries.
 	Block string `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
-	// The entries in it, best first: at most three, with a score of at least .3.
+	// Entries in the block, best first: at most three, with a score of at least .3.
 	Entries []*ScoredEntry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
 	// Why the block is empty.
 	EmptyReason RecallBlockEmptyReason `protobuf:"varint,3,opt,name=empty_reason,json=emptyReason,proto3,enum=memoryd.v1.RecallBlockEmptyReason" json:"empty_reason,omitempty"`
-	// In which ways the answer is less than it should be.
+	// Degradations of this call.
 	Degradations  []*Degradation `protobuf:"bytes,4,rep,name=degradations,proto3" json:"degradations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -31,29 +31,30 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Short entries that an agent stores and recalls by meaning, beside its Markdown.
+// Stores short texts (entries) of an agent, separate from its Markdown files, and finds them by their meaning.
 //
-// Off unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is set, and the extra
-// `memoryd[lancedb]` is installed; every call is UNIMPLEMENTED then, with the reason. Every request names an agent; an
-// empty `agent_id` means `main`, and an agent has its own entries alone.
+// The service is disabled unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is true, and
+// the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
+// Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
 //
-// A score is how near an entry is to a text, 0..1. Where vectors are compared it is 1 / (1 + d), d being the squared
-// Euclidean distance of the two vectors of length one: 1 for the same, .33 for unrelated ones, as in the reference.
-// Where words are compared, which a degradation says, it is b / (1 + b), b being BM25: good for the order alone.
+// A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+// Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
+// vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
+// only useful for ordering.
 type EntryServiceClient interface {
-	// Stores an entry, unless one that says the same is there. Documented deadline: 10 s.
+	// Stores an entry, unless an equivalent entry exists. Default client deadline: 10 s.
 	Remember(ctx context.Context, in *RememberRequest, opts ...grpc.CallOption) (*RememberResponse, error)
-	// Finds the entries nearest to a text. Documented deadline: 5 s.
+	// Returns the entries that are most similar to a text. Default client deadline: 5 s.
 	Recall(ctx context.Context, in *RecallRequest, opts ...grpc.CallOption) (*RecallResponse, error)
-	// Deletes an entry by its id, or the one that a text clearly means. Documented deadline: 5 s.
+	// Deletes one entry, given its ID or a text that clearly matches it. Default client deadline: 5 s.
 	Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetResponse, error)
-	// Lists an agent's entries, newest first. Documented deadline: 5 s.
+	// Lists an agent's entries, newest first. Default client deadline: 5 s.
 	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
-	// Tells which of a turn's messages would be worth storing, and why. Pure: nothing is stored or looked up.
-	// Documented deadline: 1 s.
+	// Returns which of a turn's messages are worth storing, with the reason for each message. Has no side effects and
+	// does not read the entries. Default client deadline: 1 s.
 	SuggestCapture(ctx context.Context, in *SuggestCaptureRequest, opts ...grpc.CallOption) (*SuggestCaptureResponse, error)
-	// Recalls what concerns a prompt, as a block to put before it: escaped, and marked as untrusted.
-	// Documented deadline: 5 s.
+	// Returns the entries that are relevant to a prompt, as a text to insert before it. The text is escaped and marked as
+	// untrusted. Default client deadline: 5 s.
 	RecallBlock(ctx context.Context, in *RecallBlockRequest, opts ...grpc.CallOption) (*RecallBlockResponse, error)
 }
 
@@ -129,29 +130,30 @@ func (c *entryServiceClient) RecallBlock(ctx context.Context, in *RecallBlockReq
 // All implementations must embed UnimplementedEntryServiceServer
 // for forward compatibility.
 //
-// Short entries that an agent stores and recalls by meaning, beside its Markdown.
+// Stores short texts (entries) of an agent, separate from its Markdown files, and finds them by their meaning.
 //
-// Off unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is set, and the extra
-// `memoryd[lancedb]` is installed; every call is UNIMPLEMENTED then, with the reason. Every request names an agent; an
-// empty `agent_id` means `main`, and an agent has its own entries alone.
+// The service is disabled unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is true, and
+// the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
+// Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
 //
-// A score is how near an entry is to a text, 0..1. Where vectors are compared it is 1 / (1 + d), d being the squared
-// Euclidean distance of the two vectors of length one: 1 for the same, .33 for unrelated ones, as in the reference.
-// Where words are compared, which a degradation says, it is b / (1 + b), b being BM25: good for the order alone.
+// A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+// Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
+// vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
+// only useful for ordering.
 type EntryServiceServer interface {
-	// Stores an entry, unless one that says the same is there. Documented deadline: 10 s.
+	// Stores an entry, unless an equivalent entry exists. Default client deadline: 10 s.
 	Remember(context.Context, *RememberRequest) (*RememberResponse, error)
-	// Finds the entries nearest to a text. Documented deadline: 5 s.
+	// Returns the entries that are most similar to a text. Default client deadline: 5 s.
 	Recall(context.Context, *RecallRequest) (*RecallResponse, error)
-	// Deletes an entry by its id, or the one that a text clearly means. Documented deadline: 5 s.
+	// Deletes one entry, given its ID or a text that clearly matches it. Default client deadline: 5 s.
 	Forget(context.Context, *ForgetRequest) (*ForgetResponse, error)
-	// Lists an agent's entries, newest first. Documented deadline: 5 s.
+	// Lists an agent's entries, newest first. Default client deadline: 5 s.
 	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
-	// Tells which of a turn's messages would be worth storing, and why. Pure: nothing is stored or looked up.
-	// Documented deadline: 1 s.
+	// Returns which of a turn's messages are worth storing, with the reason for each message. Has no side effects and
+	// does not read the entries. Default client deadline: 1 s.
 	SuggestCapture(context.Context, *SuggestCaptureRequest) (*SuggestCaptureResponse, error)
-	// Recalls what concerns a prompt, as a block to put before it: escaped, and marked as untrusted.
-	// Documented deadline: 5 s.
+	// Returns the entries that are relevant to a prompt, as a text to insert before it. The text is escaped and marked as
+	// untrusted. Default client deadline: 5 s.
 	RecallBlock(context.Context, *RecallBlockRequest) (*RecallBlockResponse, error)
 	mustEmbedUnimplementedEntryServiceServer()
 }

@@ -21,81 +21,85 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Every `google.rpc.ErrorInfo.reason` that memoryd sends, in the domain "memoryd". The reason on the wire is the name
-// without the prefix `ERROR_REASON_`; the status code stands in brackets.
+// Reasons in `google.rpc.ErrorInfo.reason`, with the domain "memoryd". The reason on the wire is the name without the
+// prefix `ERROR_REASON_`. The status code is in brackets.
 type ErrorReason int32
 
 const (
-	// Not set; never sent.
+	// Not used.
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// [INVALID_ARGUMENT] A field is missing, ill-formed or out of range; `BadRequest` lists every violation.
+	// [INVALID_ARGUMENT] A field is missing, malformed or out of range. `google.rpc.BadRequest` lists all violations.
 	// Example: `query: must not be blank`.
 	ErrorReason_ERROR_REASON_INVALID_REQUEST ErrorReason = 1
-	// [INVALID_ARGUMENT] The cursor was not made by memoryd.
-	// Example: `cursor: "abc" is not a cursor of Sync; leave it empty to start anew`.
+	// [INVALID_ARGUMENT] The cursor was not created by memoryd. Leave it empty to start from the beginning. Example:
+	// `cursor: "abc"`.
 	ErrorReason_ERROR_REASON_CURSOR_MALFORMED ErrorReason = 2
-	// [OUT_OF_RANGE] The run that the cursor belongs to is forgotten. A fresh Sync is cheap.
+	// [OUT_OF_RANGE] The sync run of the cursor is no longer known. Start a new Sync, which skips unchanged files.
 	ErrorReason_ERROR_REASON_CURSOR_EXPIRED ErrorReason = 3
-	// [UNAUTHENTICATED] The call carries no bearer token, and the listener asks for one.
-	// Example: `send the metadata "authorization: Bearer <token>"`.
+	// [UNAUTHENTICATED] The call has no bearer token, and the listener requires one. Send the metadata `authorization:
+	// Bearer <token>`.
 	ErrorReason_ERROR_REASON_TOKEN_MISSING ErrorReason = 4
-	// [UNAUTHENTICATED] The bearer token is not one of this daemon's.
+	// [UNAUTHENTICATED] The bearer token is unknown, revoked or expired.
 	ErrorReason_ERROR_REASON_TOKEN_INVALID ErrorReason = 5
-	// [PERMISSION_DENIED] The token does not name this agent.
+	// [PERMISSION_DENIED] The token does not allow this agent, which may or may not exist.
 	ErrorReason_ERROR_REASON_AGENT_FORBIDDEN ErrorReason = 6
-	// [PERMISSION_DENIED] The path leads outside the roots or through a link, or is not a Markdown memory file. Found
-	// out before existence is. Also a file above `memoryd.limits.maxFileBytes`, or one that the daemon may not read.
-	// Example: metadata `path: "../../etc/passwd"`.
+	// [PERMISSION_DENIED] The path leads outside the roots or through a link, or is neither a Markdown memory file nor an
+	// indexed transcript; this is checked before whether the file exists. Or the file is larger than
+	// `memoryd.limits.maxFileBytes`, or the daemon is not permitted to read it. Example: metadata `path:
+	// "../../etc/passwd"`.
 	ErrorReason_ERROR_REASON_PATH_NOT_ALLOWED ErrorReason = 7
-	// [NOT_FOUND] No such agent is configured; the message lists those that are.
+	// [NOT_FOUND] No agent with this ID is configured. The message lists the configured agents, unless the token is
+	// limited to some agents.
 	ErrorReason_ERROR_REASON_AGENT_NOT_FOUND ErrorReason = 8
-	// [NOT_FOUND] The path is allowed, and no file is there.
+	// [NOT_FOUND] The path is allowed, but the file does not exist.
 	ErrorReason_ERROR_REASON_FILE_NOT_FOUND ErrorReason = 9
-	// [FAILED_PRECONDITION] Memory is switched off for this agent (`memorySearch.enabled: false`).
+	// [FAILED_PRECONDITION] Memory is disabled for this agent (`memorySearch.enabled: false`).
 	ErrorReason_ERROR_REASON_MEMORY_DISABLED ErrorReason = 10
-	// [FAILED_PRECONDITION] The vector leg was asked for, and no embedding provider is configured.
+	// [FAILED_PRECONDITION] The request requires vector search, and no embedding provider is configured.
 	ErrorReason_ERROR_REASON_EMBEDDING_NOT_CONFIGURED ErrorReason = 11
-	// [FAILED_PRECONDITION] The workspace cannot be written.
+	// [FAILED_PRECONDITION] The workspace is not writable.
 	ErrorReason_ERROR_REASON_WORKSPACE_READ_ONLY ErrorReason = 12
-	// [ABORTED] A FULL sync was asked for while a run is under way. Follow that one, or try again after it.
+	// [ABORTED] A FULL sync was requested while another run is in progress. Follow that run, or retry after it.
 	ErrorReason_ERROR_REASON_SYNC_CONFLICT ErrorReason = 13
-	// [UNAVAILABLE] The vector leg was asked for, and the embedding provider does not answer.
+	// [UNAVAILABLE] The request requires vector search, and the embedding provider is not available or cannot embed the
+	// query.
 	ErrorReason_ERROR_REASON_EMBEDDING_UNAVAILABLE ErrorReason = 14
-	// [RESOURCE_EXHAUSTED] The vector leg was asked for, and the provider's quota is used up.
+	// [RESOURCE_EXHAUSTED] The request requires vector search, and the embedding provider's quota is used up.
 	ErrorReason_ERROR_REASON_EMBEDDING_QUOTA_EXCEEDED ErrorReason = 15
-	// [UNAVAILABLE] The configured backend failed, and falling back is switched off.
+	// [UNAVAILABLE] The configured backend failed, and the fallback is disabled.
 	ErrorReason_ERROR_REASON_BACKEND_UNAVAILABLE ErrorReason = 16
-	// [UNAVAILABLE] The index is held by another process, or could not be locked in time; or another program locks the
-	// memory file of an append, or replaces it again and again. Metadata names that file in `path`; it does not hold the
-	// text.
+	// [UNAVAILABLE] The index is in use by another process or could not be locked in time. Or another program locks the
+	// memory file of an append, or replaces it repeatedly; then `path` in the metadata is that file, and the text was not
+	// appended.
 	ErrorReason_ERROR_REASON_INDEX_BUSY ErrorReason = 17
 	// [RESOURCE_EXHAUSTED] The disk is full.
 	ErrorReason_ERROR_REASON_DISK_FULL ErrorReason = 18
-	// [RESOURCE_EXHAUSTED] Too many calls at once; `RetryInfo` says when to try again.
+	// [RESOURCE_EXHAUSTED] Too many concurrent calls, or too many calls per second. `google.rpc.RetryInfo` says when to
+	// retry.
 	ErrorReason_ERROR_REASON_TOO_MANY_REQUESTS ErrorReason = 19
-	// [UNAVAILABLE] The daemon is stopping, or ended a stream to open the agent's memory anew with other settings.
+	// [UNAVAILABLE] The daemon is stopping, or it closed a stream to reopen the agent's memory with new settings.
 	ErrorReason_ERROR_REASON_SHUTTING_DOWN ErrorReason = 20
-	// [INTERNAL] A fault in memoryd. Metadata holds the request id; the daemon's log holds the rest.
+	// [INTERNAL] A bug in memoryd. The metadata contains the request ID, and the daemon's log the details.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 21
-	// [UNIMPLEMENTED] The contract has it, and this version does not yet, or the settings switch it off; the message says
-	// what is missing.
+	// [UNIMPLEMENTED] This version does not implement the feature, or the feature is disabled or not installed. The
+	// message says what is missing.
 	ErrorReason_ERROR_REASON_NOT_IMPLEMENTED ErrorReason = 22
 	// [DEADLINE_EXCEEDED] The index did not reach `min_revision` before the deadline.
 	ErrorReason_ERROR_REASON_REVISION_NOT_REACHED ErrorReason = 23
-	// [FAILED_PRECONDITION] The index was written by a newer memoryd.
+	// [FAILED_PRECONDITION] The index was written by a newer version of memoryd.
 	ErrorReason_ERROR_REASON_INDEX_TOO_NEW ErrorReason = 24
-	// [UNAVAILABLE] The index cannot be opened, read or written; the message says why.
+	// [UNAVAILABLE] The index cannot be opened, read or written. The message contains the reason.
 	ErrorReason_ERROR_REASON_INDEX_UNAVAILABLE ErrorReason = 25
-	// [DEADLINE_EXCEEDED] The work did not finish before the deadline.
+	// [DEADLINE_EXCEEDED] The operation did not finish before the deadline.
 	ErrorReason_ERROR_REASON_DEADLINE_TOO_SHORT ErrorReason = 26
-	// [ABORTED] The sync run was cancelled before its end. What it had committed stays; a fresh Sync goes on from there.
+	// [ABORTED] The sync run was cancelled. Its committed changes are kept, and a new Sync continues from there.
 	ErrorReason_ERROR_REASON_SYNC_CANCELLED ErrorReason = 27
-	// [FAILED_PRECONDITION] The state directory cannot be written. The index in it answers as it is; nothing new is taken
-	// up until it can be written.
+	// [FAILED_PRECONDITION] The state directory is not writable. Searches use the existing index, but nothing new can be
+	// indexed.
 	ErrorReason_ERROR_REASON_STATE_READ_ONLY ErrorReason = 28
-	// [NOT_FOUND] The agent has no entry of this id.
+	// [NOT_FOUND] The agent has no entry with this ID.
 	ErrorReason_ERROR_REASON_ENTRY_NOT_FOUND ErrorReason = 29
-	// [UNAVAILABLE] The entries cannot be opened, read or written; the message says why.
+	// [UNAVAILABLE] The entries cannot be opened, read or written. The message contains the reason.
 	ErrorReason_ERROR_REASON_ENTRIES_UNAVAILABLE ErrorReason = 30
 )
 

@@ -23,15 +23,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The kind of text that was indexed.
+// Kind of text in an index.
 type Source int32
 
 const (
-	// Not set. In a filter: every source that is configured.
+	// In `sources` of a request, treated as all configured sources.
 	Source_SOURCE_UNSPECIFIED Source = 0
-	// Markdown memory files: MEMORY.md, memory/**/*.md and the configured extra paths.
+	// Markdown memory files: `MEMORY.md`, `memory/**/*.md` and the configured extra paths.
 	Source_SOURCE_MEMORY Source = 1
-	// Session transcripts (JSON Lines).
+	// Session transcripts in JSON Lines format.
 	Source_SOURCE_SESSIONS Source = 2
 )
 
@@ -76,17 +76,17 @@ func (Source) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{0}
 }
 
-// Which legs a search runs, or ran.
+// Which searches a request runs, or a response is the result of.
 type SearchMode int32
 
 const (
-	// Not set. In a request: hybrid where an embedding provider is configured, keyword otherwise.
+	// In a request, treated as HYBRID if an embedding provider is configured, otherwise as KEYWORD.
 	SearchMode_SEARCH_MODE_UNSPECIFIED SearchMode = 0
-	// Keyword leg and vector leg, fused.
+	// Keyword search and vector search, with their results combined.
 	SearchMode_SEARCH_MODE_HYBRID SearchMode = 1
-	// Keyword leg alone (BM25).
+	// Only keyword search (BM25).
 	SearchMode_SEARCH_MODE_KEYWORD SearchMode = 2
-	// Vector leg alone. An error where no embedding provider answers.
+	// Only vector search. An error if no embedding provider is available.
 	SearchMode_SEARCH_MODE_VECTOR SearchMode = 3
 )
 
@@ -133,13 +133,13 @@ func (SearchMode) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{1}
 }
 
-// When a snippet carries a citation line.
+// When snippets end with a citation line.
 type CitationMode int32
 
 const (
-	// Not set: the setting `memory.citations` decides.
+	// Use the setting `memory.citations`.
 	CitationMode_CITATION_MODE_UNSPECIFIED CitationMode = 0
-	// In direct chats only, read from the session key (no session key counts as direct).
+	// In direct chats only, as determined by the session key. An empty session key counts as a direct chat.
 	CitationMode_CITATION_MODE_AUTO CitationMode = 1
 	// Always.
 	CitationMode_CITATION_MODE_ON CitationMode = 2
@@ -190,11 +190,11 @@ func (CitationMode) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{2}
 }
 
-// The engine that answers.
+// Search engine.
 type Backend int32
 
 const (
-	// Not set.
+	// Not used.
 	Backend_BACKEND_UNSPECIFIED Backend = 0
 	// memoryd's own index.
 	Backend_BACKEND_BUILTIN Backend = 1
@@ -243,21 +243,21 @@ func (Backend) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{3}
 }
 
-// What the index can answer at this moment.
+// State of an index.
 type IndexState int32
 
 const (
-	// Not set.
+	// Not used.
 	IndexState_INDEX_STATE_UNSPECIFIED IndexState = 0
-	// Nothing is indexed, although memory files may exist.
+	// Nothing is indexed. There may be memory files that are not indexed yet.
 	IndexState_INDEX_STATE_EMPTY IndexState = 1
-	// The index agrees with the files as far as is known.
+	// The index is up to date, as far as is known.
 	IndexState_INDEX_STATE_READY IndexState = 2
-	// Files have changed since the index was built; it answers with what it has.
+	// Files changed after they were indexed. Searches use the index as it is.
 	IndexState_INDEX_STATE_STALE IndexState = 3
-	// The first index, or a rebuild beside the one that answers, is being written.
+	// The first index is being built, or a new one that will replace the current index. Searches use what is indexed.
 	IndexState_INDEX_STATE_BUILDING IndexState = 4
-	// The index file is damaged or cannot be opened; the reason stands in the degradations.
+	// The index is damaged or cannot be opened. The degradations contain the reason.
 	IndexState_INDEX_STATE_UNAVAILABLE IndexState = 5
 )
 
@@ -308,7 +308,7 @@ func (IndexState) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{4}
 }
 
-// Why an answer holds no results.
+// Why a response contains no results.
 type EmptyReason int32
 
 const (
@@ -316,15 +316,15 @@ const (
 	EmptyReason_EMPTY_REASON_UNSPECIFIED EmptyReason = 0
 	// Nothing is indexed for this agent yet.
 	EmptyReason_EMPTY_REASON_EMPTY_INDEX EmptyReason = 1
-	// The index holds text, and none of it matches the query.
+	// No indexed text matches the query.
 	EmptyReason_EMPTY_REASON_NO_MATCH EmptyReason = 2
-	// There were candidates, all of them below `min_score` or the default least score.
+	// All matches are below `min_score` or the default minimum score.
 	EmptyReason_EMPTY_REASON_FILTERED_BY_SCORE EmptyReason = 3
-	// The session may not search this memory (`memory.qmd.scope`).
+	// The session is not allowed to search this memory (`memory.qmd.scope`).
 	EmptyReason_EMPTY_REASON_SCOPE_DENIED EmptyReason = 4
-	// Hits were found, and their files have since disappeared from disk.
+	// The files of all matches were deleted after they were indexed.
 	EmptyReason_EMPTY_REASON_FILES_GONE EmptyReason = 5
-	// The best hit covers too little of the query to be an answer (abstention).
+	// The best match contains too few of the query's words to be an answer (`memoryd.abstainBelow`).
 	EmptyReason_EMPTY_REASON_ABSTAINED EmptyReason = 6
 )
 
@@ -377,33 +377,34 @@ func (EmptyReason) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{5}
 }
 
-// In which way an answer is less than what was asked for. A degraded answer is OK; a missing answer is an error.
+// Kinds of degradations. A degraded response has status OK; if there can be no response, the call fails.
 type DegradationKind int32
 
 const (
-	// Not set.
+	// Not used.
 	DegradationKind_DEGRADATION_KIND_UNSPECIFIED DegradationKind = 0
-	// The vector leg did not run.
+	// Vector search did not run.
 	DegradationKind_DEGRADATION_KIND_VECTOR_LEG_SKIPPED DegradationKind = 1
-	// Another embedding provider than the one configured made the vectors.
+	// The fallback provider computed the vectors instead of the configured provider.
 	DegradationKind_DEGRADATION_KIND_EMBEDDING_FALLBACK DegradationKind = 2
-	// Another backend than the one configured answered.
+	// The builtin backend ran the search instead of the configured backend.
 	DegradationKind_DEGRADATION_KIND_BACKEND_FALLBACK DegradationKind = 3
-	// The sqlite-vec extension did not load; vectors are scanned exactly instead.
+	// The sqlite-vec extension could not be loaded. Vectors are compared without it, with the same results.
 	DegradationKind_DEGRADATION_KIND_VECTOR_EXTENSION_MISSING DegradationKind = 4
-	// The keyword leg did not run.
+	// Keyword search did not run.
 	DegradationKind_DEGRADATION_KIND_FULLTEXT_MISSING DegradationKind = 5
-	// The stored vectors were built by another identity and were left out.
+	// The stored vectors do not match the settings, for example because the model changed, and were not used.
 	DegradationKind_DEGRADATION_KIND_IDENTITY_MISMATCH DegradationKind = 6
-	// The index is damaged, foreign or read-only, and something else stands in for it.
+	// The index is damaged, read-only or not memoryd's, and is not used normally. The reason says what is used instead.
 	DegradationKind_DEGRADATION_KIND_INDEX_IMPAIRED DegradationKind = 7
-	// A configured source is not searched, or the folder of one is away: what is indexed of it is kept and not shown.
+	// A configured source is not searched, or its folder is not available. What is indexed of it is kept but not
+	// returned.
 	DegradationKind_DEGRADATION_KIND_SOURCE_SKIPPED DegradationKind = 8
-	// The deadline ended a leg before it had seen every candidate.
+	// The deadline was reached before all candidates were searched.
 	DegradationKind_DEGRADATION_KIND_DEADLINE_CUT DegradationKind = 9
-	// File events do not arrive; changes are found by polling or by the reconcile pass only.
+	// File events do not arrive. Changes are detected by polling or by the reconcile pass.
 	DegradationKind_DEGRADATION_KIND_WATCHER_IMPAIRED DegradationKind = 10
-	// Some chunks have no vector yet; the vector leg does not see them.
+	// Some chunks have no vector yet, so vector search does not find them.
 	DegradationKind_DEGRADATION_KIND_VECTORS_PENDING DegradationKind = 11
 )
 
@@ -466,20 +467,20 @@ func (DegradationKind) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{6}
 }
 
-// How file changes of one root are noticed.
+// How file changes of a root are detected.
 type WatcherMode int32
 
 const (
-	// Not set.
+	// Not used.
 	WatcherMode_WATCHER_MODE_UNSPECIFIED WatcherMode = 0
-	// The kernel tells (inotify and its like).
+	// By events of the operating system, for example inotify.
 	WatcherMode_WATCHER_MODE_NATIVE WatcherMode = 1
-	// The files are compared at intervals.
+	// By comparing the files at intervals.
 	WatcherMode_WATCHER_MODE_POLLING WatcherMode = 2
-	// Nothing watches: the root is missing or was replaced, or what watched it died. The reconcile pass is what finds
-	// changes, and mends this when it can.
+	// Not watched: the root is missing or was replaced, or the watcher failed. The reconcile pass detects changes and
+	// restarts the watcher when possible.
 	WatcherMode_WATCHER_MODE_DEAD WatcherMode = 3
-	// Watching is switched off (`sync.watch: false`); the reconcile pass is what finds changes.
+	// Watching is disabled (`sync.watch: false`). The reconcile pass detects changes.
 	WatcherMode_WATCHER_MODE_OFF WatcherMode = 4
 )
 
@@ -528,16 +529,16 @@ func (WatcherMode) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{7}
 }
 
-// One way in which an answer or a service is less than what was wanted.
+// A way in which a response or the service differs from what was requested or configured.
 type Degradation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which way.
+	// Kind of the degradation.
 	Kind DegradationKind `protobuf:"varint,1,opt,name=kind,proto3,enum=memoryd.v1.DegradationKind" json:"kind,omitempty"`
-	// What was configured or asked for, for example `openai/text-embedding-3-small`.
+	// What was configured or requested, for example `openai/text-embedding-3-small`.
 	Wanted string `protobuf:"bytes,2,opt,name=wanted,proto3" json:"wanted,omitempty"`
-	// What was used in its stead; empty when nothing was.
+	// What was used instead. Empty if nothing was.
 	Used string `protobuf:"bytes,3,opt,name=used,proto3" json:"used,omitempty"`
-	// Why, in words that an operator can act on.
+	// Reason, as a text for operators.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -601,7 +602,7 @@ func (x *Degradation) GetReason() string {
 	return ""
 }
 
-// An inclusive, 1-based range of lines of a file.
+// A range of lines in a file, 1-based and inclusive.
 type LineRange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First line.
@@ -656,32 +657,32 @@ func (x *LineRange) GetEndLine() int32 {
 	return 0
 }
 
-// A hit on the wire: a line range of a file, with the text that answers.
+// A search result: a chunk of a file, with a snippet of its text.
 type SearchResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path relative to the workspace with "/" separators, as MemoryGet takes it. Files of extra paths outside the
+	// Path relative to the workspace, with "/" separators, in the form that MemoryGet accepts. Paths of files outside the
 	// workspace start with "../".
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// First line of the chunk, 1-based.
+	// First line of the chunk.
 	StartLine int32 `protobuf:"varint,2,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
-	// Last line of the chunk, inclusive.
+	// Last line of the chunk.
 	EndLine int32 `protobuf:"varint,3,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
-	// 0..1, larger is better; comparable within one answer.
+	// Score, 0..1; larger is better. Scores of different responses cannot be compared.
 	Score float64 `protobuf:"fixed64,4,opt,name=score,proto3" json:"score,omitempty"`
-	// Text of the part that answers best, at most `max_snippet_chars` code points, never cut inside a character. With
-	// citations on it ends in a blank line and `Source: path#L12-L30`.
+	// The part of the chunk that best matches the query, at most `max_snippet_chars` code points, never cut inside a
+	// character. If citations are on, it ends with a blank line and `Source: path#L12-L30`.
 	Snippet string `protobuf:"bytes,5,opt,name=snippet,proto3" json:"snippet,omitempty"`
-	// First line of the snippet, 1-based.
+	// First line of the snippet.
 	SnippetStartLine int32 `protobuf:"varint,6,opt,name=snippet_start_line,json=snippetStartLine,proto3" json:"snippet_start_line,omitempty"`
-	// Last line of the snippet, inclusive.
+	// Last line of the snippet.
 	SnippetEndLine int32 `protobuf:"varint,7,opt,name=snippet_end_line,json=snippetEndLine,proto3" json:"snippet_end_line,omitempty"`
-	// The kind of text.
+	// Source of the chunk.
 	Source Source `protobuf:"varint,8,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`
-	// Where the chunk stands: `path#L12-L30`, or `path#L12` for one line.
+	// Location of the chunk: `path#L12-L30`, or `path#L12` for a single line.
 	Citation string `protobuf:"bytes,9,opt,name=citation,proto3" json:"citation,omitempty"`
-	// When the file was last modified, as indexed.
+	// Time of the file's last modification, when it was indexed.
 	ModifiedTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=modified_time,json=modifiedTime,proto3" json:"modified_time,omitempty"`
-	// How the score came about. Set only when `explain` was asked for.
+	// How the score was computed. Set only if `explain` is set in the request.
 	ScoreDetail   *ScoreDetail `protobuf:"bytes,11,opt,name=score_detail,json=scoreDetail,proto3" json:"score_detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -794,24 +795,24 @@ func (x *SearchResult) GetScoreDetail() *ScoreDetail {
 	return nil
 }
 
-// The parts of a score. A part is absent when its leg did not see the hit.
+// Parts of a score. A part is unset if its search did not find the result.
 //
-// The score is the mean of `vector` (at least 0) and `text` by the settings' weights, over the legs that found
-// something; times `decay`; and raised where the query names the date of the file. Results come by score, but with MMR
-// on, which puts hits that repeat better ones further down and leaves their scores as they are.
+// The score is the mean of `vector` (at least 0) and `text`, weighted by the settings, over the searches that found
+// anything. It is multiplied by `decay`, and increased if the query contains the date of the file. Results are ordered
+// by score; if MMR is enabled, it moves results that are similar to better ones down, without changing their scores.
 type ScoreDetail struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Cosine similarity of query and chunk, -1..1.
+	// Cosine similarity of the query and the chunk, -1..1.
 	Vector *float64 `protobuf:"fixed64,1,opt,name=vector,proto3,oneof" json:"vector,omitempty"`
-	// BM25 of the chunk divided by the best BM25 of this query, 0..1.
+	// BM25 score of the chunk divided by the best BM25 score of this query, 0..1.
 	Text *float64 `protobuf:"fixed64,2,opt,name=text,proto3,oneof" json:"text,omitempty"`
-	// IDF-weighted share of the query's terms that the chunk holds, 0..1.
+	// Share of the query's terms that the chunk contains, weighted by IDF, 0..1.
 	Coverage *float64 `protobuf:"fixed64,3,opt,name=coverage,proto3,oneof" json:"coverage,omitempty"`
-	// Factor that temporal decay applied, floor..1; absent when decay is off.
+	// Factor of the temporal decay, from its floor to 1. Unset if decay is disabled.
 	Decay *float64 `protobuf:"fixed64,4,opt,name=decay,proto3,oneof" json:"decay,omitempty"`
-	// Position in the vector leg, from 1.
+	// Rank in the vector search, starting at 1.
 	VectorRank *int32 `protobuf:"varint,5,opt,name=vector_rank,json=vectorRank,proto3,oneof" json:"vector_rank,omitempty"`
-	// Position in the keyword leg, from 1.
+	// Rank in the keyword search, starting at 1.
 	KeywordRank   *int32 `protobuf:"varint,6,opt,name=keyword_rank,json=keywordRank,proto3,oneof" json:"keyword_rank,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -889,20 +890,20 @@ func (x *ScoreDetail) GetKeywordRank() int32 {
 	return 0
 }
 
-// What one leg of a search did. Filled when `explain` was asked for.
+// Report of the keyword search or the vector search of a request. Set only if `explain` is set in the request.
 type LegReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// KEYWORD or VECTOR.
 	Leg SearchMode `protobuf:"varint,1,opt,name=leg,proto3,enum=memoryd.v1.SearchMode" json:"leg,omitempty"`
-	// Whether it ran.
+	// Whether the search ran.
 	Ran bool `protobuf:"varint,2,opt,name=ran,proto3" json:"ran,omitempty"`
-	// Candidates it returned, before fusion.
+	// Number of results, before both searches were combined.
 	Candidates int32 `protobuf:"varint,3,opt,name=candidates,proto3" json:"candidates,omitempty"`
-	// Time it took.
+	// Duration of the search.
 	Elapsed *durationpb.Duration `protobuf:"bytes,4,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
-	// The terms that were searched (keyword leg), in the analyzer's spelling.
+	// Terms that keyword search looked up, in the form in which they are indexed.
 	Terms []string `protobuf:"bytes,5,rep,name=terms,proto3" json:"terms,omitempty"`
-	// Why it did not run, or what it left out, for example `least cosine 0.220`; empty otherwise.
+	// Why the search did not run or left out results, for example `least cosine 0.220`. Empty otherwise.
 	Note          string `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -980,12 +981,12 @@ func (x *LegReport) GetNote() string {
 	return ""
 }
 
-// The maker of embeddings that answered.
+// An embedding provider and its model.
 type EmbeddingInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Provider, for example `openai` or `local`; empty when there is none.
+	// Provider, for example `openai` or `local`. Empty if there is none.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// Model, as the provider names it.
+	// Model, as named by the provider.
 	Model         string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1035,39 +1036,39 @@ func (x *EmbeddingInfo) GetModel() string {
 	return ""
 }
 
-// How an answer came about: who answered, by what means, and how fresh it is.
+// How the results of a search were found, and how fresh they are.
 type SearchInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The backend that answered.
+	// Backend that ran the search.
 	Backend Backend `protobuf:"varint,1,opt,name=backend,proto3,enum=memoryd.v1.Backend" json:"backend,omitempty"`
-	// The legs that ran.
+	// Searches that ran.
 	ServedMode SearchMode `protobuf:"varint,2,opt,name=served_mode,json=servedMode,proto3,enum=memoryd.v1.SearchMode" json:"served_mode,omitempty"`
-	// Who embedded the query; absent when no vector leg ran.
+	// Embedding provider of the query. Unset if vector search did not run.
 	Embedding *EmbeddingInfo `protobuf:"bytes,3,opt,name=embedding,proto3" json:"embedding,omitempty"`
-	// Every way in which this answer is less than what was asked for.
+	// Degradations of this search.
 	Degradations []*Degradation `protobuf:"bytes,4,rep,name=degradations,proto3" json:"degradations,omitempty"`
-	// Revision of the index that answered.
+	// Revision of the index that was searched.
 	IndexRevision int64 `protobuf:"varint,5,opt,name=index_revision,json=indexRevision,proto3" json:"index_revision,omitempty"`
-	// State of that index.
+	// State of the index that was searched.
 	IndexState IndexState `protobuf:"varint,6,opt,name=index_state,json=indexState,proto3,enum=memoryd.v1.IndexState" json:"index_state,omitempty"`
-	// True when files are known to have changed since that revision. Such a search schedules a background sync when
-	// `sync.onSearch` is set, and never waits for it.
+	// Whether files are known to have changed since this revision. If `sync.onSearch` is set, such a search starts a sync
+	// in the background and does not wait for it.
 	Stale bool `protobuf:"varint,7,opt,name=stale,proto3" json:"stale,omitempty"`
-	// Candidates of the keyword leg, before fusion.
+	// Number of keyword search results, before both searches were combined.
 	KeywordCandidates int32 `protobuf:"varint,8,opt,name=keyword_candidates,json=keywordCandidates,proto3" json:"keyword_candidates,omitempty"`
-	// Candidates of the vector leg, before fusion.
+	// Number of vector search results, before both searches were combined.
 	VectorCandidates int32 `protobuf:"varint,9,opt,name=vector_candidates,json=vectorCandidates,proto3" json:"vector_candidates,omitempty"`
-	// Hits that `min_score` or the default least score removed.
+	// Number of results below `min_score` or the default minimum score.
 	DroppedByMinScore int32 `protobuf:"varint,10,opt,name=dropped_by_min_score,json=droppedByMinScore,proto3" json:"dropped_by_min_score,omitempty"`
-	// Time from the handler's start to the reply.
+	// Time that the daemon needed for this call.
 	Elapsed *durationpb.Duration `protobuf:"bytes,11,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
-	// Why `results` is empty; UNSPECIFIED when it is not.
+	// Why `results` is empty. UNSPECIFIED if it is not empty.
 	EmptyReason EmptyReason `protobuf:"varint,12,opt,name=empty_reason,json=emptyReason,proto3,enum=memoryd.v1.EmptyReason" json:"empty_reason,omitempty"`
-	// The same in words, with what to do about it; empty when there are results.
+	// Explanation of `empty_reason`, with what to do about it. Empty if there are results.
 	EmptyExplanation string `protobuf:"bytes,13,opt,name=empty_explanation,json=emptyExplanation,proto3" json:"empty_explanation,omitempty"`
-	// What each leg did. Filled when `explain` was asked for.
+	// Reports of keyword search and vector search. Set only if `explain` is set in the request.
 	Legs []*LegReport `protobuf:"bytes,14,rep,name=legs,proto3" json:"legs,omitempty"`
-	// Largest IDF-weighted share of the query's terms held by one hit, 0..1; absent when it was not computed.
+	// Largest share of the query's terms that one result contains, weighted by IDF, 0..1. Unset if it was not computed.
 	Coverage      *float64 `protobuf:"fixed64,15,opt,name=coverage,proto3,oneof" json:"coverage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1208,14 +1209,14 @@ func (x *SearchInfo) GetCoverage() float64 {
 	return 0
 }
 
-// How one watched root is doing.
+// Status of a watched root.
 type WatcherStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path relative to the workspace, "." for the workspace itself.
+	// Path relative to the workspace; "." is the workspace itself.
 	Root string `protobuf:"bytes,1,opt,name=root,proto3" json:"root,omitempty"`
-	// How its changes are noticed.
+	// How changes are detected.
 	Mode WatcherMode `protobuf:"varint,2,opt,name=mode,proto3,enum=memoryd.v1.WatcherMode" json:"mode,omitempty"`
-	// Why it is not NATIVE; empty otherwise.
+	// Why the mode is not NATIVE. Empty otherwise.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1277,13 +1278,13 @@ type SourceStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The source.
 	Source Source `protobuf:"varint,1,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`
-	// Files found on disk now.
+	// Number of files currently on disk.
 	FilesOnDisk int32 `protobuf:"varint,2,opt,name=files_on_disk,json=filesOnDisk,proto3" json:"files_on_disk,omitempty"`
-	// Files in the index.
+	// Number of files in the index.
 	FilesIndexed int32 `protobuf:"varint,3,opt,name=files_indexed,json=filesIndexed,proto3" json:"files_indexed,omitempty"`
-	// Chunks in the index.
+	// Number of chunks in the index.
 	Chunks int32 `protobuf:"varint,4,opt,name=chunks,proto3" json:"chunks,omitempty"`
-	// Files that could not be indexed; ListFiles says why.
+	// Number of files that could not be indexed. ListFiles returns the reasons.
 	FilesFailed   int32 `protobuf:"varint,5,opt,name=files_failed,json=filesFailed,proto3" json:"files_failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1354,24 +1355,24 @@ func (x *SourceStatus) GetFilesFailed() int32 {
 	return 0
 }
 
-// What the vectors of an index were built with.
+// Settings that the vectors of an index were computed with.
 type Identity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Provider.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// Model.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// Endpoint, without credentials.
+	// URL of the provider, without credentials.
 	Endpoint string `protobuf:"bytes,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// Dimensions of a vector.
+	// Number of dimensions of a vector.
 	Dimensions int32 `protobuf:"varint,4,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
 	// Chunk size in tokens.
 	ChunkTokens int32 `protobuf:"varint,5,opt,name=chunk_tokens,json=chunkTokens,proto3" json:"chunk_tokens,omitempty"`
-	// Overlap between chunks in tokens.
+	// Overlap of consecutive chunks in tokens.
 	ChunkOverlap int32 `protobuf:"varint,6,opt,name=chunk_overlap,json=chunkOverlap,proto3" json:"chunk_overlap,omitempty"`
-	// Prefix put before a query.
+	// Prefix added to queries before they are embedded.
 	QueryPrefix string `protobuf:"bytes,7,opt,name=query_prefix,json=queryPrefix,proto3" json:"query_prefix,omitempty"`
-	// Prefix put before a document.
+	// Prefix added to documents before they are embedded.
 	DocumentPrefix string `protobuf:"bytes,8,opt,name=document_prefix,json=documentPrefix,proto3" json:"document_prefix,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1463,14 +1464,14 @@ func (x *Identity) GetDocumentPrefix() string {
 	return ""
 }
 
-// A difference between the identity in the index and the one that the settings ask for.
+// A difference between the identity of the index and that of the settings.
 type IdentityMismatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What differs, for example `model`.
+	// Name of the field, for example `model`.
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
-	// The index's value.
+	// Value in the index.
 	IndexValue string `protobuf:"bytes,2,opt,name=index_value,json=indexValue,proto3" json:"index_value,omitempty"`
-	// The wanted value.
+	// Value in the settings.
 	WantedValue   string `protobuf:"bytes,3,opt,name=wanted_value,json=wantedValue,proto3" json:"wanted_value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1527,43 +1528,44 @@ func (x *IdentityMismatch) GetWantedValue() string {
 	return ""
 }
 
-// State of an agent's index.
+// Status of an agent's index.
 type IndexStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it can answer.
+	// State of the index.
 	State IndexState `protobuf:"varint,1,opt,name=state,proto3,enum=memoryd.v1.IndexState" json:"state,omitempty"`
-	// Rises whenever a sync changed the index, and never falls, also when the index is lost and built anew. Only the order
-	// of revisions means anything.
+	// Increases whenever a sync changes the index, and never decreases, even if the index is lost and rebuilt. Only the
+	// order of revisions is meaningful.
 	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Version of the index file's schema.
+	// Schema version of the index file.
 	SchemaVersion int32 `protobuf:"varint,3,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
-	// Files indexed.
+	// Number of indexed files.
 	Files int32 `protobuf:"varint,4,opt,name=files,proto3" json:"files,omitempty"`
-	// Chunks indexed.
+	// Number of indexed chunks.
 	Chunks int32 `protobuf:"varint,5,opt,name=chunks,proto3" json:"chunks,omitempty"`
-	// Size on disk: the index with its write-ahead log.
+	// Size of the index on disk in bytes, including its write-ahead log.
 	SizeBytes int64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// When the last sync run completed; absent before the first.
+	// Time at which the last sync run completed. Unset before the first.
 	LastSyncTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_sync_time,json=lastSyncTime,proto3" json:"last_sync_time,omitempty"`
-	// What the vectors were built with; absent in keyword-only mode.
+	// Identity of the stored vectors. Unset in keyword-only mode.
 	Identity *Identity `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
-	// How that differs from the settings; empty when it does not.
+	// Differences between `identity` and the settings.
 	IdentityMismatches []*IdentityMismatch `protobuf:"bytes,9,rep,name=identity_mismatches,json=identityMismatches,proto3" json:"identity_mismatches,omitempty"`
 	// Counts by source.
 	Sources []*SourceStatus `protobuf:"bytes,10,rep,name=sources,proto3" json:"sources,omitempty"`
-	// True when the files on disk differ from the index. Computed from the disk by this call, never from an event flag.
+	// Whether the files on disk differ from the index. This call compares them; it does not rely on file events.
 	Dirty bool `protobuf:"varint,11,opt,name=dirty,proto3" json:"dirty,omitempty"`
-	// Files that are new, changed or gone on disk and not yet so in the index, and indexed files whose folder is away.
+	// Number of files that were added, changed or deleted on disk but not yet in the index, plus indexed files whose
+	// folder is not available.
 	PendingFiles int32 `protobuf:"varint,12,opt,name=pending_files,json=pendingFiles,proto3" json:"pending_files,omitempty"`
-	// How long the oldest of those has been waiting, at most: since it changed, and not before disk and index last agreed.
-	// Absent when there is none.
+	// Upper limit of the time that the oldest pending file has waited: the time since it changed, or since disk and index
+	// were last equal, whichever is shorter. Unset if there are no pending files.
 	OldestUnindexedAge *durationpb.Duration `protobuf:"bytes,13,opt,name=oldest_unindexed_age,json=oldestUnindexedAge,proto3" json:"oldest_unindexed_age,omitempty"`
-	// Chunks that want a vector and have none that can be used. All chunks when the provider that the settings name cannot
-	// be used, and when the vectors are those of another provider or model; 0 when the settings ask for no vectors.
+	// Number of chunks that need a vector and have no usable one. All chunks if the configured provider cannot be used or
+	// the vectors are those of another provider or model; 0 if vectors are not configured.
 	PendingEmbeddings int32 `protobuf:"varint,14,opt,name=pending_embeddings,json=pendingEmbeddings,proto3" json:"pending_embeddings,omitempty"`
-	// Version of the analyzer that made the keyword leg.
+	// Version of the text analyzer that built the keyword index.
 	AnalyzerVersion string `protobuf:"bytes,15,opt,name=analyzer_version,json=analyzerVersion,proto3" json:"analyzer_version,omitempty"`
-	// Where the index is stored.
+	// Path of the index file.
 	Path          string `protobuf:"bytes,16,opt,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1711,29 +1713,29 @@ func (x *IndexStatus) GetPath() string {
 	return ""
 }
 
-// State of the embedding side.
+// Status of the embedding provider.
 type EmbeddingStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the settings ask for, for example `auto`.
+	// Provider in the settings, for example `auto`.
 	RequestedProvider string `protobuf:"bytes,1,opt,name=requested_provider,json=requestedProvider,proto3" json:"requested_provider,omitempty"`
-	// Who answers; empty in keyword-only mode.
+	// Provider in use. Empty if there is none, so that only keyword search runs.
 	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
-	// Its model.
+	// Model in use.
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
-	// Dimensions of its vectors; 0 when not known yet.
+	// Number of dimensions of its vectors; 0 if not known yet.
 	Dimensions int32 `protobuf:"varint,4,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
-	// Provider that was replaced by the fallback; empty when none was.
+	// Provider that the fallback replaced. Empty if the fallback is not in use.
 	FallbackFrom string `protobuf:"bytes,5,opt,name=fallback_from,json=fallbackFrom,proto3" json:"fallback_from,omitempty"`
-	// Why it was replaced, or why there is no provider.
+	// Why the fallback is in use, or why there is no provider.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Calls since the index was made, of the provider that answers; see `usage`.
+	// Number of calls to the provider in use, counted as in `usage`.
 	Calls int64 `protobuf:"varint,7,opt,name=calls,proto3" json:"calls,omitempty"`
-	// Tokens sent since the index was made, as counted or estimated, to the provider that answers; see `usage`.
+	// Number of tokens sent to the provider in use, counted as in `usage`.
 	Tokens int64 `protobuf:"varint,8,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Answer of the provider to the probe; absent unless `probe` was asked for.
+	// Result of the probe. Set only if `probe` is set in the request.
 	Probe *ProbeResult `protobuf:"bytes,9,opt,name=probe,proto3" json:"probe,omitempty"`
-	// What each provider and model was asked for since the index was made, by name. Restarts go on counting, unless the
-	// embedding cache, which keeps count, is switched off.
+	// Usage of each provider and model since the index was created, ordered by name. The counts are kept in the embedding
+	// cache; if the cache is disabled, they start at 0 with each start of the daemon.
 	Usage         []*ProviderUsage `protobuf:"bytes,10,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1839,20 +1841,20 @@ func (x *EmbeddingStatus) GetUsage() []*ProviderUsage {
 	return nil
 }
 
-// What one provider was asked for with one model.
+// Usage of one model of an embedding provider.
 type ProviderUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Provider.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// Model.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// Calls, by all agents that share the provider.
+	// Number of calls, by all agents that share the provider.
 	Calls int64 `protobuf:"varint,3,opt,name=calls,proto3" json:"calls,omitempty"`
-	// Tokens sent in them, as counted or estimated.
+	// Number of tokens sent in these calls, as reported by the provider or estimated.
 	Tokens int64 `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Calls among them that were made again after a failure.
+	// Number of these calls that were retries after a failure.
 	Retries int64 `protobuf:"varint,5,opt,name=retries,proto3" json:"retries,omitempty"`
-	// Vectors that came from this agent's cache instead.
+	// Number of vectors that were found in this agent's cache instead.
 	CacheHits     int64 `protobuf:"varint,6,opt,name=cache_hits,json=cacheHits,proto3" json:"cache_hits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1930,14 +1932,14 @@ func (x *ProviderUsage) GetCacheHits() int64 {
 	return 0
 }
 
-// The outcome of calling something once to see whether it works.
+// Result of a test call.
 type ProbeResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether it answered.
+	// Whether the call succeeded.
 	Ok bool `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
-	// How long it took.
+	// Duration of the call.
 	Elapsed *durationpb.Duration `protobuf:"bytes,2,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
-	// What went wrong; empty when nothing did.
+	// Why the call failed. Empty if it succeeded.
 	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1994,24 +1996,25 @@ func (x *ProbeResult) GetError() string {
 	return ""
 }
 
-// State of the vector leg.
+// Status of vector search.
 type VectorStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether the settings ask for it.
+	// Whether vector search is enabled in the settings.
 	Enabled bool `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
-	// `sqlite-vec`, `exact` or `none`.
+	// Engine in use: `sqlite-vec`, `exact` or `none`.
 	Engine string `protobuf:"bytes,2,opt,name=engine,proto3" json:"engine,omitempty"`
-	// Version of that engine.
+	// Version of the engine.
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// Why the extension did not load; empty when it did or was not asked for.
+	// Why the sqlite-vec extension could not be loaded. Empty if it was loaded or is not configured.
 	LoadError string `protobuf:"bytes,4,opt,name=load_error,json=loadError,proto3" json:"load_error,omitempty"`
-	// Dimensions stored.
+	// Number of dimensions of the stored vectors.
 	Dimensions int32 `protobuf:"varint,5,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
-	// What is held in memory of each vector: `whole`, which is compared; `bits`, its signs, which narrow a large index
-	// down to what is compared; empty when nothing is: before the first search, after a long rest, and beyond
-	// `memoryd.vectorMemoryBytes`, where each search reads the vectors from disk. The answers are the same.
+	// What is kept in memory of the vectors. `whole`: the vectors. `bits`: the signs of their components, which select
+	// the vectors of a large index to read and compare. Empty: nothing, because there was no search yet, the index was
+	// idle for long, or `memoryd.vectorMemoryBytes` would be exceeded; vectors are read from disk for each search. The
+	// results are the same.
 	ResidentForm string `protobuf:"bytes,6,opt,name=resident_form,json=residentForm,proto3" json:"resident_form,omitempty"`
-	// Bytes that this takes.
+	// Memory used for this in bytes.
 	ResidentBytes int64 `protobuf:"varint,7,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2096,14 +2099,14 @@ func (x *VectorStatus) GetResidentBytes() int64 {
 	return 0
 }
 
-// State of the keyword leg.
+// Status of keyword search.
 type FulltextStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether it answers, found out by a real search.
+	// Whether keyword search works, as tested by a search.
 	Available bool `protobuf:"varint,1,opt,name=available,proto3" json:"available,omitempty"`
-	// The tokenizer of the FTS5 table.
+	// Tokenizer of the FTS5 table.
 	Tokenizer string `protobuf:"bytes,2,opt,name=tokenizer,proto3" json:"tokenizer,omitempty"`
-	// Why it does not answer; empty otherwise.
+	// Why keyword search does not work. Empty otherwise.
 	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2160,14 +2163,14 @@ func (x *FulltextStatus) GetError() string {
 	return ""
 }
 
-// State of the embedding cache.
+// Status of the embedding cache.
 type CacheStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether it is in use.
+	// Whether the cache is enabled.
 	Enabled bool `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
-	// Vectors held.
+	// Number of cached vectors.
 	Entries int64 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
-	// Largest number kept.
+	// Maximum number of cached vectors.
 	MaxEntries    int64 `protobuf:"varint,3,opt,name=max_entries,json=maxEntries,proto3" json:"max_entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2224,18 +2227,18 @@ func (x *CacheStatus) GetMaxEntries() int64 {
 	return 0
 }
 
-// State of the providers' batch interfaces.
+// Status of the batch jobs at embedding providers.
 type BatchStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether the settings ask for them.
+	// Whether batch jobs are enabled in the settings.
 	Enabled bool `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
-	// Failures since the daemon started.
+	// Number of failures since the daemon started.
 	Failures int32 `protobuf:"varint,2,opt,name=failures,proto3" json:"failures,omitempty"`
-	// The last error; empty when there was none.
+	// Last error. Empty if there was none.
 	LastError string `protobuf:"bytes,3,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	// Jobs under way at the provider, also those of a daemon before this one.
+	// Number of jobs in progress at the provider, including those submitted before a restart of the daemon.
 	Jobs int32 `protobuf:"varint,4,opt,name=jobs,proto3" json:"jobs,omitempty"`
-	// Chunks whose vectors these jobs are to bring.
+	// Number of chunks in these jobs.
 	ChunksInJobs  int64 `protobuf:"varint,5,opt,name=chunks_in_jobs,json=chunksInJobs,proto3" json:"chunks_in_jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2306,16 +2309,16 @@ func (x *BatchStatus) GetChunksInJobs() int64 {
 	return 0
 }
 
-// State of the QMD backend.
+// Status of the QMD backend.
 type QmdStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether the settings ask for it.
+	// Whether QMD is configured.
 	Configured bool `protobuf:"varint,1,opt,name=configured,proto3" json:"configured,omitempty"`
-	// Whether it answers.
+	// Whether QMD is available.
 	Available bool `protobuf:"varint,2,opt,name=available,proto3" json:"available,omitempty"`
-	// Version of the command.
+	// Version of the `qmd` command.
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// Why it does not answer; empty otherwise.
+	// Why QMD is not available. Empty otherwise.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2379,22 +2382,22 @@ func (x *QmdStatus) GetReason() string {
 	return ""
 }
 
-// The daemon itself.
+// Status of the daemon.
 type ServiceStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of the daemon.
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	// When it started.
+	// Time at which the daemon started.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// Keys of settings whose value on disk was changed, as of the last reload, and which wait for a restart.
+	// Keys of settings that changed on disk before the last reload but take effect only after a restart.
 	SettingsAwaitingRestart []string `protobuf:"bytes,3,rep,name=settings_awaiting_restart,json=settingsAwaitingRestart,proto3" json:"settings_awaiting_restart,omitempty"`
-	// Warnings about the settings, for example keys of the reference that memoryd does not implement.
+	// Warnings about the settings, for example OpenClaw settings that memoryd does not support.
 	SettingsWarnings []string `protobuf:"bytes,4,rep,name=settings_warnings,json=settingsWarnings,proto3" json:"settings_warnings,omitempty"`
-	// When the settings in force were read: at the start, or by the last reload that was not refused.
+	// Time at which the current settings were read: at the start, or by the last successful reload.
 	SettingsLoadTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=settings_load_time,json=settingsLoadTime,proto3" json:"settings_load_time,omitempty"`
-	// How often settings were read since the start, the start and refused reloads included.
+	// How often the settings were read, including at the start and by refused reloads.
 	SettingsLoads int64 `protobuf:"varint,6,opt,name=settings_loads,json=settingsLoads,proto3" json:"settings_loads,omitempty"`
-	// Why the last reload was refused, or what of it could not be brought into force; empty when neither.
+	// Why the last reload was refused, or which part of it could not be applied. Empty otherwise.
 	SettingsError string `protobuf:"bytes,7,opt,name=settings_error,json=settingsError,proto3" json:"settings_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

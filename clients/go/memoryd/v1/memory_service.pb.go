@@ -23,17 +23,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Whether the agent's tools may write in its workspace during this turn.
+// Whether the agent's tools can write to its workspace during the turn.
 type WorkspaceAccess int32
 
 const (
-	// Not set: READ_WRITE.
+	// Treated as READ_WRITE.
 	WorkspaceAccess_WORKSPACE_ACCESS_UNSPECIFIED WorkspaceAccess = 0
-	// They may.
+	// The tools can read and write.
 	WorkspaceAccess_WORKSPACE_ACCESS_READ_WRITE WorkspaceAccess = 1
-	// They may read only.
+	// The tools can only read.
 	WorkspaceAccess_WORKSPACE_ACCESS_READ_ONLY WorkspaceAccess = 2
-	// They see no workspace.
+	// The tools have no access to the workspace.
 	WorkspaceAccess_WORKSPACE_ACCESS_NONE WorkspaceAccess = 3
 )
 
@@ -84,13 +84,13 @@ func (WorkspaceAccess) EnumDescriptor() ([]byte, []int) {
 type TurnKind int32
 
 const (
-	// Not set: USER.
+	// Treated as USER.
 	TurnKind_TURN_KIND_UNSPECIFIED TurnKind = 0
-	// A user's message.
+	// A message of the user.
 	TurnKind_TURN_KIND_USER TurnKind = 1
 	// A heartbeat.
 	TurnKind_TURN_KIND_HEARTBEAT TurnKind = 2
-	// A turn served by a command-line provider.
+	// A turn of a command-line provider.
 	TurnKind_TURN_KIND_CLI TurnKind = 3
 )
 
@@ -137,31 +137,31 @@ func (TurnKind) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{1}
 }
 
-// Why to flush, or why not.
+// Reason of a flush decision.
 type FlushReason int32
 
 const (
-	// Not set.
+	// Not used.
 	FlushReason_FLUSH_REASON_UNSPECIFIED FlushReason = 0
-	// Yes: the projected tokens reach the threshold.
+	// Flush: the projected tokens reach the threshold.
 	FlushReason_FLUSH_REASON_TOKEN_THRESHOLD FlushReason = 1
-	// Yes: the transcript reaches `memoryFlush.forceFlushTranscriptBytes`.
+	// Flush: the transcript reaches `memoryFlush.forceFlushTranscriptBytes`.
 	FlushReason_FLUSH_REASON_TRANSCRIPT_SIZE FlushReason = 2
-	// No: `memoryFlush.enabled` is false.
+	// No flush: `memoryFlush.enabled` is false.
 	FlushReason_FLUSH_REASON_DISABLED FlushReason = 3
-	// No: the workspace cannot be written in this turn.
+	// No flush: the workspace is not writable in this turn.
 	FlushReason_FLUSH_REASON_WORKSPACE_NOT_WRITABLE FlushReason = 4
-	// No: a heartbeat turn.
+	// No flush: this is a heartbeat turn.
 	FlushReason_FLUSH_REASON_HEARTBEAT_TURN FlushReason = 5
-	// No: a turn of a command-line provider.
+	// No flush: this is a turn of a command-line provider.
 	FlushReason_FLUSH_REASON_CLI_TURN FlushReason = 6
-	// No: this compaction cycle was flushed already.
+	// No flush: there was already a flush in this compaction cycle.
 	FlushReason_FLUSH_REASON_ALREADY_FLUSHED FlushReason = 7
-	// No: the token count is absent, zero or stale, and the transcript is not large enough.
+	// No flush: the token count is missing, 0 or outdated, and the transcript is too small.
 	FlushReason_FLUSH_REASON_TOKENS_UNKNOWN FlushReason = 8
-	// No: the projected tokens are below the threshold.
+	// No flush: the projected tokens are below the threshold.
 	FlushReason_FLUSH_REASON_BELOW_THRESHOLD FlushReason = 9
-	// No: the window leaves no room above the reserve and the soft threshold.
+	// No flush: the context window is not larger than the reserve plus the soft threshold.
 	FlushReason_FLUSH_REASON_NO_THRESHOLD FlushReason = 10
 )
 
@@ -226,13 +226,13 @@ func (FlushReason) EnumDescriptor() ([]byte, []int) {
 type PromptMode int32
 
 const (
-	// Not set: FULL.
+	// Treated as FULL.
 	PromptMode_PROMPT_MODE_UNSPECIFIED PromptMode = 0
-	// All of it, as for a chat with a person.
+	// The full system prompt, for example for a chat with a person.
 	PromptMode_PROMPT_MODE_FULL PromptMode = 1
-	// The least that is needed, as for a sub-agent.
+	// A minimal system prompt, for example for a sub-agent.
 	PromptMode_PROMPT_MODE_MINIMAL PromptMode = 2
-	// None at all.
+	// No system prompt.
 	PromptMode_PROMPT_MODE_NONE PromptMode = 3
 )
 
@@ -279,23 +279,23 @@ func (PromptMode) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{3}
 }
 
-// Whether a file can be found by a search.
+// Whether a file is indexed.
 type FileState int32
 
 const (
-	// Not set.
+	// Not used.
 	FileState_FILE_STATE_UNSPECIFIED FileState = 0
-	// Indexed as it is on disk.
+	// The current content is indexed.
 	FileState_FILE_STATE_INDEXED FileState = 1
-	// On disk and not indexed yet.
+	// The file is not indexed yet.
 	FileState_FILE_STATE_PENDING FileState = 2
-	// Indexed, and changed on disk since.
+	// The file changed after it was indexed.
 	FileState_FILE_STATE_STALE FileState = 3
-	// Could not be indexed.
+	// The file could not be indexed.
 	FileState_FILE_STATE_FAILED FileState = 4
-	// Indexed, and gone from disk; the next sync removes it.
+	// The file is indexed but no longer on disk. The next sync removes it from the index.
 	FileState_FILE_STATE_GONE FileState = 5
-	// On disk, and kept out of the index by MemoryForget until its content changes.
+	// MemoryForget removed the file from the index. It is not indexed again until its content changes.
 	FileState_FILE_STATE_FORGOTTEN FileState = 6
 )
 
@@ -348,39 +348,44 @@ func (FileState) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
 }
 
-// A question to an agent's memory.
+// Request of MemorySearch.
 type MemorySearchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The question in plain words, 1..4,096 bytes, not blank. Any Unicode text is valid; nothing in it is syntax.
+	// The question in natural language, 1..4,096 bytes, not blank. Any Unicode text is valid; there is no query syntax.
 	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
-	// Most results to return. Default from the settings (6). Above 50 counts as 50; below 1 is an error.
+	// Maximum number of results. If unset, the setting `maxResults` (6 by default). Values above 50 are treated as 50;
+	// values below 1 are an error.
 	MaxResults *int32 `protobuf:"varint,3,opt,name=max_results,json=maxResults,proto3,oneof" json:"max_results,omitempty"`
-	// Lowest score, 0..1. Set: no hit below it is returned. Unset: the setting, which cuts hits found by meaning alone,
-	// while hits that the keyword leg backs fill what room is left. If the setting is unset too, hits found by meaning
-	// alone are cut by their cosine on the embedding model's own scale; `info.legs` names the least cosine.
+	// Minimum score of a result, 0..1. If unset, the setting `minScore` applies, but does not remove results of keyword
+	// search while there are fewer than `max_results`. If that setting is unset too, results found only by vector search
+	// need a minimum cosine that depends on the embedding model; `info.legs` reports it.
 	MinScore *float64 `protobuf:"fixed64,4,opt,name=min_score,json=minScore,proto3,oneof" json:"min_score,omitempty"`
-	// Kinds of text to search; empty means all that are configured.
+	// Sources to search. Empty means all configured sources.
 	Sources []Source `protobuf:"varint,5,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
-	// Legs to run. Unspecified: hybrid, or keyword where no embedding provider is configured.
+	// Which of keyword search and vector search to use. UNSPECIFIED means both if an embedding provider is configured,
+	// otherwise only keyword search.
 	Mode SearchMode `protobuf:"varint,6,opt,name=mode,proto3,enum=memoryd.v1.SearchMode" json:"mode,omitempty"`
-	// Longest snippet in code points. Default 700; 1..4,000, above counts as 4,000; below 1 is an error.
+	// Maximum length of a snippet in code points. Default 700. Values above 4,000 are treated as 4,000; values below 1
+	// are an error.
 	MaxSnippetChars *int32 `protobuf:"varint,7,opt,name=max_snippet_chars,json=maxSnippetChars,proto3,oneof" json:"max_snippet_chars,omitempty"`
-	// Fill `score_detail` of each result and `info.legs`.
+	// Whether to set `score_detail` of each result, and `info.legs`.
 	Explain bool `protobuf:"varint,8,opt,name=explain,proto3" json:"explain,omitempty"`
-	// The session that asks, for example `agent:main:telegram:direct:42`. Decides citations under `auto` and QMD scope,
-	// and starts a background sync the first time it is seen when `sync.onSessionStart` is set. At most 1,024 bytes.
+	// Key of the session that the search is for, for example `agent:main:telegram:direct:42`, at most 1,024 bytes.
+	// CITATION_MODE_AUTO and the setting `memory.qmd.scope` depend on it. If `sync.onSessionStart` is set, the first
+	// request with a new key starts a sync in the background.
 	SessionKey string `protobuf:"bytes,9,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
-	// When snippets carry a citation line.
+	// Whether snippets end with a citation line.
 	Citations CitationMode `protobuf:"varint,10,opt,name=citations,proto3,enum=memoryd.v1.CitationMode" json:"citations,omitempty"`
-	// Wait until the index has reached this revision, or the deadline ends (DEADLINE_EXCEEDED). At least 0. While an
-	// index is built from nothing, none counts as reached.
+	// Minimum revision of the index, at least 0. The search waits until the index has this revision, and fails with
+	// DEADLINE_EXCEEDED if the deadline is reached first. While an index is being built from scratch, no revision counts
+	// as reached.
 	MinRevision *int64 `protobuf:"varint,11,opt,name=min_revision,json=minRevision,proto3,oneof" json:"min_revision,omitempty"`
-	// Budget for all snippets together in code points: whole snippets while they fit, the first that does not is cut
-	// and ends the list. At least 1; unset means no budget.
+	// Maximum length of all snippets together in code points, at least 1. The first snippet that exceeds the rest of this
+	// budget is cut, and the results after it are left out. Unset means no limit.
 	MaxTotalChars *int32 `protobuf:"varint,12,opt,name=max_total_chars,json=maxTotalChars,proto3,oneof" json:"max_total_chars,omitempty"`
-	// The caller's clock, for "yesterday" and the like and for decay; unset means the daemon's.
+	// The caller's time, used for relative dates such as "yesterday" and for temporal decay. If unset, the daemon's time.
 	Now           *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -507,13 +512,13 @@ func (x *MemorySearchRequest) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
-// The best hits. Not paged: ranks are only meaningful for the few best, and a further page would come from another
-// revision of the index; ask for more `max_results` instead.
+// Response of MemorySearch. There are no pages: a second page could come from another revision of the index, so
+// increase `max_results` to get more results.
 type MemorySearchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Hits, best first.
+	// Results, best first.
 	Results []*SearchResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	// How the answer came about, and why it is empty when it is.
+	// How the results were found; if there are none, the reason.
 	Info          *SearchInfo `protobuf:"bytes,2,opt,name=info,proto3" json:"info,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -563,19 +568,20 @@ func (x *MemorySearchResponse) GetInfo() *SearchInfo {
 	return nil
 }
 
-// Names a line range of a memory file, or of a transcript where these are a source.
+// Request of MemoryGet.
 type MemoryGetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Path as search results give it: relative to the workspace, or absolute beneath a root. Only Markdown memory files
-	// can be read and, where they are a source, transcripts (`sessions/<file name>`): what was said in each of their
-	// lines. Anything else is PERMISSION_DENIED, whether it exists or not.
+	// Path as in search results: relative to the workspace, or absolute and below a configured root. Only Markdown memory
+	// files can be read, and transcripts (`sessions/<file name>`) if they are a configured source; each line of a
+	// transcript is returned as the text of its message. Any other path is PERMISSION_DENIED, whether or not it exists.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// First line. Default 1; below 1 is an error. Past the end is OK, with empty text.
+	// First line to return. Default 1; values below 1 are an error. If it is after the end of the file, the text is empty
+	// and the status is OK.
 	StartLine *int32 `protobuf:"varint,3,opt,name=start_line,json=startLine,proto3,oneof" json:"start_line,omitempty"`
-	// Number of lines. Default 120; above 2,000 counts as 2,000; below 1 is an error. The text ends earlier when it
-	// would pass 256 KiB.
+	// Maximum number of lines. Default 120. Values above 2,000 are treated as 2,000; values below 1 are an error. Fewer
+	// lines are returned if the text would exceed 256 KiB.
 	LineCount     *int32 `protobuf:"varint,4,opt,name=line_count,json=lineCount,proto3,oneof" json:"line_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -639,22 +645,23 @@ func (x *MemoryGetRequest) GetLineCount() int32 {
 	return 0
 }
 
-// Text of a memory file.
+// Response of MemoryGet.
 type MemoryGetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path relative to the workspace.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// The lines, joined by line feeds, verbatim but for bytes that are not UTF-8, which become U+FFFD.
+	// The lines, separated by line feeds. Bytes that are not valid UTF-8 are replaced by U+FFFD; all other text is
+	// unchanged.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// First line returned; the requested one when the text is empty.
+	// First line returned. If the text is empty, the requested line.
 	StartLine int32 `protobuf:"varint,3,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
-	// Last line returned, inclusive; `start_line` - 1 when the text is empty.
+	// Last line returned. If the text is empty, `start_line` - 1.
 	EndLine int32 `protobuf:"varint,4,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
-	// Lines of the whole file.
+	// Number of lines of the file.
 	TotalLines int32 `protobuf:"varint,5,opt,name=total_lines,json=totalLines,proto3" json:"total_lines,omitempty"`
-	// Line to continue from; 0 at the end of the file.
+	// `start_line` of the request that continues the text; 0 at the end of the file.
 	NextStartLine int32 `protobuf:"varint,6,opt,name=next_start_line,json=nextStartLine,proto3" json:"next_start_line,omitempty"`
-	// True when the last line was cut at the size limit; its rest cannot be read.
+	// Whether the last line was cut at the size limit. The rest of that line cannot be read.
 	Truncated     bool `protobuf:"varint,7,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -739,12 +746,12 @@ func (x *MemoryGetResponse) GetTruncated() bool {
 	return false
 }
 
-// Asks how an agent's memory is doing.
+// Request of Status.
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Also call the embedding provider and QMD once.
+	// Whether to also call the embedding provider and QMD once, to test them.
 	Probe         bool `protobuf:"varint,2,opt,name=probe,proto3" json:"probe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -794,42 +801,42 @@ func (x *StatusRequest) GetProbe() bool {
 	return false
 }
 
-// How an agent's memory is doing. Holds no secret.
+// Response of Status. Contains no secrets.
 type StatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The daemon.
+	// Status of the daemon.
 	Service *ServiceStatus `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// The agent.
+	// Agent ID.
 	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Its workspace.
+	// Path of the agent's workspace.
 	Workspace string `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
-	// Backend that the settings name.
+	// Backend in the settings.
 	ConfiguredBackend Backend `protobuf:"varint,4,opt,name=configured_backend,json=configuredBackend,proto3,enum=memoryd.v1.Backend" json:"configured_backend,omitempty"`
-	// Backend that answers.
+	// Backend in use. Differs from `configured_backend` after a fallback.
 	ActiveBackend Backend `protobuf:"varint,5,opt,name=active_backend,json=activeBackend,proto3,enum=memoryd.v1.Backend" json:"active_backend,omitempty"`
-	// Every way in which the service is less than what was configured.
+	// Current degradations: what does not work as configured, with the reasons.
 	Degradations []*Degradation `protobuf:"bytes,6,rep,name=degradations,proto3" json:"degradations,omitempty"`
-	// The index.
+	// Status of the index.
 	Index *IndexStatus `protobuf:"bytes,7,opt,name=index,proto3" json:"index,omitempty"`
-	// The embedding side.
+	// Status of the embedding provider.
 	Embedding *EmbeddingStatus `protobuf:"bytes,8,opt,name=embedding,proto3" json:"embedding,omitempty"`
-	// The vector leg.
+	// Status of vector search.
 	Vector *VectorStatus `protobuf:"bytes,9,opt,name=vector,proto3" json:"vector,omitempty"`
-	// The keyword leg.
+	// Status of keyword search.
 	Fulltext *FulltextStatus `protobuf:"bytes,10,opt,name=fulltext,proto3" json:"fulltext,omitempty"`
-	// The embedding cache.
+	// Status of the embedding cache.
 	Cache *CacheStatus `protobuf:"bytes,11,opt,name=cache,proto3" json:"cache,omitempty"`
-	// The providers' batch interfaces.
+	// Status of the batch jobs at embedding providers.
 	Batch *BatchStatus `protobuf:"bytes,12,opt,name=batch,proto3" json:"batch,omitempty"`
-	// How changes are noticed, by root.
+	// How file changes are detected, for each root.
 	Watchers []*WatcherStatus `protobuf:"bytes,13,rep,name=watchers,proto3" json:"watchers,omitempty"`
-	// The QMD backend.
+	// Status of the QMD backend.
 	Qmd *QmdStatus `protobuf:"bytes,14,opt,name=qmd,proto3" json:"qmd,omitempty"`
-	// The sync run under way; absent when there is none.
+	// The current sync run. Unset if there is none.
 	ActiveSync *ActiveSync `protobuf:"bytes,15,opt,name=active_sync,json=activeSync,proto3" json:"active_sync,omitempty"`
 	// Problems with the sources, for example an extra path that does not exist.
 	SourceIssues []string `protobuf:"bytes,16,rep,name=source_issues,json=sourceIssues,proto3" json:"source_issues,omitempty"`
-	// Files that could not be indexed, at most 20 of them; ListFiles has them all.
+	// Files that could not be indexed, at most 20. ListFiles lists all of them.
 	FailedFiles   []*SyncFileFailed `protobuf:"bytes,17,rep,name=failed_files,json=failedFiles,proto3" json:"failed_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -984,16 +991,16 @@ func (x *StatusResponse) GetFailedFiles() []*SyncFileFailed {
 	return nil
 }
 
-// A sync run under way.
+// A sync run in progress.
 type ActiveSync struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run.
+	// ID of the run.
 	SyncId string `protobuf:"bytes,1,opt,name=sync_id,json=syncId,proto3" json:"sync_id,omitempty"`
-	// What it does.
+	// Mode of the run.
 	Mode SyncMode `protobuf:"varint,2,opt,name=mode,proto3,enum=memoryd.v1.SyncMode" json:"mode,omitempty"`
-	// What caused it.
+	// What started the run.
 	Trigger SyncTrigger `protobuf:"varint,3,opt,name=trigger,proto3,enum=memoryd.v1.SyncTrigger" json:"trigger,omitempty"`
-	// How far it is.
+	// Progress of the run.
 	Progress      *SyncProgress `protobuf:"bytes,4,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1057,32 +1064,34 @@ func (x *ActiveSync) GetProgress() *SyncProgress {
 	return nil
 }
 
-// Asks for a sync run.
+// Request of Sync.
 type SyncRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// INCREMENTAL joins a run under way, and whatever was written before the call is in the index at `completed`. FULL
-	// during a run is ABORTED.
+	// INCREMENTAL joins a run in progress; when `completed` is sent, the index contains everything that was written
+	// before the call. FULL fails with ABORTED (SYNC_CONFLICT) while a run is in progress.
 	Mode SyncMode `protobuf:"varint,2,opt,name=mode,proto3,enum=memoryd.v1.SyncMode" json:"mode,omitempty"`
-	// MANUAL, SESSION_START or POST_COMPACTION; unset means MANUAL. The other triggers are the daemon's own.
+	// MANUAL, SESSION_START or POST_COMPACTION. UNSPECIFIED means MANUAL. The other triggers are reserved for the daemon.
 	Trigger SyncTrigger `protobuf:"varint,3,opt,name=trigger,proto3,enum=memoryd.v1.SyncTrigger" json:"trigger,omitempty"`
-	// Where to resume: the `cursor` of the last event received. Empty means from the beginning.
+	// Where to resume the stream: the `cursor` of the last event received. Empty means at the beginning. Fails with
+	// OUT_OF_RANGE (CURSOR_EXPIRED) if the run is no longer known.
 	Cursor string `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// What happens to the run when this stream is closed.
+	// What happens to the run when this stream is closed by the caller.
 	OnDisconnect OnDisconnect `protobuf:"varint,5,opt,name=on_disconnect,json=onDisconnect,proto3,enum=memoryd.v1.OnDisconnect" json:"on_disconnect,omitempty"`
-	// Time without another event after which a heartbeat is sent. Default 10 s; 1..60 s.
+	// Time without an event after which a heartbeat is sent, 1..60 s. Default 10 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,6,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	// Only say what a run would cost. Nothing is written, and no run is joined.
+	// Whether to only estimate the cost of a run. Nothing is written, and no run is joined.
 	DryRun bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// Sources to bring up to date; empty means all that are configured. INVALID_ARGUMENT with one that is not.
+	// Sources to update. Empty means all configured sources. A source that is not configured is INVALID_ARGUMENT.
 	Sources []Source `protobuf:"varint,8,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
-	// A note for the log, at most 256 bytes.
+	// Text for the log, at most 256 bytes.
 	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
-	// With POST_COMPACTION: the transcript that was compacted, a file name in the agent's sessions folder. It is indexed
-	// however little it has grown. INVALID_ARGUMENT where transcripts are not a source, NOT_FOUND where there is none.
+	// File name of the compacted transcript in the agent's sessions folder, with POST_COMPACTION only. It is indexed even
+	// if it has grown by less than the configured thresholds. INVALID_ARGUMENT if transcripts are not a configured
+	// source; NOT_FOUND if there is no such file.
 	Transcript string `protobuf:"bytes,10,opt,name=transcript,proto3" json:"transcript,omitempty"`
-	// With SESSION_START: the session.
+	// Key of the session that starts, with SESSION_START only.
 	SessionKey    string `protobuf:"bytes,11,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1195,19 +1204,20 @@ func (x *SyncRequest) GetSessionKey() string {
 	return ""
 }
 
-// One event of a sync run. `progress` is a full snapshot, at most ten a second, and the latest wins; `file_failed` and
-// `completed` are never dropped. OK never ends a stream without `completed`.
+// An event of a sync run. At most ten `progress` events are sent per second, and each one replaces the previous;
+// `file_failed` and `completed` are never dropped. A stream that ends with status OK always ends with `completed`.
 type SyncResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run.
+	// ID of the run.
 	SyncId string `protobuf:"bytes,1,opt,name=sync_id,json=syncId,proto3" json:"sync_id,omitempty"`
-	// Rises by event; skipped snapshots leave gaps, and a heartbeat repeats the number before it.
+	// Number of the event. Increases with each event of the run. Dropped `progress` events leave gaps, and a heartbeat
+	// has the number of the previous event.
 	Sequence int64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Resumes after this event.
+	// Value for `SyncRequest.cursor` to resume after this event.
 	Cursor string `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// When the event happened.
+	// Time of the event.
 	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
-	// What happened.
+	// The event.
 	//
 	// Types that are valid to be assigned to Event:
 	//
@@ -1336,12 +1346,12 @@ type isSyncResponse_Event interface {
 }
 
 type SyncResponse_Started struct {
-	// The run began, or was joined. Always first.
+	// The run started, or the call joined it. Always the first event.
 	Started *SyncStarted `protobuf:"bytes,5,opt,name=started,proto3,oneof"`
 }
 
 type SyncResponse_Progress struct {
-	// How far the run is.
+	// Progress of the run.
 	Progress *SyncProgress `protobuf:"bytes,6,opt,name=progress,proto3,oneof"`
 }
 
@@ -1351,12 +1361,12 @@ type SyncResponse_FileFailed struct {
 }
 
 type SyncResponse_Heartbeat struct {
-	// Nothing has happened for a while.
+	// There was no other event during `heartbeat_interval`.
 	Heartbeat *SyncHeartbeat `protobuf:"bytes,8,opt,name=heartbeat,proto3,oneof"`
 }
 
 type SyncResponse_Completed struct {
-	// The run reached its end. Always last.
+	// The run completed. Always the last event.
 	Completed *SyncCompleted `protobuf:"bytes,9,opt,name=completed,proto3,oneof"`
 }
 
@@ -1370,12 +1380,12 @@ func (*SyncResponse_Heartbeat) isSyncResponse_Event() {}
 
 func (*SyncResponse_Completed) isSyncResponse_Event() {}
 
-// Asks to follow an agent's index.
+// Request of WatchIndex.
 type WatchIndexRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Time without a change after which a heartbeat is sent. Default 10 s; 1..60 s.
+	// Time without a change after which a heartbeat is sent, 1..60 s. Default 10 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,2,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1425,26 +1435,27 @@ func (x *WatchIndexRequest) GetHeartbeatInterval() *durationpb.Duration {
 	return nil
 }
 
-// The whole state of an agent's index at one moment; a later one replaces it. At most ten a second, latest wins.
+// The complete state of an agent's index. Each response replaces the previous one. At most ten are sent per second; the
+// latest state is always sent.
 type WatchIndexResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The agent.
+	// Agent ID.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// When.
+	// Time of this state.
 	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	// What the index can answer.
+	// State of the index.
 	State IndexState `protobuf:"varint,3,opt,name=state,proto3,enum=memoryd.v1.IndexState" json:"state,omitempty"`
-	// Its revision.
+	// Revision of the index.
 	IndexRevision int64 `protobuf:"varint,4,opt,name=index_revision,json=indexRevision,proto3" json:"index_revision,omitempty"`
-	// True when files are known to have changed since.
+	// Whether files are known to have changed since this revision.
 	Dirty bool `protobuf:"varint,5,opt,name=dirty,proto3" json:"dirty,omitempty"`
-	// How many of them, as far as is known.
+	// Number of files known to have changed since this revision.
 	PendingFiles int32 `protobuf:"varint,6,opt,name=pending_files,json=pendingFiles,proto3" json:"pending_files,omitempty"`
-	// The sync run under way; absent when there is none.
+	// The current sync run. Unset if there is none.
 	ActiveSync *ActiveSync `protobuf:"bytes,7,opt,name=active_sync,json=activeSync,proto3" json:"active_sync,omitempty"`
-	// How changes are noticed, by root.
+	// How file changes are detected, for each root.
 	Watchers []*WatcherStatus `protobuf:"bytes,8,rep,name=watchers,proto3" json:"watchers,omitempty"`
-	// True when nothing changed and this only says that the stream lives.
+	// Whether this is a heartbeat: the state did not change.
 	Heartbeat     bool `protobuf:"varint,9,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1543,40 +1554,42 @@ func (x *WatchIndexResponse) GetHeartbeat() bool {
 	return false
 }
 
-// The state of a session, as its host knows it.
+// Request of FlushDecision: the state of a session. Numbers must be at least 0.
 type FlushDecisionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`. Its settings give the defaults below.
+	// Agent ID. Empty means `main`. The agent's settings provide the defaults below.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Tokens in the context after the last turn. Unset means unknown. At least 0, as every count here.
+	// Tokens in the context after the last turn. Unset means unknown.
 	TotalTokens *int64 `protobuf:"varint,2,opt,name=total_tokens,json=totalTokens,proto3,oneof" json:"total_tokens,omitempty"`
-	// Whether `total_tokens` was measured after the last turn. False marks it stale, and it is not used. Unset means fresh.
+	// Whether `total_tokens` was measured after the last turn. If false, `total_tokens` is ignored. Unset means true.
 	TotalTokensFresh *bool `protobuf:"varint,3,opt,name=total_tokens_fresh,json=totalTokensFresh,proto3,oneof" json:"total_tokens_fresh,omitempty"`
-	// Estimated tokens of the prompt about to be sent.
+	// Estimated tokens of the next prompt.
 	IncomingPromptTokens int64 `protobuf:"varint,4,opt,name=incoming_prompt_tokens,json=incomingPromptTokens,proto3" json:"incoming_prompt_tokens,omitempty"`
-	// Tokens of the last reply, when `total_tokens` does not hold them yet.
+	// Tokens of the last reply, if `total_tokens` does not include them yet.
 	LastOutputTokens int64 `protobuf:"varint,5,opt,name=last_output_tokens,json=lastOutputTokens,proto3" json:"last_output_tokens,omitempty"`
-	// The model's window. 0 means the default, 200,000.
+	// Size of the model's context window in tokens. 0 means 200,000.
 	ContextWindowTokens int64 `protobuf:"varint,6,opt,name=context_window_tokens,json=contextWindowTokens,proto3" json:"context_window_tokens,omitempty"`
-	// Tokens kept free for the model's reply. Unset: the setting (20,000).
+	// Tokens reserved for the model's reply. If unset, the setting (20,000 by default).
 	ReserveTokensFloor *int64 `protobuf:"varint,7,opt,name=reserve_tokens_floor,json=reserveTokensFloor,proto3,oneof" json:"reserve_tokens_floor,omitempty"`
-	// The reserve that the host's compaction works with, when it is larger than the floor.
+	// Tokens that the host's compaction reserves, if that is more than `reserve_tokens_floor`.
 	EffectiveReserveTokens *int64 `protobuf:"varint,8,opt,name=effective_reserve_tokens,json=effectiveReserveTokens,proto3,oneof" json:"effective_reserve_tokens,omitempty"`
-	// How long before the reserve to flush. Unset: the setting (4,000).
+	// Distance in tokens from the reserve at which a flush is due. If unset, the setting (4,000 by default).
 	SoftThresholdTokens *int64 `protobuf:"varint,9,opt,name=soft_threshold_tokens,json=softThresholdTokens,proto3,oneof" json:"soft_threshold_tokens,omitempty"`
-	// Size of the transcript; unset means unknown.
+	// Size of the transcript in bytes. Unset means unknown.
 	TranscriptBytes *int64 `protobuf:"varint,10,opt,name=transcript_bytes,json=transcriptBytes,proto3,oneof" json:"transcript_bytes,omitempty"`
-	// Compactions of this session so far.
+	// Number of compactions of this session.
 	CompactionCount int64 `protobuf:"varint,11,opt,name=compaction_count,json=compactionCount,proto3" json:"compaction_count,omitempty"`
-	// The `flush_compaction_count` of the last flush. Unset means that there was none, which is not 0.
+	// The `flush_compaction_count` of the last flush. Leave unset if there was no flush; 0 means a flush before the first
+	// compaction.
 	LastFlushCompactionCount *int64 `protobuf:"varint,12,opt,name=last_flush_compaction_count,json=lastFlushCompactionCount,proto3,oneof" json:"last_flush_compaction_count,omitempty"`
-	// Whether the agent's tools may write.
+	// Whether the agent's tools can write to its workspace.
 	WorkspaceAccess WorkspaceAccess `protobuf:"varint,13,opt,name=workspace_access,json=workspaceAccess,proto3,enum=memoryd.v1.WorkspaceAccess" json:"workspace_access,omitempty"`
 	// What started the turn.
 	TurnKind TurnKind `protobuf:"varint,14,opt,name=turn_kind,json=turnKind,proto3,enum=memoryd.v1.TurnKind" json:"turn_kind,omitempty"`
-	// IANA time zone whose day names the log. Empty: `agents.defaults.userTimezone`, else the daemon's zone.
+	// IANA time zone that determines the date of the log. If empty, `agents.defaults.userTimezone`, or else the daemon's
+	// time zone.
 	TimeZone string `protobuf:"bytes,15,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// The caller's clock. Unset: the daemon's, which is the one input that this message then does not hold.
+	// The caller's time. If unset, the daemon's time; the response then also depends on it.
 	Now           *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1724,14 +1737,14 @@ func (x *FlushDecisionRequest) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
-// What to say to the agent for a flush.
+// Prompts for a flush turn.
 type FlushPrompts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Text for the system prompt.
 	System string `protobuf:"bytes,1,opt,name=system,proto3" json:"system,omitempty"`
-	// Text for the user turn.
+	// Text of the user message.
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	// The reply that means "nothing to store" and is not delivered: `NO_REPLY`.
+	// The reply that means "nothing to store" and must not be delivered to the user: `NO_REPLY`.
 	SilentReply   string `protobuf:"bytes,3,opt,name=silent_reply,json=silentReply,proto3" json:"silent_reply,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1788,27 +1801,28 @@ func (x *FlushPrompts) GetSilentReply() string {
 	return ""
 }
 
-// The decision.
+// Response of FlushDecision.
 type FlushDecisionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether to flush now.
 	Flush bool `protobuf:"varint,1,opt,name=flush,proto3" json:"flush,omitempty"`
-	// Why, or why not.
+	// Reason of the decision.
 	Reason FlushReason `protobuf:"varint,2,opt,name=reason,proto3,enum=memoryd.v1.FlushReason" json:"reason,omitempty"`
-	// Tokens at which a flush is due: window - max(reserve floor, effective reserve) - soft threshold, at least 0.
+	// Number of tokens at which a flush is due: context window - max(reserve floor, effective reserve) - soft threshold,
+	// at least 0.
 	ThresholdTokens int64 `protobuf:"varint,3,opt,name=threshold_tokens,json=thresholdTokens,proto3" json:"threshold_tokens,omitempty"`
-	// total + last output + incoming; 0 when the total is unknown or stale.
+	// Total + last output + incoming tokens; 0 if the total is unknown or outdated.
 	ProjectedTokens int64 `protobuf:"varint,4,opt,name=projected_tokens,json=projectedTokens,proto3" json:"projected_tokens,omitempty"`
-	// threshold - projected, negative once past it.
+	// `threshold_tokens` - `projected_tokens`; negative above the threshold.
 	RemainingTokens int64 `protobuf:"varint,5,opt,name=remaining_tokens,json=remainingTokens,proto3" json:"remaining_tokens,omitempty"`
-	// What to say to the agent. Filled whether or not to flush.
+	// Prompts for the flush turn. Always set.
 	Prompts *FlushPrompts `protobuf:"bytes,6,opt,name=prompts,proto3" json:"prompts,omitempty"`
-	// The log to write, for example `memory/2026-02-08.md`.
+	// Path of the log to write to, for example `memory/2026-02-08.md`.
 	TargetPath string `protobuf:"bytes,7,opt,name=target_path,json=targetPath,proto3" json:"target_path,omitempty"`
-	// What to store as the session's last flush count when the flush has succeeded: the count before any compaction that
-	// the flush itself causes.
+	// Value to store as `last_flush_compaction_count` after a successful flush. It does not include compactions that the
+	// flush turn itself causes.
 	FlushCompactionCount int64 `protobuf:"varint,8,opt,name=flush_compaction_count,json=flushCompactionCount,proto3" json:"flush_compaction_count,omitempty"`
-	// The request with every default filled in.
+	// The request with all defaults filled in.
 	Inputs        *FlushDecisionRequest `protobuf:"bytes,9,opt,name=inputs,proto3" json:"inputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1907,24 +1921,26 @@ func (x *FlushDecisionResponse) GetInputs() *FlushDecisionRequest {
 	return nil
 }
 
-// Text to append.
+// Request of MemoryAppend.
 type MemoryAppendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Markdown, not blank, at most 256 KiB, without NUL.
+	// Markdown to append, not blank, without NUL, at most 256 KiB.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// File to append to: `MEMORY.md`, or a `.md` file under `memory/`. Empty means today's log, `memory/YYYY-MM-DD.md`.
-	// It is created when it is absent.
+	// File to append to: `MEMORY.md`, or a `.md` file below `memory/`. Empty means today's log, `memory/YYYY-MM-DD.md`.
+	// Created if it does not exist.
 	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
-	// Names this append, 1..128 printable ASCII characters. A call that repeats it with the same contents writes nothing and
-	// answers as the first did; with other contents it is INVALID_ARGUMENT. Empty means that the call is not protected.
+	// Key of this append, 1..128 printable ASCII characters. If a call repeats a key with the same contents, nothing is
+	// written, and the response is that of the first call; with other contents it fails with INVALID_ARGUMENT. Empty
+	// means that a repeated call appends again.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// Heading put above the text as `## heading`, one line of at most 200 characters. Empty means none.
+	// Heading to write above the text as `## heading`; one line of at most 200 characters. Empty means no heading.
 	Heading string `protobuf:"bytes,5,opt,name=heading,proto3" json:"heading,omitempty"`
-	// IANA time zone whose day names the log. Empty: `agents.defaults.userTimezone`, else the daemon's zone.
+	// IANA time zone that determines the date of the log. If empty, `agents.defaults.userTimezone`, or else the daemon's
+	// time zone.
 	TimeZone string `protobuf:"bytes,6,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// The caller's clock, for the day; unset means the daemon's.
+	// The caller's time, which determines the date of the log. If unset, the daemon's time.
 	Now           *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2009,18 +2025,19 @@ func (x *MemoryAppendRequest) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
-// What was appended.
+// Response of MemoryAppend.
 type MemoryAppendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The file, relative to the workspace.
+	// Path of the file relative to the workspace.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// First line of what was appended, heading included.
+	// First line of the appended text, including its heading.
 	StartLine int32 `protobuf:"varint,2,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
-	// Last line of it, inclusive.
+	// Last line of the appended text.
 	EndLine int32 `protobuf:"varint,3,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
-	// Revision of the index that holds it, for `min_revision`. Unset when the deadline came before it was indexed.
+	// A revision of the index that contains the text; pass it as `min_revision` of a search. Unset if the deadline was
+	// reached before the text was indexed.
 	IndexRevision *int64 `protobuf:"varint,4,opt,name=index_revision,json=indexRevision,proto3,oneof" json:"index_revision,omitempty"`
-	// True when the key had been used before and nothing was written.
+	// Whether the key had been used before, so that nothing was written.
 	AlreadyAppended bool `protobuf:"varint,5,opt,name=already_appended,json=alreadyAppended,proto3" json:"already_appended,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2091,10 +2108,10 @@ func (x *MemoryAppendResponse) GetAlreadyAppended() bool {
 	return false
 }
 
-// Names what to forget. Exactly one target is given.
+// Request of MemoryForget. Exactly one target must be set.
 type MemoryForgetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// What to forget.
 	//
@@ -2104,9 +2121,9 @@ type MemoryForgetRequest struct {
 	//	*MemoryForgetRequest_SessionId
 	//	*MemoryForgetRequest_Text
 	Target isMemoryForgetRequest_Target `protobuf_oneof:"target"`
-	// Delete the source itself, too: the Markdown file, which must be one of the workspace's own, or every transcript of
-	// the session, rotated ones included. INVALID_ARGUMENT with `text`. Without it, a memory file stays out of the index
-	// until its content changes, and a session for good, under whatever names its transcripts go on.
+	// Whether to also delete the source: the Markdown file, which must be in the workspace itself, or all transcripts of
+	// the session, including rotated ones. INVALID_ARGUMENT with `text`. If false, a memory file is not indexed again
+	// until its content changes, and a session is never indexed again, even if its transcripts grow or are renamed.
 	DeleteSource  bool `protobuf:"varint,5,opt,name=delete_source,json=deleteSource,proto3" json:"delete_source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2195,18 +2212,18 @@ type isMemoryForgetRequest_Target interface {
 }
 
 type MemoryForgetRequest_Path struct {
-	// A memory file: its chunks and everything derived from them.
+	// Path of a memory file: removes its chunks and all data derived from them.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3,oneof"`
 }
 
 type MemoryForgetRequest_SessionId struct {
-	// A session: its transcript's chunks and everything derived from them.
+	// Session ID: removes the chunks of the session's transcripts and all data derived from them.
 	SessionId string `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3,oneof"`
 }
 
 type MemoryForgetRequest_Text struct {
-	// A span of text, at most 256 KiB: the embeddings cached for it, for the chunks that it would be cut into, and for
-	// the indexed chunks that hold it.
+	// A text, at most 256 KiB: removes the cached embeddings of the text, of the chunks that it would be split into,
+	// and of the indexed chunks that contain it.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3,oneof"`
 }
 
@@ -2216,26 +2233,26 @@ func (*MemoryForgetRequest_SessionId) isMemoryForgetRequest_Target() {}
 
 func (*MemoryForgetRequest_Text) isMemoryForgetRequest_Target() {}
 
-// What was removed, counted by store. A repeated call counts what was left to remove, so the receipt of a retry may be
-// all zeros. What is neither on disk nor in the index is NOT_FOUND.
+// Response of MemoryForget: the number of removed items per store. A retry counts only what the earlier call left, so
+// all counts can be 0. A file or session that is neither on disk nor in the index is NOT_FOUND.
 type MemoryForgetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chunks.
+	// Number of chunks.
 	Chunks int32 `protobuf:"varint,1,opt,name=chunks,proto3" json:"chunks,omitempty"`
-	// Entries of the keyword leg.
+	// Number of entries in the keyword index.
 	KeywordEntries int32 `protobuf:"varint,2,opt,name=keyword_entries,json=keywordEntries,proto3" json:"keyword_entries,omitempty"`
-	// Vectors.
+	// Number of vectors.
 	Vectors int32 `protobuf:"varint,3,opt,name=vectors,proto3" json:"vectors,omitempty"`
-	// Cached embeddings.
+	// Number of cached embeddings.
 	CachedEmbeddings int32 `protobuf:"varint,4,opt,name=cached_embeddings,json=cachedEmbeddings,proto3" json:"cached_embeddings,omitempty"`
-	// Exported QMD documents.
+	// Number of documents exported to QMD.
 	QmdDocuments int32 `protobuf:"varint,5,opt,name=qmd_documents,json=qmdDocuments,proto3" json:"qmd_documents,omitempty"`
-	// Source files deleted.
+	// Number of deleted source files.
 	SourceFiles int32 `protobuf:"varint,6,opt,name=source_files,json=sourceFiles,proto3" json:"source_files,omitempty"`
-	// Revision of the index afterwards.
+	// Revision of the index after the removal.
 	IndexRevision int64 `protobuf:"varint,7,opt,name=index_revision,json=indexRevision,proto3" json:"index_revision,omitempty"`
-	// True when something kept the removed words from being overwritten on the disk before the deadline: a search at work
-	// on an older state, or a QMD update. It happens by itself within about a minute.
+	// Whether the removed words were not yet overwritten on disk when the deadline was reached, because a search still
+	// reads an older state of the index or a QMD update is running. The daemon overwrites them within about a minute.
 	PurgePending  bool `protobuf:"varint,8,opt,name=purge_pending,json=purgePending,proto3" json:"purge_pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2327,30 +2344,32 @@ func (x *MemoryForgetResponse) GetPurgePending() bool {
 	return false
 }
 
-// Asks what a session loads at its start.
+// Request of SessionContext.
 type SessionContextRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The session, at most 1,024 bytes; decides whether it is the agent's private main session. Only `main`, the agent's
-	// own `agent:<id>:main` and the threads of these are; an empty key is not. Starts a background sync the first time it
-	// is seen when `sync.onSessionStart` is set.
+	// Session key, at most 1,024 bytes. Determines whether the session is the agent's private main session: `main`, the
+	// agent's own `agent:<id>:main`, and the threads of these are; any other key, and an empty one, is not. If
+	// `sync.onSessionStart` is set, the first request with a new key starts a sync in the background.
 	SessionKey string `protobuf:"bytes,2,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
-	// IANA time zone of the session's day. Empty: `agents.defaults.userTimezone`, else the daemon's zone.
+	// IANA time zone that determines which logs are today's and yesterday's. If empty, `agents.defaults.userTimezone`, or
+	// else the daemon's time zone.
 	TimeZone string `protobuf:"bytes,3,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// The caller's clock; unset means the daemon's.
+	// The caller's time. If unset, the daemon's time.
 	Now *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=now,proto3" json:"now,omitempty"`
-	// Budget for all texts together in code points, at least 1. Each file has an equal share of it, and what one leaves
-	// over goes to the others. Unset means no budget. A file's text is at most 65,536 code points in any case.
+	// Maximum length of all texts together in code points, at least 1. Each file gets an equal share, and the unused part
+	// of a share is given to the other files. Unset means no limit. The text of each file is always limited to 65,536
+	// code points.
 	MaxTotalChars *int32 `protobuf:"varint,5,opt,name=max_total_chars,json=maxTotalChars,proto3,oneof" json:"max_total_chars,omitempty"`
-	// Fill `recall_prompt` and `tool_schemas`.
+	// Whether to set `recall_prompt` and `tool_schemas`.
 	IncludeRecallPrompt bool `protobuf:"varint,6,opt,name=include_recall_prompt,json=includeRecallPrompt,proto3" json:"include_recall_prompt,omitempty"`
-	// The system prompt that the recall section is for. In modes other than FULL there is no such section.
+	// Kind of system prompt that the recall section is for. In modes other than FULL the recall section is empty.
 	PromptMode PromptMode `protobuf:"varint,7,opt,name=prompt_mode,json=promptMode,proto3,enum=memoryd.v1.PromptMode" json:"prompt_mode,omitempty"`
-	// Names of the tools that the model is given, at most 1,024; only `memory_search` and `memory_get` count. Empty means
-	// that it is given these two.
+	// Names of the tools that the model has, at most 1,024. Only `memory_search` and `memory_get` are considered. Empty
+	// means that the model has both.
 	Tools []string `protobuf:"bytes,8,rep,name=tools,proto3" json:"tools,omitempty"`
-	// Whether replies are to cite paths. Unspecified: the setting `memory.citations`.
+	// Whether replies should cite paths. UNSPECIFIED means the setting `memory.citations`.
 	Citations     CitationMode `protobuf:"varint,9,opt,name=citations,proto3,enum=memoryd.v1.CitationMode" json:"citations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2449,23 +2468,23 @@ func (x *SessionContextRequest) GetCitations() CitationMode {
 	return CitationMode_CITATION_MODE_UNSPECIFIED
 }
 
-// One file of a session's context.
+// A memory file that a session loads.
 type SessionContextFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path relative to the workspace.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// Its text, cut at the budget: whole lines, of `MEMORY.md` the first ones and of a log the last ones. Where not even
-	// one line fits, its beginning.
+	// Text of the file. If it exceeds the limit, it is cut to whole lines: the first lines of `MEMORY.md`, the last lines
+	// of a log. If no whole line fits, the beginning of a line.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// Whether it was cut.
+	// Whether the text was cut.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// Whether the file exists; a log of today or yesterday may not yet.
+	// Whether the file exists. The logs of today and yesterday are listed even if they do not exist.
 	Exists bool `protobuf:"varint,4,opt,name=exists,proto3" json:"exists,omitempty"`
-	// First line of the text; 0 when the text is empty. MemoryGet reads the lines that were cut.
+	// First line of the text; 0 if the text is empty. Use MemoryGet to read the lines that were cut.
 	StartLine int32 `protobuf:"varint,5,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
-	// Last line of the text, inclusive; 0 when the text is empty.
+	// Last line of the text; 0 if the text is empty.
 	EndLine int32 `protobuf:"varint,6,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
-	// Why a file that exists could not be read, for example because it is a link; empty otherwise.
+	// Why an existing file could not be read, for example because it is a symbolic link. Empty otherwise.
 	Problem       string `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2550,15 +2569,15 @@ func (x *SessionContextFile) GetProblem() string {
 	return ""
 }
 
-// A tool that a gateway can hand to its model.
+// A tool definition for a model.
 type ToolSchema struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name, for example `memory_search`.
+	// Name of the tool, for example `memory_search`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What the tool does.
+	// Description of the tool.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// Parameters as JSON Schema. Arguments that fit it are the request in proto3 JSON, to which the gateway adds the agent
-	// and the session.
+	// Parameters as JSON Schema. Valid arguments are a request of the API in proto3 JSON, without the agent ID and the
+	// session key, which the gateway adds.
 	ParametersJson string `protobuf:"bytes,3,opt,name=parameters_json,json=parametersJson,proto3" json:"parameters_json,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2615,16 +2634,16 @@ func (x *ToolSchema) GetParametersJson() string {
 	return ""
 }
 
-// What a session loads at its start.
+// Response of SessionContext.
 type SessionContextResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Files in the order in which to load them: `MEMORY.md` in the agent's private main session only, yesterday's log,
+	// Files in the order in which to load them: `MEMORY.md` (in the agent's private main session only), yesterday's log,
 	// today's log.
 	Files []*SessionContextFile `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
-	// Section of the system prompt that tells the agent how to recall; empty unless asked for, in full prompt mode, and
-	// with one of the tools at least.
+	// Section of the system prompt that instructs the agent to search its memory. Empty if `include_recall_prompt` is
+	// false, `prompt_mode` is not FULL, or the model has none of the memory tools.
 	RecallPrompt string `protobuf:"bytes,2,opt,name=recall_prompt,json=recallPrompt,proto3" json:"recall_prompt,omitempty"`
-	// The memory tools that the model is given; empty unless asked for.
+	// Definitions of the memory tools that the model has. Empty if `include_recall_prompt` is false.
 	ToolSchemas []*ToolSchema `protobuf:"bytes,3,rep,name=tool_schemas,json=toolSchemas,proto3" json:"tool_schemas,omitempty"`
 	// Whether the session is the agent's private main session.
 	MainSession   bool `protobuf:"varint,4,opt,name=main_session,json=mainSession,proto3" json:"main_session,omitempty"`
@@ -2690,25 +2709,26 @@ func (x *SessionContextResponse) GetMainSession() bool {
 	return false
 }
 
-// Asks to archive a session.
+// Request of SessionArchive.
 type SessionArchiveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Transcript: a file name in the agent's sessions folder, or a session id. Of one that was rotated, or begun anew and
-	// still without a message, the newest rotated file counts.
+	// File name of a transcript in the agent's sessions folder, or a session ID. If that transcript was rotated or has no
+	// messages yet, the newest rotated transcript of the session is used.
 	Transcript string `protobuf:"bytes,2,opt,name=transcript,proto3" json:"transcript,omitempty"`
-	// Short name for the file, at most 256 bytes; what is neither letter nor digit becomes a hyphen, and of more than 60
-	// characters the first are kept. Empty means one made from the text, else from the time.
+	// Short name for the file, at most 256 bytes. Characters other than letters and digits are replaced by hyphens, and
+	// only the first 60 characters are used. If empty, the name is derived from the messages, or else from the time.
 	Slug string `protobuf:"bytes,3,opt,name=slug,proto3" json:"slug,omitempty"`
-	// Messages to keep, counted from the end, commands and system notices left out. Default 15; above 200 counts as 200;
-	// below 1 is an error.
+	// Number of messages to write, counted from the end, without commands and system notices. Default 15. Values above
+	// 200 are treated as 200; values below 1 are an error.
 	MessageCount *int32 `protobuf:"varint,4,opt,name=message_count,json=messageCount,proto3,oneof" json:"message_count,omitempty"`
-	// IANA time zone of the file's date. Empty: `agents.defaults.userTimezone`, else the daemon's zone.
+	// IANA time zone that determines the date in the file name. If empty, `agents.defaults.userTimezone`, or else the
+	// daemon's time zone.
 	TimeZone string `protobuf:"bytes,5,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// The caller's clock; unset means the daemon's.
+	// The caller's time. If unset, the daemon's time.
 	Now *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=now,proto3" json:"now,omitempty"`
-	// The session, for the file's head: one line of at most 1,024 bytes.
+	// Session key to write at the top of the file; one line of at most 1,024 bytes.
 	SessionKey    string `protobuf:"bytes,7,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2793,16 +2813,17 @@ func (x *SessionArchiveRequest) GetSessionKey() string {
 	return ""
 }
 
-// The archive that was written. A file that is there already is never written over: the name gets a number.
+// Response of SessionArchive. An existing file is never overwritten; if the name is taken, a number is added to it.
 type SessionArchiveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path relative to the workspace; empty when the transcript holds no message, and nothing was written.
+	// Path of the new file relative to the workspace. Empty if the transcript has no messages; then nothing was written.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// Messages written.
+	// Number of messages written.
 	Messages int32 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`
-	// Revision of the index that holds it; unset when the deadline came before it was indexed.
+	// A revision of the index that contains the file. Unset if the deadline was reached before it was indexed.
 	IndexRevision *int64 `protobuf:"varint,3,opt,name=index_revision,json=indexRevision,proto3,oneof" json:"index_revision,omitempty"`
-	// True when the same messages had been archived that day or the day before and nothing was written, as after a retry.
+	// Whether the same messages were already archived on that day or the day before, for example by an earlier attempt.
+	// If so, nothing was written.
 	AlreadyArchived bool `protobuf:"varint,4,opt,name=already_archived,json=alreadyArchived,proto3" json:"already_archived,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2866,12 +2887,13 @@ func (x *SessionArchiveResponse) GetAlreadyArchived() bool {
 	return false
 }
 
-// Asks for the agents.
+// Request of ListAgents.
 type ListAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Most agents to return. 0 means 100; above 1,000 counts as 1,000; below 0 is an error.
+	// Maximum number of agents to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
+	// error.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The `next_page_token` of the page before; empty means the first page.
+	// The `next_page_token` of the previous page. Empty means the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2924,15 +2946,15 @@ func (x *ListAgentsRequest) GetPageToken() string {
 // A configured agent.
 type Agent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id.
+	// Agent ID.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Workspace.
+	// Path of the agent's workspace.
 	Workspace string `protobuf:"bytes,2,opt,name=workspace,proto3" json:"workspace,omitempty"`
-	// Whether it answers when no agent is named.
+	// Whether this agent is used when a request names no agent.
 	Default bool `protobuf:"varint,3,opt,name=default,proto3" json:"default,omitempty"`
-	// Whether its memory is switched on.
+	// Whether memory is enabled for this agent.
 	Enabled bool `protobuf:"varint,4,opt,name=enabled,proto3" json:"enabled,omitempty"`
-	// State of its index.
+	// State of the agent's index.
 	IndexState    IndexState `protobuf:"varint,5,opt,name=index_state,json=indexState,proto3,enum=memoryd.v1.IndexState" json:"index_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3003,12 +3025,12 @@ func (x *Agent) GetIndexState() IndexState {
 	return IndexState_INDEX_STATE_UNSPECIFIED
 }
 
-// A page of agents, ordered by id.
+// Response of ListAgents: one page of agents.
 type ListAgentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The agents.
+	// Agents, ordered by ID.
 	Agents []*Agent `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
-	// Token for the next page; empty on the last.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3058,14 +3080,15 @@ func (x *ListAgentsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Asks for an agent's files.
+// Request of ListFiles.
 type ListFilesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent; empty means `main`.
+	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Most files to return. 0 means 100; above 1,000 counts as 1,000; below 0 is an error.
+	// Maximum number of files to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
+	// error.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The `next_page_token` of the page before; empty means the first page.
+	// The `next_page_token` of the previous page. Empty means the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3127,17 +3150,17 @@ type File struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path relative to the workspace.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// The kind of text.
+	// Source of the file.
 	Source Source `protobuf:"varint,2,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`
-	// Size on disk; as last indexed when it is gone.
+	// Size on disk in bytes. If the file is gone, the size when it was indexed.
 	SizeBytes int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// When it was last modified.
+	// Time of the last modification.
 	ModifiedTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=modified_time,json=modifiedTime,proto3" json:"modified_time,omitempty"`
-	// Whether it can be found.
+	// Whether the file is indexed.
 	State FileState `protobuf:"varint,5,opt,name=state,proto3,enum=memoryd.v1.FileState" json:"state,omitempty"`
-	// Why it could not be indexed; empty otherwise.
+	// Why the file could not be indexed. Empty otherwise.
 	Error string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
-	// Chunks indexed.
+	// Number of indexed chunks.
 	Chunks        int32 `protobuf:"varint,7,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3222,12 +3245,12 @@ func (x *File) GetChunks() int32 {
 	return 0
 }
 
-// A page of files, ordered by path.
+// Response of ListFiles: one page of files.
 type ListFilesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The files.
+	// Files, ordered by path.
 	Files []*File `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
-	// Token for the next page; empty on the last.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -37,37 +37,44 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// A lasting memory for AI agents: plain Markdown, indexed, searched and read over gRPC.
+// Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
 //
-// Every request names an agent; an empty `agent_id` means `main`. Every non-OK status carries a
-// `google.rpc.ErrorInfo` whose reason is one of ErrorReason. Lines are 1-based and inclusive.
+// Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
+// `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
+// inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
 type MemoryServiceClient interface {
-	// Finds the parts of an agent's memory that answer a question. Never waits for indexing. Documented deadline: 5 s.
+	// Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
+	// is set. Default client deadline: 5 s.
 	MemorySearch(ctx context.Context, in *MemorySearchRequest, opts ...grpc.CallOption) (*MemorySearchResponse, error)
-	// Reads a line range of a memory file. Documented deadline: 2 s.
+	// Reads a range of lines of a memory file. Default client deadline: 2 s.
 	MemoryGet(ctx context.Context, in *MemoryGetRequest, opts ...grpc.CallOption) (*MemoryGetResponse, error)
-	// Tells how an agent's memory is doing, computed from the disk. Documented deadline: 2 s, 10 s with `probe`.
+	// Returns the status of the daemon and of one agent. Compares the index with the files on disk. Default client
+	// deadline: 2 s; 10 s with `probe`.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
-	// Starts a sync run, or joins the one under way, and follows it to its end. Closing the stream does not stop the run
-	// unless `on_disconnect` says so. Documented deadline: hours.
+	// Starts a sync run or joins the current one, and streams its events until it ends. Closing the stream does not stop
+	// the run, unless `on_disconnect` is CANCEL. Default client deadline: none.
 	Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SyncResponse], error)
-	// Follows an agent's index state without starting anything: first the state at once, then each change.
-	// No deadline.
+	// Streams the state of an agent's index: the current state first, then each change. Does not start a sync. Default
+	// client deadline: none.
 	WatchIndex(ctx context.Context, in *WatchIndexRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchIndexResponse], error)
-	// Decides whether the agent should write lasting notes now, before its host compacts the context. Pure: the same
-	// request under the same settings gives the same answer. Documented deadline: 1 s.
+	// Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
+	// no side effects: with the same settings, the same request gets the same response, if `now` is set. Default client
+	// deadline: 1 s.
 	FlushDecision(ctx context.Context, in *FlushDecisionRequest, opts ...grpc.CallOption) (*FlushDecisionResponse, error)
-	// Appends text to today's log or to a named memory file, once per idempotency key. Documented deadline: 5 s.
+	// Appends text to today's log or to another memory file. A repeated call with the same idempotency key does not
+	// append again. Default client deadline: 5 s.
 	MemoryAppend(ctx context.Context, in *MemoryAppendRequest, opts ...grpc.CallOption) (*MemoryAppendResponse, error)
-	// Removes what is named from every derived store and answers with a receipt. Documented deadline: 10 s.
+	// Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of
+	// removed items per store. Default client deadline: 10 s.
 	MemoryForget(ctx context.Context, in *MemoryForgetRequest, opts ...grpc.CallOption) (*MemoryForgetResponse, error)
-	// Tells which memory files a session loads at its start, with their text within a budget. Documented deadline: 2 s.
+	// Returns the memory files that a session loads at its start. Default client deadline: 2 s.
 	SessionContext(ctx context.Context, in *SessionContextRequest, opts ...grpc.CallOption) (*SessionContextResponse, error)
-	// Turns the last messages of a transcript into `memory/YYYY-MM-DD-<slug>.md`. Documented deadline: 10 s.
+	// Writes the last messages of a transcript to a new memory file, `memory/YYYY-MM-DD-<slug>.md`. Default client
+	// deadline: 10 s.
 	SessionArchive(ctx context.Context, in *SessionArchiveRequest, opts ...grpc.CallOption) (*SessionArchiveResponse, error)
-	// Lists the configured agents that the caller may use. Documented deadline: 2 s.
+	// Lists the configured agents that the caller is allowed to use. Default client deadline: 2 s.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
-	// Lists an agent's memory files, each with whether it is indexed, or why not. Documented deadline: 2 s.
+	// Lists an agent's memory files with their index state. Default client deadline: 2 s.
 	ListFiles(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error)
 }
 
@@ -221,37 +228,44 @@ func (c *memoryServiceClient) ListFiles(ctx context.Context, in *ListFilesReques
 // All implementations must embed UnimplementedMemoryServiceServer
 // for forward compatibility.
 //
-// A lasting memory for AI agents: plain Markdown, indexed, searched and read over gRPC.
+// Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
 //
-// Every request names an agent; an empty `agent_id` means `main`. Every non-OK status carries a
-// `google.rpc.ErrorInfo` whose reason is one of ErrorReason. Lines are 1-based and inclusive.
+// Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
+// `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
+// inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
 type MemoryServiceServer interface {
-	// Finds the parts of an agent's memory that answer a question. Never waits for indexing. Documented deadline: 5 s.
+	// Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
+	// is set. Default client deadline: 5 s.
 	MemorySearch(context.Context, *MemorySearchRequest) (*MemorySearchResponse, error)
-	// Reads a line range of a memory file. Documented deadline: 2 s.
+	// Reads a range of lines of a memory file. Default client deadline: 2 s.
 	MemoryGet(context.Context, *MemoryGetRequest) (*MemoryGetResponse, error)
-	// Tells how an agent's memory is doing, computed from the disk. Documented deadline: 2 s, 10 s with `probe`.
+	// Returns the status of the daemon and of one agent. Compares the index with the files on disk. Default client
+	// deadline: 2 s; 10 s with `probe`.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
-	// Starts a sync run, or joins the one under way, and follows it to its end. Closing the stream does not stop the run
-	// unless `on_disconnect` says so. Documented deadline: hours.
+	// Starts a sync run or joins the current one, and streams its events until it ends. Closing the stream does not stop
+	// the run, unless `on_disconnect` is CANCEL. Default client deadline: none.
 	Sync(*SyncRequest, grpc.ServerStreamingServer[SyncResponse]) error
-	// Follows an agent's index state without starting anything: first the state at once, then each change.
-	// No deadline.
+	// Streams the state of an agent's index: the current state first, then each change. Does not start a sync. Default
+	// client deadline: none.
 	WatchIndex(*WatchIndexRequest, grpc.ServerStreamingServer[WatchIndexResponse]) error
-	// Decides whether the agent should write lasting notes now, before its host compacts the context. Pure: the same
-	// request under the same settings gives the same answer. Documented deadline: 1 s.
+	// Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
+	// no side effects: with the same settings, the same request gets the same response, if `now` is set. Default client
+	// deadline: 1 s.
 	FlushDecision(context.Context, *FlushDecisionRequest) (*FlushDecisionResponse, error)
-	// Appends text to today's log or to a named memory file, once per idempotency key. Documented deadline: 5 s.
+	// Appends text to today's log or to another memory file. A repeated call with the same idempotency key does not
+	// append again. Default client deadline: 5 s.
 	MemoryAppend(context.Context, *MemoryAppendRequest) (*MemoryAppendResponse, error)
-	// Removes what is named from every derived store and answers with a receipt. Documented deadline: 10 s.
+	// Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of
+	// removed items per store. Default client deadline: 10 s.
 	MemoryForget(context.Context, *MemoryForgetRequest) (*MemoryForgetResponse, error)
-	// Tells which memory files a session loads at its start, with their text within a budget. Documented deadline: 2 s.
+	// Returns the memory files that a session loads at its start. Default client deadline: 2 s.
 	SessionContext(context.Context, *SessionContextRequest) (*SessionContextResponse, error)
-	// Turns the last messages of a transcript into `memory/YYYY-MM-DD-<slug>.md`. Documented deadline: 10 s.
+	// Writes the last messages of a transcript to a new memory file, `memory/YYYY-MM-DD-<slug>.md`. Default client
+	// deadline: 10 s.
 	SessionArchive(context.Context, *SessionArchiveRequest) (*SessionArchiveResponse, error)
-	// Lists the configured agents that the caller may use. Documented deadline: 2 s.
+	// Lists the configured agents that the caller is allowed to use. Default client deadline: 2 s.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
-	// Lists an agent's memory files, each with whether it is indexed, or why not. Documented deadline: 2 s.
+	// Lists an agent's memory files with their index state. Default client deadline: 2 s.
 	ListFiles(context.Context, *ListFilesRequest) (*ListFilesResponse, error)
 	mustEmbedUnimplementedMemoryServiceServer()
 }

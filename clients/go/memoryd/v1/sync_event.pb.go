@@ -23,15 +23,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How much a sync run does.
+// How much a sync run indexes.
 type SyncMode int32
 
 const (
-	// Not set: INCREMENTAL.
+	// Treated as INCREMENTAL.
 	SyncMode_SYNC_MODE_UNSPECIFIED SyncMode = 0
-	// Index what is new or changed, remove what is gone.
+	// Index new and changed files, and remove deleted files from the index.
 	SyncMode_SYNC_MODE_INCREMENTAL SyncMode = 1
-	// Rebuild from empty beside the old index, which goes on answering, and swap.
+	// Build a new index from scratch. The old index is used for searches until the new one replaces it.
 	SyncMode_SYNC_MODE_FULL SyncMode = 2
 )
 
@@ -76,31 +76,31 @@ func (SyncMode) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_sync_event_proto_rawDescGZIP(), []int{0}
 }
 
-// What caused a sync run.
+// What started a sync run.
 type SyncTrigger int32
 
 const (
-	// Not set: MANUAL.
+	// Treated as MANUAL.
 	SyncTrigger_SYNC_TRIGGER_UNSPECIFIED SyncTrigger = 0
-	// A caller of Sync.
+	// A call of Sync.
 	SyncTrigger_SYNC_TRIGGER_MANUAL SyncTrigger = 1
-	// A session began.
+	// A session started.
 	SyncTrigger_SYNC_TRIGGER_SESSION_START SyncTrigger = 2
-	// A host compacted its context; the transcript is named in the request.
+	// A host compacted a session. The request names the transcript.
 	SyncTrigger_SYNC_TRIGGER_POST_COMPACTION SyncTrigger = 3
 	// The daemon started.
 	SyncTrigger_SYNC_TRIGGER_STARTUP SyncTrigger = 4
 	// Files changed.
 	SyncTrigger_SYNC_TRIGGER_WATCH SyncTrigger = 5
-	// The configured interval passed.
+	// The configured interval elapsed.
 	SyncTrigger_SYNC_TRIGGER_INTERVAL SyncTrigger = 6
-	// The reconcile pass found a difference that no event had told of.
+	// The reconcile pass found a change that no file event had reported.
 	SyncTrigger_SYNC_TRIGGER_RECONCILE SyncTrigger = 7
-	// A search found the index stale.
+	// A search found that the index is stale.
 	SyncTrigger_SYNC_TRIGGER_SEARCH SyncTrigger = 8
 	// MemoryAppend wrote a file.
 	SyncTrigger_SYNC_TRIGGER_APPEND SyncTrigger = 9
-	// A transcript grew past its thresholds.
+	// A transcript grew by more than the configured thresholds.
 	SyncTrigger_SYNC_TRIGGER_SESSION_DELTA SyncTrigger = 10
 )
 
@@ -161,15 +161,15 @@ func (SyncTrigger) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_sync_event_proto_rawDescGZIP(), []int{1}
 }
 
-// What Sync does with the run when its caller goes away.
+// What happens to a sync run when the caller closes the stream.
 type OnDisconnect int32
 
 const (
-	// Not set: CONTINUE.
+	// Treated as CONTINUE.
 	OnDisconnect_ON_DISCONNECT_UNSPECIFIED OnDisconnect = 0
-	// The run goes on.
+	// The run continues.
 	OnDisconnect_ON_DISCONNECT_CONTINUE OnDisconnect = 1
-	// The run stops at the next file boundary, unless another caller follows it.
+	// The run is cancelled after the current file, unless another caller follows it.
 	OnDisconnect_ON_DISCONNECT_CANCEL OnDisconnect = 2
 )
 
@@ -214,19 +214,19 @@ func (OnDisconnect) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_sync_event_proto_rawDescGZIP(), []int{2}
 }
 
-// The stage a sync run is in.
+// Phase of a sync run.
 type SyncPhase int32
 
 const (
-	// Not set.
+	// Not used.
 	SyncPhase_SYNC_PHASE_UNSPECIFIED SyncPhase = 0
 	// Comparing the files with the index.
 	SyncPhase_SYNC_PHASE_PLANNING SyncPhase = 1
-	// Reading, chunking and writing files.
+	// Reading files, splitting them into chunks and writing these to the index.
 	SyncPhase_SYNC_PHASE_INDEXING SyncPhase = 2
-	// Making vectors.
+	// Computing vectors.
 	SyncPhase_SYNC_PHASE_EMBEDDING SyncPhase = 3
-	// Putting a rebuilt index in place of the old one.
+	// Replacing the old index with the rebuilt one.
 	SyncPhase_SYNC_PHASE_SWAPPING SyncPhase = 4
 )
 
@@ -275,20 +275,20 @@ func (SyncPhase) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_sync_event_proto_rawDescGZIP(), []int{3}
 }
 
-// The run has begun, or the caller has joined one that had.
+// The run started, or the call joined a run in progress.
 type SyncStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the run does.
+	// Mode of the run.
 	Mode SyncMode `protobuf:"varint,1,opt,name=mode,proto3,enum=memoryd.v1.SyncMode" json:"mode,omitempty"`
-	// What caused it.
+	// What started the run.
 	Trigger SyncTrigger `protobuf:"varint,2,opt,name=trigger,proto3,enum=memoryd.v1.SyncTrigger" json:"trigger,omitempty"`
-	// True when the caller joined a run that was under way.
+	// Whether the call joined a run that was already in progress.
 	Attached bool `protobuf:"varint,3,opt,name=attached,proto3" json:"attached,omitempty"`
-	// When the run began.
+	// Time at which the run started.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// Revision of the index when the run began.
+	// Revision of the index when the run started.
 	IndexRevision int64 `protobuf:"varint,5,opt,name=index_revision,json=indexRevision,proto3" json:"index_revision,omitempty"`
-	// True when nothing is written.
+	// Whether this is a dry run, which writes nothing.
 	DryRun        bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -366,30 +366,30 @@ func (x *SyncStarted) GetDryRun() bool {
 	return false
 }
 
-// The whole state of a run at one moment; a later one replaces it.
+// The complete progress of a run. Each event replaces the previous one.
 type SyncProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stage.
+	// Current phase.
 	Phase SyncPhase `protobuf:"varint,1,opt,name=phase,proto3,enum=memoryd.v1.SyncPhase" json:"phase,omitempty"`
-	// Files done so far, failed ones included.
+	// Number of files processed, including failed files.
 	CompletedFiles int32 `protobuf:"varint,2,opt,name=completed_files,json=completedFiles,proto3" json:"completed_files,omitempty"`
-	// Files to do; 0 while planning.
+	// Number of files to process; 0 during PLANNING.
 	TotalFiles int32 `protobuf:"varint,3,opt,name=total_files,json=totalFiles,proto3" json:"total_files,omitempty"`
-	// Chunks written so far.
+	// Number of chunks written.
 	CompletedChunks int32 `protobuf:"varint,4,opt,name=completed_chunks,json=completedChunks,proto3" json:"completed_chunks,omitempty"`
-	// Chunks to write as far as is known; grows while files are read.
+	// Number of chunks to write. Increases while files are read.
 	TotalChunks int32 `protobuf:"varint,5,opt,name=total_chunks,json=totalChunks,proto3" json:"total_chunks,omitempty"`
-	// Chunks whose vector came from the cache.
+	// Number of chunks whose vector was found in the cache.
 	CachedChunks int32 `protobuf:"varint,6,opt,name=cached_chunks,json=cachedChunks,proto3" json:"cached_chunks,omitempty"`
-	// Files that failed.
+	// Number of files that could not be indexed.
 	FailedFiles int32 `protobuf:"varint,7,opt,name=failed_files,json=failedFiles,proto3" json:"failed_files,omitempty"`
-	// The file at work; empty between files.
+	// Path of the file being processed. Empty between files.
 	CurrentPath string `protobuf:"bytes,8,opt,name=current_path,json=currentPath,proto3" json:"current_path,omitempty"`
-	// Time since the run began.
+	// Time since the start of the run.
 	Elapsed *durationpb.Duration `protobuf:"bytes,9,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
-	// Estimated time to the end; absent while there is no ground for an estimate.
+	// Estimated remaining time. Unset if it cannot be estimated yet.
 	Eta *durationpb.Duration `protobuf:"bytes,10,opt,name=eta,proto3" json:"eta,omitempty"`
-	// Batch jobs of the embedding provider that the run waits for.
+	// Number of batch jobs at the embedding provider that the run waits for.
 	BatchJobs     int32 `protobuf:"varint,11,opt,name=batch_jobs,json=batchJobs,proto3" json:"batch_jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -502,14 +502,14 @@ func (x *SyncProgress) GetBatchJobs() int32 {
 	return 0
 }
 
-// A file could not be indexed; the run goes on.
+// A file could not be indexed. The run continues with the other files.
 type SyncFileFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path relative to the workspace.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// Its source.
+	// Source of the file.
 	Source Source `protobuf:"varint,2,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`
-	// What went wrong.
+	// Why the file could not be indexed.
 	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -566,10 +566,10 @@ func (x *SyncFileFailed) GetError() string {
 	return ""
 }
 
-// Nothing has happened for a heartbeat interval; the run lives.
+// The run is in progress, but there was no other event during the heartbeat interval.
 type SyncHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Time since the run began.
+	// Time since the start of the run.
 	Elapsed       *durationpb.Duration `protobuf:"bytes,1,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -612,18 +612,18 @@ func (x *SyncHeartbeat) GetElapsed() *durationpb.Duration {
 	return nil
 }
 
-// What a sync would cost, from a dry run.
+// Estimated cost of a sync run, from a dry run.
 type SyncEstimate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Files that would be read.
+	// Number of files to read.
 	Files int32 `protobuf:"varint,1,opt,name=files,proto3" json:"files,omitempty"`
-	// Files that would be removed.
+	// Number of files to remove from the index.
 	RemovedFiles int32 `protobuf:"varint,2,opt,name=removed_files,json=removedFiles,proto3" json:"removed_files,omitempty"`
-	// Chunks that would be written.
+	// Number of chunks to write.
 	Chunks int32 `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`
-	// Chunks whose vector is not in the cache.
+	// Number of these chunks whose vector is not in the cache.
 	CacheMisses int32 `protobuf:"varint,4,opt,name=cache_misses,json=cacheMisses,proto3" json:"cache_misses,omitempty"`
-	// Tokens that would be sent to the embedding provider, estimated; 0 without a provider.
+	// Estimated number of tokens to send to the embedding provider; 0 without a provider.
 	EstimatedTokens int64 `protobuf:"varint,5,opt,name=estimated_tokens,json=estimatedTokens,proto3" json:"estimated_tokens,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -694,40 +694,41 @@ func (x *SyncEstimate) GetEstimatedTokens() int64 {
 	return 0
 }
 
-// The run reached its end.
+// The run completed.
 type SyncCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Revision of the index after the run.
 	IndexRevision int64 `protobuf:"varint,1,opt,name=index_revision,json=indexRevision,proto3" json:"index_revision,omitempty"`
-	// False when every file was as the index had it.
+	// Whether the run changed the index.
 	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
-	// Files indexed or indexed again.
+	// Number of files indexed, including files indexed again.
 	IndexedFiles int32 `protobuf:"varint,3,opt,name=indexed_files,json=indexedFiles,proto3" json:"indexed_files,omitempty"`
-	// Files found unchanged.
+	// Number of files that had not changed.
 	UnchangedFiles int32 `protobuf:"varint,4,opt,name=unchanged_files,json=unchangedFiles,proto3" json:"unchanged_files,omitempty"`
-	// Files removed from the index.
+	// Number of files removed from the index.
 	RemovedFiles int32 `protobuf:"varint,5,opt,name=removed_files,json=removedFiles,proto3" json:"removed_files,omitempty"`
-	// Files that failed. Each was told in a `file_failed` event, and Status repeats them until they are mended.
+	// Number of files that could not be indexed. A `file_failed` event was sent for each, and Status reports them until
+	// they can be indexed.
 	FailedFiles int32 `protobuf:"varint,6,opt,name=failed_files,json=failedFiles,proto3" json:"failed_files,omitempty"`
-	// Chunks written.
+	// Number of chunks written.
 	Chunks int32 `protobuf:"varint,7,opt,name=chunks,proto3" json:"chunks,omitempty"`
-	// Chunks whose vector came from the cache.
+	// Number of chunks whose vector was found in the cache.
 	CachedChunks int32 `protobuf:"varint,8,opt,name=cached_chunks,json=cachedChunks,proto3" json:"cached_chunks,omitempty"`
-	// Time the run took.
+	// Duration of the run.
 	Elapsed *durationpb.Duration `protobuf:"bytes,9,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
-	// What a run would cost; set by a dry run only.
+	// Estimated cost of a run. Set only by a dry run.
 	Estimate *SyncEstimate `protobuf:"bytes,10,opt,name=estimate,proto3" json:"estimate,omitempty"`
-	// Chunks of the index that want a vector and have none that can be used, as `IndexStatus.pending_embeddings`. Keyword
-	// search finds them. In a dry run: of the index as it is.
+	// Number of chunks in the index that need a vector and have no usable one, as in `IndexStatus.pending_embeddings`.
+	// Keyword search finds these chunks. After a dry run, the number in the current index.
 	PendingEmbeddings int32 `protobuf:"varint,11,opt,name=pending_embeddings,json=pendingEmbeddings,proto3" json:"pending_embeddings,omitempty"`
-	// Chunks among `pending_embeddings` whose text the provider refused. INCREMENTAL runs do not send a refused text again
-	// for a day; FULL does.
+	// Number of the `pending_embeddings` chunks whose text the provider refused. INCREMENTAL runs send a refused text
+	// again after a day, FULL runs immediately.
 	RefusedEmbeddings int32 `protobuf:"varint,12,opt,name=refused_embeddings,json=refusedEmbeddings,proto3" json:"refused_embeddings,omitempty"`
-	// True when vectors are wanted and missing: `pending_embeddings` is above 0, or a rebuild of the index waits for
-	// approval of its cost. `memoryd index` exits with 1. False when the settings ask for no vectors.
+	// Whether vectors are configured but missing: `pending_embeddings` is above 0, or a rebuild of the index waits for
+	// approval of its cost. `memoryd index` then exits with 1. False if vectors are not configured.
 	VectorsMissing bool `protobuf:"varint,13,opt,name=vectors_missing,json=vectorsMissing,proto3" json:"vectors_missing,omitempty"`
-	// Every way in which the vectors are less than what was configured, with the reason, as Status reports them when the
-	// run ends. May be set when no vector is missing, for example when the fallback provider made them.
+	// Degradations of the vectors at the end of the run, with the reasons, as in Status. May be set even if no vector is
+	// missing, for example if the fallback provider computed them.
 	Degradations  []*Degradation `protobuf:"bytes,14,rep,name=degradations,proto3" json:"degradations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -26,15 +26,16 @@ if _version_not_supported:
 
 
 class EntryServiceStub(object):
-    """Short entries that an agent stores and recalls by meaning, beside its Markdown.
+    """Stores short texts (entries) of an agent, separate from its Markdown files, and finds them by their meaning.
 
-    Off unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is set, and the extra
-    `memoryd[lancedb]` is installed; every call is UNIMPLEMENTED then, with the reason. Every request names an agent; an
-    empty `agent_id` means `main`, and an agent has its own entries alone.
+    The service is disabled unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is true, and
+    the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
+    Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
 
-    A score is how near an entry is to a text, 0..1. Where vectors are compared it is 1 / (1 + d), d being the squared
-    Euclidean distance of the two vectors of length one: 1 for the same, .33 for unrelated ones, as in the reference.
-    Where words are compared, which a degradation says, it is b / (1 + b), b being BM25: good for the order alone.
+    A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+    Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
+    vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
+    only useful for ordering.
     """
 
     def __init__(self, channel):
@@ -76,56 +77,57 @@ class EntryServiceStub(object):
 
 
 class EntryServiceServicer(object):
-    """Short entries that an agent stores and recalls by meaning, beside its Markdown.
+    """Stores short texts (entries) of an agent, separate from its Markdown files, and finds them by their meaning.
 
-    Off unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is set, and the extra
-    `memoryd[lancedb]` is installed; every call is UNIMPLEMENTED then, with the reason. Every request names an agent; an
-    empty `agent_id` means `main`, and an agent has its own entries alone.
+    The service is disabled unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is true, and
+    the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
+    Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
 
-    A score is how near an entry is to a text, 0..1. Where vectors are compared it is 1 / (1 + d), d being the squared
-    Euclidean distance of the two vectors of length one: 1 for the same, .33 for unrelated ones, as in the reference.
-    Where words are compared, which a degradation says, it is b / (1 + b), b being BM25: good for the order alone.
+    A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+    Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
+    vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
+    only useful for ordering.
     """
 
     def Remember(self, request, context):
-        """Stores an entry, unless one that says the same is there. Documented deadline: 10 s.
+        """Stores an entry, unless an equivalent entry exists. Default client deadline: 10 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Recall(self, request, context):
-        """Finds the entries nearest to a text. Documented deadline: 5 s.
+        """Returns the entries that are most similar to a text. Default client deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Forget(self, request, context):
-        """Deletes an entry by its id, or the one that a text clearly means. Documented deadline: 5 s.
+        """Deletes one entry, given its ID or a text that clearly matches it. Default client deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEntries(self, request, context):
-        """Lists an agent's entries, newest first. Documented deadline: 5 s.
+        """Lists an agent's entries, newest first. Default client deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SuggestCapture(self, request, context):
-        """Tells which of a turn's messages would be worth storing, and why. Pure: nothing is stored or looked up.
-        Documented deadline: 1 s.
+        """Returns which of a turn's messages are worth storing, with the reason for each message. Has no side effects and
+        does not read the entries. Default client deadline: 1 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RecallBlock(self, request, context):
-        """Recalls what concerns a prompt, as a block to put before it: escaped, and marked as untrusted.
-        Documented deadline: 5 s.
+        """Returns the entries that are relevant to a prompt, as a text to insert before it. The text is escaped and marked as
+        untrusted. Default client deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -173,15 +175,16 @@ def add_EntryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class EntryService(object):
-    """Short entries that an agent stores and recalls by meaning, beside its Markdown.
+    """Stores short texts (entries) of an agent, separate from its Markdown files, and finds them by their meaning.
 
-    Off unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is set, and the extra
-    `memoryd[lancedb]` is installed; every call is UNIMPLEMENTED then, with the reason. Every request names an agent; an
-    empty `agent_id` means `main`, and an agent has its own entries alone.
+    The service is disabled unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is true, and
+    the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
+    Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
 
-    A score is how near an entry is to a text, 0..1. Where vectors are compared it is 1 / (1 + d), d being the squared
-    Euclidean distance of the two vectors of length one: 1 for the same, .33 for unrelated ones, as in the reference.
-    Where words are compared, which a degradation says, it is b / (1 + b), b being BM25: good for the order alone.
+    A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+    Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
+    vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
+    only useful for ordering.
     """
 
     @staticmethod

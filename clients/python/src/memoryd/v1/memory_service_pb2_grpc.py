@@ -26,10 +26,11 @@ if _version_not_supported:
 
 
 class MemoryServiceStub(object):
-    """A lasting memory for AI agents: plain Markdown, indexed, searched and read over gRPC.
+    """Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
 
-    Every request names an agent; an empty `agent_id` means `main`. Every non-OK status carries a
-    `google.rpc.ErrorInfo` whose reason is one of ErrorReason. Lines are 1-based and inclusive.
+    Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
+    `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
+    inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
     """
 
     def __init__(self, channel):
@@ -101,94 +102,101 @@ class MemoryServiceStub(object):
 
 
 class MemoryServiceServicer(object):
-    """A lasting memory for AI agents: plain Markdown, indexed, searched and read over gRPC.
+    """Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
 
-    Every request names an agent; an empty `agent_id` means `main`. Every non-OK status carries a
-    `google.rpc.ErrorInfo` whose reason is one of ErrorReason. Lines are 1-based and inclusive.
+    Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
+    `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
+    inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
     """
 
     def MemorySearch(self, request, context):
-        """Finds the parts of an agent's memory that answer a question. Never waits for indexing. Documented deadline: 5 s.
+        """Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
+        is set. Default client deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MemoryGet(self, request, context):
-        """Reads a line range of a memory file. Documented deadline: 2 s.
+        """Reads a range of lines of a memory file. Default client deadline: 2 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Status(self, request, context):
-        """Tells how an agent's memory is doing, computed from the disk. Documented deadline: 2 s, 10 s with `probe`.
+        """Returns the status of the daemon and of one agent. Compares the index with the files on disk. Default client
+        deadline: 2 s; 10 s with `probe`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Sync(self, request, context):
-        """Starts a sync run, or joins the one under way, and follows it to its end. Closing the stream does not stop the run
-        unless `on_disconnect` says so. Documented deadline: hours.
+        """Starts a sync run or joins the current one, and streams its events until it ends. Closing the stream does not stop
+        the run, unless `on_disconnect` is CANCEL. Default client deadline: none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchIndex(self, request, context):
-        """Follows an agent's index state without starting anything: first the state at once, then each change.
-        No deadline.
+        """Streams the state of an agent's index: the current state first, then each change. Does not start a sync. Default
+        client deadline: none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FlushDecision(self, request, context):
-        """Decides whether the agent should write lasting notes now, before its host compacts the context. Pure: the same
-        request under the same settings gives the same answer. Documented deadline: 1 s.
+        """Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
+        no side effects: with the same settings, the same request gets the same response, if `now` is set. Default client
+        deadline: 1 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MemoryAppend(self, request, context):
-        """Appends text to today's log or to a named memory file, once per idempotency key. Documented deadline: 5 s.
+        """Appends text to today's log or to another memory file. A repeated call with the same idempotency key does not
+        append again. Default client deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MemoryForget(self, request, context):
-        """Removes what is named from every derived store and answers with a receipt. Documented deadline: 10 s.
+        """Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of
+        removed items per store. Default client deadline: 10 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SessionContext(self, request, context):
-        """Tells which memory files a session loads at its start, with their text within a budget. Documented deadline: 2 s.
+        """Returns the memory files that a session loads at its start. Default client deadline: 2 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SessionArchive(self, request, context):
-        """Turns the last messages of a transcript into `memory/YYYY-MM-DD-<slug>.md`. Documented deadline: 10 s.
+        """Writes the last messages of a transcript to a new memory file, `memory/YYYY-MM-DD-<slug>.md`. Default client
+        deadline: 10 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAgents(self, request, context):
-        """Lists the configured agents that the caller may use. Documented deadline: 2 s.
+        """Lists the configured agents that the caller is allowed to use. Default client deadline: 2 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFiles(self, request, context):
-        """Lists an agent's memory files, each with whether it is indexed, or why not. Documented deadline: 2 s.
+        """Lists an agent's memory files with their index state. Default client deadline: 2 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -266,10 +274,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MemoryService(object):
-    """A lasting memory for AI agents: plain Markdown, indexed, searched and read over gRPC.
+    """Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
 
-    Every request names an agent; an empty `agent_id` means `main`. Every non-OK status carries a
-    `google.rpc.ErrorInfo` whose reason is one of ErrorReason. Lines are 1-based and inclusive.
+    Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
+    `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
+    inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
     """
 
     @staticmethod

@@ -2,8 +2,8 @@
 // @generated from file memoryd/client/status.proto (package memoryd.client, syntax proto3)
 /* eslint-disable */
 
-// What a status carries on the wire: `google.rpc.Status` and three of its companions, under a name of our own, so that
-// they never meet a second definition. Only field numbers and types matter on the wire; they are google.rpc's.
+// The details of a gRPC status: `google.rpc.Status` and three of its detail types. They are defined in this package so
+// that they do not conflict with other definitions of `google.rpc`. Field numbers and types are those of google.rpc.
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
@@ -24,21 +24,21 @@ export const file_memoryd_client_status: GenFile = /*@__PURE__*/
  */
 export type Status = Message<"memoryd.client.Status"> & {
   /**
-   * The gRPC code.
+   * gRPC status code.
    *
    * @generated from field: int32 code = 1;
    */
   code: number;
 
   /**
-   * What was wrong.
+   * Error message.
    *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * More about it, by type.
+   * Details, each with its type.
    *
    * @generated from field: repeated google.protobuf.Any details = 3;
    */
@@ -59,21 +59,21 @@ export const StatusSchema: GenMessage<Status> = /*@__PURE__*/
  */
 export type ErrorInfo = Message<"memoryd.client.ErrorInfo"> & {
   /**
-   * The name of an ErrorReason without its prefix.
+   * Name of an ErrorReason without its prefix.
    *
    * @generated from field: string reason = 1;
    */
   reason: string;
 
   /**
-   * Who says so: "memoryd".
+   * Domain of the reason: "memoryd".
    *
    * @generated from field: string domain = 2;
    */
   domain: string;
 
   /**
-   * The values that the message speaks of.
+   * Values that the message refers to.
    *
    * @generated from field: map<string, string> metadata = 3;
    */
@@ -94,7 +94,7 @@ export const ErrorInfoSchema: GenMessage<ErrorInfo> = /*@__PURE__*/
  */
 export type BadRequest = Message<"memoryd.client.BadRequest"> & {
   /**
-   * All that is wrong.
+   * All violations.
    *
    * @generated from field: repeated memoryd.client.BadRequest.FieldViolation field_violations = 1;
    */
@@ -109,20 +109,20 @@ export const BadRequestSchema: GenMessage<BadRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_client_status, 2);
 
 /**
- * One thing wrong with one field.
+ * An invalid field.
  *
  * @generated from message memoryd.client.BadRequest.FieldViolation
  */
 export type BadRequest_FieldViolation = Message<"memoryd.client.BadRequest.FieldViolation"> & {
   /**
-   * The field.
+   * Path of the field.
    *
    * @generated from field: string field = 1;
    */
   field: string;
 
   /**
-   * What is wrong with it.
+   * Why it is invalid.
    *
    * @generated from field: string description = 2;
    */
@@ -143,7 +143,7 @@ export const BadRequest_FieldViolationSchema: GenMessage<BadRequest_FieldViolati
  */
 export type RetryInfo = Message<"memoryd.client.RetryInfo"> & {
   /**
-   * How long to wait before trying again.
+   * Minimum time to wait before a retry.
    *
    * @generated from field: google.protobuf.Duration retry_delay = 1;
    */

@@ -23,35 +23,35 @@ export const file_memoryd_v1_entry_service: GenFile = /*@__PURE__*/
  */
 export type Entry = Message<"memoryd.v1.Entry"> & {
   /**
-   * Its id, a UUID.
+   * Entry ID, a UUID.
    *
    * @generated from field: string entry_id = 1;
    */
   entryId: string;
 
   /**
-   * Its text, as it was given.
+   * Text as it was stored by Remember.
    *
    * @generated from field: string text = 2;
    */
   text: string;
 
   /**
-   * How much it matters, 0..1.
+   * Importance, 0..1.
    *
    * @generated from field: double importance = 3;
    */
   importance: number;
 
   /**
-   * What it is about.
+   * What the entry is about.
    *
    * @generated from field: memoryd.v1.EntryCategory category = 4;
    */
   category: EntryCategory;
 
   /**
-   * When it was stored.
+   * Time at which the entry was stored.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 5;
    */
@@ -66,7 +66,7 @@ export const EntrySchema: GenMessage<Entry> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 0);
 
 /**
- * An entry with how near it is.
+ * An entry with its score.
  *
  * @generated from message memoryd.v1.ScoredEntry
  */
@@ -79,7 +79,7 @@ export type ScoredEntry = Message<"memoryd.v1.ScoredEntry"> & {
   entry?: Entry;
 
   /**
-   * Its score; see EntryService.
+   * Score, 0..1, as described at EntryService.
    *
    * @generated from field: double score = 2;
    */
@@ -94,43 +94,43 @@ export const ScoredEntrySchema: GenMessage<ScoredEntry> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 1);
 
 /**
- * What to remember.
+ * Request of Remember.
  *
  * @generated from message memoryd.v1.RememberRequest
  */
 export type RememberRequest = Message<"memoryd.v1.RememberRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * The text, not blank, at most 128 KiB.
+   * Text to store, not blank, at most 128 KiB.
    *
    * @generated from field: string text = 2;
    */
   text: string;
 
   /**
-   * How much it matters, 0..1. Default .7.
+   * Importance, 0..1. Default .7.
    *
    * @generated from field: optional double importance = 3;
    */
   importance?: number;
 
   /**
-   * What it is about.
+   * What the text is about.
    *
    * @generated from field: memoryd.v1.EntryCategory category = 4;
    */
   category: EntryCategory;
 
   /**
-   * Names this call, 1..128 printable ASCII characters. A call that repeats it with the same contents stores nothing
-   * and answers with the entry that is there; with other contents it is INVALID_ARGUMENT. Kept as long as the entry.
-   * Empty means that the call is not protected.
+   * Key of this call, 1..128 printable ASCII characters. If a call repeats a key with the same contents, nothing is
+   * stored, and the existing entry is returned; with other contents it fails with INVALID_ARGUMENT. The key is kept as
+   * long as the entry. Empty means that a repeated call is only recognized as a duplicate text.
    *
    * @generated from field: string idempotency_key = 5;
    */
@@ -145,34 +145,34 @@ export const RememberRequestSchema: GenMessage<RememberRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 2);
 
 /**
- * What was remembered.
+ * Response of Remember.
  *
  * @generated from message memoryd.v1.RememberResponse
  */
 export type RememberResponse = Message<"memoryd.v1.RememberResponse"> & {
   /**
-   * What became of the text.
+   * What was done.
    *
    * @generated from field: memoryd.v1.RememberAction action = 1;
    */
   action: RememberAction;
 
   /**
-   * The entry that was stored, or was there.
+   * The new or the existing entry.
    *
    * @generated from field: memoryd.v1.Entry entry = 2;
    */
   entry?: Entry;
 
   /**
-   * The score of the entry that was there; unset unless it is a duplicate.
+   * Score of the existing entry. Set only for DUPLICATE.
    *
    * @generated from field: optional double score = 3;
    */
   score?: number;
 
   /**
-   * In which ways the call did less than it should have: without vectors, only the same text counts as a duplicate.
+   * Degradations of this call. Without vectors, only an equal text is recognized as a duplicate.
    *
    * @generated from field: repeated memoryd.v1.Degradation degradations = 4;
    */
@@ -187,41 +187,41 @@ export const RememberResponseSchema: GenMessage<RememberResponse> = /*@__PURE__*
   messageDesc(file_memoryd_v1_entry_service, 3);
 
 /**
- * What to recall.
+ * Request of Recall.
  *
  * @generated from message memoryd.v1.RecallRequest
  */
 export type RecallRequest = Message<"memoryd.v1.RecallRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * The text, 1..4,096 bytes, not blank. Any Unicode text is valid; nothing in it is syntax.
+   * Text to compare with the entries, 1..4,096 bytes, not blank. Any Unicode text is valid; there is no query syntax.
    *
    * @generated from field: string query = 2;
    */
   query: string;
 
   /**
-   * Most entries to return. Default 5. Above 50 counts as 50; below 1 is an error.
+   * Maximum number of entries. Default 5. Values above 50 are treated as 50; values below 1 are an error.
    *
    * @generated from field: optional int32 limit = 3;
    */
   limit?: number;
 
   /**
-   * Lowest score, 0..1. Default .1.
+   * Minimum score, 0..1. Default .1.
    *
    * @generated from field: optional double min_score = 4;
    */
   minScore?: number;
 
   /**
-   * Categories to look in; empty means all.
+   * Categories to search. Empty means all.
    *
    * @generated from field: repeated memoryd.v1.EntryCategory categories = 5;
    */
@@ -236,20 +236,20 @@ export const RecallRequestSchema: GenMessage<RecallRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 4);
 
 /**
- * What was recalled.
+ * Response of Recall.
  *
  * @generated from message memoryd.v1.RecallResponse
  */
 export type RecallResponse = Message<"memoryd.v1.RecallResponse"> & {
   /**
-   * The entries, best first.
+   * Entries, best first.
    *
    * @generated from field: repeated memoryd.v1.ScoredEntry entries = 1;
    */
   entries: ScoredEntry[];
 
   /**
-   * In which ways the answer is less than it should be; by words where there are no vectors.
+   * Degradations of this call. Without vectors, entries are searched by keywords.
    *
    * @generated from field: repeated memoryd.v1.Degradation degradations = 2;
    */
@@ -264,26 +264,26 @@ export const RecallResponseSchema: GenMessage<RecallResponse> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 5);
 
 /**
- * What to forget. Exactly one target is given.
+ * Request of Forget. Exactly one target must be set.
  *
  * @generated from message memoryd.v1.ForgetRequest
  */
 export type ForgetRequest = Message<"memoryd.v1.ForgetRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * What to forget.
+   * What to delete.
    *
    * @generated from oneof memoryd.v1.ForgetRequest.target
    */
   target: {
     /**
-     * The entry of this id, a UUID. NOT_FOUND when there is none.
+     * Entry ID, a UUID. Fails with NOT_FOUND if the agent has no such entry.
      *
      * @generated from field: string entry_id = 2;
      */
@@ -291,9 +291,9 @@ export type ForgetRequest = Message<"memoryd.v1.ForgetRequest"> & {
     case: "entryId";
   } | {
     /**
-     * A text, 1..4,096 bytes, not blank. The five nearest entries with a score of at least .7 are looked at, and the
-     * only one above .9 is deleted; are there several or none above it, nothing is, and they come back as candidates.
-     * Where only words can be compared, nothing is deleted unless the text is an entry's own.
+     * A text, 1..4,096 bytes, not blank. Of the five best entries with a score of at least .7, the entry with a score
+     * above .9 is deleted if there is exactly one. Otherwise nothing is deleted, and these entries are returned as
+     * candidates. Without vectors, an entry is deleted only if its text is equal.
      *
      * @generated from field: string query = 3;
      */
@@ -310,34 +310,34 @@ export const ForgetRequestSchema: GenMessage<ForgetRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 6);
 
 /**
- * What was forgotten.
+ * Response of Forget.
  *
  * @generated from message memoryd.v1.ForgetResponse
  */
 export type ForgetResponse = Message<"memoryd.v1.ForgetResponse"> & {
   /**
-   * What became of the target.
+   * What was done.
    *
    * @generated from field: memoryd.v1.ForgetAction action = 1;
    */
   action: ForgetAction;
 
   /**
-   * The entry that was deleted; unset when none was.
+   * The deleted entry. Unset if none was deleted.
    *
    * @generated from field: memoryd.v1.Entry deleted = 2;
    */
   deleted?: Entry;
 
   /**
-   * What the text could mean, best first.
+   * Entries that the text may refer to, best first.
    *
    * @generated from field: repeated memoryd.v1.ScoredEntry candidates = 3;
    */
   candidates: ScoredEntry[];
 
   /**
-   * In which ways the call did less than it should have.
+   * Degradations of this call.
    *
    * @generated from field: repeated memoryd.v1.Degradation degradations = 4;
    */
@@ -352,35 +352,35 @@ export const ForgetResponseSchema: GenMessage<ForgetResponse> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 7);
 
 /**
- * Which entries to list.
+ * Request of ListEntries.
  *
  * @generated from message memoryd.v1.ListEntriesRequest
  */
 export type ListEntriesRequest = Message<"memoryd.v1.ListEntriesRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Entries of a page. Default 100; above 1,000 counts as 1,000; negative is an error. A page ends earlier when it would
-   * pass 1 MiB of text.
+   * Maximum number of entries to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
+   * error. A page has fewer entries if their texts would exceed 1 MiB.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty for the first page.
+   * The `next_page_token` of the previous page. Empty means the first page.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * Categories to list; empty means all.
+   * Categories to list. Empty means all.
    *
    * @generated from field: repeated memoryd.v1.EntryCategory categories = 4;
    */
@@ -395,27 +395,28 @@ export const ListEntriesRequestSchema: GenMessage<ListEntriesRequest> = /*@__PUR
   messageDesc(file_memoryd_v1_entry_service, 8);
 
 /**
- * A page of entries. Entries that are stored meanwhile come before the first page, so that nobody loses the place.
+ * Response of ListEntries: one page of entries. New entries do not move the following pages, because they are newer
+ * than the first page.
  *
  * @generated from message memoryd.v1.ListEntriesResponse
  */
 export type ListEntriesResponse = Message<"memoryd.v1.ListEntriesResponse"> & {
   /**
-   * The entries, newest first.
+   * Entries, newest first.
    *
    * @generated from field: repeated memoryd.v1.Entry entries = 1;
    */
   entries: Entry[];
 
   /**
-   * Where the next page begins; empty on the last one.
+   * Token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Entries of these categories, all pages together.
+   * Number of entries in these categories, on all pages.
    *
    * @generated from field: int64 total = 3;
    */
@@ -430,20 +431,21 @@ export const ListEntriesResponseSchema: GenMessage<ListEntriesResponse> = /*@__P
   messageDesc(file_memoryd_v1_entry_service, 9);
 
 /**
- * A turn that has ended well.
+ * Request of SuggestCapture, for a turn that completed successfully.
  *
  * @generated from message memoryd.v1.SuggestCaptureRequest
  */
 export type SuggestCaptureRequest = Message<"memoryd.v1.SuggestCaptureRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * What the user wrote, in order; nothing that the agent or a tool wrote. At most 1,000 messages of 1 MiB together.
+   * Messages that the user wrote in this turn, in order, without text of the agent or of tools. At most 1,000 messages
+   * and 1 MiB in total.
    *
    * @generated from field: repeated string user_messages = 2;
    */
@@ -458,41 +460,41 @@ export const SuggestCaptureRequestSchema: GenMessage<SuggestCaptureRequest> = /*
   messageDesc(file_memoryd_v1_entry_service, 10);
 
 /**
- * A message that would be worth storing: `Remember` it with these.
+ * A message that is worth storing, with values for a RememberRequest.
  *
  * @generated from message memoryd.v1.CaptureSuggestion
  */
 export type CaptureSuggestion = Message<"memoryd.v1.CaptureSuggestion"> & {
   /**
-   * Its place in `user_messages`, from 0.
+   * Index in `user_messages`, starting at 0.
    *
    * @generated from field: int32 message_index = 1;
    */
   messageIndex: number;
 
   /**
-   * The text to store.
+   * Text to store.
    *
    * @generated from field: string text = 2;
    */
   text: string;
 
   /**
-   * The category that its words suggest.
+   * Category, derived from the words of the message.
    *
    * @generated from field: memoryd.v1.EntryCategory category = 3;
    */
   category: EntryCategory;
 
   /**
-   * The importance to store it with.
+   * Importance, 0..1.
    *
    * @generated from field: double importance = 4;
    */
   importance: number;
 
   /**
-   * Why.
+   * Why the message is worth storing.
    *
    * @generated from field: memoryd.v1.CaptureTrigger trigger = 5;
    */
@@ -513,14 +515,14 @@ export const CaptureSuggestionSchema: GenMessage<CaptureSuggestion> = /*@__PURE_
  */
 export type CaptureRefusal = Message<"memoryd.v1.CaptureRefusal"> & {
   /**
-   * Its place in `user_messages`, from 0.
+   * Index in `user_messages`, starting at 0.
    *
    * @generated from field: int32 message_index = 1;
    */
   messageIndex: number;
 
   /**
-   * Why.
+   * Why the message is not worth storing.
    *
    * @generated from field: memoryd.v1.CaptureExclusion exclusion = 2;
    */
@@ -535,27 +537,27 @@ export const CaptureRefusalSchema: GenMessage<CaptureRefusal> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 12);
 
 /**
- * What would be worth storing, and what not. Every message is in one of the two lists.
+ * Response of SuggestCapture. Every message is in one of the two lists.
  *
  * @generated from message memoryd.v1.SuggestCaptureResponse
  */
 export type SuggestCaptureResponse = Message<"memoryd.v1.SuggestCaptureResponse"> & {
   /**
-   * At most three, in the order of the messages.
+   * Messages worth storing, at most three, in the order of the request.
    *
    * @generated from field: repeated memoryd.v1.CaptureSuggestion suggestions = 1;
    */
   suggestions: CaptureSuggestion[];
 
   /**
-   * The other messages, in order.
+   * All other messages, in the order of the request.
    *
    * @generated from field: repeated memoryd.v1.CaptureRefusal refusals = 2;
    */
   refusals: CaptureRefusal[];
 
   /**
-   * Whether the settings (`autoCapture`) want them stored without anybody asking.
+   * Value of the setting `autoCapture`: whether the gateway should store the suggestions without asking the user.
    *
    * @generated from field: bool auto_capture = 3;
    */
@@ -570,20 +572,20 @@ export const SuggestCaptureResponseSchema: GenMessage<SuggestCaptureResponse> = 
   messageDesc(file_memoryd_v1_entry_service, 13);
 
 /**
- * A prompt that is about to be sent to the agent.
+ * Request of RecallBlock.
  *
  * @generated from message memoryd.v1.RecallBlockRequest
  */
 export type RecallBlockRequest = Message<"memoryd.v1.RecallBlockRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * The prompt; what passes 4,096 bytes is not looked at.
+   * Prompt that is about to be sent to the agent. Only its first 4,096 bytes are used.
    *
    * @generated from field: string prompt = 2;
    */
@@ -598,21 +600,21 @@ export const RecallBlockRequestSchema: GenMessage<RecallBlockRequest> = /*@__PUR
   messageDesc(file_memoryd_v1_entry_service, 14);
 
 /**
- * The block.
+ * Response of RecallBlock.
  *
  * @generated from message memoryd.v1.RecallBlockResponse
  */
 export type RecallBlockResponse = Message<"memoryd.v1.RecallBlockResponse"> & {
   /**
-   * The text to put before the prompt: `<relevant-memories>`, a warning that they are untrusted, one line an entry, its
-   * text escaped. Empty when there is nothing to say.
+   * Text to insert before the prompt: a `<relevant-memories>` element with a warning that its content is untrusted, and
+   * one line of escaped text per entry. Empty if there are no entries.
    *
    * @generated from field: string block = 1;
    */
   block: string;
 
   /**
-   * The entries in it, best first: at most three, with a score of at least .3.
+   * Entries in the block, best first: at most three, with a score of at least .3.
    *
    * @generated from field: repeated memoryd.v1.ScoredEntry entries = 2;
    */
@@ -626,7 +628,7 @@ export type RecallBlockResponse = Message<"memoryd.v1.RecallBlockResponse"> & {
   emptyReason: RecallBlockEmptyReason;
 
   /**
-   * In which ways the answer is less than it should be.
+   * Degradations of this call.
    *
    * @generated from field: repeated memoryd.v1.Degradation degradations = 4;
    */
@@ -647,42 +649,42 @@ export const RecallBlockResponseSchema: GenMessage<RecallBlockResponse> = /*@__P
  */
 export enum EntryCategory {
   /**
-   * Not set. In a request: `OTHER`.
+   * Treated as OTHER in a request.
    *
    * @generated from enum value: ENTRY_CATEGORY_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * What somebody likes or wants.
+   * A preference: what somebody likes or wants.
    *
    * @generated from enum value: ENTRY_CATEGORY_PREFERENCE = 1;
    */
   PREFERENCE = 1,
 
   /**
-   * What is so.
+   * A fact.
    *
    * @generated from enum value: ENTRY_CATEGORY_FACT = 2;
    */
   FACT = 2,
 
   /**
-   * What was decided.
+   * A decision.
    *
    * @generated from enum value: ENTRY_CATEGORY_DECISION = 3;
    */
   DECISION = 3,
 
   /**
-   * Who or what somebody or something is: a name, an address, a number.
+   * A person or thing: a name, an address, a number.
    *
    * @generated from enum value: ENTRY_CATEGORY_ENTITY = 4;
    */
   ENTITY = 4,
 
   /**
-   * Anything else.
+   * Any other text.
    *
    * @generated from enum value: ENTRY_CATEGORY_OTHER = 5;
    */
@@ -696,35 +698,35 @@ export const EntryCategorySchema: GenEnum<EntryCategory> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_entry_service, 0);
 
 /**
- * What became of a text.
+ * Result of Remember.
  *
  * @generated from enum memoryd.v1.RememberAction
  */
 export enum RememberAction {
   /**
-   * Not set; never sent.
+   * Not used.
    *
    * @generated from enum value: REMEMBER_ACTION_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * It was stored.
+   * The text was stored as a new entry.
    *
    * @generated from enum value: REMEMBER_ACTION_STORED = 1;
    */
   STORED = 1,
 
   /**
-   * An entry that says the same was there: with a score of at least .95, or, without vectors, the very same text.
-   * Nothing was stored.
+   * An equivalent entry exists, and nothing was stored. An entry is equivalent if its score is at least .95 or, without
+   * vectors, if its text is equal.
    *
    * @generated from enum value: REMEMBER_ACTION_DUPLICATE = 2;
    */
   DUPLICATE = 2,
 
   /**
-   * The key had been used before, and nothing was stored.
+   * The idempotency key had been used before, and nothing was stored.
    *
    * @generated from enum value: REMEMBER_ACTION_ALREADY_STORED = 3;
    */
@@ -738,13 +740,13 @@ export const RememberActionSchema: GenEnum<RememberAction> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_entry_service, 1);
 
 /**
- * What became of the target.
+ * Result of Forget.
  *
  * @generated from enum memoryd.v1.ForgetAction
  */
 export enum ForgetAction {
   /**
-   * Not set; never sent.
+   * Not used.
    *
    * @generated from enum value: FORGET_ACTION_UNSPECIFIED = 0;
    */
@@ -758,14 +760,15 @@ export enum ForgetAction {
   DELETED = 1,
 
   /**
-   * Nothing was deleted: choose among the candidates, and forget by id.
+   * Nothing was deleted, because the text does not clearly match one entry. Repeat the call with the `entry_id` of a
+   * candidate.
    *
    * @generated from enum value: FORGET_ACTION_CANDIDATES = 2;
    */
   CANDIDATES = 2,
 
   /**
-   * Nothing was deleted: no entry is near the text.
+   * Nothing was deleted, because no entry matches the text.
    *
    * @generated from enum value: FORGET_ACTION_NOTHING_FOUND = 3;
    */
@@ -785,49 +788,49 @@ export const ForgetActionSchema: GenEnum<ForgetAction> = /*@__PURE__*/
  */
 export enum CaptureTrigger {
   /**
-   * Not set; never sent.
+   * Not used.
    *
    * @generated from enum value: CAPTURE_TRIGGER_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * It asks to remember.
+   * The user asks the agent to remember something.
    *
    * @generated from enum value: CAPTURE_TRIGGER_REMEMBER = 1;
    */
   REMEMBER = 1,
 
   /**
-   * It tells what somebody likes, wants or prefers.
+   * It contains a preference: what somebody likes, wants or prefers.
    *
    * @generated from enum value: CAPTURE_TRIGGER_PREFERENCE = 2;
    */
   PREFERENCE = 2,
 
   /**
-   * It tells a decision.
+   * It contains a decision.
    *
    * @generated from enum value: CAPTURE_TRIGGER_DECISION = 3;
    */
   DECISION = 3,
 
   /**
-   * It has a telephone number or an e-mail address.
+   * It contains a telephone number or an e-mail address.
    *
    * @generated from enum value: CAPTURE_TRIGGER_CONTACT = 4;
    */
   CONTACT = 4,
 
   /**
-   * It tells what something of the user's is.
+   * It describes something that belongs to the user.
    *
    * @generated from enum value: CAPTURE_TRIGGER_OWN = 5;
    */
   OWN = 5,
 
   /**
-   * It tells what is always or never so, or important.
+   * It contains words such as "always", "never" or "important".
    *
    * @generated from enum value: CAPTURE_TRIGGER_RULE = 6;
    */
@@ -841,34 +844,34 @@ export const CaptureTriggerSchema: GenEnum<CaptureTrigger> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_entry_service, 3);
 
 /**
- * Why a message is not stored.
+ * Why a message is not worth storing.
  *
  * @generated from enum memoryd.v1.CaptureExclusion
  */
 export enum CaptureExclusion {
   /**
-   * Not set; never sent.
+   * Not used.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Shorter than 10 characters.
+   * It is shorter than 10 characters.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_TOO_SHORT = 1;
    */
   TOO_SHORT = 1,
 
   /**
-   * Longer than `captureMaxChars`.
+   * It is longer than the setting `captureMaxChars`.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_TOO_LONG = 2;
    */
   TOO_LONG = 2,
 
   /**
-   * It holds a block of recalled memories.
+   * It contains a block of recalled memories.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_RECALLED = 3;
    */
@@ -882,35 +885,35 @@ export enum CaptureExclusion {
   MARKUP = 4,
 
   /**
-   * It looks like an agent's summary.
+   * It looks like a summary written by an agent.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_SUMMARY = 5;
    */
   SUMMARY = 5,
 
   /**
-   * More than three emoji.
+   * It contains more than three emoji.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_EMOJI = 6;
    */
   EMOJI = 6,
 
   /**
-   * It tries to instruct whoever reads it later.
+   * It looks like a prompt injection: instructions to the model that reads it later.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_INJECTION = 7;
    */
   INJECTION = 7,
 
   /**
-   * Nothing in it asks to be kept.
+   * None of the triggers matches.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_NO_TRIGGER = 8;
    */
   NO_TRIGGER = 8,
 
   /**
-   * Three messages of the turn came before it.
+   * Three earlier messages of the turn are already suggested.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_TURN_FULL = 9;
    */
@@ -930,14 +933,14 @@ export const CaptureExclusionSchema: GenEnum<CaptureExclusion> = /*@__PURE__*/
  */
 export enum RecallBlockEmptyReason {
   /**
-   * It is not empty.
+   * The block is not empty.
    *
    * @generated from enum value: RECALL_BLOCK_EMPTY_REASON_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * The settings switch it off (`autoRecall`).
+   * The setting `autoRecall` is false.
    *
    * @generated from enum value: RECALL_BLOCK_EMPTY_REASON_OFF = 1;
    */
@@ -951,7 +954,7 @@ export enum RecallBlockEmptyReason {
   PROMPT_TOO_SHORT = 2,
 
   /**
-   * No entry is near enough.
+   * No entry has a sufficient score.
    *
    * @generated from enum value: RECALL_BLOCK_EMPTY_REASON_NOTHING_NEAR = 3;
    */
@@ -965,21 +968,22 @@ export const RecallBlockEmptyReasonSchema: GenEnum<RecallBlockEmptyReason> = /*@
   enumDesc(file_memoryd_v1_entry_service, 5);
 
 /**
- * Short entries that an agent stores and recalls by meaning, beside its Markdown.
+ * Stores short texts (entries) of an agent, separate from its Markdown files, and finds them by their meaning.
  *
- * Off unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is set, and the extra
- * `memoryd[lancedb]` is installed; every call is UNIMPLEMENTED then, with the reason. Every request names an agent; an
- * empty `agent_id` means `main`, and an agent has its own entries alone.
+ * The service is disabled unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is true, and
+ * the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
+ * Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
  *
- * A score is how near an entry is to a text, 0..1. Where vectors are compared it is 1 / (1 + d), d being the squared
- * Euclidean distance of the two vectors of length one: 1 for the same, .33 for unrelated ones, as in the reference.
- * Where words are compared, which a degradation says, it is b / (1 + b), b being BM25: good for the order alone.
+ * A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+ * Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
+ * vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
+ * only useful for ordering.
  *
  * @generated from service memoryd.v1.EntryService
  */
 export const EntryService: GenService<{
   /**
-   * Stores an entry, unless one that says the same is there. Documented deadline: 10 s.
+   * Stores an entry, unless an equivalent entry exists. Default client deadline: 10 s.
    *
    * @generated from rpc memoryd.v1.EntryService.Remember
    */
@@ -989,7 +993,7 @@ export const EntryService: GenService<{
     output: typeof RememberResponseSchema;
   },
   /**
-   * Finds the entries nearest to a text. Documented deadline: 5 s.
+   * Returns the entries that are most similar to a text. Default client deadline: 5 s.
    *
    * @generated from rpc memoryd.v1.EntryService.Recall
    */
@@ -999,7 +1003,7 @@ export const EntryService: GenService<{
     output: typeof RecallResponseSchema;
   },
   /**
-   * Deletes an entry by its id, or the one that a text clearly means. Documented deadline: 5 s.
+   * Deletes one entry, given its ID or a text that clearly matches it. Default client deadline: 5 s.
    *
    * @generated from rpc memoryd.v1.EntryService.Forget
    */
@@ -1009,7 +1013,7 @@ export const EntryService: GenService<{
     output: typeof ForgetResponseSchema;
   },
   /**
-   * Lists an agent's entries, newest first. Documented deadline: 5 s.
+   * Lists an agent's entries, newest first. Default client deadline: 5 s.
    *
    * @generated from rpc memoryd.v1.EntryService.ListEntries
    */
@@ -1019,8 +1023,8 @@ export const EntryService: GenService<{
     output: typeof ListEntriesResponseSchema;
   },
   /**
-   * Tells which of a turn's messages would be worth storing, and why. Pure: nothing is stored or looked up.
-   * Documented deadline: 1 s.
+   * Returns which of a turn's messages are worth storing, with the reason for each message. Has no side effects and
+   * does not read the entries. Default client deadline: 1 s.
    *
    * @generated from rpc memoryd.v1.EntryService.SuggestCapture
    */
@@ -1030,8 +1034,8 @@ export const EntryService: GenService<{
     output: typeof SuggestCaptureResponseSchema;
   },
   /**
-   * Recalls what concerns a prompt, as a block to put before it: escaped, and marked as untrusted.
-   * Documented deadline: 5 s.
+   * Returns the entries that are relevant to a prompt, as a text to insert before it. The text is escaped and marked as
+   * untrusted. Default client deadline: 5 s.
    *
    * @generated from rpc memoryd.v1.EntryService.RecallBlock
    */

@@ -12,21 +12,21 @@ export const file_memoryd_v1_error_reason: GenFile = /*@__PURE__*/
   fileDesc("Ch1tZW1vcnlkL3YxL2Vycm9yX3JlYXNvbi5wcm90bxIKbWVtb3J5ZC52MSq6CAoLRXJyb3JSZWFzb24SHAoYRVJST1JfUkVBU09OX1VOU1BFQ0lGSUVEEAASIAocRVJST1JfUkVBU09OX0lOVkFMSURfUkVRVUVTVBABEiEKHUVSUk9SX1JFQVNPTl9DVVJTT1JfTUFMRk9STUVEEAISHwobRVJST1JfUkVBU09OX0NVUlNPUl9FWFBJUkVEEAMSHgoaRVJST1JfUkVBU09OX1RPS0VOX01JU1NJTkcQBBIeChpFUlJPUl9SRUFTT05fVE9LRU5fSU5WQUxJRBAFEiAKHEVSUk9SX1JFQVNPTl9BR0VOVF9GT1JCSURERU4QBhIhCh1FUlJPUl9SRUFTT05fUEFUSF9OT1RfQUxMT1dFRBAHEiAKHEVSUk9SX1JFQVNPTl9BR0VOVF9OT1RfRk9VTkQQCBIfChtFUlJPUl9SRUFTT05fRklMRV9OT1RfRk9VTkQQCRIgChxFUlJPUl9SRUFTT05fTUVNT1JZX0RJU0FCTEVEEAoSKQolRVJST1JfUkVBU09OX0VNQkVERElOR19OT1RfQ09ORklHVVJFRBALEiQKIEVSUk9SX1JFQVNPTl9XT1JLU1BBQ0VfUkVBRF9PTkxZEAwSHgoaRVJST1JfUkVBU09OX1NZTkNfQ09ORkxJQ1QQDRImCiJFUlJPUl9SRUFTT05fRU1CRURESU5HX1VOQVZBSUxBQkxFEA4SKQolRVJST1JfUkVBU09OX0VNQkVERElOR19RVU9UQV9FWENFRURFRBAPEiQKIEVSUk9SX1JFQVNPTl9CQUNLRU5EX1VOQVZBSUxBQkxFEBASGwoXRVJST1JfUkVBU09OX0lOREVYX0JVU1kQERIaChZFUlJPUl9SRUFTT05fRElTS19GVUxMEBISIgoeRVJST1JfUkVBU09OX1RPT19NQU5ZX1JFUVVFU1RTEBMSHgoaRVJST1JfUkVBU09OX1NIVVRUSU5HX0RPV04QFBIZChVFUlJPUl9SRUFTT05fSU5URVJOQUwQFRIgChxFUlJPUl9SRUFTT05fTk9UX0lNUExFTUVOVEVEEBYSJQohRVJST1JfUkVBU09OX1JFVklTSU9OX05PVF9SRUFDSEVEEBcSHgoaRVJST1JfUkVBU09OX0lOREVYX1RPT19ORVcQGBIiCh5FUlJPUl9SRUFTT05fSU5ERVhfVU5BVkFJTEFCTEUQGRIjCh9FUlJPUl9SRUFTT05fREVBRExJTkVfVE9PX1NIT1JUEBoSHwobRVJST1JfUkVBU09OX1NZTkNfQ0FOQ0VMTEVEEBsSIAocRVJST1JfUkVBU09OX1NUQVRFX1JFQURfT05MWRAcEiAKHEVSUk9SX1JFQVNPTl9FTlRSWV9OT1RfRk9VTkQQHRIkCiBFUlJPUl9SRUFTT05fRU5UUklFU19VTkFWQUlMQUJMRRAeQl8KDWlvLm1lbW9yeWQudjFCEEVycm9yUmVhc29uUHJvdG9QAVo6Z2l0aHViLmNvbS9tZW1vcnlkL21lbW9yeWQvY2xpZW50cy9nby9tZW1vcnlkL3YxO21lbW9yeWR2MWIGcHJvdG8z");
 
 /**
- * Every `google.rpc.ErrorInfo.reason` that memoryd sends, in the domain "memoryd". The reason on the wire is the name
- * without the prefix `ERROR_REASON_`; the status code stands in brackets.
+ * Reasons in `google.rpc.ErrorInfo.reason`, with the domain "memoryd". The reason on the wire is the name without the
+ * prefix `ERROR_REASON_`. The status code is in brackets.
  *
  * @generated from enum memoryd.v1.ErrorReason
  */
 export enum ErrorReason {
   /**
-   * Not set; never sent.
+   * Not used.
    *
    * @generated from enum value: ERROR_REASON_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * [INVALID_ARGUMENT] A field is missing, ill-formed or out of range; `BadRequest` lists every violation.
+   * [INVALID_ARGUMENT] A field is missing, malformed or out of range. `google.rpc.BadRequest` lists all violations.
    * Example: `query: must not be blank`.
    *
    * @generated from enum value: ERROR_REASON_INVALID_REQUEST = 1;
@@ -34,118 +34,121 @@ export enum ErrorReason {
   INVALID_REQUEST = 1,
 
   /**
-   * [INVALID_ARGUMENT] The cursor was not made by memoryd.
-   * Example: `cursor: "abc" is not a cursor of Sync; leave it empty to start anew`.
+   * [INVALID_ARGUMENT] The cursor was not created by memoryd. Leave it empty to start from the beginning. Example:
+   * `cursor: "abc"`.
    *
    * @generated from enum value: ERROR_REASON_CURSOR_MALFORMED = 2;
    */
   CURSOR_MALFORMED = 2,
 
   /**
-   * [OUT_OF_RANGE] The run that the cursor belongs to is forgotten. A fresh Sync is cheap.
+   * [OUT_OF_RANGE] The sync run of the cursor is no longer known. Start a new Sync, which skips unchanged files.
    *
    * @generated from enum value: ERROR_REASON_CURSOR_EXPIRED = 3;
    */
   CURSOR_EXPIRED = 3,
 
   /**
-   * [UNAUTHENTICATED] The call carries no bearer token, and the listener asks for one.
-   * Example: `send the metadata "authorization: Bearer <token>"`.
+   * [UNAUTHENTICATED] The call has no bearer token, and the listener requires one. Send the metadata `authorization:
+   * Bearer <token>`.
    *
    * @generated from enum value: ERROR_REASON_TOKEN_MISSING = 4;
    */
   TOKEN_MISSING = 4,
 
   /**
-   * [UNAUTHENTICATED] The bearer token is not one of this daemon's.
+   * [UNAUTHENTICATED] The bearer token is unknown, revoked or expired.
    *
    * @generated from enum value: ERROR_REASON_TOKEN_INVALID = 5;
    */
   TOKEN_INVALID = 5,
 
   /**
-   * [PERMISSION_DENIED] The token does not name this agent.
+   * [PERMISSION_DENIED] The token does not allow this agent, which may or may not exist.
    *
    * @generated from enum value: ERROR_REASON_AGENT_FORBIDDEN = 6;
    */
   AGENT_FORBIDDEN = 6,
 
   /**
-   * [PERMISSION_DENIED] The path leads outside the roots or through a link, or is not a Markdown memory file. Found
-   * out before existence is. Also a file above `memoryd.limits.maxFileBytes`, or one that the daemon may not read.
-   * Example: metadata `path: "../../etc/passwd"`.
+   * [PERMISSION_DENIED] The path leads outside the roots or through a link, or is neither a Markdown memory file nor an
+   * indexed transcript; this is checked before whether the file exists. Or the file is larger than
+   * `memoryd.limits.maxFileBytes`, or the daemon is not permitted to read it. Example: metadata `path:
+   * "../../etc/passwd"`.
    *
    * @generated from enum value: ERROR_REASON_PATH_NOT_ALLOWED = 7;
    */
   PATH_NOT_ALLOWED = 7,
 
   /**
-   * [NOT_FOUND] No such agent is configured; the message lists those that are.
+   * [NOT_FOUND] No agent with this ID is configured. The message lists the configured agents, unless the token is
+   * limited to some agents.
    *
    * @generated from enum value: ERROR_REASON_AGENT_NOT_FOUND = 8;
    */
   AGENT_NOT_FOUND = 8,
 
   /**
-   * [NOT_FOUND] The path is allowed, and no file is there.
+   * [NOT_FOUND] The path is allowed, but the file does not exist.
    *
    * @generated from enum value: ERROR_REASON_FILE_NOT_FOUND = 9;
    */
   FILE_NOT_FOUND = 9,
 
   /**
-   * [FAILED_PRECONDITION] Memory is switched off for this agent (`memorySearch.enabled: false`).
+   * [FAILED_PRECONDITION] Memory is disabled for this agent (`memorySearch.enabled: false`).
    *
    * @generated from enum value: ERROR_REASON_MEMORY_DISABLED = 10;
    */
   MEMORY_DISABLED = 10,
 
   /**
-   * [FAILED_PRECONDITION] The vector leg was asked for, and no embedding provider is configured.
+   * [FAILED_PRECONDITION] The request requires vector search, and no embedding provider is configured.
    *
    * @generated from enum value: ERROR_REASON_EMBEDDING_NOT_CONFIGURED = 11;
    */
   EMBEDDING_NOT_CONFIGURED = 11,
 
   /**
-   * [FAILED_PRECONDITION] The workspace cannot be written.
+   * [FAILED_PRECONDITION] The workspace is not writable.
    *
    * @generated from enum value: ERROR_REASON_WORKSPACE_READ_ONLY = 12;
    */
   WORKSPACE_READ_ONLY = 12,
 
   /**
-   * [ABORTED] A FULL sync was asked for while a run is under way. Follow that one, or try again after it.
+   * [ABORTED] A FULL sync was requested while another run is in progress. Follow that run, or retry after it.
    *
    * @generated from enum value: ERROR_REASON_SYNC_CONFLICT = 13;
    */
   SYNC_CONFLICT = 13,
 
   /**
-   * [UNAVAILABLE] The vector leg was asked for, and the embedding provider does not answer.
+   * [UNAVAILABLE] The request requires vector search, and the embedding provider is not available or cannot embed the
+   * query.
    *
    * @generated from enum value: ERROR_REASON_EMBEDDING_UNAVAILABLE = 14;
    */
   EMBEDDING_UNAVAILABLE = 14,
 
   /**
-   * [RESOURCE_EXHAUSTED] The vector leg was asked for, and the provider's quota is used up.
+   * [RESOURCE_EXHAUSTED] The request requires vector search, and the embedding provider's quota is used up.
    *
    * @generated from enum value: ERROR_REASON_EMBEDDING_QUOTA_EXCEEDED = 15;
    */
   EMBEDDING_QUOTA_EXCEEDED = 15,
 
   /**
-   * [UNAVAILABLE] The configured backend failed, and falling back is switched off.
+   * [UNAVAILABLE] The configured backend failed, and the fallback is disabled.
    *
    * @generated from enum value: ERROR_REASON_BACKEND_UNAVAILABLE = 16;
    */
   BACKEND_UNAVAILABLE = 16,
 
   /**
-   * [UNAVAILABLE] The index is held by another process, or could not be locked in time; or another program locks the
-   * memory file of an append, or replaces it again and again. Metadata names that file in `path`; it does not hold the
-   * text.
+   * [UNAVAILABLE] The index is in use by another process or could not be locked in time. Or another program locks the
+   * memory file of an append, or replaces it repeatedly; then `path` in the metadata is that file, and the text was not
+   * appended.
    *
    * @generated from enum value: ERROR_REASON_INDEX_BUSY = 17;
    */
@@ -159,29 +162,30 @@ export enum ErrorReason {
   DISK_FULL = 18,
 
   /**
-   * [RESOURCE_EXHAUSTED] Too many calls at once; `RetryInfo` says when to try again.
+   * [RESOURCE_EXHAUSTED] Too many concurrent calls, or too many calls per second. `google.rpc.RetryInfo` says when to
+   * retry.
    *
    * @generated from enum value: ERROR_REASON_TOO_MANY_REQUESTS = 19;
    */
   TOO_MANY_REQUESTS = 19,
 
   /**
-   * [UNAVAILABLE] The daemon is stopping, or ended a stream to open the agent's memory anew with other settings.
+   * [UNAVAILABLE] The daemon is stopping, or it closed a stream to reopen the agent's memory with new settings.
    *
    * @generated from enum value: ERROR_REASON_SHUTTING_DOWN = 20;
    */
   SHUTTING_DOWN = 20,
 
   /**
-   * [INTERNAL] A fault in memoryd. Metadata holds the request id; the daemon's log holds the rest.
+   * [INTERNAL] A bug in memoryd. The metadata contains the request ID, and the daemon's log the details.
    *
    * @generated from enum value: ERROR_REASON_INTERNAL = 21;
    */
   INTERNAL = 21,
 
   /**
-   * [UNIMPLEMENTED] The contract has it, and this version does not yet, or the settings switch it off; the message says
-   * what is missing.
+   * [UNIMPLEMENTED] This version does not implement the feature, or the feature is disabled or not installed. The
+   * message says what is missing.
    *
    * @generated from enum value: ERROR_REASON_NOT_IMPLEMENTED = 22;
    */
@@ -195,50 +199,50 @@ export enum ErrorReason {
   REVISION_NOT_REACHED = 23,
 
   /**
-   * [FAILED_PRECONDITION] The index was written by a newer memoryd.
+   * [FAILED_PRECONDITION] The index was written by a newer version of memoryd.
    *
    * @generated from enum value: ERROR_REASON_INDEX_TOO_NEW = 24;
    */
   INDEX_TOO_NEW = 24,
 
   /**
-   * [UNAVAILABLE] The index cannot be opened, read or written; the message says why.
+   * [UNAVAILABLE] The index cannot be opened, read or written. The message contains the reason.
    *
    * @generated from enum value: ERROR_REASON_INDEX_UNAVAILABLE = 25;
    */
   INDEX_UNAVAILABLE = 25,
 
   /**
-   * [DEADLINE_EXCEEDED] The work did not finish before the deadline.
+   * [DEADLINE_EXCEEDED] The operation did not finish before the deadline.
    *
    * @generated from enum value: ERROR_REASON_DEADLINE_TOO_SHORT = 26;
    */
   DEADLINE_TOO_SHORT = 26,
 
   /**
-   * [ABORTED] The sync run was cancelled before its end. What it had committed stays; a fresh Sync goes on from there.
+   * [ABORTED] The sync run was cancelled. Its committed changes are kept, and a new Sync continues from there.
    *
    * @generated from enum value: ERROR_REASON_SYNC_CANCELLED = 27;
    */
   SYNC_CANCELLED = 27,
 
   /**
-   * [FAILED_PRECONDITION] The state directory cannot be written. The index in it answers as it is; nothing new is taken
-   * up until it can be written.
+   * [FAILED_PRECONDITION] The state directory is not writable. Searches use the existing index, but nothing new can be
+   * indexed.
    *
    * @generated from enum value: ERROR_REASON_STATE_READ_ONLY = 28;
    */
   STATE_READ_ONLY = 28,
 
   /**
-   * [NOT_FOUND] The agent has no entry of this id.
+   * [NOT_FOUND] The agent has no entry with this ID.
    *
    * @generated from enum value: ERROR_REASON_ENTRY_NOT_FOUND = 29;
    */
   ENTRY_NOT_FOUND = 29,
 
   /**
-   * [UNAVAILABLE] The entries cannot be opened, read or written; the message says why.
+   * [UNAVAILABLE] The entries cannot be opened, read or written. The message contains the reason.
    *
    * @generated from enum value: ERROR_REASON_ENTRIES_UNAVAILABLE = 30;
    */

@@ -15,34 +15,34 @@ export const file_memoryd_v1_memory: GenFile = /*@__PURE__*/
   fileDesc("ChdtZW1vcnlkL3YxL21lbW9yeS5wcm90bxIKbWVtb3J5ZC52MSJmCgtEZWdyYWRhdGlvbhIpCgRraW5kGAEgASgOMhsubWVtb3J5ZC52MS5EZWdyYWRhdGlvbktpbmQSDgoGd2FudGVkGAIgASgJEgwKBHVzZWQYAyABKAkSDgoGcmVhc29uGAQgASgJIjEKCUxpbmVSYW5nZRISCgpzdGFydF9saW5lGAEgASgFEhAKCGVuZF9saW5lGAIgASgFIrACCgxTZWFyY2hSZXN1bHQSDAoEcGF0aBgBIAEoCRISCgpzdGFydF9saW5lGAIgASgFEhAKCGVuZF9saW5lGAMgASgFEg0KBXNjb3JlGAQgASgBEg8KB3NuaXBwZXQYBSABKAkSGgoSc25pcHBldF9zdGFydF9saW5lGAYgASgFEhgKEHNuaXBwZXRfZW5kX2xpbmUYByABKAUSIgoGc291cmNlGAggASgOMhIubWVtb3J5ZC52MS5Tb3VyY2USEAoIY2l0YXRpb24YCSABKAkSMQoNbW9kaWZpZWRfdGltZRgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoMc2NvcmVfZGV0YWlsGAsgASgLMhcubWVtb3J5ZC52MS5TY29yZURldGFpbCLhAQoLU2NvcmVEZXRhaWwSEwoGdmVjdG9yGAEgASgBSACIAQESEQoEdGV4dBgCIAEoAUgBiAEBEhUKCGNvdmVyYWdlGAMgASgBSAKIAQESEgoFZGVjYXkYBCABKAFIA4gBARIYCgt2ZWN0b3JfcmFuaxgFIAEoBUgEiAEBEhkKDGtleXdvcmRfcmFuaxgGIAEoBUgFiAEBQgkKB192ZWN0b3JCBwoFX3RleHRCCwoJX2NvdmVyYWdlQggKBl9kZWNheUIOCgxfdmVjdG9yX3JhbmtCDwoNX2tleXdvcmRfcmFuayKaAQoJTGVnUmVwb3J0EiMKA2xlZxgBIAEoDjIWLm1lbW9yeWQudjEuU2VhcmNoTW9kZRILCgNyYW4YAiABKAgSEgoKY2FuZGlkYXRlcxgDIAEoBRIqCgdlbGFwc2VkGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXRlcm1zGAUgAygJEgwKBG5vdGUYBiABKAkiMAoNRW1iZWRkaW5nSW5mbxIQCghwcm92aWRlchgBIAEoCRINCgVtb2RlbBgCIAEoCSKkBAoKU2VhcmNoSW5mbxIkCgdiYWNrZW5kGAEgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEisKC3NlcnZlZF9tb2RlGAIgASgOMhYubWVtb3J5ZC52MS5TZWFyY2hNb2RlEiwKCWVtYmVkZGluZxgDIAEoCzIZLm1lbW9yeWQudjEuRW1iZWRkaW5nSW5mbxItCgxkZWdyYWRhdGlvbnMYBCADKAsyFy5tZW1vcnlkLnYxLkRlZ3JhZGF0aW9uEhYKDmluZGV4X3JldmlzaW9uGAUgASgDEisKC2luZGV4X3N0YXRlGAYgASgOMhYubWVtb3J5ZC52MS5JbmRleFN0YXRlEg0KBXN0YWxlGAcgASgIEhoKEmtleXdvcmRfY2FuZGlkYXRlcxgIIAEoBRIZChF2ZWN0b3JfY2FuZGlkYXRlcxgJIAEoBRIcChRkcm9wcGVkX2J5X21pbl9zY29yZRgKIAEoBRIqCgdlbGFwc2VkGAsgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi0KDGVtcHR5X3JlYXNvbhgMIAEoDjIXLm1lbW9yeWQudjEuRW1wdHlSZWFzb24SGQoRZW1wdHlfZXhwbGFuYXRpb24YDSABKAkSIwoEbGVncxgOIAMoCzIVLm1lbW9yeWQudjEuTGVnUmVwb3J0EhUKCGNvdmVyYWdlGA8gASgBSACIAQFCCwoJX2NvdmVyYWdlIlQKDVdhdGNoZXJTdGF0dXMSDAoEcm9vdBgBIAEoCRIlCgRtb2RlGAIgASgOMhcubWVtb3J5ZC52MS5XYXRjaGVyTW9kZRIOCgZyZWFzb24YAyABKAkihgEKDFNvdXJjZVN0YXR1cxIiCgZzb3VyY2UYASABKA4yEi5tZW1vcnlkLnYxLlNvdXJjZRIVCg1maWxlc19vbl9kaXNrGAIgASgFEhUKDWZpbGVzX2luZGV4ZWQYAyABKAUSDgoGY2h1bmtzGAQgASgFEhQKDGZpbGVzX2ZhaWxlZBgFIAEoBSKtAQoISWRlbnRpdHkSEAoIcHJvdmlkZXIYASABKAkSDQoFbW9kZWwYAiABKAkSEAoIZW5kcG9pbnQYAyABKAkSEgoKZGltZW5zaW9ucxgEIAEoBRIUCgxjaHVua190b2tlbnMYBSABKAUSFQoNY2h1bmtfb3ZlcmxhcBgGIAEoBRIUCgxxdWVyeV9wcmVmaXgYByABKAkSFwoPZG9jdW1lbnRfcHJlZml4GAggASgJIkwKEElkZW50aXR5TWlzbWF0Y2gSDQoFZmllbGQYASABKAkSEwoLaW5kZXhfdmFsdWUYAiABKAkSFAoMd2FudGVkX3ZhbHVlGAMgASgJIvYDCgtJbmRleFN0YXR1cxIlCgVzdGF0ZRgBIAEoDjIWLm1lbW9yeWQudjEuSW5kZXhTdGF0ZRIQCghyZXZpc2lvbhgCIAEoAxIWCg5zY2hlbWFfdmVyc2lvbhgDIAEoBRINCgVmaWxlcxgEIAEoBRIOCgZjaHVua3MYBSABKAUSEgoKc2l6ZV9ieXRlcxgGIAEoAxIyCg5sYXN0X3N5bmNfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoIaWRlbnRpdHkYCCABKAsyFC5tZW1vcnlkLnYxLklkZW50aXR5EjkKE2lkZW50aXR5X21pc21hdGNoZXMYCSADKAsyHC5tZW1vcnlkLnYxLklkZW50aXR5TWlzbWF0Y2gSKQoHc291cmNlcxgKIAMoCzIYLm1lbW9yeWQudjEuU291cmNlU3RhdHVzEg0KBWRpcnR5GAsgASgIEhUKDXBlbmRpbmdfZmlsZXMYDCABKAUSNwoUb2xkZXN0X3VuaW5kZXhlZF9hZ2UYDSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SGgoScGVuZGluZ19lbWJlZGRpbmdzGA4gASgFEhgKEGFuYWx5emVyX3ZlcnNpb24YDyABKAkSDAoEcGF0aBgQIAEoCSL6AQoPRW1iZWRkaW5nU3RhdHVzEhoKEnJlcXVlc3RlZF9wcm92aWRlchgBIAEoCRIQCghwcm92aWRlchgCIAEoCRINCgVtb2RlbBgDIAEoCRISCgpkaW1lbnNpb25zGAQgASgFEhUKDWZhbGxiYWNrX2Zyb20YBSABKAkSDgoGcmVhc29uGAYgASgJEg0KBWNhbGxzGAcgASgDEg4KBnRva2VucxgIIAEoAxImCgVwcm9iZRgJIAEoCzIXLm1lbW9yeWQudjEuUHJvYmVSZXN1bHQSKAoFdXNhZ2UYCiADKAsyGS5tZW1vcnlkLnYxLlByb3ZpZGVyVXNhZ2UidAoNUHJvdmlkZXJVc2FnZRIQCghwcm92aWRlchgBIAEoCRINCgVtb2RlbBgCIAEoCRINCgVjYWxscxgDIAEoAxIOCgZ0b2tlbnMYBCABKAMSDwoHcmV0cmllcxgFIAEoAxISCgpjYWNoZV9oaXRzGAYgASgDIlQKC1Byb2JlUmVzdWx0EgoKAm9rGAEgASgIEioKB2VsYXBzZWQYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFZXJyb3IYAyABKAkilwEKDFZlY3RvclN0YXR1cxIPCgdlbmFibGVkGAEgASgIEg4KBmVuZ2luZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCmxvYWRfZXJyb3IYBCABKAkSEgoKZGltZW5zaW9ucxgFIAEoBRIVCg1yZXNpZGVudF9mb3JtGAYgASgJEhYKDnJlc2lkZW50X2J5dGVzGAcgASgDIkUKDkZ1bGx0ZXh0U3RhdHVzEhEKCWF2YWlsYWJsZRgBIAEoCBIRCgl0b2tlbml6ZXIYAiABKAkSDQoFZXJyb3IYAyABKAkiRAoLQ2FjaGVTdGF0dXMSDwoHZW5hYmxlZBgBIAEoCBIPCgdlbnRyaWVzGAIgASgDEhMKC21heF9lbnRyaWVzGAMgASgDImoKC0JhdGNoU3RhdHVzEg8KB2VuYWJsZWQYASABKAgSEAoIZmFpbHVyZXMYAiABKAUSEgoKbGFzdF9lcnJvchgDIAEoCRIMCgRqb2JzGAQgASgFEhYKDmNodW5rc19pbl9qb2JzGAUgASgDIlMKCVFtZFN0YXR1cxISCgpjb25maWd1cmVkGAEgASgIEhEKCWF2YWlsYWJsZRgCIAEoCBIPCgd2ZXJzaW9uGAMgASgJEg4KBnJlYXNvbhgEIAEoCSL2AQoNU2VydmljZVN0YXR1cxIPCgd2ZXJzaW9uGAEgASgJEi4KCnN0YXJ0X3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiEKGXNldHRpbmdzX2F3YWl0aW5nX3Jlc3RhcnQYAyADKAkSGQoRc2V0dGluZ3Nfd2FybmluZ3MYBCADKAkSNgoSc2V0dGluZ3NfbG9hZF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5zZXR0aW5nc19sb2FkcxgGIAEoAxIWCg5zZXR0aW5nc19lcnJvchgHIAEoCSpICgZTb3VyY2USFgoSU09VUkNFX1VOU1BFQ0lGSUVEEAASEQoNU09VUkNFX01FTU9SWRABEhMKD1NPVVJDRV9TRVNTSU9OUxACKnIKClNlYXJjaE1vZGUSGwoXU0VBUkNIX01PREVfVU5TUEVDSUZJRUQQABIWChJTRUFSQ0hfTU9ERV9IWUJSSUQQARIXChNTRUFSQ0hfTU9ERV9LRVlXT1JEEAISFgoSU0VBUkNIX01PREVfVkVDVE9SEAMqcgoMQ2l0YXRpb25Nb2RlEh0KGUNJVEFUSU9OX01PREVfVU5TUEVDSUZJRUQQABIWChJDSVRBVElPTl9NT0RFX0FVVE8QARIUChBDSVRBVElPTl9NT0RFX09OEAISFQoRQ0lUQVRJT05fTU9ERV9PRkYQAypICgdCYWNrZW5kEhcKE0JBQ0tFTkRfVU5TUEVDSUZJRUQQABITCg9CQUNLRU5EX0JVSUxUSU4QARIPCgtCQUNLRU5EX1FNRBACKqUBCgpJbmRleFN0YXRlEhsKF0lOREVYX1NUQVRFX1VOU1BFQ0lGSUVEEAASFQoRSU5ERVhfU1RBVEVfRU1QVFkQARIVChFJTkRFWF9TVEFURV9SRUFEWRACEhUKEUlOREVYX1NUQVRFX1NUQUxFEAMSGAoUSU5ERVhfU1RBVEVfQlVJTERJTkcQBBIbChdJTkRFWF9TVEFURV9VTkFWQUlMQUJMRRAFKuABCgtFbXB0eVJlYXNvbhIcChhFTVBUWV9SRUFTT05fVU5TUEVDSUZJRUQQABIcChhFTVBUWV9SRUFTT05fRU1QVFlfSU5ERVgQARIZChVFTVBUWV9SRUFTT05fTk9fTUFUQ0gQAhIiCh5FTVBUWV9SRUFTT05fRklMVEVSRURfQllfU0NPUkUQAxIdChlFTVBUWV9SRUFTT05fU0NPUEVfREVOSUVEEAQSGwoXRU1QVFlfUkVBU09OX0ZJTEVTX0dPTkUQBRIaChZFTVBUWV9SRUFTT05fQUJTVEFJTkVEEAYq5AMKD0RlZ3JhZGF0aW9uS2luZBIgChxERUdSQURBVElPTl9LSU5EX1VOU1BFQ0lGSUVEEAASJwojREVHUkFEQVRJT05fS0lORF9WRUNUT1JfTEVHX1NLSVBQRUQQARInCiNERUdSQURBVElPTl9LSU5EX0VNQkVERElOR19GQUxMQkFDSxACEiUKIURFR1JBREFUSU9OX0tJTkRfQkFDS0VORF9GQUxMQkFDSxADEi0KKURFR1JBREFUSU9OX0tJTkRfVkVDVE9SX0VYVEVOU0lPTl9NSVNTSU5HEAQSJQohREVHUkFEQVRJT05fS0lORF9GVUxMVEVYVF9NSVNTSU5HEAUSJgoiREVHUkFEQVRJT05fS0lORF9JREVOVElUWV9NSVNNQVRDSBAGEiMKH0RFR1JBREFUSU9OX0tJTkRfSU5ERVhfSU1QQUlSRUQQBxIjCh9ERUdSQURBVElPTl9LSU5EX1NPVVJDRV9TS0lQUEVEEAgSIQodREVHUkFEQVRJT05fS0lORF9ERUFETElORV9DVVQQCRIlCiFERUdSQURBVElPTl9LSU5EX1dBVENIRVJfSU1QQUlSRUQQChIkCiBERUdSQURBVElPTl9LSU5EX1ZFQ1RPUlNfUEVORElORxALKosBCgtXYXRjaGVyTW9kZRIcChhXQVRDSEVSX01PREVfVU5TUEVDSUZJRUQQABIXChNXQVRDSEVSX01PREVfTkFUSVZFEAESGAoUV0FUQ0hFUl9NT0RFX1BPTExJTkcQAhIVChFXQVRDSEVSX01PREVfREVBRBADEhQKEFdBVENIRVJfTU9ERV9PRkYQBEJaCg1pby5tZW1vcnlkLnYxQgtNZW1vcnlQcm90b1ABWjpnaXRodWIuY29tL21lbW9yeWQvbWVtb3J5ZC9jbGllbnRzL2dvL21lbW9yeWQvdjE7bWVtb3J5ZHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
- * One way in which an answer or a service is less than what was wanted.
+ * A way in which a response or the service differs from what was requested or configured.
  *
  * @generated from message memoryd.v1.Degradation
  */
 export type Degradation = Message<"memoryd.v1.Degradation"> & {
   /**
-   * Which way.
+   * Kind of the degradation.
    *
    * @generated from field: memoryd.v1.DegradationKind kind = 1;
    */
   kind: DegradationKind;
 
   /**
-   * What was configured or asked for, for example `openai/text-embedding-3-small`.
+   * What was configured or requested, for example `openai/text-embedding-3-small`.
    *
    * @generated from field: string wanted = 2;
    */
   wanted: string;
 
   /**
-   * What was used in its stead; empty when nothing was.
+   * What was used instead. Empty if nothing was.
    *
    * @generated from field: string used = 3;
    */
   used: string;
 
   /**
-   * Why, in words that an operator can act on.
+   * Reason, as a text for operators.
    *
    * @generated from field: string reason = 4;
    */
@@ -57,7 +57,7 @@ export const DegradationSchema: GenMessage<Degradation> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 0);
 
 /**
- * An inclusive, 1-based range of lines of a file.
+ * A range of lines in a file, 1-based and inclusive.
  *
  * @generated from message memoryd.v1.LineRange
  */
@@ -85,13 +85,13 @@ export const LineRangeSchema: GenMessage<LineRange> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 1);
 
 /**
- * A hit on the wire: a line range of a file, with the text that answers.
+ * A search result: a chunk of a file, with a snippet of its text.
  *
  * @generated from message memoryd.v1.SearchResult
  */
 export type SearchResult = Message<"memoryd.v1.SearchResult"> & {
   /**
-   * Path relative to the workspace with "/" separators, as MemoryGet takes it. Files of extra paths outside the
+   * Path relative to the workspace, with "/" separators, in the form that MemoryGet accepts. Paths of files outside the
    * workspace start with "../".
    *
    * @generated from field: string path = 1;
@@ -99,71 +99,71 @@ export type SearchResult = Message<"memoryd.v1.SearchResult"> & {
   path: string;
 
   /**
-   * First line of the chunk, 1-based.
+   * First line of the chunk.
    *
    * @generated from field: int32 start_line = 2;
    */
   startLine: number;
 
   /**
-   * Last line of the chunk, inclusive.
+   * Last line of the chunk.
    *
    * @generated from field: int32 end_line = 3;
    */
   endLine: number;
 
   /**
-   * 0..1, larger is better; comparable within one answer.
+   * Score, 0..1; larger is better. Scores of different responses cannot be compared.
    *
    * @generated from field: double score = 4;
    */
   score: number;
 
   /**
-   * Text of the part that answers best, at most `max_snippet_chars` code points, never cut inside a character. With
-   * citations on it ends in a blank line and `Source: path#L12-L30`.
+   * The part of the chunk that best matches the query, at most `max_snippet_chars` code points, never cut inside a
+   * character. If citations are on, it ends with a blank line and `Source: path#L12-L30`.
    *
    * @generated from field: string snippet = 5;
    */
   snippet: string;
 
   /**
-   * First line of the snippet, 1-based.
+   * First line of the snippet.
    *
    * @generated from field: int32 snippet_start_line = 6;
    */
   snippetStartLine: number;
 
   /**
-   * Last line of the snippet, inclusive.
+   * Last line of the snippet.
    *
    * @generated from field: int32 snippet_end_line = 7;
    */
   snippetEndLine: number;
 
   /**
-   * The kind of text.
+   * Source of the chunk.
    *
    * @generated from field: memoryd.v1.Source source = 8;
    */
   source: Source;
 
   /**
-   * Where the chunk stands: `path#L12-L30`, or `path#L12` for one line.
+   * Location of the chunk: `path#L12-L30`, or `path#L12` for a single line.
    *
    * @generated from field: string citation = 9;
    */
   citation: string;
 
   /**
-   * When the file was last modified, as indexed.
+   * Time of the file's last modification, when it was indexed.
    *
    * @generated from field: google.protobuf.Timestamp modified_time = 10;
    */
   modifiedTime?: Timestamp;
 
   /**
-   * How the score came about. Set only when `explain` was asked for.
+   * How the score was computed. Set only if `explain` is set in the request.
    *
    * @generated from field: memoryd.v1.ScoreDetail score_detail = 11;
    */
@@ -178,52 +178,52 @@ export const SearchResultSchema: GenMessage<SearchResult> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 2);
 
 /**
- * The parts of a score. A part is absent when its leg did not see the hit.
+ * Parts of a score. A part is unset if its search did not find the result.
  *
- * The score is the mean of `vector` (at least 0) and `text` by the settings' weights, over the legs that found
- * something; times `decay`; and raised where the query names the date of the file. Results come by score, but with MMR
- * on, which puts hits that repeat better ones further down and leaves their scores as they are.
+ * The score is the mean of `vector` (at least 0) and `text`, weighted by the settings, over the searches that found
+ * anything. It is multiplied by `decay`, and increased if the query contains the date of the file. Results are ordered
+ * by score; if MMR is enabled, it moves results that are similar to better ones down, without changing their scores.
  *
  * @generated from message memoryd.v1.ScoreDetail
  */
 export type ScoreDetail = Message<"memoryd.v1.ScoreDetail"> & {
   /**
-   * Cosine similarity of query and chunk, -1..1.
+   * Cosine similarity of the query and the chunk, -1..1.
    *
    * @generated from field: optional double vector = 1;
    */
   vector?: number;
 
   /**
-   * BM25 of the chunk divided by the best BM25 of this query, 0..1.
+   * BM25 score of the chunk divided by the best BM25 score of this query, 0..1.
    *
    * @generated from field: optional double text = 2;
    */
   text?: number;
 
   /**
-   * IDF-weighted share of the query's terms that the chunk holds, 0..1.
+   * Share of the query's terms that the chunk contains, weighted by IDF, 0..1.
    *
    * @generated from field: optional double coverage = 3;
    */
   coverage?: number;
 
   /**
-   * Factor that temporal decay applied, floor..1; absent when decay is off.
+   * Factor of the temporal decay, from its floor to 1. Unset if decay is disabled.
    *
    * @generated from field: optional double decay = 4;
    */
   decay?: number;
 
   /**
-   * Position in the vector leg, from 1.
+   * Rank in the vector search, starting at 1.
    *
    * @generated from field: optional int32 vector_rank = 5;
    */
   vectorRank?: number;
 
   /**
-   * Position in the keyword leg, from 1.
+   * Rank in the keyword search, starting at 1.
    *
    * @generated from field: optional int32 keyword_rank = 6;
    */
@@ -238,7 +238,7 @@ export const ScoreDetailSchema: GenMessage<ScoreDetail> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 3);
 
 /**
- * What one leg of a search did. Filled when `explain` was asked for.
+ * Report of the keyword search or the vector search of a request. Set only if `explain` is set in the request.
  *
  * @generated from message memoryd.v1.LegReport
  */
@@ -251,35 +251,35 @@ export type LegReport = Message<"memoryd.v1.LegReport"> & {
   leg: SearchMode;
 
   /**
-   * Whether it ran.
+   * Whether the search ran.
    *
    * @generated from field: bool ran = 2;
    */
   ran: boolean;
 
   /**
-   * Candidates it returned, before fusion.
+   * Number of results, before both searches were combined.
    *
    * @generated from field: int32 candidates = 3;
    */
   candidates: number;
 
   /**
-   * Time it took.
+   * Duration of the search.
    *
    * @generated from field: google.protobuf.Duration elapsed = 4;
    */
   elapsed?: Duration;
 
   /**
-   * The terms that were searched (keyword leg), in the analyzer's spelling.
+   * Terms that keyword search looked up, in the form in which they are indexed.
    *
    * @generated from field: repeated string terms = 5;
    */
   terms: string[];
 
   /**
-   * Why it did not run, or what it left out, for example `least cosine 0.220`; empty otherwise.
+   * Why the search did not run or left out results, for example `least cosine 0.220`. Empty otherwise.
    *
    * @generated from field: string note = 6;
    */
@@ -294,20 +294,20 @@ export const LegReportSchema: GenMessage<LegReport> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 4);
 
 /**
- * The maker of embeddings that answered.
+ * An embedding provider and its model.
  *
  * @generated from message memoryd.v1.EmbeddingInfo
  */
 export type EmbeddingInfo = Message<"memoryd.v1.EmbeddingInfo"> & {
   /**
-   * Provider, for example `openai` or `local`; empty when there is none.
+   * Provider, for example `openai` or `local`. Empty if there is none.
    *
    * @generated from field: string provider = 1;
    */
   provider: string;
 
   /**
-   * Model, as the provider names it.
+   * Model, as named by the provider.
    *
    * @generated from field: string model = 2;
    */
@@ -322,112 +322,112 @@ export const EmbeddingInfoSchema: GenMessage<EmbeddingInfo> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 5);
 
 /**
- * How an answer came about: who answered, by what means, and how fresh it is.
+ * How the results of a search were found, and how fresh they are.
  *
  * @generated from message memoryd.v1.SearchInfo
  */
 export type SearchInfo = Message<"memoryd.v1.SearchInfo"> & {
   /**
-   * The backend that answered.
+   * Backend that ran the search.
    *
    * @generated from field: memoryd.v1.Backend backend = 1;
    */
   backend: Backend;
 
   /**
-   * The legs that ran.
+   * Searches that ran.
    *
    * @generated from field: memoryd.v1.SearchMode served_mode = 2;
    */
   servedMode: SearchMode;
 
   /**
-   * Who embedded the query; absent when no vector leg ran.
+   * Embedding provider of the query. Unset if vector search did not run.
    *
    * @generated from field: memoryd.v1.EmbeddingInfo embedding = 3;
    */
   embedding?: EmbeddingInfo;
 
   /**
-   * Every way in which this answer is less than what was asked for.
+   * Degradations of this search.
    *
    * @generated from field: repeated memoryd.v1.Degradation degradations = 4;
    */
   degradations: Degradation[];
 
   /**
-   * Revision of the index that answered.
+   * Revision of the index that was searched.
    *
    * @generated from field: int64 index_revision = 5;
    */
   indexRevision: bigint;
 
   /**
-   * State of that index.
+   * State of the index that was searched.
    *
    * @generated from field: memoryd.v1.IndexState index_state = 6;
    */
   indexState: IndexState;
 
   /**
-   * True when files are known to have changed since that revision. Such a search schedules a background sync when
-   * `sync.onSearch` is set, and never waits for it.
+   * Whether files are known to have changed since this revision. If `sync.onSearch` is set, such a search starts a sync
+   * in the background and does not wait for it.
    *
    * @generated from field: bool stale = 7;
    */
   stale: boolean;
 
   /**
-   * Candidates of the keyword leg, before fusion.
+   * Number of keyword search results, before both searches were combined.
    *
    * @generated from field: int32 keyword_candidates = 8;
    */
   keywordCandidates: number;
 
   /**
-   * Candidates of the vector leg, before fusion.
+   * Number of vector search results, before both searches were combined.
    *
    * @generated from field: int32 vector_candidates = 9;
    */
   vectorCandidates: number;
 
   /**
-   * Hits that `min_score` or the default least score removed.
+   * Number of results below `min_score` or the default minimum score.
    *
    * @generated from field: int32 dropped_by_min_score = 10;
    */
   droppedByMinScore: number;
 
   /**
-   * Time from the handler's start to the reply.
+   * Time that the daemon needed for this call.
    *
    * @generated from field: google.protobuf.Duration elapsed = 11;
    */
   elapsed?: Duration;
 
   /**
-   * Why `results` is empty; UNSPECIFIED when it is not.
+   * Why `results` is empty. UNSPECIFIED if it is not empty.
    *
    * @generated from field: memoryd.v1.EmptyReason empty_reason = 12;
    */
   emptyReason: EmptyReason;
 
   /**
-   * The same in words, with what to do about it; empty when there are results.
+   * Explanation of `empty_reason`, with what to do about it. Empty if there are results.
    *
    * @generated from field: string empty_explanation = 13;
    */
   emptyExplanation: string;
 
   /**
-   * What each leg did. Filled when `explain` was asked for.
+   * Reports of keyword search and vector search. Set only if `explain` is set in the request.
    *
    * @generated from field: repeated memoryd.v1.LegReport legs = 14;
    */
   legs: LegReport[];
 
   /**
-   * Largest IDF-weighted share of the query's terms held by one hit, 0..1; absent when it was not computed.
+   * Largest share of the query's terms that one result contains, weighted by IDF, 0..1. Unset if it was not computed.
    *
    * @generated from field: optional double coverage = 15;
    */
@@ -442,27 +442,27 @@ export const SearchInfoSchema: GenMessage<SearchInfo> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 6);
 
 /**
- * How one watched root is doing.
+ * Status of a watched root.
  *
  * @generated from message memoryd.v1.WatcherStatus
  */
 export type WatcherStatus = Message<"memoryd.v1.WatcherStatus"> & {
   /**
-   * Path relative to the workspace, "." for the workspace itself.
+   * Path relative to the workspace; "." is the workspace itself.
    *
    * @generated from field: string root = 1;
    */
   root: string;
 
   /**
-   * How its changes are noticed.
+   * How changes are detected.
    *
    * @generated from field: memoryd.v1.WatcherMode mode = 2;
    */
   mode: WatcherMode;
 
   /**
-   * Why it is not NATIVE; empty otherwise.
+   * Why the mode is not NATIVE. Empty otherwise.
    *
    * @generated from field: string reason = 3;
    */
@@ -490,28 +490,28 @@ export type SourceStatus = Message<"memoryd.v1.SourceStatus"> & {
   source: Source;
 
   /**
-   * Files found on disk now.
+   * Number of files currently on disk.
    *
    * @generated from field: int32 files_on_disk = 2;
    */
   filesOnDisk: number;
 
   /**
-   * Files in the index.
+   * Number of files in the index.
    *
    * @generated from field: int32 files_indexed = 3;
    */
   filesIndexed: number;
 
   /**
-   * Chunks in the index.
+   * Number of chunks in the index.
    *
    * @generated from field: int32 chunks = 4;
    */
   chunks: number;
 
   /**
-   * Files that could not be indexed; ListFiles says why.
+   * Number of files that could not be indexed. ListFiles returns the reasons.
    *
    * @generated from field: int32 files_failed = 5;
    */
@@ -526,7 +526,7 @@ export const SourceStatusSchema: GenMessage<SourceStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 8);
 
 /**
- * What the vectors of an index were built with.
+ * Settings that the vectors of an index were computed with.
  *
  * @generated from message memoryd.v1.Identity
  */
@@ -546,14 +546,14 @@ export type Identity = Message<"memoryd.v1.Identity"> & {
   model: string;
 
   /**
-   * Endpoint, without credentials.
+   * URL of the provider, without credentials.
    *
    * @generated from field: string endpoint = 3;
    */
   endpoint: string;
 
   /**
-   * Dimensions of a vector.
+   * Number of dimensions of a vector.
    *
    * @generated from field: int32 dimensions = 4;
    */
@@ -567,21 +567,21 @@ export type Identity = Message<"memoryd.v1.Identity"> & {
   chunkTokens: number;
 
   /**
-   * Overlap between chunks in tokens.
+   * Overlap of consecutive chunks in tokens.
    *
    * @generated from field: int32 chunk_overlap = 6;
    */
   chunkOverlap: number;
 
   /**
-   * Prefix put before a query.
+   * Prefix added to queries before they are embedded.
    *
    * @generated from field: string query_prefix = 7;
    */
   queryPrefix: string;
 
   /**
-   * Prefix put before a document.
+   * Prefix added to documents before they are embedded.
    *
    * @generated from field: string document_prefix = 8;
    */
@@ -596,27 +596,27 @@ export const IdentitySchema: GenMessage<Identity> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 9);
 
 /**
- * A difference between the identity in the index and the one that the settings ask for.
+ * A difference between the identity of the index and that of the settings.
  *
  * @generated from message memoryd.v1.IdentityMismatch
  */
 export type IdentityMismatch = Message<"memoryd.v1.IdentityMismatch"> & {
   /**
-   * What differs, for example `model`.
+   * Name of the field, for example `model`.
    *
    * @generated from field: string field = 1;
    */
   field: string;
 
   /**
-   * The index's value.
+   * Value in the index.
    *
    * @generated from field: string index_value = 2;
    */
   indexValue: string;
 
   /**
-   * The wanted value.
+   * Value in the settings.
    *
    * @generated from field: string wanted_value = 3;
    */
@@ -631,70 +631,70 @@ export const IdentityMismatchSchema: GenMessage<IdentityMismatch> = /*@__PURE__*
   messageDesc(file_memoryd_v1_memory, 10);
 
 /**
- * State of an agent's index.
+ * Status of an agent's index.
  *
  * @generated from message memoryd.v1.IndexStatus
  */
 export type IndexStatus = Message<"memoryd.v1.IndexStatus"> & {
   /**
-   * What it can answer.
+   * State of the index.
    *
    * @generated from field: memoryd.v1.IndexState state = 1;
    */
   state: IndexState;
 
   /**
-   * Rises whenever a sync changed the index, and never falls, also when the index is lost and built anew. Only the order
-   * of revisions means anything.
+   * Increases whenever a sync changes the index, and never decreases, even if the index is lost and rebuilt. Only the
+   * order of revisions is meaningful.
    *
    * @generated from field: int64 revision = 2;
    */
   revision: bigint;
 
   /**
-   * Version of the index file's schema.
+   * Schema version of the index file.
    *
    * @generated from field: int32 schema_version = 3;
    */
   schemaVersion: number;
 
   /**
-   * Files indexed.
+   * Number of indexed files.
    *
    * @generated from field: int32 files = 4;
    */
   files: number;
 
   /**
-   * Chunks indexed.
+   * Number of indexed chunks.
    *
    * @generated from field: int32 chunks = 5;
    */
   chunks: number;
 
   /**
-   * Size on disk: the index with its write-ahead log.
+   * Size of the index on disk in bytes, including its write-ahead log.
    *
    * @generated from field: int64 size_bytes = 6;
    */
   sizeBytes: bigint;
 
   /**
-   * When the last sync run completed; absent before the first.
+   * Time at which the last sync run completed. Unset before the first.
    *
    * @generated from field: google.protobuf.Timestamp last_sync_time = 7;
    */
   lastSyncTime?: Timestamp;
 
   /**
-   * What the vectors were built with; absent in keyword-only mode.
+   * Identity of the stored vectors. Unset in keyword-only mode.
    *
    * @generated from field: memoryd.v1.Identity identity = 8;
    */
   identity?: Identity;
 
   /**
-   * How that differs from the settings; empty when it does not.
+   * Differences between `identity` and the settings.
    *
    * @generated from field: repeated memoryd.v1.IdentityMismatch identity_mismatches = 9;
    */
@@ -708,44 +708,45 @@ export type IndexStatus = Message<"memoryd.v1.IndexStatus"> & {
   sources: SourceStatus[];
 
   /**
-   * True when the files on disk differ from the index. Computed from the disk by this call, never from an event flag.
+   * Whether the files on disk differ from the index. This call compares them; it does not rely on file events.
    *
    * @generated from field: bool dirty = 11;
    */
   dirty: boolean;
 
   /**
-   * Files that are new, changed or gone on disk and not yet so in the index, and indexed files whose folder is away.
+   * Number of files that were added, changed or deleted on disk but not yet in the index, plus indexed files whose
+   * folder is not available.
    *
    * @generated from field: int32 pending_files = 12;
    */
   pendingFiles: number;
 
   /**
-   * How long the oldest of those has been waiting, at most: since it changed, and not before disk and index last agreed.
-   * Absent when there is none.
+   * Upper limit of the time that the oldest pending file has waited: the time since it changed, or since disk and index
+   * were last equal, whichever is shorter. Unset if there are no pending files.
    *
    * @generated from field: google.protobuf.Duration oldest_unindexed_age = 13;
    */
   oldestUnindexedAge?: Duration;
 
   /**
-   * Chunks that want a vector and have none that can be used. All chunks when the provider that the settings name cannot
-   * be used, and when the vectors are those of another provider or model; 0 when the settings ask for no vectors.
+   * Number of chunks that need a vector and have no usable one. All chunks if the configured provider cannot be used or
+   * the vectors are those of another provider or model; 0 if vectors are not configured.
    *
    * @generated from field: int32 pending_embeddings = 14;
    */
   pendingEmbeddings: number;
 
   /**
-   * Version of the analyzer that made the keyword leg.
+   * Version of the text analyzer that built the keyword index.
    *
    * @generated from field: string analyzer_version = 15;
    */
   analyzerVersion: string;
 
   /**
-   * Where the index is stored.
+   * Path of the index file.
    *
    * @generated from field: string path = 16;
    */
@@ -760,77 +761,77 @@ export const IndexStatusSchema: GenMessage<IndexStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 11);
 
 /**
- * State of the embedding side.
+ * Status of the embedding provider.
  *
  * @generated from message memoryd.v1.EmbeddingStatus
  */
 export type EmbeddingStatus = Message<"memoryd.v1.EmbeddingStatus"> & {
   /**
-   * What the settings ask for, for example `auto`.
+   * Provider in the settings, for example `auto`.
    *
    * @generated from field: string requested_provider = 1;
    */
   requestedProvider: string;
 
   /**
-   * Who answers; empty in keyword-only mode.
+   * Provider in use. Empty if there is none, so that only keyword search runs.
    *
    * @generated from field: string provider = 2;
    */
   provider: string;
 
   /**
-   * Its model.
+   * Model in use.
    *
    * @generated from field: string model = 3;
    */
   model: string;
 
   /**
-   * Dimensions of its vectors; 0 when not known yet.
+   * Number of dimensions of its vectors; 0 if not known yet.
    *
    * @generated from field: int32 dimensions = 4;
    */
   dimensions: number;
 
   /**
-   * Provider that was replaced by the fallback; empty when none was.
+   * Provider that the fallback replaced. Empty if the fallback is not in use.
    *
    * @generated from field: string fallback_from = 5;
    */
   fallbackFrom: string;
 
   /**
-   * Why it was replaced, or why there is no provider.
+   * Why the fallback is in use, or why there is no provider.
    *
    * @generated from field: string reason = 6;
    */
   reason: string;
 
   /**
-   * Calls since the index was made, of the provider that answers; see `usage`.
+   * Number of calls to the provider in use, counted as in `usage`.
    *
    * @generated from field: int64 calls = 7;
    */
   calls: bigint;
 
   /**
-   * Tokens sent since the index was made, as counted or estimated, to the provider that answers; see `usage`.
+   * Number of tokens sent to the provider in use, counted as in `usage`.
    *
    * @generated from field: int64 tokens = 8;
    */
   tokens: bigint;
 
   /**
-   * Answer of the provider to the probe; absent unless `probe` was asked for.
+   * Result of the probe. Set only if `probe` is set in the request.
    *
    * @generated from field: memoryd.v1.ProbeResult probe = 9;
    */
   probe?: ProbeResult;
 
   /**
-   * What each provider and model was asked for since the index was made, by name. Restarts go on counting, unless the
-   * embedding cache, which keeps count, is switched off.
+   * Usage of each provider and model since the index was created, ordered by name. The counts are kept in the embedding
+   * cache; if the cache is disabled, they start at 0 with each start of the daemon.
    *
    * @generated from field: repeated memoryd.v1.ProviderUsage usage = 10;
    */
@@ -845,7 +846,7 @@ export const EmbeddingStatusSchema: GenMessage<EmbeddingStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 12);
 
 /**
- * What one provider was asked for with one model.
+ * Usage of one model of an embedding provider.
  *
  * @generated from message memoryd.v1.ProviderUsage
  */
@@ -865,28 +866,28 @@ export type ProviderUsage = Message<"memoryd.v1.ProviderUsage"> & {
   model: string;
 
   /**
-   * Calls, by all agents that share the provider.
+   * Number of calls, by all agents that share the provider.
    *
    * @generated from field: int64 calls = 3;
    */
   calls: bigint;
 
   /**
-   * Tokens sent in them, as counted or estimated.
+   * Number of tokens sent in these calls, as reported by the provider or estimated.
    *
    * @generated from field: int64 tokens = 4;
    */
   tokens: bigint;
 
   /**
-   * Calls among them that were made again after a failure.
+   * Number of these calls that were retries after a failure.
    *
    * @generated from field: int64 retries = 5;
    */
   retries: bigint;
 
   /**
-   * Vectors that came from this agent's cache instead.
+   * Number of vectors that were found in this agent's cache instead.
    *
    * @generated from field: int64 cache_hits = 6;
    */
@@ -901,27 +902,27 @@ export const ProviderUsageSchema: GenMessage<ProviderUsage> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 13);
 
 /**
- * The outcome of calling something once to see whether it works.
+ * Result of a test call.
  *
  * @generated from message memoryd.v1.ProbeResult
  */
 export type ProbeResult = Message<"memoryd.v1.ProbeResult"> & {
   /**
-   * Whether it answered.
+   * Whether the call succeeded.
    *
    * @generated from field: bool ok = 1;
    */
   ok: boolean;
 
   /**
-   * How long it took.
+   * Duration of the call.
    *
    * @generated from field: google.protobuf.Duration elapsed = 2;
    */
   elapsed?: Duration;
 
   /**
-   * What went wrong; empty when nothing did.
+   * Why the call failed. Empty if it succeeded.
    *
    * @generated from field: string error = 3;
    */
@@ -936,57 +937,58 @@ export const ProbeResultSchema: GenMessage<ProbeResult> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 14);
 
 /**
- * State of the vector leg.
+ * Status of vector search.
  *
  * @generated from message memoryd.v1.VectorStatus
  */
 export type VectorStatus = Message<"memoryd.v1.VectorStatus"> & {
   /**
-   * Whether the settings ask for it.
+   * Whether vector search is enabled in the settings.
    *
    * @generated from field: bool enabled = 1;
    */
   enabled: boolean;
 
   /**
-   * `sqlite-vec`, `exact` or `none`.
+   * Engine in use: `sqlite-vec`, `exact` or `none`.
    *
    * @generated from field: string engine = 2;
    */
   engine: string;
 
   /**
-   * Version of that engine.
+   * Version of the engine.
    *
    * @generated from field: string version = 3;
    */
   version: string;
 
   /**
-   * Why the extension did not load; empty when it did or was not asked for.
+   * Why the sqlite-vec extension could not be loaded. Empty if it was loaded or is not configured.
    *
    * @generated from field: string load_error = 4;
    */
   loadError: string;
 
   /**
-   * Dimensions stored.
+   * Number of dimensions of the stored vectors.
    *
    * @generated from field: int32 dimensions = 5;
    */
   dimensions: number;
 
   /**
-   * What is held in memory of each vector: `whole`, which is compared; `bits`, its signs, which narrow a large index
-   * down to what is compared; empty when nothing is: before the first search, after a long rest, and beyond
-   * `memoryd.vectorMemoryBytes`, where each search reads the vectors from disk. The answers are the same.
+   * What is kept in memory of the vectors. `whole`: the vectors. `bits`: the signs of their components, which select
+   * the vectors of a large index to read and compare. Empty: nothing, because there was no search yet, the index was
+   * idle for long, or `memoryd.vectorMemoryBytes` would be exceeded; vectors are read from disk for each search. The
+   * results are the same.
    *
    * @generated from field: string resident_form = 6;
    */
   residentForm: string;
 
   /**
-   * Bytes that this takes.
+   * Memory used for this in bytes.
    *
    * @generated from field: int64 resident_bytes = 7;
    */
@@ -1001,27 +1003,27 @@ export const VectorStatusSchema: GenMessage<VectorStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 15);
 
 /**
- * State of the keyword leg.
+ * Status of keyword search.
  *
  * @generated from message memoryd.v1.FulltextStatus
  */
 export type FulltextStatus = Message<"memoryd.v1.FulltextStatus"> & {
   /**
-   * Whether it answers, found out by a real search.
+   * Whether keyword search works, as tested by a search.
    *
    * @generated from field: bool available = 1;
    */
   available: boolean;
 
   /**
-   * The tokenizer of the FTS5 table.
+   * Tokenizer of the FTS5 table.
    *
    * @generated from field: string tokenizer = 2;
    */
   tokenizer: string;
 
   /**
-   * Why it does not answer; empty otherwise.
+   * Why keyword search does not work. Empty otherwise.
    *
    * @generated from field: string error = 3;
    */
@@ -1036,27 +1038,27 @@ export const FulltextStatusSchema: GenMessage<FulltextStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 16);
 
 /**
- * State of the embedding cache.
+ * Status of the embedding cache.
  *
  * @generated from message memoryd.v1.CacheStatus
  */
 export type CacheStatus = Message<"memoryd.v1.CacheStatus"> & {
   /**
-   * Whether it is in use.
+   * Whether the cache is enabled.
    *
    * @generated from field: bool enabled = 1;
    */
   enabled: boolean;
 
   /**
-   * Vectors held.
+   * Number of cached vectors.
    *
    * @generated from field: int64 entries = 2;
    */
   entries: bigint;
 
   /**
-   * Largest number kept.
+   * Maximum number of cached vectors.
    *
    * @generated from field: int64 max_entries = 3;
    */
@@ -1071,41 +1073,41 @@ export const CacheStatusSchema: GenMessage<CacheStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 17);
 
 /**
- * State of the providers' batch interfaces.
+ * Status of the batch jobs at embedding providers.
  *
  * @generated from message memoryd.v1.BatchStatus
  */
 export type BatchStatus = Message<"memoryd.v1.BatchStatus"> & {
   /**
-   * Whether the settings ask for them.
+   * Whether batch jobs are enabled in the settings.
    *
    * @generated from field: bool enabled = 1;
    */
   enabled: boolean;
 
   /**
-   * Failures since the daemon started.
+   * Number of failures since the daemon started.
    *
    * @generated from field: int32 failures = 2;
    */
   failures: number;
 
   /**
-   * The last error; empty when there was none.
+   * Last error. Empty if there was none.
    *
    * @generated from field: string last_error = 3;
    */
   lastError: string;
 
   /**
-   * Jobs under way at the provider, also those of a daemon before this one.
+   * Number of jobs in progress at the provider, including those submitted before a restart of the daemon.
    *
    * @generated from field: int32 jobs = 4;
    */
   jobs: number;
 
   /**
-   * Chunks whose vectors these jobs are to bring.
+   * Number of chunks in these jobs.
    *
    * @generated from field: int64 chunks_in_jobs = 5;
    */
@@ -1120,34 +1122,34 @@ export const BatchStatusSchema: GenMessage<BatchStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 18);
 
 /**
- * State of the QMD backend.
+ * Status of the QMD backend.
  *
  * @generated from message memoryd.v1.QmdStatus
  */
 export type QmdStatus = Message<"memoryd.v1.QmdStatus"> & {
   /**
-   * Whether the settings ask for it.
+   * Whether QMD is configured.
    *
    * @generated from field: bool configured = 1;
    */
   configured: boolean;
 
   /**
-   * Whether it answers.
+   * Whether QMD is available.
    *
    * @generated from field: bool available = 2;
    */
   available: boolean;
 
   /**
-   * Version of the command.
+   * Version of the `qmd` command.
    *
    * @generated from field: string version = 3;
    */
   version: string;
 
   /**
-   * Why it does not answer; empty otherwise.
+   * Why QMD is not available. Empty otherwise.
    *
    * @generated from field: string reason = 4;
    */
@@ -1162,7 +1164,7 @@ export const QmdStatusSchema: GenMessage<QmdStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 19);
 
 /**
- * The daemon itself.
+ * Status of the daemon.
  *
  * @generated from message memoryd.v1.ServiceStatus
  */
@@ -1175,42 +1177,42 @@ export type ServiceStatus = Message<"memoryd.v1.ServiceStatus"> & {
   version: string;
 
   /**
-   * When it started.
+   * Time at which the daemon started.
    *
    * @generated from field: google.protobuf.Timestamp start_time = 2;
    */
   startTime?: Timestamp;
 
   /**
-   * Keys of settings whose value on disk was changed, as of the last reload, and which wait for a restart.
+   * Keys of settings that changed on disk before the last reload but take effect only after a restart.
    *
    * @generated from field: repeated string settings_awaiting_restart = 3;
    */
   settingsAwaitingRestart: string[];
 
   /**
-   * Warnings about the settings, for example keys of the reference that memoryd does not implement.
+   * Warnings about the settings, for example OpenClaw settings that memoryd does not support.
    *
    * @generated from field: repeated string settings_warnings = 4;
    */
   settingsWarnings: string[];
 
   /**
-   * When the settings in force were read: at the start, or by the last reload that was not refused.
+   * Time at which the current settings were read: at the start, or by the last successful reload.
    *
    * @generated from field: google.protobuf.Timestamp settings_load_time = 5;
    */
   settingsLoadTime?: Timestamp;
 
   /**
-   * How often settings were read since the start, the start and refused reloads included.
+   * How often the settings were read, including at the start and by refused reloads.
    *
    * @generated from field: int64 settings_loads = 6;
    */
   settingsLoads: bigint;
 
   /**
-   * Why the last reload was refused, or what of it could not be brought into force; empty when neither.
+   * Why the last reload was refused, or which part of it could not be applied. Empty otherwise.
    *
    * @generated from field: string settings_error = 7;
    */
@@ -1225,27 +1227,27 @@ export const ServiceStatusSchema: GenMessage<ServiceStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 20);
 
 /**
- * The kind of text that was indexed.
+ * Kind of text in an index.
  *
  * @generated from enum memoryd.v1.Source
  */
 export enum Source {
   /**
-   * Not set. In a filter: every source that is configured.
+   * In `sources` of a request, treated as all configured sources.
    *
    * @generated from enum value: SOURCE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Markdown memory files: MEMORY.md, memory/**\/*.md and the configured extra paths.
+   * Markdown memory files: `MEMORY.md`, `memory/**\/*.md` and the configured extra paths.
    *
    * @generated from enum value: SOURCE_MEMORY = 1;
    */
   MEMORY = 1,
 
   /**
-   * Session transcripts (JSON Lines).
+   * Session transcripts in JSON Lines format.
    *
    * @generated from enum value: SOURCE_SESSIONS = 2;
    */
@@ -1259,34 +1261,34 @@ export const SourceSchema: GenEnum<Source> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 0);
 
 /**
- * Which legs a search runs, or ran.
+ * Which searches a request runs, or a response is the result of.
  *
  * @generated from enum memoryd.v1.SearchMode
  */
 export enum SearchMode {
   /**
-   * Not set. In a request: hybrid where an embedding provider is configured, keyword otherwise.
+   * In a request, treated as HYBRID if an embedding provider is configured, otherwise as KEYWORD.
    *
    * @generated from enum value: SEARCH_MODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Keyword leg and vector leg, fused.
+   * Keyword search and vector search, with their results combined.
    *
    * @generated from enum value: SEARCH_MODE_HYBRID = 1;
    */
   HYBRID = 1,
 
   /**
-   * Keyword leg alone (BM25).
+   * Only keyword search (BM25).
    *
    * @generated from enum value: SEARCH_MODE_KEYWORD = 2;
    */
   KEYWORD = 2,
 
   /**
-   * Vector leg alone. An error where no embedding provider answers.
+   * Only vector search. An error if no embedding provider is available.
    *
    * @generated from enum value: SEARCH_MODE_VECTOR = 3;
    */
@@ -1300,20 +1302,20 @@ export const SearchModeSchema: GenEnum<SearchMode> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 1);
 
 /**
- * When a snippet carries a citation line.
+ * When snippets end with a citation line.
  *
  * @generated from enum memoryd.v1.CitationMode
  */
 export enum CitationMode {
   /**
-   * Not set: the setting `memory.citations` decides.
+   * Use the setting `memory.citations`.
    *
    * @generated from enum value: CITATION_MODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * In direct chats only, read from the session key (no session key counts as direct).
+   * In direct chats only, as determined by the session key. An empty session key counts as a direct chat.
    *
    * @generated from enum value: CITATION_MODE_AUTO = 1;
    */
@@ -1341,13 +1343,13 @@ export const CitationModeSchema: GenEnum<CitationMode> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 2);
 
 /**
- * The engine that answers.
+ * Search engine.
  *
  * @generated from enum memoryd.v1.Backend
  */
 export enum Backend {
   /**
-   * Not set.
+   * Not used.
    *
    * @generated from enum value: BACKEND_UNSPECIFIED = 0;
    */
@@ -1375,48 +1377,48 @@ export const BackendSchema: GenEnum<Backend> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 3);
 
 /**
- * What the index can answer at this moment.
+ * State of an index.
  *
  * @generated from enum memoryd.v1.IndexState
  */
 export enum IndexState {
   /**
-   * Not set.
+   * Not used.
    *
    * @generated from enum value: INDEX_STATE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Nothing is indexed, although memory files may exist.
+   * Nothing is indexed. There may be memory files that are not indexed yet.
    *
    * @generated from enum value: INDEX_STATE_EMPTY = 1;
    */
   EMPTY = 1,
 
   /**
-   * The index agrees with the files as far as is known.
+   * The index is up to date, as far as is known.
    *
    * @generated from enum value: INDEX_STATE_READY = 2;
    */
   READY = 2,
 
   /**
-   * Files have changed since the index was built; it answers with what it has.
+   * Files changed after they were indexed. Searches use the index as it is.
    *
    * @generated from enum value: INDEX_STATE_STALE = 3;
    */
   STALE = 3,
 
   /**
-   * The first index, or a rebuild beside the one that answers, is being written.
+   * The first index is being built, or a new one that will replace the current index. Searches use what is indexed.
    *
    * @generated from enum value: INDEX_STATE_BUILDING = 4;
    */
   BUILDING = 4,
 
   /**
-   * The index file is damaged or cannot be opened; the reason stands in the degradations.
+   * The index is damaged or cannot be opened. The degradations contain the reason.
    *
    * @generated from enum value: INDEX_STATE_UNAVAILABLE = 5;
    */
@@ -1430,7 +1432,7 @@ export const IndexStateSchema: GenEnum<IndexState> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 4);
 
 /**
- * Why an answer holds no results.
+ * Why a response contains no results.
  *
  * @generated from enum memoryd.v1.EmptyReason
  */
@@ -1450,35 +1452,35 @@ export enum EmptyReason {
   EMPTY_INDEX = 1,
 
   /**
-   * The index holds text, and none of it matches the query.
+   * No indexed text matches the query.
    *
    * @generated from enum value: EMPTY_REASON_NO_MATCH = 2;
    */
   NO_MATCH = 2,
 
   /**
-   * There were candidates, all of them below `min_score` or the default least score.
+   * All matches are below `min_score` or the default minimum score.
    *
    * @generated from enum value: EMPTY_REASON_FILTERED_BY_SCORE = 3;
    */
   FILTERED_BY_SCORE = 3,
 
   /**
-   * The session may not search this memory (`memory.qmd.scope`).
+   * The session is not allowed to search this memory (`memory.qmd.scope`).
    *
    * @generated from enum value: EMPTY_REASON_SCOPE_DENIED = 4;
    */
   SCOPE_DENIED = 4,
 
   /**
-   * Hits were found, and their files have since disappeared from disk.
+   * The files of all matches were deleted after they were indexed.
    *
    * @generated from enum value: EMPTY_REASON_FILES_GONE = 5;
    */
   FILES_GONE = 5,
 
   /**
-   * The best hit covers too little of the query to be an answer (abstention).
+   * The best match contains too few of the query's words to be an answer (`memoryd.abstainBelow`).
    *
    * @generated from enum value: EMPTY_REASON_ABSTAINED = 6;
    */
@@ -1492,90 +1494,91 @@ export const EmptyReasonSchema: GenEnum<EmptyReason> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 5);
 
 /**
- * In which way an answer is less than what was asked for. A degraded answer is OK; a missing answer is an error.
+ * Kinds of degradations. A degraded response has status OK; if there can be no response, the call fails.
  *
  * @generated from enum memoryd.v1.DegradationKind
  */
 export enum DegradationKind {
   /**
-   * Not set.
+   * Not used.
    *
    * @generated from enum value: DEGRADATION_KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * The vector leg did not run.
+   * Vector search did not run.
    *
    * @generated from enum value: DEGRADATION_KIND_VECTOR_LEG_SKIPPED = 1;
    */
   VECTOR_LEG_SKIPPED = 1,
 
   /**
-   * Another embedding provider than the one configured made the vectors.
+   * The fallback provider computed the vectors instead of the configured provider.
    *
    * @generated from enum value: DEGRADATION_KIND_EMBEDDING_FALLBACK = 2;
    */
   EMBEDDING_FALLBACK = 2,
 
   /**
-   * Another backend than the one configured answered.
+   * The builtin backend ran the search instead of the configured backend.
    *
    * @generated from enum value: DEGRADATION_KIND_BACKEND_FALLBACK = 3;
    */
   BACKEND_FALLBACK = 3,
 
   /**
-   * The sqlite-vec extension did not load; vectors are scanned exactly instead.
+   * The sqlite-vec extension could not be loaded. Vectors are compared without it, with the same results.
    *
    * @generated from enum value: DEGRADATION_KIND_VECTOR_EXTENSION_MISSING = 4;
    */
   VECTOR_EXTENSION_MISSING = 4,
 
   /**
-   * The keyword leg did not run.
+   * Keyword search did not run.
    *
    * @generated from enum value: DEGRADATION_KIND_FULLTEXT_MISSING = 5;
    */
   FULLTEXT_MISSING = 5,
 
   /**
-   * The stored vectors were built by another identity and were left out.
+   * The stored vectors do not match the settings, for example because the model changed, and were not used.
    *
    * @generated from enum value: DEGRADATION_KIND_IDENTITY_MISMATCH = 6;
    */
   IDENTITY_MISMATCH = 6,
 
   /**
-   * The index is damaged, foreign or read-only, and something else stands in for it.
+   * The index is damaged, read-only or not memoryd's, and is not used normally. The reason says what is used instead.
    *
    * @generated from enum value: DEGRADATION_KIND_INDEX_IMPAIRED = 7;
    */
   INDEX_IMPAIRED = 7,
 
   /**
-   * A configured source is not searched, or the folder of one is away: what is indexed of it is kept and not shown.
+   * A configured source is not searched, or its folder is not available. What is indexed of it is kept but not
+   * returned.
    *
    * @generated from enum value: DEGRADATION_KIND_SOURCE_SKIPPED = 8;
    */
   SOURCE_SKIPPED = 8,
 
   /**
-   * The deadline ended a leg before it had seen every candidate.
+   * The deadline was reached before all candidates were searched.
    *
    * @generated from enum value: DEGRADATION_KIND_DEADLINE_CUT = 9;
    */
   DEADLINE_CUT = 9,
 
   /**
-   * File events do not arrive; changes are found by polling or by the reconcile pass only.
+   * File events do not arrive. Changes are detected by polling or by the reconcile pass.
    *
    * @generated from enum value: DEGRADATION_KIND_WATCHER_IMPAIRED = 10;
    */
   WATCHER_IMPAIRED = 10,
 
   /**
-   * Some chunks have no vector yet; the vector leg does not see them.
+   * Some chunks have no vector yet, so vector search does not find them.
    *
    * @generated from enum value: DEGRADATION_KIND_VECTORS_PENDING = 11;
    */
@@ -1589,42 +1592,42 @@ export const DegradationKindSchema: GenEnum<DegradationKind> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 6);
 
 /**
- * How file changes of one root are noticed.
+ * How file changes of a root are detected.
  *
  * @generated from enum memoryd.v1.WatcherMode
  */
 export enum WatcherMode {
   /**
-   * Not set.
+   * Not used.
    *
    * @generated from enum value: WATCHER_MODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * The kernel tells (inotify and its like).
+   * By events of the operating system, for example inotify.
    *
    * @generated from enum value: WATCHER_MODE_NATIVE = 1;
    */
   NATIVE = 1,
 
   /**
-   * The files are compared at intervals.
+   * By comparing the files at intervals.
    *
    * @generated from enum value: WATCHER_MODE_POLLING = 2;
    */
   POLLING = 2,
 
   /**
-   * Nothing watches: the root is missing or was replaced, or what watched it died. The reconcile pass is what finds
-   * changes, and mends this when it can.
+   * Not watched: the root is missing or was replaced, or the watcher failed. The reconcile pass detects changes and
+   * restarts the watcher when possible.
    *
    * @generated from enum value: WATCHER_MODE_DEAD = 3;
    */
   DEAD = 3,
 
   /**
-   * Watching is switched off (`sync.watch: false`); the reconcile pass is what finds changes.
+   * Watching is disabled (`sync.watch: false`). The reconcile pass detects changes.
    *
    * @generated from enum value: WATCHER_MODE_OFF = 4;
    */

@@ -19,102 +19,107 @@ export const file_memoryd_v1_memory_service: GenFile = /*@__PURE__*/
   fileDesc("Ch9tZW1vcnlkL3YxL21lbW9yeV9zZXJ2aWNlLnByb3RvEgptZW1vcnlkLnYxIuEDChNNZW1vcnlTZWFyY2hSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEg0KBXF1ZXJ5GAIgASgJEhgKC21heF9yZXN1bHRzGAMgASgFSACIAQESFgoJbWluX3Njb3JlGAQgASgBSAGIAQESIwoHc291cmNlcxgFIAMoDjISLm1lbW9yeWQudjEuU291cmNlEiQKBG1vZGUYBiABKA4yFi5tZW1vcnlkLnYxLlNlYXJjaE1vZGUSHgoRbWF4X3NuaXBwZXRfY2hhcnMYByABKAVIAogBARIPCgdleHBsYWluGAggASgIEhMKC3Nlc3Npb25fa2V5GAkgASgJEisKCWNpdGF0aW9ucxgKIAEoDjIYLm1lbW9yeWQudjEuQ2l0YXRpb25Nb2RlEhkKDG1pbl9yZXZpc2lvbhgLIAEoA0gDiAEBEhwKD21heF90b3RhbF9jaGFycxgMIAEoBUgEiAEBEicKA25vdxgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCDgoMX21heF9yZXN1bHRzQgwKCl9taW5fc2NvcmVCFAoSX21heF9zbmlwcGV0X2NoYXJzQg8KDV9taW5fcmV2aXNpb25CEgoQX21heF90b3RhbF9jaGFycyJnChRNZW1vcnlTZWFyY2hSZXNwb25zZRIpCgdyZXN1bHRzGAEgAygLMhgubWVtb3J5ZC52MS5TZWFyY2hSZXN1bHQSJAoEaW5mbxgCIAEoCzIWLm1lbW9yeWQudjEuU2VhcmNoSW5mbyKCAQoQTWVtb3J5R2V0UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhcKCnN0YXJ0X2xpbmUYAyABKAVIAIgBARIXCgpsaW5lX2NvdW50GAQgASgFSAGIAQFCDQoLX3N0YXJ0X2xpbmVCDQoLX2xpbmVfY291bnQilgEKEU1lbW9yeUdldFJlc3BvbnNlEgwKBHBhdGgYASABKAkSDAoEdGV4dBgCIAEoCRISCgpzdGFydF9saW5lGAMgASgFEhAKCGVuZF9saW5lGAQgASgFEhMKC3RvdGFsX2xpbmVzGAUgASgFEhcKD25leHRfc3RhcnRfbGluZRgGIAEoBRIRCgl0cnVuY2F0ZWQYByABKAgiMAoNU3RhdHVzUmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRINCgVwcm9iZRgCIAEoCCK1BQoOU3RhdHVzUmVzcG9uc2USKgoHc2VydmljZRgBIAEoCzIZLm1lbW9yeWQudjEuU2VydmljZVN0YXR1cxIQCghhZ2VudF9pZBgCIAEoCRIRCgl3b3Jrc3BhY2UYAyABKAkSLwoSY29uZmlndXJlZF9iYWNrZW5kGAQgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEisKDmFjdGl2ZV9iYWNrZW5kGAUgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEi0KDGRlZ3JhZGF0aW9ucxgGIAMoCzIXLm1lbW9yeWQudjEuRGVncmFkYXRpb24SJgoFaW5kZXgYByABKAsyFy5tZW1vcnlkLnYxLkluZGV4U3RhdHVzEi4KCWVtYmVkZGluZxgIIAEoCzIbLm1lbW9yeWQudjEuRW1iZWRkaW5nU3RhdHVzEigKBnZlY3RvchgJIAEoCzIYLm1lbW9yeWQudjEuVmVjdG9yU3RhdHVzEiwKCGZ1bGx0ZXh0GAogASgLMhoubWVtb3J5ZC52MS5GdWxsdGV4dFN0YXR1cxImCgVjYWNoZRgLIAEoCzIXLm1lbW9yeWQudjEuQ2FjaGVTdGF0dXMSJgoFYmF0Y2gYDCABKAsyFy5tZW1vcnlkLnYxLkJhdGNoU3RhdHVzEisKCHdhdGNoZXJzGA0gAygLMhkubWVtb3J5ZC52MS5XYXRjaGVyU3RhdHVzEiIKA3FtZBgOIAEoCzIVLm1lbW9yeWQudjEuUW1kU3RhdHVzEisKC2FjdGl2ZV9zeW5jGA8gASgLMhYubWVtb3J5ZC52MS5BY3RpdmVTeW5jEhUKDXNvdXJjZV9pc3N1ZXMYECADKAkSMAoMZmFpbGVkX2ZpbGVzGBEgAygLMhoubWVtb3J5ZC52MS5TeW5jRmlsZUZhaWxlZCKXAQoKQWN0aXZlU3luYxIPCgdzeW5jX2lkGAEgASgJEiIKBG1vZGUYAiABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAyABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEioKCHByb2dyZXNzGAQgASgLMhgubWVtb3J5ZC52MS5TeW5jUHJvZ3Jlc3Mi1AIKC1N5bmNSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEiIKBG1vZGUYAiABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAyABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEg4KBmN1cnNvchgEIAEoCRIvCg1vbl9kaXNjb25uZWN0GAUgASgOMhgubWVtb3J5ZC52MS5PbkRpc2Nvbm5lY3QSNQoSaGVhcnRiZWF0X2ludGVydmFsGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB2RyeV9ydW4YByABKAgSIwoHc291cmNlcxgIIAMoDjISLm1lbW9yeWQudjEuU291cmNlEg4KBnJlYXNvbhgJIAEoCRISCgp0cmFuc2NyaXB0GAogASgJEhMKC3Nlc3Npb25fa2V5GAsgASgJIuECCgxTeW5jUmVzcG9uc2USDwoHc3luY19pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSKAoEdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoHc3RhcnRlZBgFIAEoCzIXLm1lbW9yeWQudjEuU3luY1N0YXJ0ZWRIABIsCghwcm9ncmVzcxgGIAEoCzIYLm1lbW9yeWQudjEuU3luY1Byb2dyZXNzSAASMQoLZmlsZV9mYWlsZWQYByABKAsyGi5tZW1vcnlkLnYxLlN5bmNGaWxlRmFpbGVkSAASLgoJaGVhcnRiZWF0GAggASgLMhkubWVtb3J5ZC52MS5TeW5jSGVhcnRiZWF0SAASLgoJY29tcGxldGVkGAkgASgLMhkubWVtb3J5ZC52MS5TeW5jQ29tcGxldGVkSABCBwoFZXZlbnQiXAoRV2F0Y2hJbmRleFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSNQoSaGVhcnRiZWF0X2ludGVydmFsGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIqICChJXYXRjaEluZGV4UmVzcG9uc2USEAoIYWdlbnRfaWQYASABKAkSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoFc3RhdGUYAyABKA4yFi5tZW1vcnlkLnYxLkluZGV4U3RhdGUSFgoOaW5kZXhfcmV2aXNpb24YBCABKAMSDQoFZGlydHkYBSABKAgSFQoNcGVuZGluZ19maWxlcxgGIAEoBRIrCgthY3RpdmVfc3luYxgHIAEoCzIWLm1lbW9yeWQudjEuQWN0aXZlU3luYxIrCgh3YXRjaGVycxgIIAMoCzIZLm1lbW9yeWQudjEuV2F0Y2hlclN0YXR1cxIRCgloZWFydGJlYXQYCSABKAgi2QUKFEZsdXNoRGVjaXNpb25SZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEhkKDHRvdGFsX3Rva2VucxgCIAEoA0gAiAEBEh8KEnRvdGFsX3Rva2Vuc19mcmVzaBgDIAEoCEgBiAEBEh4KFmluY29taW5nX3Byb21wdF90b2tlbnMYBCABKAMSGgoSbGFzdF9vdXRwdXRfdG9rZW5zGAUgASgDEh0KFWNvbnRleHRfd2luZG93X3Rva2VucxgGIAEoAxIhChRyZXNlcnZlX3Rva2Vuc19mbG9vchgHIAEoA0gCiAEBEiUKGGVmZmVjdGl2ZV9yZXNlcnZlX3Rva2VucxgIIAEoA0gDiAEBEiIKFXNvZnRfdGhyZXNob2xkX3Rva2VucxgJIAEoA0gEiAEBEh0KEHRyYW5zY3JpcHRfYnl0ZXMYCiABKANIBYgBARIYChBjb21wYWN0aW9uX2NvdW50GAsgASgDEigKG2xhc3RfZmx1c2hfY29tcGFjdGlvbl9jb3VudBgMIAEoA0gGiAEBEjUKEHdvcmtzcGFjZV9hY2Nlc3MYDSABKA4yGy5tZW1vcnlkLnYxLldvcmtzcGFjZUFjY2VzcxInCgl0dXJuX2tpbmQYDiABKA4yFC5tZW1vcnlkLnYxLlR1cm5LaW5kEhEKCXRpbWVfem9uZRgPIAEoCRInCgNub3cYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQg8KDV90b3RhbF90b2tlbnNCFQoTX3RvdGFsX3Rva2Vuc19mcmVzaEIXChVfcmVzZXJ2ZV90b2tlbnNfZmxvb3JCGwoZX2VmZmVjdGl2ZV9yZXNlcnZlX3Rva2Vuc0IYChZfc29mdF90aHJlc2hvbGRfdG9rZW5zQhMKEV90cmFuc2NyaXB0X2J5dGVzQh4KHF9sYXN0X2ZsdXNoX2NvbXBhY3Rpb25fY291bnQiQgoMRmx1c2hQcm9tcHRzEg4KBnN5c3RlbRgBIAEoCRIMCgR1c2VyGAIgASgJEhQKDHNpbGVudF9yZXBseRgDIAEoCSKvAgoVRmx1c2hEZWNpc2lvblJlc3BvbnNlEg0KBWZsdXNoGAEgASgIEicKBnJlYXNvbhgCIAEoDjIXLm1lbW9yeWQudjEuRmx1c2hSZWFzb24SGAoQdGhyZXNob2xkX3Rva2VucxgDIAEoAxIYChBwcm9qZWN0ZWRfdG9rZW5zGAQgASgDEhgKEHJlbWFpbmluZ190b2tlbnMYBSABKAMSKQoHcHJvbXB0cxgGIAEoCzIYLm1lbW9yeWQudjEuRmx1c2hQcm9tcHRzEhMKC3RhcmdldF9wYXRoGAcgASgJEh4KFmZsdXNoX2NvbXBhY3Rpb25fY291bnQYCCABKAMSMAoGaW5wdXRzGAkgASgLMiAubWVtb3J5ZC52MS5GbHVzaERlY2lzaW9uUmVxdWVzdCKpAQoTTWVtb3J5QXBwZW5kUmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIMCgR0ZXh0GAIgASgJEgwKBHBhdGgYAyABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAQgASgJEg8KB2hlYWRpbmcYBSABKAkSEQoJdGltZV96b25lGAYgASgJEicKA25vdxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilAEKFE1lbW9yeUFwcGVuZFJlc3BvbnNlEgwKBHBhdGgYASABKAkSEgoKc3RhcnRfbGluZRgCIAEoBRIQCghlbmRfbGluZRgDIAEoBRIbCg5pbmRleF9yZXZpc2lvbhgEIAEoA0gAiAEBEhgKEGFscmVhZHlfYXBwZW5kZWQYBSABKAhCEQoPX2luZGV4X3JldmlzaW9uIn4KE01lbW9yeUZvcmdldFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSDgoEcGF0aBgCIAEoCUgAEhQKCnNlc3Npb25faWQYAyABKAlIABIOCgR0ZXh0GAQgASgJSAASFQoNZGVsZXRlX3NvdXJjZRgFIAEoCEIICgZ0YXJnZXQixwEKFE1lbW9yeUZvcmdldFJlc3BvbnNlEg4KBmNodW5rcxgBIAEoBRIXCg9rZXl3b3JkX2VudHJpZXMYAiABKAUSDwoHdmVjdG9ycxgDIAEoBRIZChFjYWNoZWRfZW1iZWRkaW5ncxgEIAEoBRIVCg1xbWRfZG9jdW1lbnRzGAUgASgFEhQKDHNvdXJjZV9maWxlcxgGIAEoBRIWCg5pbmRleF9yZXZpc2lvbhgHIAEoAxIVCg1wdXJnZV9wZW5kaW5nGAggASgIIrQCChVTZXNzaW9uQ29udGV4dFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSEwoLc2Vzc2lvbl9rZXkYAiABKAkSEQoJdGltZV96b25lGAMgASgJEicKA25vdxgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHAoPbWF4X3RvdGFsX2NoYXJzGAUgASgFSACIAQESHQoVaW5jbHVkZV9yZWNhbGxfcHJvbXB0GAYgASgIEisKC3Byb21wdF9tb2RlGAcgASgOMhYubWVtb3J5ZC52MS5Qcm9tcHRNb2RlEg0KBXRvb2xzGAggAygJEisKCWNpdGF0aW9ucxgJIAEoDjIYLm1lbW9yeWQudjEuQ2l0YXRpb25Nb2RlQhIKEF9tYXhfdG90YWxfY2hhcnMiigEKElNlc3Npb25Db250ZXh0RmlsZRIMCgRwYXRoGAEgASgJEgwKBHRleHQYAiABKAkSEQoJdHJ1bmNhdGVkGAMgASgIEg4KBmV4aXN0cxgEIAEoCBISCgpzdGFydF9saW5lGAUgASgFEhAKCGVuZF9saW5lGAYgASgFEg8KB3Byb2JsZW0YByABKAkiSAoKVG9vbFNjaGVtYRIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEhcKD3BhcmFtZXRlcnNfanNvbhgDIAEoCSKiAQoWU2Vzc2lvbkNvbnRleHRSZXNwb25zZRItCgVmaWxlcxgBIAMoCzIeLm1lbW9yeWQudjEuU2Vzc2lvbkNvbnRleHRGaWxlEhUKDXJlY2FsbF9wcm9tcHQYAiABKAkSLAoMdG9vbF9zY2hlbWFzGAMgAygLMhYubWVtb3J5ZC52MS5Ub29sU2NoZW1hEhQKDG1haW5fc2Vzc2lvbhgEIAEoCCLKAQoVU2Vzc2lvbkFyY2hpdmVSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEhIKCnRyYW5zY3JpcHQYAiABKAkSDAoEc2x1ZxgDIAEoCRIaCg1tZXNzYWdlX2NvdW50GAQgASgFSACIAQESEQoJdGltZV96b25lGAUgASgJEicKA25vdxgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLc2Vzc2lvbl9rZXkYByABKAlCEAoOX21lc3NhZ2VfY291bnQiggEKFlNlc3Npb25BcmNoaXZlUmVzcG9uc2USDAoEcGF0aBgBIAEoCRIQCghtZXNzYWdlcxgCIAEoBRIbCg5pbmRleF9yZXZpc2lvbhgDIAEoA0gAiAEBEhgKEGFscmVhZHlfYXJjaGl2ZWQYBCABKAhCEQoPX2luZGV4X3JldmlzaW9uIjoKEUxpc3RBZ2VudHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJInsKBUFnZW50EhAKCGFnZW50X2lkGAEgASgJEhEKCXdvcmtzcGFjZRgCIAEoCRIPCgdkZWZhdWx0GAMgASgIEg8KB2VuYWJsZWQYBCABKAgSKwoLaW5kZXhfc3RhdGUYBSABKA4yFi5tZW1vcnlkLnYxLkluZGV4U3RhdGUiUAoSTGlzdEFnZW50c1Jlc3BvbnNlEiEKBmFnZW50cxgBIAMoCzIRLm1lbW9yeWQudjEuQWdlbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIksKEExpc3RGaWxlc1JlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkixAEKBEZpbGUSDAoEcGF0aBgBIAEoCRIiCgZzb3VyY2UYAiABKA4yEi5tZW1vcnlkLnYxLlNvdXJjZRISCgpzaXplX2J5dGVzGAMgASgDEjEKDW1vZGlmaWVkX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKBXN0YXRlGAUgASgOMhUubWVtb3J5ZC52MS5GaWxlU3RhdGUSDQoFZXJyb3IYBiABKAkSDgoGY2h1bmtzGAcgASgFIk0KEUxpc3RGaWxlc1Jlc3BvbnNlEh8KBWZpbGVzGAEgAygLMhAubWVtb3J5ZC52MS5GaWxlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSqPAQoPV29ya3NwYWNlQWNjZXNzEiAKHFdPUktTUEFDRV9BQ0NFU1NfVU5TUEVDSUZJRUQQABIfChtXT1JLU1BBQ0VfQUNDRVNTX1JFQURfV1JJVEUQARIeChpXT1JLU1BBQ0VfQUNDRVNTX1JFQURfT05MWRACEhkKFVdPUktTUEFDRV9BQ0NFU1NfTk9ORRADKmUKCFR1cm5LaW5kEhkKFVRVUk5fS0lORF9VTlNQRUNJRklFRBAAEhIKDlRVUk5fS0lORF9VU0VSEAESFwoTVFVSTl9LSU5EX0hFQVJUQkVBVBACEhEKDVRVUk5fS0lORF9DTEkQAyrzAgoLRmx1c2hSZWFzb24SHAoYRkxVU0hfUkVBU09OX1VOU1BFQ0lGSUVEEAASIAocRkxVU0hfUkVBU09OX1RPS0VOX1RIUkVTSE9MRBABEiAKHEZMVVNIX1JFQVNPTl9UUkFOU0NSSVBUX1NJWkUQAhIZChVGTFVTSF9SRUFTT05fRElTQUJMRUQQAxInCiNGTFVTSF9SRUFTT05fV09SS1NQQUNFX05PVF9XUklUQUJMRRAEEh8KG0ZMVVNIX1JFQVNPTl9IRUFSVEJFQVRfVFVSThAFEhkKFUZMVVNIX1JFQVNPTl9DTElfVFVSThAGEiAKHEZMVVNIX1JFQVNPTl9BTFJFQURZX0ZMVVNIRUQQBxIfChtGTFVTSF9SRUFTT05fVE9LRU5TX1VOS05PV04QCBIgChxGTFVTSF9SRUFTT05fQkVMT1dfVEhSRVNIT0xEEAkSHQoZRkxVU0hfUkVBU09OX05PX1RIUkVTSE9MRBAKKm4KClByb21wdE1vZGUSGwoXUFJPTVBUX01PREVfVU5TUEVDSUZJRUQQABIUChBQUk9NUFRfTU9ERV9GVUxMEAESFwoTUFJPTVBUX01PREVfTUlOSU1BTBACEhQKEFBST01QVF9NT0RFX05PTkUQAyqzAQoJRmlsZVN0YXRlEhoKFkZJTEVfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJGSUxFX1NUQVRFX0lOREVYRUQQARIWChJGSUxFX1NUQVRFX1BFTkRJTkcQAhIUChBGSUxFX1NUQVRFX1NUQUxFEAMSFQoRRklMRV9TVEFURV9GQUlMRUQQBBITCg9GSUxFX1NUQVRFX0dPTkUQBRIYChRGSUxFX1NUQVRFX0ZPUkdPVFRFThAGMr4HCg1NZW1vcnlTZXJ2aWNlElEKDE1lbW9yeVNlYXJjaBIfLm1lbW9yeWQudjEuTWVtb3J5U2VhcmNoUmVxdWVzdBogLm1lbW9yeWQudjEuTWVtb3J5U2VhcmNoUmVzcG9uc2USSAoJTWVtb3J5R2V0EhwubWVtb3J5ZC52MS5NZW1vcnlHZXRSZXF1ZXN0Gh0ubWVtb3J5ZC52MS5NZW1vcnlHZXRSZXNwb25zZRI/CgZTdGF0dXMSGS5tZW1vcnlkLnYxLlN0YXR1c1JlcXVlc3QaGi5tZW1vcnlkLnYxLlN0YXR1c1Jlc3BvbnNlEjsKBFN5bmMSFy5tZW1vcnlkLnYxLlN5bmNSZXF1ZXN0GhgubWVtb3J5ZC52MS5TeW5jUmVzcG9uc2UwARJNCgpXYXRjaEluZGV4Eh0ubWVtb3J5ZC52MS5XYXRjaEluZGV4UmVxdWVzdBoeLm1lbW9yeWQudjEuV2F0Y2hJbmRleFJlc3BvbnNlMAESVAoNRmx1c2hEZWNpc2lvbhIgLm1lbW9yeWQudjEuRmx1c2hEZWNpc2lvblJlcXVlc3QaIS5tZW1vcnlkLnYxLkZsdXNoRGVjaXNpb25SZXNwb25zZRJRCgxNZW1vcnlBcHBlbmQSHy5tZW1vcnlkLnYxLk1lbW9yeUFwcGVuZFJlcXVlc3QaIC5tZW1vcnlkLnYxLk1lbW9yeUFwcGVuZFJlc3BvbnNlElEKDE1lbW9yeUZvcmdldBIfLm1lbW9yeWQudjEuTWVtb3J5Rm9yZ2V0UmVxdWVzdBogLm1lbW9yeWQudjEuTWVtb3J5Rm9yZ2V0UmVzcG9uc2USVwoOU2Vzc2lvbkNvbnRleHQSIS5tZW1vcnlkLnYxLlNlc3Npb25Db250ZXh0UmVxdWVzdBoiLm1lbW9yeWQudjEuU2Vzc2lvbkNvbnRleHRSZXNwb25zZRJXCg5TZXNzaW9uQXJjaGl2ZRIhLm1lbW9yeWQudjEuU2Vzc2lvbkFyY2hpdmVSZXF1ZXN0GiIubWVtb3J5ZC52MS5TZXNzaW9uQXJjaGl2ZVJlc3BvbnNlEksKCkxpc3RBZ2VudHMSHS5tZW1vcnlkLnYxLkxpc3RBZ2VudHNSZXF1ZXN0Gh4ubWVtb3J5ZC52MS5MaXN0QWdlbnRzUmVzcG9uc2USSAoJTGlzdEZpbGVzEhwubWVtb3J5ZC52MS5MaXN0RmlsZXNSZXF1ZXN0Gh0ubWVtb3J5ZC52MS5MaXN0RmlsZXNSZXNwb25zZUJhCg1pby5tZW1vcnlkLnYxQhJNZW1vcnlTZXJ2aWNlUHJvdG9QAVo6Z2l0aHViLmNvbS9tZW1vcnlkL21lbW9yeWQvY2xpZW50cy9nby9tZW1vcnlkL3YxO21lbW9yeWR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_memoryd_v1_memory, file_memoryd_v1_sync_event]);
 
 /**
- * A question to an agent's memory.
+ * Request of MemorySearch.
  *
  * @generated from message memoryd.v1.MemorySearchRequest
  */
 export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * The question in plain words, 1..4,096 bytes, not blank. Any Unicode text is valid; nothing in it is syntax.
+   * The question in natural language, 1..4,096 bytes, not blank. Any Unicode text is valid; there is no query syntax.
    *
    * @generated from field: string query = 2;
    */
   query: string;
 
   /**
-   * Most results to return. Default from the settings (6). Above 50 counts as 50; below 1 is an error.
+   * Maximum number of results. If unset, the setting `maxResults` (6 by default). Values above 50 are treated as 50;
+   * values below 1 are an error.
    *
    * @generated from field: optional int32 max_results = 3;
    */
   maxResults?: number;
 
   /**
-   * Lowest score, 0..1. Set: no hit below it is returned. Unset: the setting, which cuts hits found by meaning alone,
-   * while hits that the keyword leg backs fill what room is left. If the setting is unset too, hits found by meaning
-   * alone are cut by their cosine on the embedding model's own scale; `info.legs` names the least cosine.
+   * Minimum score of a result, 0..1. If unset, the setting `minScore` applies, but does not remove results of keyword
+   * search while there are fewer than `max_results`. If that setting is unset too, results found only by vector search
+   * need a minimum cosine that depends on the embedding model; `info.legs` reports it.
    *
    * @generated from field: optional double min_score = 4;
    */
   minScore?: number;
 
   /**
-   * Kinds of text to search; empty means all that are configured.
+   * Sources to search. Empty means all configured sources.
    *
    * @generated from field: repeated memoryd.v1.Source sources = 5;
    */
   sources: Source[];
 
   /**
-   * Legs to run. Unspecified: hybrid, or keyword where no embedding provider is configured.
+   * Which of keyword search and vector search to use. UNSPECIFIED means both if an embedding provider is configured,
+   * otherwise only keyword search.
    *
    * @generated from field: memoryd.v1.SearchMode mode = 6;
    */
   mode: SearchMode;
 
   /**
-   * Longest snippet in code points. Default 700; 1..4,000, above counts as 4,000; below 1 is an error.
+   * Maximum length of a snippet in code points. Default 700. Values above 4,000 are treated as 4,000; values below 1
+   * are an error.
    *
    * @generated from field: optional int32 max_snippet_chars = 7;
    */
   maxSnippetChars?: number;
 
   /**
-   * Fill `score_detail` of each result and `info.legs`.
+   * Whether to set `score_detail` of each result, and `info.legs`.
    *
    * @generated from field: bool explain = 8;
    */
   explain: boolean;
 
   /**
-   * The session that asks, for example `agent:main:telegram:direct:42`. Decides citations under `auto` and QMD scope,
-   * and starts a background sync the first time it is seen when `sync.onSessionStart` is set. At most 1,024 bytes.
+   * Key of the session that the search is for, for example `agent:main:telegram:direct:42`, at most 1,024 bytes.
+   * CITATION_MODE_AUTO and the setting `memory.qmd.scope` depend on it. If `sync.onSessionStart` is set, the first
+   * request with a new key starts a sync in the background.
    *
    * @generated from field: string session_key = 9;
    */
   sessionKey: string;
 
   /**
-   * When snippets carry a citation line.
+   * Whether snippets end with a citation line.
    *
    * @generated from field: memoryd.v1.CitationMode citations = 10;
    */
   citations: CitationMode;
 
   /**
-   * Wait until the index has reached this revision, or the deadline ends (DEADLINE_EXCEEDED). At least 0. While an
-   * index is built from nothing, none counts as reached.
+   * Minimum revision of the index, at least 0. The search waits until the index has this revision, and fails with
+   * DEADLINE_EXCEEDED if the deadline is reached first. While an index is being built from scratch, no revision counts
+   * as reached.
    *
    * @generated from field: optional int64 min_revision = 11;
    */
   minRevision?: bigint;
 
   /**
-   * Budget for all snippets together in code points: whole snippets while they fit, the first that does not is cut
-   * and ends the list. At least 1; unset means no budget.
+   * Maximum length of all snippets together in code points, at least 1. The first snippet that exceeds the rest of this
+   * budget is cut, and the results after it are left out. Unset means no limit.
    *
    * @generated from field: optional int32 max_total_chars = 12;
    */
   maxTotalChars?: number;
 
   /**
-   * The caller's clock, for "yesterday" and the like and for decay; unset means the daemon's.
+   * The caller's time, used for relative dates such as "yesterday" and for temporal decay. If unset, the daemon's time.
    *
    * @generated from field: google.protobuf.Timestamp now = 13;
    */
@@ -129,21 +134,21 @@ export const MemorySearchRequestSchema: GenMessage<MemorySearchRequest> = /*@__P
   messageDesc(file_memoryd_v1_memory_service, 0);
 
 /**
- * The best hits. Not paged: ranks are only meaningful for the few best, and a further page would come from another
- * revision of the index; ask for more `max_results` instead.
+ * Response of MemorySearch. There are no pages: a second page could come from another revision of the index, so
+ * increase `max_results` to get more results.
  *
  * @generated from message memoryd.v1.MemorySearchResponse
  */
 export type MemorySearchResponse = Message<"memoryd.v1.MemorySearchResponse"> & {
   /**
-   * Hits, best first.
+   * Results, best first.
    *
    * @generated from field: repeated memoryd.v1.SearchResult results = 1;
    */
   results: SearchResult[];
 
   /**
-   * How the answer came about, and why it is empty when it is.
+   * How the results were found; if there are none, the reason.
    *
    * @generated from field: memoryd.v1.SearchInfo info = 2;
    */
@@ -158,37 +163,38 @@ export const MemorySearchResponseSchema: GenMessage<MemorySearchResponse> = /*@_
   messageDesc(file_memoryd_v1_memory_service, 1);
 
 /**
- * Names a line range of a memory file, or of a transcript where these are a source.
+ * Request of MemoryGet.
  *
  * @generated from message memoryd.v1.MemoryGetRequest
  */
 export type MemoryGetRequest = Message<"memoryd.v1.MemoryGetRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Path as search results give it: relative to the workspace, or absolute beneath a root. Only Markdown memory files
-   * can be read and, where they are a source, transcripts (`sessions/<file name>`): what was said in each of their
-   * lines. Anything else is PERMISSION_DENIED, whether it exists or not.
+   * Path as in search results: relative to the workspace, or absolute and below a configured root. Only Markdown memory
+   * files can be read, and transcripts (`sessions/<file name>`) if they are a configured source; each line of a
+   * transcript is returned as the text of its message. Any other path is PERMISSION_DENIED, whether or not it exists.
    *
    * @generated from field: string path = 2;
    */
   path: string;
 
   /**
-   * First line. Default 1; below 1 is an error. Past the end is OK, with empty text.
+   * First line to return. Default 1; values below 1 are an error. If it is after the end of the file, the text is empty
+   * and the status is OK.
    *
    * @generated from field: optional int32 start_line = 3;
    */
   startLine?: number;
 
   /**
-   * Number of lines. Default 120; above 2,000 counts as 2,000; below 1 is an error. The text ends earlier when it
-   * would pass 256 KiB.
+   * Maximum number of lines. Default 120. Values above 2,000 are treated as 2,000; values below 1 are an error. Fewer
+   * lines are returned if the text would exceed 256 KiB.
    *
    * @generated from field: optional int32 line_count = 4;
    */
@@ -203,7 +209,7 @@ export const MemoryGetRequestSchema: GenMessage<MemoryGetRequest> = /*@__PURE__*
   messageDesc(file_memoryd_v1_memory_service, 2);
 
 /**
- * Text of a memory file.
+ * Response of MemoryGet.
  *
  * @generated from message memoryd.v1.MemoryGetResponse
  */
@@ -216,42 +222,43 @@ export type MemoryGetResponse = Message<"memoryd.v1.MemoryGetResponse"> & {
   path: string;
 
   /**
-   * The lines, joined by line feeds, verbatim but for bytes that are not UTF-8, which become U+FFFD.
+   * The lines, separated by line feeds. Bytes that are not valid UTF-8 are replaced by U+FFFD; all other text is
+   * unchanged.
    *
    * @generated from field: string text = 2;
    */
   text: string;
 
   /**
-   * First line returned; the requested one when the text is empty.
+   * First line returned. If the text is empty, the requested line.
    *
    * @generated from field: int32 start_line = 3;
    */
   startLine: number;
 
   /**
-   * Last line returned, inclusive; `start_line` - 1 when the text is empty.
+   * Last line returned. If the text is empty, `start_line` - 1.
    *
    * @generated from field: int32 end_line = 4;
    */
   endLine: number;
 
   /**
-   * Lines of the whole file.
+   * Number of lines of the file.
    *
    * @generated from field: int32 total_lines = 5;
    */
   totalLines: number;
 
   /**
-   * Line to continue from; 0 at the end of the file.
+   * `start_line` of the request that continues the text; 0 at the end of the file.
    *
    * @generated from field: int32 next_start_line = 6;
    */
   nextStartLine: number;
 
   /**
-   * True when the last line was cut at the size limit; its rest cannot be read.
+   * Whether the last line was cut at the size limit. The rest of that line cannot be read.
    *
    * @generated from field: bool truncated = 7;
    */
@@ -266,20 +273,20 @@ export const MemoryGetResponseSchema: GenMessage<MemoryGetResponse> = /*@__PURE_
   messageDesc(file_memoryd_v1_memory_service, 3);
 
 /**
- * Asks how an agent's memory is doing.
+ * Request of Status.
  *
  * @generated from message memoryd.v1.StatusRequest
  */
 export type StatusRequest = Message<"memoryd.v1.StatusRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Also call the embedding provider and QMD once.
+   * Whether to also call the embedding provider and QMD once, to test them.
    *
    * @generated from field: bool probe = 2;
    */
@@ -294,111 +301,111 @@ export const StatusRequestSchema: GenMessage<StatusRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 4);
 
 /**
- * How an agent's memory is doing. Holds no secret.
+ * Response of Status. Contains no secrets.
  *
  * @generated from message memoryd.v1.StatusResponse
  */
 export type StatusResponse = Message<"memoryd.v1.StatusResponse"> & {
   /**
-   * The daemon.
+   * Status of the daemon.
    *
    * @generated from field: memoryd.v1.ServiceStatus service = 1;
    */
   service?: ServiceStatus;
 
   /**
-   * The agent.
+   * Agent ID.
    *
    * @generated from field: string agent_id = 2;
    */
   agentId: string;
 
   /**
-   * Its workspace.
+   * Path of the agent's workspace.
    *
    * @generated from field: string workspace = 3;
    */
   workspace: string;
 
   /**
-   * Backend that the settings name.
+   * Backend in the settings.
    *
    * @generated from field: memoryd.v1.Backend configured_backend = 4;
    */
   configuredBackend: Backend;
 
   /**
-   * Backend that answers.
+   * Backend in use. Differs from `configured_backend` after a fallback.
    *
    * @generated from field: memoryd.v1.Backend active_backend = 5;
    */
   activeBackend: Backend;
 
   /**
-   * Every way in which the service is less than what was configured.
+   * Current degradations: what does not work as configured, with the reasons.
    *
    * @generated from field: repeated memoryd.v1.Degradation degradations = 6;
    */
   degradations: Degradation[];
 
   /**
-   * The index.
+   * Status of the index.
    *
    * @generated from field: memoryd.v1.IndexStatus index = 7;
    */
   index?: IndexStatus;
 
   /**
-   * The embedding side.
+   * Status of the embedding provider.
    *
    * @generated from field: memoryd.v1.EmbeddingStatus embedding = 8;
    */
   embedding?: EmbeddingStatus;
 
   /**
-   * The vector leg.
+   * Status of vector search.
    *
    * @generated from field: memoryd.v1.VectorStatus vector = 9;
    */
   vector?: VectorStatus;
 
   /**
-   * The keyword leg.
+   * Status of keyword search.
    *
    * @generated from field: memoryd.v1.FulltextStatus fulltext = 10;
    */
   fulltext?: FulltextStatus;
 
   /**
-   * The embedding cache.
+   * Status of the embedding cache.
    *
    * @generated from field: memoryd.v1.CacheStatus cache = 11;
    */
   cache?: CacheStatus;
 
   /**
-   * The providers' batch interfaces.
+   * Status of the batch jobs at embedding providers.
    *
    * @generated from field: memoryd.v1.BatchStatus batch = 12;
    */
   batch?: BatchStatus;
 
   /**
-   * How changes are noticed, by root.
+   * How file changes are detected, for each root.
    *
    * @generated from field: repeated memoryd.v1.WatcherStatus watchers = 13;
    */
   watchers: WatcherStatus[];
 
   /**
-   * The QMD backend.
+   * Status of the QMD backend.
    *
    * @generated from field: memoryd.v1.QmdStatus qmd = 14;
    */
   qmd?: QmdStatus;
 
   /**
-   * The sync run under way; absent when there is none.
+   * The current sync run. Unset if there is none.
    *
    * @generated from field: memoryd.v1.ActiveSync active_sync = 15;
    */
@@ -412,7 +419,7 @@ export type StatusResponse = Message<"memoryd.v1.StatusResponse"> & {
   sourceIssues: string[];
 
   /**
-   * Files that could not be indexed, at most 20 of them; ListFiles has them all.
+   * Files that could not be indexed, at most 20. ListFiles lists all of them.
    *
    * @generated from field: repeated memoryd.v1.SyncFileFailed failed_files = 17;
    */
@@ -427,34 +434,34 @@ export const StatusResponseSchema: GenMessage<StatusResponse> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 5);
 
 /**
- * A sync run under way.
+ * A sync run in progress.
  *
  * @generated from message memoryd.v1.ActiveSync
  */
 export type ActiveSync = Message<"memoryd.v1.ActiveSync"> & {
   /**
-   * The run.
+   * ID of the run.
    *
    * @generated from field: string sync_id = 1;
    */
   syncId: string;
 
   /**
-   * What it does.
+   * Mode of the run.
    *
    * @generated from field: memoryd.v1.SyncMode mode = 2;
    */
   mode: SyncMode;
 
   /**
-   * What caused it.
+   * What started the run.
    *
    * @generated from field: memoryd.v1.SyncTrigger trigger = 3;
    */
   trigger: SyncTrigger;
 
   /**
-   * How far it is.
+   * Progress of the run.
    *
    * @generated from field: memoryd.v1.SyncProgress progress = 4;
    */
@@ -469,85 +476,87 @@ export const ActiveSyncSchema: GenMessage<ActiveSync> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 6);
 
 /**
- * Asks for a sync run.
+ * Request of Sync.
  *
  * @generated from message memoryd.v1.SyncRequest
  */
 export type SyncRequest = Message<"memoryd.v1.SyncRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * INCREMENTAL joins a run under way, and whatever was written before the call is in the index at `completed`. FULL
-   * during a run is ABORTED.
+   * INCREMENTAL joins a run in progress; when `completed` is sent, the index contains everything that was written
+   * before the call. FULL fails with ABORTED (SYNC_CONFLICT) while a run is in progress.
    *
    * @generated from field: memoryd.v1.SyncMode mode = 2;
    */
   mode: SyncMode;
 
   /**
-   * MANUAL, SESSION_START or POST_COMPACTION; unset means MANUAL. The other triggers are the daemon's own.
+   * MANUAL, SESSION_START or POST_COMPACTION. UNSPECIFIED means MANUAL. The other triggers are reserved for the daemon.
    *
    * @generated from field: memoryd.v1.SyncTrigger trigger = 3;
    */
   trigger: SyncTrigger;
 
   /**
-   * Where to resume: the `cursor` of the last event received. Empty means from the beginning.
+   * Where to resume the stream: the `cursor` of the last event received. Empty means at the beginning. Fails with
+   * OUT_OF_RANGE (CURSOR_EXPIRED) if the run is no longer known.
    *
    * @generated from field: string cursor = 4;
    */
   cursor: string;
 
   /**
-   * What happens to the run when this stream is closed.
+   * What happens to the run when this stream is closed by the caller.
    *
    * @generated from field: memoryd.v1.OnDisconnect on_disconnect = 5;
    */
   onDisconnect: OnDisconnect;
 
   /**
-   * Time without another event after which a heartbeat is sent. Default 10 s; 1..60 s.
+   * Time without an event after which a heartbeat is sent, 1..60 s. Default 10 s.
    *
    * @generated from field: google.protobuf.Duration heartbeat_interval = 6;
    */
   heartbeatInterval?: Duration;
 
   /**
-   * Only say what a run would cost. Nothing is written, and no run is joined.
+   * Whether to only estimate the cost of a run. Nothing is written, and no run is joined.
    *
    * @generated from field: bool dry_run = 7;
    */
   dryRun: boolean;
 
   /**
-   * Sources to bring up to date; empty means all that are configured. INVALID_ARGUMENT with one that is not.
+   * Sources to update. Empty means all configured sources. A source that is not configured is INVALID_ARGUMENT.
    *
    * @generated from field: repeated memoryd.v1.Source sources = 8;
    */
   sources: Source[];
 
   /**
-   * A note for the log, at most 256 bytes.
+   * Text for the log, at most 256 bytes.
    *
    * @generated from field: string reason = 9;
    */
   reason: string;
 
   /**
-   * With POST_COMPACTION: the transcript that was compacted, a file name in the agent's sessions folder. It is indexed
-   * however little it has grown. INVALID_ARGUMENT where transcripts are not a source, NOT_FOUND where there is none.
+   * File name of the compacted transcript in the agent's sessions folder, with POST_COMPACTION only. It is indexed even
+   * if it has grown by less than the configured thresholds. INVALID_ARGUMENT if transcripts are not a configured
+   * source; NOT_FOUND if there is no such file.
    *
    * @generated from field: string transcript = 10;
    */
   transcript: string;
 
   /**
-   * With SESSION_START: the session.
+   * Key of the session that starts, with SESSION_START only.
    *
    * @generated from field: string session_key = 11;
    */
@@ -562,48 +571,49 @@ export const SyncRequestSchema: GenMessage<SyncRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 7);
 
 /**
- * One event of a sync run. `progress` is a full snapshot, at most ten a second, and the latest wins; `file_failed` and
- * `completed` are never dropped. OK never ends a stream without `completed`.
+ * An event of a sync run. At most ten `progress` events are sent per second, and each one replaces the previous;
+ * `file_failed` and `completed` are never dropped. A stream that ends with status OK always ends with `completed`.
  *
  * @generated from message memoryd.v1.SyncResponse
  */
 export type SyncResponse = Message<"memoryd.v1.SyncResponse"> & {
   /**
-   * The run.
+   * ID of the run.
    *
    * @generated from field: string sync_id = 1;
    */
   syncId: string;
 
   /**
-   * Rises by event; skipped snapshots leave gaps, and a heartbeat repeats the number before it.
+   * Number of the event. Increases with each event of the run. Dropped `progress` events leave gaps, and a heartbeat
+   * has the number of the previous event.
    *
    * @generated from field: int64 sequence = 2;
    */
   sequence: bigint;
 
   /**
-   * Resumes after this event.
+   * Value for `SyncRequest.cursor` to resume after this event.
    *
    * @generated from field: string cursor = 3;
    */
   cursor: string;
 
   /**
-   * When the event happened.
+   * Time of the event.
    *
    * @generated from field: google.protobuf.Timestamp time = 4;
    */
   time?: Timestamp;
 
   /**
-   * What happened.
+   * The event.
    *
    * @generated from oneof memoryd.v1.SyncResponse.event
    */
   event: {
     /**
-     * The run began, or was joined. Always first.
+     * The run started, or the call joined it. Always the first event.
      *
      * @generated from field: memoryd.v1.SyncStarted started = 5;
      */
@@ -611,7 +621,7 @@ export type SyncResponse = Message<"memoryd.v1.SyncResponse"> & {
     case: "started";
   } | {
     /**
-     * How far the run is.
+     * Progress of the run.
      *
      * @generated from field: memoryd.v1.SyncProgress progress = 6;
      */
@@ -627,7 +637,7 @@ export type SyncResponse = Message<"memoryd.v1.SyncResponse"> & {
     case: "fileFailed";
   } | {
     /**
-     * Nothing has happened for a while.
+     * There was no other event during `heartbeat_interval`.
      *
      * @generated from field: memoryd.v1.SyncHeartbeat heartbeat = 8;
      */
@@ -635,7 +645,7 @@ export type SyncResponse = Message<"memoryd.v1.SyncResponse"> & {
     case: "heartbeat";
   } | {
     /**
-     * The run reached its end. Always last.
+     * The run completed. Always the last event.
      *
      * @generated from field: memoryd.v1.SyncCompleted completed = 9;
      */
@@ -652,20 +662,20 @@ export const SyncResponseSchema: GenMessage<SyncResponse> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 8);
 
 /**
- * Asks to follow an agent's index.
+ * Request of WatchIndex.
  *
  * @generated from message memoryd.v1.WatchIndexRequest
  */
 export type WatchIndexRequest = Message<"memoryd.v1.WatchIndexRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Time without a change after which a heartbeat is sent. Default 10 s; 1..60 s.
+   * Time without a change after which a heartbeat is sent, 1..60 s. Default 10 s.
    *
    * @generated from field: google.protobuf.Duration heartbeat_interval = 2;
    */
@@ -680,69 +690,70 @@ export const WatchIndexRequestSchema: GenMessage<WatchIndexRequest> = /*@__PURE_
   messageDesc(file_memoryd_v1_memory_service, 9);
 
 /**
- * The whole state of an agent's index at one moment; a later one replaces it. At most ten a second, latest wins.
+ * The complete state of an agent's index. Each response replaces the previous one. At most ten are sent per second; the
+ * latest state is always sent.
  *
  * @generated from message memoryd.v1.WatchIndexResponse
  */
 export type WatchIndexResponse = Message<"memoryd.v1.WatchIndexResponse"> & {
   /**
-   * The agent.
+   * Agent ID.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * When.
+   * Time of this state.
    *
    * @generated from field: google.protobuf.Timestamp time = 2;
    */
   time?: Timestamp;
 
   /**
-   * What the index can answer.
+   * State of the index.
    *
    * @generated from field: memoryd.v1.IndexState state = 3;
    */
   state: IndexState;
 
   /**
-   * Its revision.
+   * Revision of the index.
    *
    * @generated from field: int64 index_revision = 4;
    */
   indexRevision: bigint;
 
   /**
-   * True when files are known to have changed since.
+   * Whether files are known to have changed since this revision.
    *
    * @generated from field: bool dirty = 5;
    */
   dirty: boolean;
 
   /**
-   * How many of them, as far as is known.
+   * Number of files known to have changed since this revision.
    *
    * @generated from field: int32 pending_files = 6;
    */
   pendingFiles: number;
 
   /**
-   * The sync run under way; absent when there is none.
+   * The current sync run. Unset if there is none.
    *
    * @generated from field: memoryd.v1.ActiveSync active_sync = 7;
    */
   activeSync?: ActiveSync;
 
   /**
-   * How changes are noticed, by root.
+   * How file changes are detected, for each root.
    *
    * @generated from field: repeated memoryd.v1.WatcherStatus watchers = 8;
    */
   watchers: WatcherStatus[];
 
   /**
-   * True when nothing changed and this only says that the stream lives.
+   * Whether this is a heartbeat: the state did not change.
    *
    * @generated from field: bool heartbeat = 9;
    */
@@ -757,97 +768,98 @@ export const WatchIndexResponseSchema: GenMessage<WatchIndexResponse> = /*@__PUR
   messageDesc(file_memoryd_v1_memory_service, 10);
 
 /**
- * The state of a session, as its host knows it.
+ * Request of FlushDecision: the state of a session. Numbers must be at least 0.
  *
  * @generated from message memoryd.v1.FlushDecisionRequest
  */
 export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & {
   /**
-   * Agent; empty means `main`. Its settings give the defaults below.
+   * Agent ID. Empty means `main`. The agent's settings provide the defaults below.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Tokens in the context after the last turn. Unset means unknown. At least 0, as every count here.
+   * Tokens in the context after the last turn. Unset means unknown.
    *
    * @generated from field: optional int64 total_tokens = 2;
    */
   totalTokens?: bigint;
 
   /**
-   * Whether `total_tokens` was measured after the last turn. False marks it stale, and it is not used. Unset means fresh.
+   * Whether `total_tokens` was measured after the last turn. If false, `total_tokens` is ignored. Unset means true.
    *
    * @generated from field: optional bool total_tokens_fresh = 3;
    */
   totalTokensFresh?: boolean;
 
   /**
-   * Estimated tokens of the prompt about to be sent.
+   * Estimated tokens of the next prompt.
    *
    * @generated from field: int64 incoming_prompt_tokens = 4;
    */
   incomingPromptTokens: bigint;
 
   /**
-   * Tokens of the last reply, when `total_tokens` does not hold them yet.
+   * Tokens of the last reply, if `total_tokens` does not include them yet.
    *
    * @generated from field: int64 last_output_tokens = 5;
    */
   lastOutputTokens: bigint;
 
   /**
-   * The model's window. 0 means the default, 200,000.
+   * Size of the model's context window in tokens. 0 means 200,000.
    *
    * @generated from field: int64 context_window_tokens = 6;
    */
   contextWindowTokens: bigint;
 
   /**
-   * Tokens kept free for the model's reply. Unset: the setting (20,000).
+   * Tokens reserved for the model's reply. If unset, the setting (20,000 by default).
    *
    * @generated from field: optional int64 reserve_tokens_floor = 7;
    */
   reserveTokensFloor?: bigint;
 
   /**
-   * The reserve that the host's compaction works with, when it is larger than the floor.
+   * Tokens that the host's compaction reserves, if that is more than `reserve_tokens_floor`.
    *
    * @generated from field: optional int64 effective_reserve_tokens = 8;
    */
   effectiveReserveTokens?: bigint;
 
   /**
-   * How long before the reserve to flush. Unset: the setting (4,000).
+   * Distance in tokens from the reserve at which a flush is due. If unset, the setting (4,000 by default).
    *
    * @generated from field: optional int64 soft_threshold_tokens = 9;
    */
   softThresholdTokens?: bigint;
 
   /**
-   * Size of the transcript; unset means unknown.
+   * Size of the transcript in bytes. Unset means unknown.
    *
    * @generated from field: optional int64 transcript_bytes = 10;
    */
   transcriptBytes?: bigint;
 
   /**
-   * Compactions of this session so far.
+   * Number of compactions of this session.
    *
    * @generated from field: int64 compaction_count = 11;
    */
   compactionCount: bigint;
 
   /**
-   * The `flush_compaction_count` of the last flush. Unset means that there was none, which is not 0.
+   * The `flush_compaction_count` of the last flush. Leave unset if there was no flush; 0 means a flush before the first
+   * compaction.
    *
    * @generated from field: optional int64 last_flush_compaction_count = 12;
    */
   lastFlushCompactionCount?: bigint;
 
   /**
-   * Whether the agent's tools may write.
+   * Whether the agent's tools can write to its workspace.
    *
    * @generated from field: memoryd.v1.WorkspaceAccess workspace_access = 13;
    */
@@ -861,14 +873,15 @@ export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & 
   turnKind: TurnKind;
 
   /**
-   * IANA time zone whose day names the log. Empty: `agents.defaults.userTimezone`, else the daemon's zone.
+   * IANA time zone that determines the date of the log. If empty, `agents.defaults.userTimezone`, or else the daemon's
+   * time zone.
    *
    * @generated from field: string time_zone = 15;
    */
   timeZone: string;
 
   /**
-   * The caller's clock. Unset: the daemon's, which is the one input that this message then does not hold.
+   * The caller's time. If unset, the daemon's time; the response then also depends on it.
    *
    * @generated from field: google.protobuf.Timestamp now = 16;
    */
@@ -883,7 +896,7 @@ export const FlushDecisionRequestSchema: GenMessage<FlushDecisionRequest> = /*@_
   messageDesc(file_memoryd_v1_memory_service, 11);
 
 /**
- * What to say to the agent for a flush.
+ * Prompts for a flush turn.
  *
  * @generated from message memoryd.v1.FlushPrompts
  */
@@ -896,14 +909,14 @@ export type FlushPrompts = Message<"memoryd.v1.FlushPrompts"> & {
   system: string;
 
   /**
-   * Text for the user turn.
+   * Text of the user message.
    *
    * @generated from field: string user = 2;
    */
   user: string;
 
   /**
-   * The reply that means "nothing to store" and is not delivered: `NO_REPLY`.
+   * The reply that means "nothing to store" and must not be delivered to the user: `NO_REPLY`.
    *
    * @generated from field: string silent_reply = 3;
    */
@@ -918,7 +931,7 @@ export const FlushPromptsSchema: GenMessage<FlushPrompts> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 12);
 
 /**
- * The decision.
+ * Response of FlushDecision.
  *
  * @generated from message memoryd.v1.FlushDecisionResponse
  */
@@ -931,57 +944,58 @@ export type FlushDecisionResponse = Message<"memoryd.v1.FlushDecisionResponse"> 
   flush: boolean;
 
   /**
-   * Why, or why not.
+   * Reason of the decision.
    *
    * @generated from field: memoryd.v1.FlushReason reason = 2;
    */
   reason: FlushReason;
 
   /**
-   * Tokens at which a flush is due: window - max(reserve floor, effective reserve) - soft threshold, at least 0.
+   * Number of tokens at which a flush is due: context window - max(reserve floor, effective reserve) - soft threshold,
+   * at least 0.
    *
    * @generated from field: int64 threshold_tokens = 3;
    */
   thresholdTokens: bigint;
 
   /**
-   * total + last output + incoming; 0 when the total is unknown or stale.
+   * Total + last output + incoming tokens; 0 if the total is unknown or outdated.
    *
    * @generated from field: int64 projected_tokens = 4;
    */
   projectedTokens: bigint;
 
   /**
-   * threshold - projected, negative once past it.
+   * `threshold_tokens` - `projected_tokens`; negative above the threshold.
    *
    * @generated from field: int64 remaining_tokens = 5;
    */
   remainingTokens: bigint;
 
   /**
-   * What to say to the agent. Filled whether or not to flush.
+   * Prompts for the flush turn. Always set.
    *
    * @generated from field: memoryd.v1.FlushPrompts prompts = 6;
    */
   prompts?: FlushPrompts;
 
   /**
-   * The log to write, for example `memory/2026-02-08.md`.
+   * Path of the log to write to, for example `memory/2026-02-08.md`.
    *
    * @generated from field: string target_path = 7;
    */
   targetPath: string;
 
   /**
-   * What to store as the session's last flush count when the flush has succeeded: the count before any compaction that
-   * the flush itself causes.
+   * Value to store as `last_flush_compaction_count` after a successful flush. It does not include compactions that the
+   * flush turn itself causes.
    *
    * @generated from field: int64 flush_compaction_count = 8;
    */
   flushCompactionCount: bigint;
 
   /**
-   * The request with every default filled in.
+   * The request with all defaults filled in.
    *
    * @generated from field: memoryd.v1.FlushDecisionRequest inputs = 9;
    */
@@ -996,57 +1010,59 @@ export const FlushDecisionResponseSchema: GenMessage<FlushDecisionResponse> = /*
   messageDesc(file_memoryd_v1_memory_service, 13);
 
 /**
- * Text to append.
+ * Request of MemoryAppend.
  *
  * @generated from message memoryd.v1.MemoryAppendRequest
  */
 export type MemoryAppendRequest = Message<"memoryd.v1.MemoryAppendRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Markdown, not blank, at most 256 KiB, without NUL.
+   * Markdown to append, not blank, without NUL, at most 256 KiB.
    *
    * @generated from field: string text = 2;
    */
   text: string;
 
   /**
-   * File to append to: `MEMORY.md`, or a `.md` file under `memory/`. Empty means today's log, `memory/YYYY-MM-DD.md`.
-   * It is created when it is absent.
+   * File to append to: `MEMORY.md`, or a `.md` file below `memory/`. Empty means today's log, `memory/YYYY-MM-DD.md`.
+   * Created if it does not exist.
    *
    * @generated from field: string path = 3;
    */
   path: string;
 
   /**
-   * Names this append, 1..128 printable ASCII characters. A call that repeats it with the same contents writes nothing and
-   * answers as the first did; with other contents it is INVALID_ARGUMENT. Empty means that the call is not protected.
+   * Key of this append, 1..128 printable ASCII characters. If a call repeats a key with the same contents, nothing is
+   * written, and the response is that of the first call; with other contents it fails with INVALID_ARGUMENT. Empty
+   * means that a repeated call appends again.
    *
    * @generated from field: string idempotency_key = 4;
    */
   idempotencyKey: string;
 
   /**
-   * Heading put above the text as `## heading`, one line of at most 200 characters. Empty means none.
+   * Heading to write above the text as `## heading`; one line of at most 200 characters. Empty means no heading.
    *
    * @generated from field: string heading = 5;
    */
   heading: string;
 
   /**
-   * IANA time zone whose day names the log. Empty: `agents.defaults.userTimezone`, else the daemon's zone.
+   * IANA time zone that determines the date of the log. If empty, `agents.defaults.userTimezone`, or else the daemon's
+   * time zone.
    *
    * @generated from field: string time_zone = 6;
    */
   timeZone: string;
 
   /**
-   * The caller's clock, for the day; unset means the daemon's.
+   * The caller's time, which determines the date of the log. If unset, the daemon's time.
    *
    * @generated from field: google.protobuf.Timestamp now = 7;
    */
@@ -1061,41 +1077,42 @@ export const MemoryAppendRequestSchema: GenMessage<MemoryAppendRequest> = /*@__P
   messageDesc(file_memoryd_v1_memory_service, 14);
 
 /**
- * What was appended.
+ * Response of MemoryAppend.
  *
  * @generated from message memoryd.v1.MemoryAppendResponse
  */
 export type MemoryAppendResponse = Message<"memoryd.v1.MemoryAppendResponse"> & {
   /**
-   * The file, relative to the workspace.
+   * Path of the file relative to the workspace.
    *
    * @generated from field: string path = 1;
    */
   path: string;
 
   /**
-   * First line of what was appended, heading included.
+   * First line of the appended text, including its heading.
    *
    * @generated from field: int32 start_line = 2;
    */
   startLine: number;
 
   /**
-   * Last line of it, inclusive.
+   * Last line of the appended text.
    *
    * @generated from field: int32 end_line = 3;
    */
   endLine: number;
 
   /**
-   * Revision of the index that holds it, for `min_revision`. Unset when the deadline came before it was indexed.
+   * A revision of the index that contains the text; pass it as `min_revision` of a search. Unset if the deadline was
+   * reached before the text was indexed.
    *
    * @generated from field: optional int64 index_revision = 4;
    */
   indexRevision?: bigint;
 
   /**
-   * True when the key had been used before and nothing was written.
+   * Whether the key had been used before, so that nothing was written.
    *
    * @generated from field: bool already_appended = 5;
    */
@@ -1110,13 +1127,13 @@ export const MemoryAppendResponseSchema: GenMessage<MemoryAppendResponse> = /*@_
   messageDesc(file_memoryd_v1_memory_service, 15);
 
 /**
- * Names what to forget. Exactly one target is given.
+ * Request of MemoryForget. Exactly one target must be set.
  *
  * @generated from message memoryd.v1.MemoryForgetRequest
  */
 export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -1129,7 +1146,7 @@ export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
    */
   target: {
     /**
-     * A memory file: its chunks and everything derived from them.
+     * Path of a memory file: removes its chunks and all data derived from them.
      *
      * @generated from field: string path = 2;
      */
@@ -1137,7 +1154,7 @@ export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
     case: "path";
   } | {
     /**
-     * A session: its transcript's chunks and everything derived from them.
+     * Session ID: removes the chunks of the session's transcripts and all data derived from them.
      *
      * @generated from field: string session_id = 3;
      */
@@ -1145,8 +1162,8 @@ export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
     case: "sessionId";
   } | {
     /**
-     * A span of text, at most 256 KiB: the embeddings cached for it, for the chunks that it would be cut into, and for
-     * the indexed chunks that hold it.
+     * A text, at most 256 KiB: removes the cached embeddings of the text, of the chunks that it would be split into,
+     * and of the indexed chunks that contain it.
      *
      * @generated from field: string text = 4;
      */
@@ -1155,9 +1172,9 @@ export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Delete the source itself, too: the Markdown file, which must be one of the workspace's own, or every transcript of
-   * the session, rotated ones included. INVALID_ARGUMENT with `text`. Without it, a memory file stays out of the index
-   * until its content changes, and a session for good, under whatever names its transcripts go on.
+   * Whether to also delete the source: the Markdown file, which must be in the workspace itself, or all transcripts of
+   * the session, including rotated ones. INVALID_ARGUMENT with `text`. If false, a memory file is not indexed again
+   * until its content changes, and a session is never indexed again, even if its transcripts grow or are renamed.
    *
    * @generated from field: bool delete_source = 5;
    */
@@ -1172,64 +1189,64 @@ export const MemoryForgetRequestSchema: GenMessage<MemoryForgetRequest> = /*@__P
   messageDesc(file_memoryd_v1_memory_service, 16);
 
 /**
- * What was removed, counted by store. A repeated call counts what was left to remove, so the receipt of a retry may be
- * all zeros. What is neither on disk nor in the index is NOT_FOUND.
+ * Response of MemoryForget: the number of removed items per store. A retry counts only what the earlier call left, so
+ * all counts can be 0. A file or session that is neither on disk nor in the index is NOT_FOUND.
  *
  * @generated from message memoryd.v1.MemoryForgetResponse
  */
 export type MemoryForgetResponse = Message<"memoryd.v1.MemoryForgetResponse"> & {
   /**
-   * Chunks.
+   * Number of chunks.
    *
    * @generated from field: int32 chunks = 1;
    */
   chunks: number;
 
   /**
-   * Entries of the keyword leg.
+   * Number of entries in the keyword index.
    *
    * @generated from field: int32 keyword_entries = 2;
    */
   keywordEntries: number;
 
   /**
-   * Vectors.
+   * Number of vectors.
    *
    * @generated from field: int32 vectors = 3;
    */
   vectors: number;
 
   /**
-   * Cached embeddings.
+   * Number of cached embeddings.
    *
    * @generated from field: int32 cached_embeddings = 4;
    */
   cachedEmbeddings: number;
 
   /**
-   * Exported QMD documents.
+   * Number of documents exported to QMD.
    *
    * @generated from field: int32 qmd_documents = 5;
    */
   qmdDocuments: number;
 
   /**
-   * Source files deleted.
+   * Number of deleted source files.
    *
    * @generated from field: int32 source_files = 6;
    */
   sourceFiles: number;
 
   /**
-   * Revision of the index afterwards.
+   * Revision of the index after the removal.
    *
    * @generated from field: int64 index_revision = 7;
    */
   indexRevision: bigint;
 
   /**
-   * True when something kept the removed words from being overwritten on the disk before the deadline: a search at work
-   * on an older state, or a QMD update. It happens by itself within about a minute.
+   * Whether the removed words were not yet overwritten on disk when the deadline was reached, because a search still
+   * reads an older state of the index or a QMD update is running. The daemon overwrites them within about a minute.
    *
    * @generated from field: bool purge_pending = 8;
    */
@@ -1244,73 +1261,75 @@ export const MemoryForgetResponseSchema: GenMessage<MemoryForgetResponse> = /*@_
   messageDesc(file_memoryd_v1_memory_service, 17);
 
 /**
- * Asks what a session loads at its start.
+ * Request of SessionContext.
  *
  * @generated from message memoryd.v1.SessionContextRequest
  */
 export type SessionContextRequest = Message<"memoryd.v1.SessionContextRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * The session, at most 1,024 bytes; decides whether it is the agent's private main session. Only `main`, the agent's
-   * own `agent:<id>:main` and the threads of these are; an empty key is not. Starts a background sync the first time it
-   * is seen when `sync.onSessionStart` is set.
+   * Session key, at most 1,024 bytes. Determines whether the session is the agent's private main session: `main`, the
+   * agent's own `agent:<id>:main`, and the threads of these are; any other key, and an empty one, is not. If
+   * `sync.onSessionStart` is set, the first request with a new key starts a sync in the background.
    *
    * @generated from field: string session_key = 2;
    */
   sessionKey: string;
 
   /**
-   * IANA time zone of the session's day. Empty: `agents.defaults.userTimezone`, else the daemon's zone.
+   * IANA time zone that determines which logs are today's and yesterday's. If empty, `agents.defaults.userTimezone`, or
+   * else the daemon's time zone.
    *
    * @generated from field: string time_zone = 3;
    */
   timeZone: string;
 
   /**
-   * The caller's clock; unset means the daemon's.
+   * The caller's time. If unset, the daemon's time.
    *
    * @generated from field: google.protobuf.Timestamp now = 4;
    */
   now?: Timestamp;
 
   /**
-   * Budget for all texts together in code points, at least 1. Each file has an equal share of it, and what one leaves
-   * over goes to the others. Unset means no budget. A file's text is at most 65,536 code points in any case.
+   * Maximum length of all texts together in code points, at least 1. Each file gets an equal share, and the unused part
+   * of a share is given to the other files. Unset means no limit. The text of each file is always limited to 65,536
+   * code points.
    *
    * @generated from field: optional int32 max_total_chars = 5;
    */
   maxTotalChars?: number;
 
   /**
-   * Fill `recall_prompt` and `tool_schemas`.
+   * Whether to set `recall_prompt` and `tool_schemas`.
    *
    * @generated from field: bool include_recall_prompt = 6;
    */
   includeRecallPrompt: boolean;
 
   /**
-   * The system prompt that the recall section is for. In modes other than FULL there is no such section.
+   * Kind of system prompt that the recall section is for. In modes other than FULL the recall section is empty.
    *
    * @generated from field: memoryd.v1.PromptMode prompt_mode = 7;
    */
   promptMode: PromptMode;
 
   /**
-   * Names of the tools that the model is given, at most 1,024; only `memory_search` and `memory_get` count. Empty means
-   * that it is given these two.
+   * Names of the tools that the model has, at most 1,024. Only `memory_search` and `memory_get` are considered. Empty
+   * means that the model has both.
    *
    * @generated from field: repeated string tools = 8;
    */
   tools: string[];
 
   /**
-   * Whether replies are to cite paths. Unspecified: the setting `memory.citations`.
+   * Whether replies should cite paths. UNSPECIFIED means the setting `memory.citations`.
    *
    * @generated from field: memoryd.v1.CitationMode citations = 9;
    */
@@ -1325,7 +1344,7 @@ export const SessionContextRequestSchema: GenMessage<SessionContextRequest> = /*
   messageDesc(file_memoryd_v1_memory_service, 18);
 
 /**
- * One file of a session's context.
+ * A memory file that a session loads.
  *
  * @generated from message memoryd.v1.SessionContextFile
  */
@@ -1338,43 +1357,43 @@ export type SessionContextFile = Message<"memoryd.v1.SessionContextFile"> & {
   path: string;
 
   /**
-   * Its text, cut at the budget: whole lines, of `MEMORY.md` the first ones and of a log the last ones. Where not even
-   * one line fits, its beginning.
+   * Text of the file. If it exceeds the limit, it is cut to whole lines: the first lines of `MEMORY.md`, the last lines
+   * of a log. If no whole line fits, the beginning of a line.
    *
    * @generated from field: string text = 2;
    */
   text: string;
 
   /**
-   * Whether it was cut.
+   * Whether the text was cut.
    *
    * @generated from field: bool truncated = 3;
    */
   truncated: boolean;
 
   /**
-   * Whether the file exists; a log of today or yesterday may not yet.
+   * Whether the file exists. The logs of today and yesterday are listed even if they do not exist.
    *
    * @generated from field: bool exists = 4;
    */
   exists: boolean;
 
   /**
-   * First line of the text; 0 when the text is empty. MemoryGet reads the lines that were cut.
+   * First line of the text; 0 if the text is empty. Use MemoryGet to read the lines that were cut.
    *
    * @generated from field: int32 start_line = 5;
    */
   startLine: number;
 
   /**
-   * Last line of the text, inclusive; 0 when the text is empty.
+   * Last line of the text; 0 if the text is empty.
    *
    * @generated from field: int32 end_line = 6;
    */
   endLine: number;
 
   /**
-   * Why a file that exists could not be read, for example because it is a link; empty otherwise.
+   * Why an existing file could not be read, for example because it is a symbolic link. Empty otherwise.
    *
    * @generated from field: string problem = 7;
    */
@@ -1389,28 +1408,28 @@ export const SessionContextFileSchema: GenMessage<SessionContextFile> = /*@__PUR
   messageDesc(file_memoryd_v1_memory_service, 19);
 
 /**
- * A tool that a gateway can hand to its model.
+ * A tool definition for a model.
  *
  * @generated from message memoryd.v1.ToolSchema
  */
 export type ToolSchema = Message<"memoryd.v1.ToolSchema"> & {
   /**
-   * Name, for example `memory_search`.
+   * Name of the tool, for example `memory_search`.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * What the tool does.
+   * Description of the tool.
    *
    * @generated from field: string description = 2;
    */
   description: string;
 
   /**
-   * Parameters as JSON Schema. Arguments that fit it are the request in proto3 JSON, to which the gateway adds the agent
-   * and the session.
+   * Parameters as JSON Schema. Valid arguments are a request of the API in proto3 JSON, without the agent ID and the
+   * session key, which the gateway adds.
    *
    * @generated from field: string parameters_json = 3;
    */
@@ -1425,13 +1444,13 @@ export const ToolSchemaSchema: GenMessage<ToolSchema> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 20);
 
 /**
- * What a session loads at its start.
+ * Response of SessionContext.
  *
  * @generated from message memoryd.v1.SessionContextResponse
  */
 export type SessionContextResponse = Message<"memoryd.v1.SessionContextResponse"> & {
   /**
-   * Files in the order in which to load them: `MEMORY.md` in the agent's private main session only, yesterday's log,
+   * Files in the order in which to load them: `MEMORY.md` (in the agent's private main session only), yesterday's log,
    * today's log.
    *
    * @generated from field: repeated memoryd.v1.SessionContextFile files = 1;
@@ -1439,15 +1458,15 @@ export type SessionContextResponse = Message<"memoryd.v1.SessionContextResponse"
   files: SessionContextFile[];
 
   /**
-   * Section of the system prompt that tells the agent how to recall; empty unless asked for, in full prompt mode, and
-   * with one of the tools at least.
+   * Section of the system prompt that instructs the agent to search its memory. Empty if `include_recall_prompt` is
+   * false, `prompt_mode` is not FULL, or the model has none of the memory tools.
    *
    * @generated from field: string recall_prompt = 2;
    */
   recallPrompt: string;
 
   /**
-   * The memory tools that the model is given; empty unless asked for.
+   * Definitions of the memory tools that the model has. Empty if `include_recall_prompt` is false.
    *
    * @generated from field: repeated memoryd.v1.ToolSchema tool_schemas = 3;
    */
@@ -1469,58 +1488,59 @@ export const SessionContextResponseSchema: GenMessage<SessionContextResponse> = 
   messageDesc(file_memoryd_v1_memory_service, 21);
 
 /**
- * Asks to archive a session.
+ * Request of SessionArchive.
  *
  * @generated from message memoryd.v1.SessionArchiveRequest
  */
 export type SessionArchiveRequest = Message<"memoryd.v1.SessionArchiveRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Transcript: a file name in the agent's sessions folder, or a session id. Of one that was rotated, or begun anew and
-   * still without a message, the newest rotated file counts.
+   * File name of a transcript in the agent's sessions folder, or a session ID. If that transcript was rotated or has no
+   * messages yet, the newest rotated transcript of the session is used.
    *
    * @generated from field: string transcript = 2;
    */
   transcript: string;
 
   /**
-   * Short name for the file, at most 256 bytes; what is neither letter nor digit becomes a hyphen, and of more than 60
-   * characters the first are kept. Empty means one made from the text, else from the time.
+   * Short name for the file, at most 256 bytes. Characters other than letters and digits are replaced by hyphens, and
+   * only the first 60 characters are used. If empty, the name is derived from the messages, or else from the time.
    *
    * @generated from field: string slug = 3;
    */
   slug: string;
 
   /**
-   * Messages to keep, counted from the end, commands and system notices left out. Default 15; above 200 counts as 200;
-   * below 1 is an error.
+   * Number of messages to write, counted from the end, without commands and system notices. Default 15. Values above
+   * 200 are treated as 200; values below 1 are an error.
    *
    * @generated from field: optional int32 message_count = 4;
    */
   messageCount?: number;
 
   /**
-   * IANA time zone of the file's date. Empty: `agents.defaults.userTimezone`, else the daemon's zone.
+   * IANA time zone that determines the date in the file name. If empty, `agents.defaults.userTimezone`, or else the
+   * daemon's time zone.
    *
    * @generated from field: string time_zone = 5;
    */
   timeZone: string;
 
   /**
-   * The caller's clock; unset means the daemon's.
+   * The caller's time. If unset, the daemon's time.
    *
    * @generated from field: google.protobuf.Timestamp now = 6;
    */
   now?: Timestamp;
 
   /**
-   * The session, for the file's head: one line of at most 1,024 bytes.
+   * Session key to write at the top of the file; one line of at most 1,024 bytes.
    *
    * @generated from field: string session_key = 7;
    */
@@ -1535,34 +1555,35 @@ export const SessionArchiveRequestSchema: GenMessage<SessionArchiveRequest> = /*
   messageDesc(file_memoryd_v1_memory_service, 22);
 
 /**
- * The archive that was written. A file that is there already is never written over: the name gets a number.
+ * Response of SessionArchive. An existing file is never overwritten; if the name is taken, a number is added to it.
  *
  * @generated from message memoryd.v1.SessionArchiveResponse
  */
 export type SessionArchiveResponse = Message<"memoryd.v1.SessionArchiveResponse"> & {
   /**
-   * Path relative to the workspace; empty when the transcript holds no message, and nothing was written.
+   * Path of the new file relative to the workspace. Empty if the transcript has no messages; then nothing was written.
    *
    * @generated from field: string path = 1;
    */
   path: string;
 
   /**
-   * Messages written.
+   * Number of messages written.
    *
    * @generated from field: int32 messages = 2;
    */
   messages: number;
 
   /**
-   * Revision of the index that holds it; unset when the deadline came before it was indexed.
+   * A revision of the index that contains the file. Unset if the deadline was reached before it was indexed.
    *
    * @generated from field: optional int64 index_revision = 3;
    */
   indexRevision?: bigint;
 
   /**
-   * True when the same messages had been archived that day or the day before and nothing was written, as after a retry.
+   * Whether the same messages were already archived on that day or the day before, for example by an earlier attempt.
+   * If so, nothing was written.
    *
    * @generated from field: bool already_archived = 4;
    */
@@ -1577,20 +1598,21 @@ export const SessionArchiveResponseSchema: GenMessage<SessionArchiveResponse> = 
   messageDesc(file_memoryd_v1_memory_service, 23);
 
 /**
- * Asks for the agents.
+ * Request of ListAgents.
  *
  * @generated from message memoryd.v1.ListAgentsRequest
  */
 export type ListAgentsRequest = Message<"memoryd.v1.ListAgentsRequest"> & {
   /**
-   * Most agents to return. 0 means 100; above 1,000 counts as 1,000; below 0 is an error.
+   * Maximum number of agents to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
+   * error.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * The `next_page_token` of the page before; empty means the first page.
+   * The `next_page_token` of the previous page. Empty means the first page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -1611,35 +1633,35 @@ export const ListAgentsRequestSchema: GenMessage<ListAgentsRequest> = /*@__PURE_
  */
 export type Agent = Message<"memoryd.v1.Agent"> & {
   /**
-   * Id.
+   * Agent ID.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Workspace.
+   * Path of the agent's workspace.
    *
    * @generated from field: string workspace = 2;
    */
   workspace: string;
 
   /**
-   * Whether it answers when no agent is named.
+   * Whether this agent is used when a request names no agent.
    *
    * @generated from field: bool default = 3;
    */
   default: boolean;
 
   /**
-   * Whether its memory is switched on.
+   * Whether memory is enabled for this agent.
    *
    * @generated from field: bool enabled = 4;
    */
   enabled: boolean;
 
   /**
-   * State of its index.
+   * State of the agent's index.
    *
    * @generated from field: memoryd.v1.IndexState index_state = 5;
    */
@@ -1654,20 +1676,20 @@ export const AgentSchema: GenMessage<Agent> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 25);
 
 /**
- * A page of agents, ordered by id.
+ * Response of ListAgents: one page of agents.
  *
  * @generated from message memoryd.v1.ListAgentsResponse
  */
 export type ListAgentsResponse = Message<"memoryd.v1.ListAgentsResponse"> & {
   /**
-   * The agents.
+   * Agents, ordered by ID.
    *
    * @generated from field: repeated memoryd.v1.Agent agents = 1;
    */
   agents: Agent[];
 
   /**
-   * Token for the next page; empty on the last.
+   * Token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -1682,27 +1704,28 @@ export const ListAgentsResponseSchema: GenMessage<ListAgentsResponse> = /*@__PUR
   messageDesc(file_memoryd_v1_memory_service, 26);
 
 /**
- * Asks for an agent's files.
+ * Request of ListFiles.
  *
  * @generated from message memoryd.v1.ListFilesRequest
  */
 export type ListFilesRequest = Message<"memoryd.v1.ListFilesRequest"> & {
   /**
-   * Agent; empty means `main`.
+   * Agent ID. Empty means `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Most files to return. 0 means 100; above 1,000 counts as 1,000; below 0 is an error.
+   * Maximum number of files to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
+   * error.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * The `next_page_token` of the page before; empty means the first page.
+   * The `next_page_token` of the previous page. Empty means the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -1730,42 +1753,42 @@ export type File = Message<"memoryd.v1.File"> & {
   path: string;
 
   /**
-   * The kind of text.
+   * Source of the file.
    *
    * @generated from field: memoryd.v1.Source source = 2;
    */
   source: Source;
 
   /**
-   * Size on disk; as last indexed when it is gone.
+   * Size on disk in bytes. If the file is gone, the size when it was indexed.
    *
    * @generated from field: int64 size_bytes = 3;
    */
   sizeBytes: bigint;
 
   /**
-   * When it was last modified.
+   * Time of the last modification.
    *
    * @generated from field: google.protobuf.Timestamp modified_time = 4;
    */
   modifiedTime?: Timestamp;
 
   /**
-   * Whether it can be found.
+   * Whether the file is indexed.
    *
    * @generated from field: memoryd.v1.FileState state = 5;
    */
   state: FileState;
 
   /**
-   * Why it could not be indexed; empty otherwise.
+   * Why the file could not be indexed. Empty otherwise.
    *
    * @generated from field: string error = 6;
    */
   error: string;
 
   /**
-   * Chunks indexed.
+   * Number of indexed chunks.
    *
    * @generated from field: int32 chunks = 7;
    */
@@ -1780,20 +1803,20 @@ export const FileSchema: GenMessage<File> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 28);
 
 /**
- * A page of files, ordered by path.
+ * Response of ListFiles: one page of files.
  *
  * @generated from message memoryd.v1.ListFilesResponse
  */
 export type ListFilesResponse = Message<"memoryd.v1.ListFilesResponse"> & {
   /**
-   * The files.
+   * Files, ordered by path.
    *
    * @generated from field: repeated memoryd.v1.File files = 1;
    */
   files: File[];
 
   /**
-   * Token for the next page; empty on the last.
+   * Token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -1808,34 +1831,34 @@ export const ListFilesResponseSchema: GenMessage<ListFilesResponse> = /*@__PURE_
   messageDesc(file_memoryd_v1_memory_service, 29);
 
 /**
- * Whether the agent's tools may write in its workspace during this turn.
+ * Whether the agent's tools can write to its workspace during the turn.
  *
  * @generated from enum memoryd.v1.WorkspaceAccess
  */
 export enum WorkspaceAccess {
   /**
-   * Not set: READ_WRITE.
+   * Treated as READ_WRITE.
    *
    * @generated from enum value: WORKSPACE_ACCESS_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * They may.
+   * The tools can read and write.
    *
    * @generated from enum value: WORKSPACE_ACCESS_READ_WRITE = 1;
    */
   READ_WRITE = 1,
 
   /**
-   * They may read only.
+   * The tools can only read.
    *
    * @generated from enum value: WORKSPACE_ACCESS_READ_ONLY = 2;
    */
   READ_ONLY = 2,
 
   /**
-   * They see no workspace.
+   * The tools have no access to the workspace.
    *
    * @generated from enum value: WORKSPACE_ACCESS_NONE = 3;
    */
@@ -1855,14 +1878,14 @@ export const WorkspaceAccessSchema: GenEnum<WorkspaceAccess> = /*@__PURE__*/
  */
 export enum TurnKind {
   /**
-   * Not set: USER.
+   * Treated as USER.
    *
    * @generated from enum value: TURN_KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * A user's message.
+   * A message of the user.
    *
    * @generated from enum value: TURN_KIND_USER = 1;
    */
@@ -1876,7 +1899,7 @@ export enum TurnKind {
   HEARTBEAT = 2,
 
   /**
-   * A turn served by a command-line provider.
+   * A turn of a command-line provider.
    *
    * @generated from enum value: TURN_KIND_CLI = 3;
    */
@@ -1890,83 +1913,83 @@ export const TurnKindSchema: GenEnum<TurnKind> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory_service, 1);
 
 /**
- * Why to flush, or why not.
+ * Reason of a flush decision.
  *
  * @generated from enum memoryd.v1.FlushReason
  */
 export enum FlushReason {
   /**
-   * Not set.
+   * Not used.
    *
    * @generated from enum value: FLUSH_REASON_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Yes: the projected tokens reach the threshold.
+   * Flush: the projected tokens reach the threshold.
    *
    * @generated from enum value: FLUSH_REASON_TOKEN_THRESHOLD = 1;
    */
   TOKEN_THRESHOLD = 1,
 
   /**
-   * Yes: the transcript reaches `memoryFlush.forceFlushTranscriptBytes`.
+   * Flush: the transcript reaches `memoryFlush.forceFlushTranscriptBytes`.
    *
    * @generated from enum value: FLUSH_REASON_TRANSCRIPT_SIZE = 2;
    */
   TRANSCRIPT_SIZE = 2,
 
   /**
-   * No: `memoryFlush.enabled` is false.
+   * No flush: `memoryFlush.enabled` is false.
    *
    * @generated from enum value: FLUSH_REASON_DISABLED = 3;
    */
   DISABLED = 3,
 
   /**
-   * No: the workspace cannot be written in this turn.
+   * No flush: the workspace is not writable in this turn.
    *
    * @generated from enum value: FLUSH_REASON_WORKSPACE_NOT_WRITABLE = 4;
    */
   WORKSPACE_NOT_WRITABLE = 4,
 
   /**
-   * No: a heartbeat turn.
+   * No flush: this is a heartbeat turn.
    *
    * @generated from enum value: FLUSH_REASON_HEARTBEAT_TURN = 5;
    */
   HEARTBEAT_TURN = 5,
 
   /**
-   * No: a turn of a command-line provider.
+   * No flush: this is a turn of a command-line provider.
    *
    * @generated from enum value: FLUSH_REASON_CLI_TURN = 6;
    */
   CLI_TURN = 6,
 
   /**
-   * No: this compaction cycle was flushed already.
+   * No flush: there was already a flush in this compaction cycle.
    *
    * @generated from enum value: FLUSH_REASON_ALREADY_FLUSHED = 7;
    */
   ALREADY_FLUSHED = 7,
 
   /**
-   * No: the token count is absent, zero or stale, and the transcript is not large enough.
+   * No flush: the token count is missing, 0 or outdated, and the transcript is too small.
    *
    * @generated from enum value: FLUSH_REASON_TOKENS_UNKNOWN = 8;
    */
   TOKENS_UNKNOWN = 8,
 
   /**
-   * No: the projected tokens are below the threshold.
+   * No flush: the projected tokens are below the threshold.
    *
    * @generated from enum value: FLUSH_REASON_BELOW_THRESHOLD = 9;
    */
   BELOW_THRESHOLD = 9,
 
   /**
-   * No: the window leaves no room above the reserve and the soft threshold.
+   * No flush: the context window is not larger than the reserve plus the soft threshold.
    *
    * @generated from enum value: FLUSH_REASON_NO_THRESHOLD = 10;
    */
@@ -1986,28 +2009,28 @@ export const FlushReasonSchema: GenEnum<FlushReason> = /*@__PURE__*/
  */
 export enum PromptMode {
   /**
-   * Not set: FULL.
+   * Treated as FULL.
    *
    * @generated from enum value: PROMPT_MODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * All of it, as for a chat with a person.
+   * The full system prompt, for example for a chat with a person.
    *
    * @generated from enum value: PROMPT_MODE_FULL = 1;
    */
   FULL = 1,
 
   /**
-   * The least that is needed, as for a sub-agent.
+   * A minimal system prompt, for example for a sub-agent.
    *
    * @generated from enum value: PROMPT_MODE_MINIMAL = 2;
    */
   MINIMAL = 2,
 
   /**
-   * None at all.
+   * No system prompt.
    *
    * @generated from enum value: PROMPT_MODE_NONE = 3;
    */
@@ -2021,55 +2044,55 @@ export const PromptModeSchema: GenEnum<PromptMode> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory_service, 3);
 
 /**
- * Whether a file can be found by a search.
+ * Whether a file is indexed.
  *
  * @generated from enum memoryd.v1.FileState
  */
 export enum FileState {
   /**
-   * Not set.
+   * Not used.
    *
    * @generated from enum value: FILE_STATE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Indexed as it is on disk.
+   * The current content is indexed.
    *
    * @generated from enum value: FILE_STATE_INDEXED = 1;
    */
   INDEXED = 1,
 
   /**
-   * On disk and not indexed yet.
+   * The file is not indexed yet.
    *
    * @generated from enum value: FILE_STATE_PENDING = 2;
    */
   PENDING = 2,
 
   /**
-   * Indexed, and changed on disk since.
+   * The file changed after it was indexed.
    *
    * @generated from enum value: FILE_STATE_STALE = 3;
    */
   STALE = 3,
 
   /**
-   * Could not be indexed.
+   * The file could not be indexed.
    *
    * @generated from enum value: FILE_STATE_FAILED = 4;
    */
   FAILED = 4,
 
   /**
-   * Indexed, and gone from disk; the next sync removes it.
+   * The file is indexed but no longer on disk. The next sync removes it from the index.
    *
    * @generated from enum value: FILE_STATE_GONE = 5;
    */
   GONE = 5,
 
   /**
-   * On disk, and kept out of the index by MemoryForget until its content changes.
+   * MemoryForget removed the file from the index. It is not indexed again until its content changes.
    *
    * @generated from enum value: FILE_STATE_FORGOTTEN = 6;
    */
@@ -2083,16 +2106,18 @@ export const FileStateSchema: GenEnum<FileState> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory_service, 4);
 
 /**
- * A lasting memory for AI agents: plain Markdown, indexed, searched and read over gRPC.
+ * Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
  *
- * Every request names an agent; an empty `agent_id` means `main`. Every non-OK status carries a
- * `google.rpc.ErrorInfo` whose reason is one of ErrorReason. Lines are 1-based and inclusive.
+ * Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
+ * `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
+ * inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
  *
  * @generated from service memoryd.v1.MemoryService
  */
 export const MemoryService: GenService<{
   /**
-   * Finds the parts of an agent's memory that answer a question. Never waits for indexing. Documented deadline: 5 s.
+   * Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
+   * is set. Default client deadline: 5 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.MemorySearch
    */
@@ -2102,7 +2127,7 @@ export const MemoryService: GenService<{
     output: typeof MemorySearchResponseSchema;
   },
   /**
-   * Reads a line range of a memory file. Documented deadline: 2 s.
+   * Reads a range of lines of a memory file. Default client deadline: 2 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.MemoryGet
    */
@@ -2112,7 +2137,8 @@ export const MemoryService: GenService<{
     output: typeof MemoryGetResponseSchema;
   },
   /**
-   * Tells how an agent's memory is doing, computed from the disk. Documented deadline: 2 s, 10 s with `probe`.
+   * Returns the status of the daemon and of one agent. Compares the index with the files on disk. Default client
+   * deadline: 2 s; 10 s with `probe`.
    *
    * @generated from rpc memoryd.v1.MemoryService.Status
    */
@@ -2122,8 +2148,8 @@ export const MemoryService: GenService<{
     output: typeof StatusResponseSchema;
   },
   /**
-   * Starts a sync run, or joins the one under way, and follows it to its end. Closing the stream does not stop the run
-   * unless `on_disconnect` says so. Documented deadline: hours.
+   * Starts a sync run or joins the current one, and streams its events until it ends. Closing the stream does not stop
+   * the run, unless `on_disconnect` is CANCEL. Default client deadline: none.
    *
    * @generated from rpc memoryd.v1.MemoryService.Sync
    */
@@ -2133,8 +2159,8 @@ export const MemoryService: GenService<{
     output: typeof SyncResponseSchema;
   },
   /**
-   * Follows an agent's index state without starting anything: first the state at once, then each change.
-   * No deadline.
+   * Streams the state of an agent's index: the current state first, then each change. Does not start a sync. Default
+   * client deadline: none.
    *
    * @generated from rpc memoryd.v1.MemoryService.WatchIndex
    */
@@ -2144,8 +2170,9 @@ export const MemoryService: GenService<{
     output: typeof WatchIndexResponseSchema;
   },
   /**
-   * Decides whether the agent should write lasting notes now, before its host compacts the context. Pure: the same
-   * request under the same settings gives the same answer. Documented deadline: 1 s.
+   * Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
+   * no side effects: with the same settings, the same request gets the same response, if `now` is set. Default client
+   * deadline: 1 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.FlushDecision
    */
@@ -2155,7 +2182,8 @@ export const MemoryService: GenService<{
     output: typeof FlushDecisionResponseSchema;
   },
   /**
-   * Appends text to today's log or to a named memory file, once per idempotency key. Documented deadline: 5 s.
+   * Appends text to today's log or to another memory file. A repeated call with the same idempotency key does not
+   * append again. Default client deadline: 5 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.MemoryAppend
    */
@@ -2165,7 +2193,8 @@ export const MemoryService: GenService<{
     output: typeof MemoryAppendResponseSchema;
   },
   /**
-   * Removes what is named from every derived store and answers with a receipt. Documented deadline: 10 s.
+   * Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of
+   * removed items per store. Default client deadline: 10 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.MemoryForget
    */
@@ -2175,7 +2204,7 @@ export const MemoryService: GenService<{
     output: typeof MemoryForgetResponseSchema;
   },
   /**
-   * Tells which memory files a session loads at its start, with their text within a budget. Documented deadline: 2 s.
+   * Returns the memory files that a session loads at its start. Default client deadline: 2 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.SessionContext
    */
@@ -2185,7 +2214,8 @@ export const MemoryService: GenService<{
     output: typeof SessionContextResponseSchema;
   },
   /**
-   * Turns the last messages of a transcript into `memory/YYYY-MM-DD-<slug>.md`. Documented deadline: 10 s.
+   * Writes the last messages of a transcript to a new memory file, `memory/YYYY-MM-DD-<slug>.md`. Default client
+   * deadline: 10 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.SessionArchive
    */
@@ -2195,7 +2225,7 @@ export const MemoryService: GenService<{
     output: typeof SessionArchiveResponseSchema;
   },
   /**
-   * Lists the configured agents that the caller may use. Documented deadline: 2 s.
+   * Lists the configured agents that the caller is allowed to use. Default client deadline: 2 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.ListAgents
    */
@@ -2205,7 +2235,7 @@ export const MemoryService: GenService<{
     output: typeof ListAgentsResponseSchema;
   },
   /**
-   * Lists an agent's memory files, each with whether it is indexed, or why not. Documented deadline: 2 s.
+   * Lists an agent's memory files with their index state. Default client deadline: 2 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.ListFiles
    */

@@ -17,48 +17,48 @@ export const file_memoryd_v1_sync_event: GenFile = /*@__PURE__*/
   fileDesc("ChttZW1vcnlkL3YxL3N5bmNfZXZlbnQucHJvdG8SCm1lbW9yeWQudjEixgEKC1N5bmNTdGFydGVkEiIKBG1vZGUYASABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAiABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEhAKCGF0dGFjaGVkGAMgASgIEi4KCnN0YXJ0X3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDmluZGV4X3JldmlzaW9uGAUgASgDEg8KB2RyeV9ydW4YBiABKAgivQIKDFN5bmNQcm9ncmVzcxIkCgVwaGFzZRgBIAEoDjIVLm1lbW9yeWQudjEuU3luY1BoYXNlEhcKD2NvbXBsZXRlZF9maWxlcxgCIAEoBRITCgt0b3RhbF9maWxlcxgDIAEoBRIYChBjb21wbGV0ZWRfY2h1bmtzGAQgASgFEhQKDHRvdGFsX2NodW5rcxgFIAEoBRIVCg1jYWNoZWRfY2h1bmtzGAYgASgFEhQKDGZhaWxlZF9maWxlcxgHIAEoBRIUCgxjdXJyZW50X3BhdGgYCCABKAkSKgoHZWxhcHNlZBgJIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhImCgNldGEYCiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEgoKYmF0Y2hfam9icxgLIAEoBSJRCg5TeW5jRmlsZUZhaWxlZBIMCgRwYXRoGAEgASgJEiIKBnNvdXJjZRgCIAEoDjISLm1lbW9yeWQudjEuU291cmNlEg0KBWVycm9yGAMgASgJIjsKDVN5bmNIZWFydGJlYXQSKgoHZWxhcHNlZBgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJ0CgxTeW5jRXN0aW1hdGUSDQoFZmlsZXMYASABKAUSFQoNcmVtb3ZlZF9maWxlcxgCIAEoBRIOCgZjaHVua3MYAyABKAUSFAoMY2FjaGVfbWlzc2VzGAQgASgFEhgKEGVzdGltYXRlZF90b2tlbnMYBSABKAMilAMKDVN5bmNDb21wbGV0ZWQSFgoOaW5kZXhfcmV2aXNpb24YASABKAMSDwoHY2hhbmdlZBgCIAEoCBIVCg1pbmRleGVkX2ZpbGVzGAMgASgFEhcKD3VuY2hhbmdlZF9maWxlcxgEIAEoBRIVCg1yZW1vdmVkX2ZpbGVzGAUgASgFEhQKDGZhaWxlZF9maWxlcxgGIAEoBRIOCgZjaHVua3MYByABKAUSFQoNY2FjaGVkX2NodW5rcxgIIAEoBRIqCgdlbGFwc2VkGAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEioKCGVzdGltYXRlGAogASgLMhgubWVtb3J5ZC52MS5TeW5jRXN0aW1hdGUSGgoScGVuZGluZ19lbWJlZGRpbmdzGAsgASgFEhoKEnJlZnVzZWRfZW1iZWRkaW5ncxgMIAEoBRIXCg92ZWN0b3JzX21pc3NpbmcYDSABKAgSLQoMZGVncmFkYXRpb25zGA4gAygLMhcubWVtb3J5ZC52MS5EZWdyYWRhdGlvbipUCghTeW5jTW9kZRIZChVTWU5DX01PREVfVU5TUEVDSUZJRUQQABIZChVTWU5DX01PREVfSU5DUkVNRU5UQUwQARISCg5TWU5DX01PREVfRlVMTBACKsECCgtTeW5jVHJpZ2dlchIcChhTWU5DX1RSSUdHRVJfVU5TUEVDSUZJRUQQABIXChNTWU5DX1RSSUdHRVJfTUFOVUFMEAESHgoaU1lOQ19UUklHR0VSX1NFU1NJT05fU1RBUlQQAhIgChxTWU5DX1RSSUdHRVJfUE9TVF9DT01QQUNUSU9OEAMSGAoUU1lOQ19UUklHR0VSX1NUQVJUVVAQBBIWChJTWU5DX1RSSUdHRVJfV0FUQ0gQBRIZChVTWU5DX1RSSUdHRVJfSU5URVJWQUwQBhIaChZTWU5DX1RSSUdHRVJfUkVDT05DSUxFEAcSFwoTU1lOQ19UUklHR0VSX1NFQVJDSBAIEhcKE1NZTkNfVFJJR0dFUl9BUFBFTkQQCRIeChpTWU5DX1RSSUdHRVJfU0VTU0lPTl9ERUxUQRAKKmMKDE9uRGlzY29ubmVjdBIdChlPTl9ESVNDT05ORUNUX1VOU1BFQ0lGSUVEEAASGgoWT05fRElTQ09OTkVDVF9DT05USU5VRRABEhgKFE9OX0RJU0NPTk5FQ1RfQ0FOQ0VMEAIqjAEKCVN5bmNQaGFzZRIaChZTWU5DX1BIQVNFX1VOU1BFQ0lGSUVEEAASFwoTU1lOQ19QSEFTRV9QTEFOTklORxABEhcKE1NZTkNfUEhBU0VfSU5ERVhJTkcQAhIYChRTWU5DX1BIQVNFX0VNQkVERElORxADEhcKE1NZTkNfUEhBU0VfU1dBUFBJTkcQBEJdCg1pby5tZW1vcnlkLnYxQg5TeW5jRXZlbnRQcm90b1ABWjpnaXRodWIuY29tL21lbW9yeWQvbWVtb3J5ZC9jbGllbnRzL2dvL21lbW9yeWQvdjE7bWVtb3J5ZHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_memoryd_v1_memory]);
 
 /**
- * The run has begun, or the caller has joined one that had.
+ * The run started, or the call joined a run in progress.
  *
  * @generated from message memoryd.v1.SyncStarted
  */
 export type SyncStarted = Message<"memoryd.v1.SyncStarted"> & {
   /**
-   * What the run does.
+   * Mode of the run.
    *
    * @generated from field: memoryd.v1.SyncMode mode = 1;
    */
   mode: SyncMode;
 
   /**
-   * What caused it.
+   * What started the run.
    *
    * @generated from field: memoryd.v1.SyncTrigger trigger = 2;
    */
   trigger: SyncTrigger;
 
   /**
-   * True when the caller joined a run that was under way.
+   * Whether the call joined a run that was already in progress.
    *
    * @generated from field: bool attached = 3;
    */
   attached: boolean;
 
   /**
-   * When the run began.
+   * Time at which the run started.
    *
    * @generated from field: google.protobuf.Timestamp start_time = 4;
    */
   startTime?: Timestamp;
 
   /**
-   * Revision of the index when the run began.
+   * Revision of the index when the run started.
    *
    * @generated from field: int64 index_revision = 5;
    */
   indexRevision: bigint;
 
   /**
-   * True when nothing is written.
+   * Whether this is a dry run, which writes nothing.
    *
    * @generated from field: bool dry_run = 6;
    */
@@ -73,83 +73,83 @@ export const SyncStartedSchema: GenMessage<SyncStarted> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_sync_event, 0);
 
 /**
- * The whole state of a run at one moment; a later one replaces it.
+ * The complete progress of a run. Each event replaces the previous one.
  *
  * @generated from message memoryd.v1.SyncProgress
  */
 export type SyncProgress = Message<"memoryd.v1.SyncProgress"> & {
   /**
-   * Stage.
+   * Current phase.
    *
    * @generated from field: memoryd.v1.SyncPhase phase = 1;
    */
   phase: SyncPhase;
 
   /**
-   * Files done so far, failed ones included.
+   * Number of files processed, including failed files.
    *
    * @generated from field: int32 completed_files = 2;
    */
   completedFiles: number;
 
   /**
-   * Files to do; 0 while planning.
+   * Number of files to process; 0 during PLANNING.
    *
    * @generated from field: int32 total_files = 3;
    */
   totalFiles: number;
 
   /**
-   * Chunks written so far.
+   * Number of chunks written.
    *
    * @generated from field: int32 completed_chunks = 4;
    */
   completedChunks: number;
 
   /**
-   * Chunks to write as far as is known; grows while files are read.
+   * Number of chunks to write. Increases while files are read.
    *
    * @generated from field: int32 total_chunks = 5;
    */
   totalChunks: number;
 
   /**
-   * Chunks whose vector came from the cache.
+   * Number of chunks whose vector was found in the cache.
    *
    * @generated from field: int32 cached_chunks = 6;
    */
   cachedChunks: number;
 
   /**
-   * Files that failed.
+   * Number of files that could not be indexed.
    *
    * @generated from field: int32 failed_files = 7;
    */
   failedFiles: number;
 
   /**
-   * The file at work; empty between files.
+   * Path of the file being processed. Empty between files.
    *
    * @generated from field: string current_path = 8;
    */
   currentPath: string;
 
   /**
-   * Time since the run began.
+   * Time since the start of the run.
    *
    * @generated from field: google.protobuf.Duration elapsed = 9;
    */
   elapsed?: Duration;
 
   /**
-   * Estimated time to the end; absent while there is no ground for an estimate.
+   * Estimated remaining time. Unset if it cannot be estimated yet.
    *
    * @generated from field: google.protobuf.Duration eta = 10;
    */
   eta?: Duration;
 
   /**
-   * Batch jobs of the embedding provider that the run waits for.
+   * Number of batch jobs at the embedding provider that the run waits for.
    *
    * @generated from field: int32 batch_jobs = 11;
    */
@@ -164,7 +164,7 @@ export const SyncProgressSchema: GenMessage<SyncProgress> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_sync_event, 1);
 
 /**
- * A file could not be indexed; the run goes on.
+ * A file could not be indexed. The run continues with the other files.
  *
  * @generated from message memoryd.v1.SyncFileFailed
  */
@@ -177,14 +177,14 @@ export type SyncFileFailed = Message<"memoryd.v1.SyncFileFailed"> & {
   path: string;
 
   /**
-   * Its source.
+   * Source of the file.
    *
    * @generated from field: memoryd.v1.Source source = 2;
    */
   source: Source;
 
   /**
-   * What went wrong.
+   * Why the file could not be indexed.
    *
    * @generated from field: string error = 3;
    */
@@ -199,13 +199,13 @@ export const SyncFileFailedSchema: GenMessage<SyncFileFailed> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_sync_event, 2);
 
 /**
- * Nothing has happened for a heartbeat interval; the run lives.
+ * The run is in progress, but there was no other event during the heartbeat interval.
  *
  * @generated from message memoryd.v1.SyncHeartbeat
  */
 export type SyncHeartbeat = Message<"memoryd.v1.SyncHeartbeat"> & {
   /**
-   * Time since the run began.
+   * Time since the start of the run.
    *
    * @generated from field: google.protobuf.Duration elapsed = 1;
    */
@@ -220,41 +220,41 @@ export const SyncHeartbeatSchema: GenMessage<SyncHeartbeat> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_sync_event, 3);
 
 /**
- * What a sync would cost, from a dry run.
+ * Estimated cost of a sync run, from a dry run.
  *
  * @generated from message memoryd.v1.SyncEstimate
  */
 export type SyncEstimate = Message<"memoryd.v1.SyncEstimate"> & {
   /**
-   * Files that would be read.
+   * Number of files to read.
    *
    * @generated from field: int32 files = 1;
    */
   files: number;
 
   /**
-   * Files that would be removed.
+   * Number of files to remove from the index.
    *
    * @generated from field: int32 removed_files = 2;
    */
   removedFiles: number;
 
   /**
-   * Chunks that would be written.
+   * Number of chunks to write.
    *
    * @generated from field: int32 chunks = 3;
    */
   chunks: number;
 
   /**
-   * Chunks whose vector is not in the cache.
+   * Number of these chunks whose vector is not in the cache.
    *
    * @generated from field: int32 cache_misses = 4;
    */
   cacheMisses: number;
 
   /**
-   * Tokens that would be sent to the embedding provider, estimated; 0 without a provider.
+   * Estimated number of tokens to send to the embedding provider; 0 without a provider.
    *
    * @generated from field: int64 estimated_tokens = 5;
    */
@@ -269,7 +269,7 @@ export const SyncEstimateSchema: GenMessage<SyncEstimate> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_sync_event, 4);
 
 /**
- * The run reached its end.
+ * The run completed.
  *
  * @generated from message memoryd.v1.SyncCompleted
  */
@@ -282,95 +282,96 @@ export type SyncCompleted = Message<"memoryd.v1.SyncCompleted"> & {
   indexRevision: bigint;
 
   /**
-   * False when every file was as the index had it.
+   * Whether the run changed the index.
    *
    * @generated from field: bool changed = 2;
    */
   changed: boolean;
 
   /**
-   * Files indexed or indexed again.
+   * Number of files indexed, including files indexed again.
    *
    * @generated from field: int32 indexed_files = 3;
    */
   indexedFiles: number;
 
   /**
-   * Files found unchanged.
+   * Number of files that had not changed.
    *
    * @generated from field: int32 unchanged_files = 4;
    */
   unchangedFiles: number;
 
   /**
-   * Files removed from the index.
+   * Number of files removed from the index.
    *
    * @generated from field: int32 removed_files = 5;
    */
   removedFiles: number;
 
   /**
-   * Files that failed. Each was told in a `file_failed` event, and Status repeats them until they are mended.
+   * Number of files that could not be indexed. A `file_failed` event was sent for each, and Status reports them until
+   * they can be indexed.
    *
    * @generated from field: int32 failed_files = 6;
    */
   failedFiles: number;
 
   /**
-   * Chunks written.
+   * Number of chunks written.
    *
    * @generated from field: int32 chunks = 7;
    */
   chunks: number;
 
   /**
-   * Chunks whose vector came from the cache.
+   * Number of chunks whose vector was found in the cache.
    *
    * @generated from field: int32 cached_chunks = 8;
    */
   cachedChunks: number;
 
   /**
-   * Time the run took.
+   * Duration of the run.
    *
    * @generated from field: google.protobuf.Duration elapsed = 9;
    */
   elapsed?: Duration;
 
   /**
-   * What a run would cost; set by a dry run only.
+   * Estimated cost of a run. Set only by a dry run.
    *
    * @generated from field: memoryd.v1.SyncEstimate estimate = 10;
    */
   estimate?: SyncEstimate;
 
   /**
-   * Chunks of the index that want a vector and have none that can be used, as `IndexStatus.pending_embeddings`. Keyword
-   * search finds them. In a dry run: of the index as it is.
+   * Number of chunks in the index that need a vector and have no usable one, as in `IndexStatus.pending_embeddings`.
+   * Keyword search finds these chunks. After a dry run, the number in the current index.
    *
    * @generated from field: int32 pending_embeddings = 11;
    */
   pendingEmbeddings: number;
 
   /**
-   * Chunks among `pending_embeddings` whose text the provider refused. INCREMENTAL runs do not send a refused text again
-   * for a day; FULL does.
+   * Number of the `pending_embeddings` chunks whose text the provider refused. INCREMENTAL runs send a refused text
+   * again after a day, FULL runs immediately.
    *
    * @generated from field: int32 refused_embeddings = 12;
    */
   refusedEmbeddings: number;
 
   /**
-   * True when vectors are wanted and missing: `pending_embeddings` is above 0, or a rebuild of the index waits for
-   * approval of its cost. `memoryd index` exits with 1. False when the settings ask for no vectors.
+   * Whether vectors are configured but missing: `pending_embeddings` is above 0, or a rebuild of the index waits for
+   * approval of its cost. `memoryd index` then exits with 1. False if vectors are not configured.
    *
    * @generated from field: bool vectors_missing = 13;
    */
   vectorsMissing: boolean;
 
   /**
-   * Every way in which the vectors are less than what was configured, with the reason, as Status reports them when the
-   * run ends. May be set when no vector is missing, for example when the fallback provider made them.
+   * Degradations of the vectors at the end of the run, with the reasons, as in Status. May be set even if no vector is
+   * missing, for example if the fallback provider computed them.
    *
    * @generated from field: repeated memoryd.v1.Degradation degradations = 14;
    */
@@ -385,27 +386,27 @@ export const SyncCompletedSchema: GenMessage<SyncCompleted> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_sync_event, 5);
 
 /**
- * How much a sync run does.
+ * How much a sync run indexes.
  *
  * @generated from enum memoryd.v1.SyncMode
  */
 export enum SyncMode {
   /**
-   * Not set: INCREMENTAL.
+   * Treated as INCREMENTAL.
    *
    * @generated from enum value: SYNC_MODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Index what is new or changed, remove what is gone.
+   * Index new and changed files, and remove deleted files from the index.
    *
    * @generated from enum value: SYNC_MODE_INCREMENTAL = 1;
    */
   INCREMENTAL = 1,
 
   /**
-   * Rebuild from empty beside the old index, which goes on answering, and swap.
+   * Build a new index from scratch. The old index is used for searches until the new one replaces it.
    *
    * @generated from enum value: SYNC_MODE_FULL = 2;
    */
@@ -419,34 +420,34 @@ export const SyncModeSchema: GenEnum<SyncMode> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_sync_event, 0);
 
 /**
- * What caused a sync run.
+ * What started a sync run.
  *
  * @generated from enum memoryd.v1.SyncTrigger
  */
 export enum SyncTrigger {
   /**
-   * Not set: MANUAL.
+   * Treated as MANUAL.
    *
    * @generated from enum value: SYNC_TRIGGER_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * A caller of Sync.
+   * A call of Sync.
    *
    * @generated from enum value: SYNC_TRIGGER_MANUAL = 1;
    */
   MANUAL = 1,
 
   /**
-   * A session began.
+   * A session started.
    *
    * @generated from enum value: SYNC_TRIGGER_SESSION_START = 2;
    */
   SESSION_START = 2,
 
   /**
-   * A host compacted its context; the transcript is named in the request.
+   * A host compacted a session. The request names the transcript.
    *
    * @generated from enum value: SYNC_TRIGGER_POST_COMPACTION = 3;
    */
@@ -467,21 +468,21 @@ export enum SyncTrigger {
   WATCH = 5,
 
   /**
-   * The configured interval passed.
+   * The configured interval elapsed.
    *
    * @generated from enum value: SYNC_TRIGGER_INTERVAL = 6;
    */
   INTERVAL = 6,
 
   /**
-   * The reconcile pass found a difference that no event had told of.
+   * The reconcile pass found a change that no file event had reported.
    *
    * @generated from enum value: SYNC_TRIGGER_RECONCILE = 7;
    */
   RECONCILE = 7,
 
   /**
-   * A search found the index stale.
+   * A search found that the index is stale.
    *
    * @generated from enum value: SYNC_TRIGGER_SEARCH = 8;
    */
@@ -495,7 +496,7 @@ export enum SyncTrigger {
   APPEND = 9,
 
   /**
-   * A transcript grew past its thresholds.
+   * A transcript grew by more than the configured thresholds.
    *
    * @generated from enum value: SYNC_TRIGGER_SESSION_DELTA = 10;
    */
@@ -509,27 +510,27 @@ export const SyncTriggerSchema: GenEnum<SyncTrigger> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_sync_event, 1);
 
 /**
- * What Sync does with the run when its caller goes away.
+ * What happens to a sync run when the caller closes the stream.
  *
  * @generated from enum memoryd.v1.OnDisconnect
  */
 export enum OnDisconnect {
   /**
-   * Not set: CONTINUE.
+   * Treated as CONTINUE.
    *
    * @generated from enum value: ON_DISCONNECT_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * The run goes on.
+   * The run continues.
    *
    * @generated from enum value: ON_DISCONNECT_CONTINUE = 1;
    */
   CONTINUE = 1,
 
   /**
-   * The run stops at the next file boundary, unless another caller follows it.
+   * The run is cancelled after the current file, unless another caller follows it.
    *
    * @generated from enum value: ON_DISCONNECT_CANCEL = 2;
    */
@@ -543,13 +544,13 @@ export const OnDisconnectSchema: GenEnum<OnDisconnect> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_sync_event, 2);
 
 /**
- * The stage a sync run is in.
+ * Phase of a sync run.
  *
  * @generated from enum memoryd.v1.SyncPhase
  */
 export enum SyncPhase {
   /**
-   * Not set.
+   * Not used.
    *
    * @generated from enum value: SYNC_PHASE_UNSPECIFIED = 0;
    */
@@ -563,21 +564,21 @@ export enum SyncPhase {
   PLANNING = 1,
 
   /**
-   * Reading, chunking and writing files.
+   * Reading files, splitting them into chunks and writing these to the index.
    *
    * @generated from enum value: SYNC_PHASE_INDEXING = 2;
    */
   INDEXING = 2,
 
   /**
-   * Making vectors.
+   * Computing vectors.
    *
    * @generated from enum value: SYNC_PHASE_EMBEDDING = 3;
    */
   EMBEDDING = 3,
 
   /**
-   * Putting a rebuilt index in place of the old one.
+   * Replacing the old index with the rebuilt one.
    *
    * @generated from enum value: SYNC_PHASE_SWAPPING = 4;
    */

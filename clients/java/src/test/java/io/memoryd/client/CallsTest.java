@@ -119,7 +119,7 @@ class CallsTest {
                     .matcher(proto);
             while (rpc.find()) {
                 if (rpc.group(3) == null) {
-                    Matcher seconds = Pattern.compile("Documented deadline:\\s+(?://\\s+)?(\\d+) s")
+                    Matcher seconds = Pattern.compile("Default\\s+(?://\\s+)?client\\s+(?://\\s+)?deadline:\\s+(?://\\s+)?(\\d+) s")
                             .matcher(rpc.group(1));
                     assertTrue(seconds.find(), rpc.group(2));
                     documented.put(

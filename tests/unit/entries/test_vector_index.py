@@ -7,7 +7,7 @@ import pytest
 
 from entry_desk import needs_lancedb, store_at
 from memoryd_server.entries import dataset
-from memoryd_server.entries.dataset import VECTOR, refine_factor, row
+from memoryd_server.entries.dataset import VECTOR, entry_to_row, refine_factor
 from memoryd_server.entries.model import EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import NewEntry
 
@@ -30,7 +30,7 @@ class Shelf:
         self.vectors, self.categories = {}, {}
         self.store = store_at(folder, self.clock)
         self.store.open()
-        self.store.fit(DIMENSIONS)
+        self.store.set_dimensions(DIMENSIONS)
 
     def reopen(self):
         self.store.close()
@@ -45,11 +45,11 @@ class Shelf:
         rows = []
         for _ in range(count):
             category = list(EntryCategory)[len(self.vectors) % 5]
-            entry = self.store._made(NewEntry(f"entry {len(self.vectors)}", 0.5, category))
+            entry = self.store._create_entry(NewEntry(f"entry {len(self.vectors)}", 0.5, category))
             vector = np.zeros(DIMENSIONS, np.float32)
             vector[: DIMENSIONS // scale_of] = self.chance.standard_normal(DIMENSIONS // scale_of)
             self.vectors[entry.entry_id], self.categories[entry.entry_id] = unit(vector), category
-            rows.append(row(entry, "entry", IdentifiedVector(unit(vector), identity)))
+            rows.append(entry_to_row(entry, "entry", IdentifiedVector(unit(vector), identity)))
         self.store._dataset.insert(rows)
 
     def indices(self):
@@ -70,7 +70,7 @@ class Shelf:
 
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
-    monkeypatch.setattr(dataset, "INDEXED_FROM", 300 * DIMENSIONS)
+    monkeypatch.setattr(dataset, "INDEX_THRESHOLD", 300 * DIMENSIONS)
     found = Shelf(tmp_path / "e")
     yield found
     found.store.close()
@@ -78,7 +78,7 @@ def shelf(tmp_path, monkeypatch):
 
 def test_a_small_dataset_has_no_index(shelf):
     shelf.add(299)
-    shelf.store.tidy()
+    shelf.store.optimize()
     assert shelf.indices() == []
     shelf.check()
 
@@ -87,14 +87,14 @@ def test_a_small_dataset_has_no_index(shelf):
 def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(shelf):
     shelf.add(400)
     shelf.store.remember(NewEntry("without a vector", 0.5, EntryCategory.OTHER), None)
-    shelf.store.tidy()
+    shelf.store.optimize()
     assert shelf.indices() == ["vectors_of_400"]
     for limit in (1, 5, 50):
         shelf.check(limit=limit)
     shelf.check(categories=[EntryCategory.FACT])
     shelf.add(60)
     shelf.check()
-    shelf.store.tidy()
+    shelf.store.optimize()
     shelf.check()
     shelf.reopen()
     shelf.check()
@@ -103,12 +103,12 @@ def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(shelf):
 
 def test_what_was_forgotten_is_neither_found_nor_kept(shelf, tmp_path):
     shelf.add(400)
-    shelf.store.tidy()
+    shelf.store.optimize()
     for entry_id in list(shelf.vectors)[:30]:
         shelf.store.forget(entry_id)
         del shelf.vectors[entry_id]
     shelf.check()
-    shelf.store.tidy()
+    shelf.store.optimize()
     assert shelf.indices() == ["vectors_of_370"]
     shelf.check()
     assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) == 2
@@ -116,9 +116,9 @@ def test_what_was_forgotten_is_neither_found_nor_kept(shelf, tmp_path):
 
 def test_the_index_is_made_anew_when_it_has_doubled_and_fits_vectors_of_another_kind(shelf):
     shelf.add(400)
-    shelf.store.tidy()
+    shelf.store.optimize()
     shelf.add(450, scale_of=16)
-    shelf.store.tidy()
+    shelf.store.optimize()
     assert shelf.indices() == ["vectors_of_850"]
     shelf.check()
 
@@ -129,7 +129,7 @@ def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(shelf, t
     most = 0
     for _ in range(2 * dataset.MOST_PARTS + 1):
         shelf.add(2)
-        shelf.store.tidy()
+        shelf.store.optimize()
         (name,) = shelf.indices()
         most = max(most, shelf.store._dataset._table.index_stats(name).num_indices)
     assert most == dataset.MOST_PARTS
@@ -139,17 +139,17 @@ def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(shelf, t
 
 def test_a_changed_model_has_its_own_index_in_the_end(shelf):
     shelf.add(400)
-    shelf.store.tidy()
+    shelf.store.optimize()
     anew = {entry_id: unit(vector[::-1] ** 3) for entry_id, vector in shelf.vectors.items()}
     shelf.store.set_vectors([(entry_id, IdentifiedVector(vector, "y")) for entry_id, vector in anew.items()])
     shelf.vectors = anew
-    shelf.store.settle_vectors()
+    shelf.store.rebuild_vector_index()
     shelf.check(identity="y")
     assert shelf.store.nearest(IdentifiedVector(shelf.made(), "x"), 5) == []
-    shelf.store.fit(2 * DIMENSIONS)
+    shelf.store.set_dimensions(2 * DIMENSIONS)
     assert shelf.indices() == []
-    shelf.store.tidy()
-    assert shelf.store.pending("y") == 400
+    shelf.store.optimize()
+    assert shelf.store.count_pending("y") == 400
 
 
 def test_few_answers_are_chosen_from_as_many_proposals_as_many_are():

@@ -162,7 +162,7 @@ class MemoryService(MemoryServiceServicer):
             job = AppendJob(
                 call.text,
                 path=call.path,
-                asked_path=call.asked_path,
+                requested_path=call.asked_path,
                 idempotency_key=call.idempotency_key,
                 heading=call.heading,
             )

@@ -272,7 +272,7 @@ protos/node_modules/.ready: protos/package-lock.json
 .PHONY: docs
 docs: setup ## Regenerates the pages that come from the code: docs/configuration.md and docs/recall.md
 	$(BIN)/python -m memoryd_server.settings.document > docs/configuration.md
-	$(BIN)/python -m memoryd_server.sessions.recall > docs/recall.md
+	$(BIN)/python -m memoryd_server.sessions.document > docs/recall.md
 
 .PHONY: lock
 lock: ## Resolves the dependencies anew into service/locks; needs uv

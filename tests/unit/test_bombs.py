@@ -9,7 +9,7 @@ import pytest
 
 from memoryd_server.chunk.front_matter import split_front_matter
 from memoryd_server.chunk.markdown import chunk_markdown
-from memoryd_server.entries.capture import escaped, suggest
+from memoryd_server.entries.capture import escape_line, suggest
 from memoryd_server.search.dates import dates_in
 from memoryd_server.search.snippet import best_snippet
 from memoryd_server.sources.secrets import masked
@@ -151,7 +151,7 @@ WORK = {
     "when": when,
     "show": show,
     "mask": masked,
-    "recall": escaped,
+    "recall": escape_line,
     "capture": lambda text: suggest([text], SIZE),
 }
 

@@ -196,7 +196,7 @@ class EntryExtension:
 
     def on_full_sync(self, config: AgentConfig) -> None:
         """Approve the cost of missing vectors: a full sync approves that of the agent's entries too."""
-        self.directory.confirm(config)
+        self.directory.approve_cost(config)
 
     async def change(self, configs: Mapping[str, AgentConfig]) -> None:
         """Close the entries that have another configuration now."""
@@ -212,7 +212,7 @@ def entry_config(agent: AgentSettings, settings: ResolvedSettings, own: Embeddin
     entries = agent.entries
     return EntryConfig(
         enabled=agent.entries_enabled,
-        place=DatasetLocation(
+        location=DatasetLocation(
             f"{entries.db_path.rstrip('/')}/{agent.agent_id}",
             {name: value.get_secret_value() for name, value in (entries.storage_options or {}).items()},
         ),

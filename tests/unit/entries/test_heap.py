@@ -47,8 +47,8 @@ for number in range(int(sys.argv[2])):
     values = chance.standard_normal(384).astype(np.float32)
     vector = IdentifiedVector(values / np.linalg.norm(values), "x")
     store.remember(NewEntry(f"entry {number}", 0.5, EntryCategory.OTHER), vector)
-    if store.wants_tidying:
-        store.tidy()
+    if store.needs_optimize:
+        store.optimize()
         memory.append(anonymous())
 print(json.dumps({"heaps": heaps(), "memory": memory, "count": store.count()}))
 store.close()

@@ -7,7 +7,7 @@ import pytest
 
 from entry_fixture import needs_lancedb, store_at
 from memoryd_server.entries import dataset
-from memoryd_server.entries.dataset import VECTOR, refine_factor, row
+from memoryd_server.entries.dataset import VECTOR, entry_to_row, refine_factor
 from memoryd_server.entries.model import EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import NewEntry
 
@@ -30,7 +30,7 @@ class EntryIndexFixture:
         self.vectors, self.categories = {}, {}
         self.store = store_at(folder, self.clock)
         self.store.open()
-        self.store.fit(DIMENSIONS)
+        self.store.set_dimensions(DIMENSIONS)
 
     def reopen(self):
         self.store.close()
@@ -45,11 +45,11 @@ class EntryIndexFixture:
         rows = []
         for _ in range(count):
             category = list(EntryCategory)[len(self.vectors) % 5]
-            entry = self.store._made(NewEntry(f"entry {len(self.vectors)}", 0.5, category))
+            entry = self.store._create_entry(NewEntry(f"entry {len(self.vectors)}", 0.5, category))
             vector = np.zeros(DIMENSIONS, np.float32)
             vector[: DIMENSIONS // scale_of] = self.chance.standard_normal(DIMENSIONS // scale_of)
             self.vectors[entry.entry_id], self.categories[entry.entry_id] = unit(vector), category
-            rows.append(row(entry, "entry", IdentifiedVector(unit(vector), identity)))
+            rows.append(entry_to_row(entry, "entry", IdentifiedVector(unit(vector), identity)))
         self.store._dataset.insert(rows)
 
     def indices(self):
@@ -70,7 +70,7 @@ class EntryIndexFixture:
 
 @pytest.fixture
 def entries(tmp_path, monkeypatch):
-    monkeypatch.setattr(dataset, "INDEXED_FROM", 300 * DIMENSIONS)
+    monkeypatch.setattr(dataset, "INDEX_THRESHOLD", 300 * DIMENSIONS)
     found = EntryIndexFixture(tmp_path / "e")
     yield found
     found.store.close()
@@ -78,7 +78,7 @@ def entries(tmp_path, monkeypatch):
 
 def test_a_small_dataset_has_no_index(entries):
     entries.add(299)
-    entries.store.tidy()
+    entries.store.optimize()
     assert entries.indices() == []
     entries.check()
 
@@ -87,14 +87,14 @@ def test_a_small_dataset_has_no_index(entries):
 def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(entries):
     entries.add(400)
     entries.store.remember(NewEntry("without a vector", 0.5, EntryCategory.OTHER), None)
-    entries.store.tidy()
+    entries.store.optimize()
     assert entries.indices() == ["vectors_of_400"]
     for limit in (1, 5, 50):
         entries.check(limit=limit)
     entries.check(categories=[EntryCategory.FACT])
     entries.add(60)
     entries.check()
-    entries.store.tidy()
+    entries.store.optimize()
     entries.check()
     entries.reopen()
     entries.check()
@@ -103,12 +103,12 @@ def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(entries):
 
 def test_what_was_forgotten_is_neither_found_nor_kept(entries, tmp_path):
     entries.add(400)
-    entries.store.tidy()
+    entries.store.optimize()
     for entry_id in list(entries.vectors)[:30]:
         entries.store.forget(entry_id)
         del entries.vectors[entry_id]
     entries.check()
-    entries.store.tidy()
+    entries.store.optimize()
     assert entries.indices() == ["vectors_of_370"]
     entries.check()
     assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) == 2
@@ -116,9 +116,9 @@ def test_what_was_forgotten_is_neither_found_nor_kept(entries, tmp_path):
 
 def test_the_index_is_made_anew_when_it_has_doubled_and_fits_vectors_of_another_kind(entries):
     entries.add(400)
-    entries.store.tidy()
+    entries.store.optimize()
     entries.add(450, scale_of=16)
-    entries.store.tidy()
+    entries.store.optimize()
     assert entries.indices() == ["vectors_of_850"]
     entries.check()
 
@@ -129,7 +129,7 @@ def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(entries,
     most = 0
     for _ in range(2 * dataset.MOST_PARTS + 1):
         entries.add(2)
-        entries.store.tidy()
+        entries.store.optimize()
         (name,) = entries.indices()
         most = max(most, entries.store._dataset._table.index_stats(name).num_indices)
     assert most == dataset.MOST_PARTS
@@ -139,17 +139,17 @@ def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(entries,
 
 def test_a_changed_model_has_its_own_index_in_the_end(entries):
     entries.add(400)
-    entries.store.tidy()
+    entries.store.optimize()
     anew = {entry_id: unit(vector[::-1] ** 3) for entry_id, vector in entries.vectors.items()}
     entries.store.set_vectors([(entry_id, IdentifiedVector(vector, "y")) for entry_id, vector in anew.items()])
     entries.vectors = anew
-    entries.store.settle_vectors()
+    entries.store.rebuild_vector_index()
     entries.check(identity="y")
     assert entries.store.nearest(IdentifiedVector(entries.made(), "x"), 5) == []
-    entries.store.fit(2 * DIMENSIONS)
+    entries.store.set_dimensions(2 * DIMENSIONS)
     assert entries.indices() == []
-    entries.store.tidy()
-    assert entries.store.pending("y") == 400
+    entries.store.optimize()
+    assert entries.store.count_pending("y") == 400
 
 
 def test_few_answers_are_chosen_from_as_many_proposals_as_many_are():

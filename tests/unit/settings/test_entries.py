@@ -17,7 +17,7 @@ def plugin(config=None, *, slot="memory-lancedb", **entry):
 
 def entries(home, *arguments, own=None, **entry):
     settings = home.load(reference=plugin(*arguments, **entry), own=own)
-    return EntryConfig.of(agent_config(settings.agent(""), settings).plugins)
+    return EntryConfig.from_plugins(agent_config(settings.agent(""), settings).plugins)
 
 
 def test_the_defaults_are_the_reference_s(home):

@@ -110,8 +110,8 @@ def test_a_key_used_with_other_contents_is_refused(fixture, other):
 
 def test_a_retry_after_midnight_answers_with_yesterdays_log(fixture):
     appender = fixture.appender()
-    appender.append("text", path=LOG, asked_path="", idempotency_key="k")
-    retried = appender.append("text", path="memory/2026-02-09.md", asked_path="", idempotency_key="k")
+    appender.append("text", path=LOG, requested_path="", idempotency_key="k")
+    retried = appender.append("text", path="memory/2026-02-09.md", requested_path="", idempotency_key="k")
     assert (retried.path, retried.already_appended) == (LOG, True)
     assert not fixture.file("memory/2026-02-09.md").exists()
 

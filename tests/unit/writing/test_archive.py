@@ -253,7 +253,7 @@ def test_a_write_that_fails_leaves_nothing(place, monkeypatch, links):
         raise OSError(30, "Read-only file system")
 
     if not links:
-        monkeypatch.setattr(files, "_linked", lambda *_: None)
+        monkeypatch.setattr(files, "_create_by_link", lambda *_: None)
     monkeypatch.setattr(files, "write_all", write_all)
     place.put("abc.jsonl", talk("one"))
     with pytest.raises(WorkspaceReadOnly):
@@ -274,7 +274,7 @@ def test_a_file_whose_name_is_no_plain_text_is_no_transcript(place, name):
     file = place.sessions / os.fsdecode(name)
     file.write_text(talk("one"))
     with pytest.raises(FileNotFound, match="transcript"):
-        archive.last_said(place.sessions, file.name, 5)
+        archive.read_messages(place.sessions, file.name, 5)
 
 
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=6), st.binary(max_size=200))

@@ -149,7 +149,7 @@ def entry(key, state=AppendState.DONE):
 
 def known(fixture, keys):
     ledger = Ledger(str(fixture.ledger))
-    with ledger.locked():
+    with ledger.lock():
         return [key for key in keys if ledger.get(key) is not None and ledger.get(key).state is AppendState.DONE]
 
 

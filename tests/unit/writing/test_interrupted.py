@@ -13,7 +13,7 @@ from memoryd_server.errors import DiskFull, MemorydError
 from memoryd_server.sources.roots import Roots, resolve_for_append
 from memoryd_server.writing import memory_file
 from memoryd_server.writing.ledger import AppendState, Ledger, LedgerEntry, decode, encode
-from memoryd_server.writing.memory_file import copies_of, opened, sought_in_copies
+from memoryd_server.writing.memory_file import find_copies, needle_of_copies, open_memory_file
 from unit.writing.conftest import AppendFixture
 
 LOG = "memory/log.md"
@@ -192,7 +192,7 @@ def test_overlapping_lines_are_no_further_copy(fixture, monkeypatch, draft):
 
 def pending(fixture):
     ledger = Ledger(str(fixture.ledger))
-    with ledger.locked():
+    with ledger.lock():
         return ledger.get("k")
 
 
@@ -239,10 +239,10 @@ def test_a_file_too_large_for_the_limit_of_the_process_is_named(fixture, monkeyp
     data=st.text("ab \n\r", max_size=40).map(str.encode),
 )
 def test_the_fast_search_misses_no_copy(content, data):
-    sought = sought_in_copies(content)
-    if copies_of(content, data):
+    sought = needle_of_copies(content)
+    if find_copies(content, data):
         assert sought in b"\n" + data
-    if copies_of(content, b""):
+    if find_copies(content, b""):
         raise AssertionError("an empty file holds no copy")
 
 
@@ -251,10 +251,10 @@ def test_the_fast_search_finds_text_across_the_steps_of_reading(fixture, monkeyp
     monkeypatch.setattr(memory_file, "_STEP_BYTES", 16)
     data = b"x" * (16 + shift) + b"\n- ok\nrest of the file\n"
     fixture.file("MEMORY.md").write_bytes(data)
-    with opened(resolve_for_append(Roots(str(fixture.workspace), ()), "MEMORY.md")) as file:
-        assert file.newlines_and(b"\n- ok", len(data)) == (3, True)
-        assert file.newlines_and(b"\n- no", len(data)) == (3, False)
-        assert file.newlines_and(b"\nxxxx", len(data)) == (3, True)
+    with open_memory_file(resolve_for_append(Roots(str(fixture.workspace), ()), "MEMORY.md")) as file:
+        assert file.count_newlines_and_find(b"\n- ok", len(data)) == (3, True)
+        assert file.count_newlines_and_find(b"\n- no", len(data)) == (3, False)
+        assert file.count_newlines_and_find(b"\nxxxx", len(data)) == (3, True)
 
 
 def test_an_entry_keeps_its_count_in_the_ledger():

@@ -126,7 +126,7 @@ def load(fixture, leg, query):
     fixture.search(leg, query, LIMIT)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    leg.unload()
+    leg.release_memory()
     began = time.perf_counter()
     fixture.search(leg, query, LIMIT)
     return {"first_search_s": round(time.perf_counter() - began, 3), "load_peak_mib": round(peak / 2**20, 1)}

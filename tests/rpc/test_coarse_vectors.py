@@ -101,7 +101,7 @@ async def synced(daemon):
 
 
 def resident(daemon):
-    return daemon.memory().vectors.store._vectors._residency._resident
+    return daemon.memory().vectors.store._vectors._resident._resident
 
 
 async def check_recall(daemon, notes, questions, limit=10, least=1.0):

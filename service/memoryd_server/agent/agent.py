@@ -283,7 +283,7 @@ class Agent:
         if answer.stale:
             self.board.update(dirty=True)
         # What is hidden looks stale to every search, and no sync can change that.
-        if self.config.sync.on_search and self.board.current.dirty and not self._engine.last_look.hidden:
+        if self.config.sync.on_search and self.board.current.dirty and not self._engine.last_comparison.hidden:
             self._sync_soon(SyncTrigger.SEARCH)
         return answer
 
@@ -412,7 +412,7 @@ class Agent:
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
         if self._background is not None:
-            hidden, trouble = self._engine.last_look.hidden, self._background.trouble
+            hidden, trouble = self._engine.last_comparison.hidden, self._background.trouble
             found += freshness(self.config.sync, watched, hidden, trouble)
         return tuple(found)
 

@@ -145,7 +145,7 @@ class BackgroundSync:
         except (MemorydError, OSError):
             # The reconcile pass sees to what is wrong.
             return
-        if plan.worth_a_run:
+        if plan.needs_run:
             self._sync_what_differs(SyncTrigger.WATCH)
 
     def _debounce(self) -> None:
@@ -217,7 +217,7 @@ class BackgroundSync:
             # The run tells better what is wrong, and may mend it.
             self._sync_what_differs()
             return
-        if plan.worth_a_run:
+        if plan.needs_run:
             self._sync_what_differs()
         if self._watcher is not None and plan.changed and idle:
             await self._on_thread(partial(self._watcher.missed, plan.changed))

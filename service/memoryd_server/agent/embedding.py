@@ -48,7 +48,7 @@ from memoryd_server.providers import (
     UnavailableProvider,
 )
 from memoryd_server.search import SearchMode, SearchQuery
-from memoryd_server.store import Maker, Store, VectorCache, VectorIdentity
+from memoryd_server.store import ProviderModel, Store, VectorCache, VectorIdentity
 
 LONGEST_WAIT_SECONDS = 8.0
 LEFT_FOR_THE_SEARCH_SECONDS = 0.5
@@ -189,7 +189,7 @@ class VectorUse:
     `resident_form` is `whole`, `bits`, or empty where nothing is resident.
     """
 
-    usage: Mapping[Maker, ProviderUsage]
+    usage: Mapping[ProviderModel, ProviderUsage]
     resident_form: str
     resident_bytes: int
 

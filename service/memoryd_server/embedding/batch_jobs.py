@@ -54,15 +54,15 @@ class JobStep:
 class JobRunner:
     """Carries steps out for jobs of one maker. For any thread."""
 
-    def __init__(self, api: BatchApi, book: BatchJobTable, key: CacheKey, dimensions: int | None) -> None:
+    def __init__(self, api: BatchApi, table: BatchJobTable, key: CacheKey, dimensions: int | None) -> None:
         self._api = api
-        self._book = book
+        self._table = table
         self._key = key
         self._dimensions = dimensions
         self._patience = WaitLimit(_ENDLESS, lambda: False)
 
     def submit(self, job: BatchJob, texts: Mapping[bytes, str]) -> JobStep:
-        """Makes a job that the book holds, and looks at it."""
+        """Makes a job that the table holds, and looks at it."""
         keyed = {each.hex(): text for each, text in texts.items()}
         return self._made(job, self._api.submit(job.name, keyed, self._patience))
 
@@ -79,7 +79,7 @@ class JobRunner:
             self._api.cancel(job.job_id, self._patience)
 
     def _made(self, job: BatchJob, job_id: str) -> JobStep:
-        self._book.made(job.name, job_id)
+        self._table.set_job_id(job.name, job_id)
         return self._look(job, job_id)
 
     def _look(self, job: BatchJob, job_id: str) -> JobStep:
@@ -91,7 +91,7 @@ class JobRunner:
             while some := dict(islice(answers, _AT_ONCE)):
                 vectors = self._usable(some)
                 dimensions = len(next(iter(vectors.values()), b"")) // FLOAT_BYTES or dimensions
-                brought.update(self._book.take(self._key, job.name, vectors))
+                brought.update(self._table.put_vectors(self._key, job.name, vectors))
         return JobStep(state, frozenset(brought), dimensions)
 
     def _usable(self, answers: Mapping[str, Any]) -> dict[bytes, bytes]:
@@ -206,7 +206,7 @@ class BatchJobs:
             name = f"memoryd-{secrets.token_hex(12)}"
             job = BatchJob(name, "", len(some), self._now_ms(), self._attempt)
             self._attempt = 1
-            cache.jobs.begin(self._key, job, list(some))
+            cache.jobs.add(self._key, job, list(some))
             self._start(job, partial(self._made_steps(cache).submit, job, some))
         return False
 
@@ -355,7 +355,7 @@ class BatchJobs:
     def _end(self, job: BatchJob) -> None:
         cache = self._cache()
         if cache is not None:
-            cache.jobs.end(job.name)
+            cache.jobs.delete(job.name)
         self._note()
 
     def _said(self, reason: str) -> None:

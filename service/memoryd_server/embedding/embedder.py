@@ -107,7 +107,7 @@ class Embedder:
 
     def _refusals(self, vectors: VectorView) -> list[str]:
         """Return why the provider refused the text, for each chunk without a vector whose text it refused."""
-        refused = self._maker.refused()
+        refused = self._maker.refusals()
         return [refused[text] for text in vectors.pending_hashes() if text in refused] if refused else []
 
     @property
@@ -168,12 +168,12 @@ class Embedder:
         """How the batch jobs fare."""
         return BatchJobsState() if self._jobs is None else self._jobs.state
 
-    def wants_jobs(self, vectors: VectorView) -> bool:
+    def needs_batch_jobs(self, vectors: VectorView) -> bool:
         """Whether so much of an index is without a vector that batch jobs are to make them."""
         jobs = self._jobs
-        return jobs is not None and (bool(jobs.hashes()) or jobs.are_due(self.price_of_index(vectors).chunks))
+        return jobs is not None and (bool(jobs.hashes()) or jobs.are_due(self.price_index(vectors).chunks))
 
-    def in_jobs(self) -> set[bytes]:
+    def job_hashes(self) -> set[bytes]:
         """The texts, by content hash, that batch jobs under way are to bring."""
         return set() if self._jobs is None else self._jobs.hashes()
 
@@ -210,12 +210,12 @@ class Embedder:
             f"memoryd.confirmAboveTokens; call Sync with mode FULL (memoryd index --force) to go ahead"
         )
 
-    def price_of_index(self, vectors: VectorView) -> EmbeddingCost:
+    def price_index(self, vectors: VectorView) -> EmbeddingCost:
         """What the chunks of an index would cost that a sync would send: neither in it nor in the cache nor refused."""
         after, price = 0, EmbeddingCost()
         everything = not self.fits(vectors)
         # What is in a batch job has been paid for.
-        known = self.in_jobs() | set(() if everything else self._maker.refused())
+        known = self.job_hashes() | set(() if everything else self._maker.refusals())
         while batch := vectors.pending_chunks(after, CHUNKS_A_BATCH, everything=everything):
             after = batch[-1].chunk_id
             price += self.price([chunk for chunk in batch if chunk.content_hash not in known])
@@ -309,7 +309,7 @@ class _Phase:
         pending = self._pending
         if not pending:
             return EmbeddingOutcome()
-        tokens = 0 if self._confirmed else self._embedder.price_of_index(self._writer).tokens
+        tokens = 0 if self._confirmed else self._embedder.price_index(self._writer).tokens
         reason = self._embedder.refusal(tokens)
         if reason:
             return EmbeddingOutcome(pending=pending, reason=reason)
@@ -337,7 +337,7 @@ class _Phase:
 
     def _texts(self, jobs: BatchJobs) -> Iterator[tuple[bytes, str]]:
         """What neither the cache nor a job has, and the provider has not refused; each text once."""
-        known = jobs.hashes() | set(self._maker.refused())
+        known = jobs.hashes() | set(self._maker.refusals())
         after = 0
         while batch := self._writer.pending_chunks(after, CHUNKS_A_BATCH, everything=False):
             after = batch[-1].chunk_id
@@ -348,7 +348,7 @@ class _Phase:
 
     def _begin(self, pending: int) -> None:
         identity = self._embedder.identity
-        self._maker.forget_refused()
+        self._maker.clear_refusals()
         self._writer.begin_vectors(identity)
         if not self._beside:
             self._embedder.state = VectorSetState(identity, pending)
@@ -361,7 +361,7 @@ class _Phase:
             self._observer,
             pending=pending,
             dimensions=stored.dimensions or self._embedder.identity.dimensions,
-            know_dimensions=lambda dimensions: self._know(replace(stored, dimensions=dimensions)),
+            on_dimensions=lambda dimensions: self._know(replace(stored, dimensions=dimensions)),
             note=self._note,
             hit=self._embedder.hit,
             should_stop=self._should_stop,

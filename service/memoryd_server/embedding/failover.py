@@ -100,9 +100,9 @@ class ProviderFailover:
             return None
         return replace(note, reason="; ".join(filter(None, (note.reason, self._remark))))
 
-    def to_second(self, should_stop: Callable[[], bool]) -> ProviderChange | None:
+    def due_failover(self, should_stop: Callable[[], bool]) -> ProviderChange | None:
         """The change that a run calls for in which the first has failed; None where it answers after all."""
-        if self.is_put_off:
+        if self.is_postponed:
             return self._taken_up(self.second)
         if self.active is not self.first or not self.first.fault or should_stop():
             return None
@@ -116,12 +116,12 @@ class ProviderFailover:
         times = before.times + 1 if before is not None and now - before.since_ms < A_DAY_MS else 1
         return ProviderChange(self.second, FailoverRecord(active=True, reason=reason, since_ms=now, times=times))
 
-    def to_first(self, should_stop: Callable[[], bool], *, now: bool) -> ProviderChange | None:
+    def due_failback(self, should_stop: Callable[[], bool], *, now: bool) -> ProviderChange | None:
         """The change back, where the first has answered again; None before its time, unless it is asked for `now`.
 
         After a start the first is asked at once: whoever has mended the settings waits for nothing.
         """
-        if self.is_put_off:
+        if self.is_postponed:
             return self._taken_up(self.first)
         note = self._note
         if self.active is self.first or note is None or not (now or self._may_ask(note)):
@@ -137,7 +137,7 @@ class ProviderFailover:
         self._put_off = change, self._now_ms()
 
     @property
-    def is_put_off(self) -> bool:
+    def is_postponed(self) -> bool:
         """Whether a change has been put off so lately that nobody need be asked again whether it is due."""
         return self._put_off is not None and self._now_ms() < self._put_off[1] + ASK_AGAIN_MS
 
@@ -171,7 +171,7 @@ class ProviderFailover:
     def carry(self, writer: Writer) -> None:
         """Has a rebuilt index remember what this one does."""
         if self._note is not None:
-            writer.note_failover(self._note.to_json())
+            writer.record_failover(self._note.to_json())
 
     def stays(self, why: str) -> None:
         """A change that was due did not come about."""

@@ -64,7 +64,7 @@ class BatchJobContext:
 class EmbeddingRun:
     """Gives the chunks of one index file their vectors.
 
-    `dimensions` is what its vectors have, 0 while there are none; `know_dimensions` hears what they are. `note` hears
+    `dimensions` is what its vectors have, 0 while there are none; `on_dimensions` hears what they are. `note` hears
     of each state in between, and `hit` of vectors that came from the cache.
     """
 
@@ -76,7 +76,7 @@ class EmbeddingRun:
         *,
         pending: int,
         dimensions: int,
-        know_dimensions: Callable[[int], None],
+        on_dimensions: Callable[[int], None],
         note: Callable[[EmbeddingOutcome], None],
         hit: Callable[[int], None],
         should_stop: Callable[[], bool],
@@ -87,13 +87,13 @@ class EmbeddingRun:
         self._writer = writer
         self._observer = observer
         self._dimensions = dimensions
-        self._know_dimensions = know_dimensions
+        self._know_dimensions = on_dimensions
         self._note = note
         self._hit = hit
         self._should_stop = should_stop
         earlier = self._jobs.earlier
         self._outcome = replace(earlier, pending=pending, reason="", fault="")
-        self._refused = maker.refused()
+        self._refused = maker.refusals()
         self._refused_chunks = 0
         self._failure = self._refusal = self._fault = ""
         self._told = False

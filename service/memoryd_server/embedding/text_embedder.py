@@ -57,21 +57,21 @@ class TextEmbedder:
         found = {} if cache is None else cache.get(self._cache_key, hashes)
         return _of_length(found, dimensions or usual(found.values()))
 
-    def refused(self) -> dict[bytes, str]:
+    def refusals(self) -> dict[bytes, str]:
         """The texts, by content hash, that the provider has refused of late, and why."""
         cache = self._cache()
-        return {} if cache is None else cache.refused(self._cache_key)
+        return {} if cache is None else cache.refusals(self._cache_key)
 
     def remembers(self, texts: int) -> bool:
         """Whether the cache keeps the vectors of so many texts."""
         cache = self._cache()
         return cache is not None and cache.max_entries >= texts
 
-    def forget_refused(self) -> None:
+    def clear_refusals(self) -> None:
         """Lets every text be asked for again."""
         cache = self._cache()
         if cache is not None:
-            cache.forget_refused()
+            cache.clear_refusals()
 
     def look_again(self, should_stop: Callable[[], bool]) -> None:
         """Finds out how long the provider's vectors are.
@@ -130,7 +130,7 @@ class TextEmbedder:
     def _remember(self, refused: Mapping[bytes, str]) -> None:
         cache = self._cache()
         if cache is not None and refused:
-            cache.refuse(self._cache_key, refused)
+            cache.add_refusals(self._cache_key, refused)
 
     @property
     def _cache_key(self) -> CacheKey:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.providers import EmbeddingProvider
-from memoryd_server.store import Maker, VectorCache
+from memoryd_server.store import ProviderModel, VectorCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class UsageRecorder:
         self._cache = cache
         self._lock = threading.Lock()
         self._seen: dict[EmbeddingProvider, ProviderUsage] = {}
-        self._totals: dict[Maker, ProviderUsage] = {}
-        self._saved: dict[Maker, ProviderUsage] = {}
+        self._totals: dict[ProviderModel, ProviderUsage] = {}
+        self._saved: dict[ProviderModel, ProviderUsage] = {}
         self._loaded = False
 
     def watch(self, provider: EmbeddingProvider) -> None:
@@ -69,7 +69,7 @@ class UsageRecorder:
         with self._lock:
             self._add(_maker(provider), ProviderUsage(cache_hits=count))
 
-    def totals(self) -> dict[Maker, ProviderUsage]:
+    def totals(self) -> dict[ProviderModel, ProviderUsage]:
         """What each provider and model was asked for until now; those that never were are left out."""
         with self._lock:
             self._count()
@@ -85,7 +85,7 @@ class UsageRecorder:
         if cache is None or not self._loaded or totals == self._saved:
             return
         with suppress(MemorydError):
-            cache.note_usage({maker: (u.calls, u.tokens, u.retries, u.cache_hits) for maker, u in totals.items()})
+            cache.record_usage({maker: (u.calls, u.tokens, u.retries, u.cache_hits) for maker, u in totals.items()})
             self._saved = totals
 
     def _count(self) -> None:
@@ -97,11 +97,11 @@ class UsageRecorder:
                 ProviderUsage(now.calls - before.calls, now.tokens - before.tokens, now.retries - before.retries),
             )
 
-    def _add(self, maker: Maker, usage: ProviderUsage) -> None:
+    def _add(self, maker: ProviderModel, usage: ProviderUsage) -> None:
         self._totals[maker] = self._totals.get(maker, ProviderUsage()) + usage
 
 
-def _maker(provider: EmbeddingProvider) -> Maker:
+def _maker(provider: EmbeddingProvider) -> ProviderModel:
     spec = provider.spec
     return spec.provider, spec.model
 

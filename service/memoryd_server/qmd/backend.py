@@ -336,7 +336,7 @@ class QmdSyncRunner:
         self._roots = roots
         self._covered = covered
         self._clock = clock
-        self.last_look = LastComparison()
+        self.last_comparison = LastComparison()
 
     def run(
         self,
@@ -355,7 +355,7 @@ class QmdSyncRunner:
             indexed_files=changed,
             unchanged_files=state.plan.unchanged,
             removed_files=removed,
-            changed=state.plan.worth_a_run,
+            changed=state.plan.needs_run,
         )
 
     def compare(self) -> DiskComparison:
@@ -363,8 +363,8 @@ class QmdSyncRunner:
         began_ns = self._clock.now_ns()
         discovery, rows = discover_files(self._roots), _rows(self._covered())
         plan = make_plan(discovery, rows)
-        self.last_look.note(plan, began_ns)
-        return DiskComparison(discovery, rows, plan, self.last_look.agreed_ns)
+        self.last_comparison.note(plan, began_ns)
+        return DiskComparison(discovery, rows, plan, self.last_comparison.agreed_ns)
 
     def estimate(self, _mode: SyncMode, _ask: SyncScope = FULL_SCOPE) -> SyncEstimate:
         """The files that differ; what qmd makes of them is not known."""

@@ -114,7 +114,7 @@ class SearchEngine:
             counts = reader.counts()
             languages = counts.languages
             terms = self._analyzer.query_terms(query.text, languages)
-            if made_by is not None and not made_by.made(reader.vector_identity()):
+            if made_by is not None and not made_by.matches(reader.vector_identity()):
                 vector, no_vector = None, _REPLACED
                 if query.mode is SearchMode.VECTOR:
                     raise EmbeddingUnavailable(_REPLACED, retry_after_seconds=1.0)

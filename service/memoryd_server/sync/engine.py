@@ -72,7 +72,7 @@ class SyncEngine:
         self._preparer = preparer
         self._files_per_transaction = files_per_transaction
         self._clock = clock
-        self.last_look = LastComparison()
+        self.last_comparison = LastComparison()
         # A rebuild that was asked for, and put off for files that have changed while its batch jobs were at work.
         self._owed = False
         self._gate = RebuildApproval(store, self._survey, preparer, lambda: self._embedder, clock.monotonic)
@@ -127,7 +127,7 @@ class SyncEngine:
         self._owed = False
         outcome = self._rebuilt(asked) if asked.confirmed or self._may_rebuild(should_stop) else self._updated(asked)
         outcome = self._handed_over(asked, outcome)
-        self._store.writer().note_sync(self._clock.now_ns() // 1_000_000)
+        self._store.writer().record_sync(self._clock.now_ns() // 1_000_000)
         with self._store.read() as reader:
             counts = reader.counts()
         return replace(outcome, files=counts.files, indexed_chunks=counts.chunks)
@@ -151,7 +151,7 @@ class SyncEngine:
         embedder = self._embedder
         if embedder is None or not asked.confirmed or self._store.build_differences:
             return None
-        if not embedder.wants_jobs(self._store.writer()):
+        if not embedder.needs_batch_jobs(self._store.writer()):
             return None
         outcome = self._apply(self._store.writer(), asked.observer, asked.should_stop)
         done = self._embed_or_yield(asked, outcome)
@@ -167,13 +167,13 @@ class SyncEngine:
         """What a hand-over to the configured provider did after `outcome`; None where none is due, or it failed."""
         if self._lineup is None:
             return None
-        return self._changed(self._lineup.to_first(asked.should_stop, now=asked.confirmed), asked, outcome)
+        return self._changed(self._lineup.due_failback(asked.should_stop, now=asked.confirmed), asked, outcome)
 
     def _handed_over(self, asked: RunOptions, outcome: SyncOutcome) -> SyncOutcome:
         """The outcome, with what a hand-over did to the provider that stands in for one that has failed."""
         if self._lineup is None or outcome.yielded:
             return outcome
-        return self._changed(self._lineup.to_second(asked.should_stop), asked, outcome) or outcome
+        return self._changed(self._lineup.due_failover(asked.should_stop), asked, outcome) or outcome
 
     def _changed(
         self, change: ProviderChange | None, asked: RunOptions, outcome: SyncOutcome | None
@@ -184,7 +184,7 @@ class SyncEngine:
         return outcome.followed_by(done) if done.yielded else replace(done, removed_files=outcome.removed_files)
 
     def _may_rebuild(self, should_stop: Callable[[], bool]) -> bool:
-        if not self._store.build_differences or self._gate.holds_back(should_stop):
+        if not self._store.build_differences or self._gate.must_wait(should_stop):
             return False
         return not self.compare().plan.hidden
 
@@ -211,7 +211,7 @@ class SyncEngine:
             gone = {(row.source, row.path): row for row in application.vanished}
             outcome = application.remove(self._survey.plan(self._survey.discover(), gone, FULL_SCOPE).removed)
         if not (beside or plan.of_files):
-            self.last_look.note(plan, began_ns, carried_out=not application.vanished)
+            self.last_comparison.note(plan, began_ns, carried_out=not application.vanished)
         return outcome
 
     def _refresh_keyword(self, observer: SyncObserver, should_stop: Callable[[], bool]) -> None:
@@ -240,7 +240,7 @@ class SyncEngine:
         return replace(outcome, revision=revision, changed=True)
 
     def _embed_or_yield(self, asked: RunOptions, outcome: SyncOutcome) -> SyncOutcome:
-        if self._lineup is not None and self._lineup.is_put_off:
+        if self._lineup is not None and self._lineup.is_postponed:
             return outcome
         watch = YieldingObserver(asked.observer, asked.should_stop, asked.should_yield, self._clock.monotonic)
         writer = self._store.writer()
@@ -295,8 +295,8 @@ class SyncEngine:
         with self._store.read() as reader:
             rows = reader.files()
         plan = self._survey.plan(discovery, rows)
-        self.last_look.note(plan, began_ns)
-        return DiskComparison(discovery, rows, plan, self.last_look.agreed_ns)
+        self.last_comparison.note(plan, began_ns)
+        return DiskComparison(discovery, rows, plan, self.last_comparison.agreed_ns)
 
     def estimate(self, mode: SyncMode, ask: SyncScope = FULL_SCOPE) -> SyncEstimate:
         """What a run would do, from reading the files it would read; a rebuild that waits is priced. Writes nothing."""
@@ -316,4 +316,4 @@ class SyncEngine:
         if self._embedder is None:
             return EmbeddingCost()
         with self._store.read() as reader:
-            return self._embedder.price_of_index(reader)
+            return self._embedder.price_index(reader)

@@ -115,7 +115,7 @@ class PlanExecutor:
             if part is None:
                 break
             read = True
-            if part.begins_anew and known is not None and known.path != file.path:
+            if part.replaces_all and known is not None and known.path != file.path:
                 self._left.append(known)
             self._add_part(part)
         if not read:

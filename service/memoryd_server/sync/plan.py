@@ -57,7 +57,7 @@ class SyncPlan:
         return len(self.changed) + len(self.removed) + sum(hidden.files for hidden in self.hidden)
 
     @property
-    def worth_a_run(self) -> bool:
+    def needs_run(self) -> bool:
         """Whether a sync may find something to do; files that failed before or are hidden are no ground."""
         return bool(self.changed or self.removed or self.doubtful)
 

@@ -56,7 +56,7 @@ class SyncScope:
 FULL_SCOPE = SyncScope()
 """All sources, and every transcript."""
 
-WHAT_IS_DUE = SyncScope(every_transcript=False)
+DUE_SCOPE = SyncScope(every_transcript=False)
 """All sources; of the transcripts those that have grown enough, or have gone quiet."""
 
 
@@ -76,7 +76,7 @@ class PendingScope:
         """What has been asked since the last time; what is due where nothing was."""
         with self._lock:
             asked, self._asked = self._asked, None
-        return WHAT_IS_DUE if asked is None else asked
+        return DUE_SCOPE if asked is None else asked
 
     @property
     def whole(self) -> bool:
@@ -127,7 +127,7 @@ class SyncPlanner:
             plan = self._plan_of_files(asked.files, rows)
             if plan is not None:
                 return plan, rows
-            asked = asked.and_also(WHAT_IS_DUE)
+            asked = asked.and_also(DUE_SCOPE)
         rows = known.files()
         return self.plan(self.discover(), rows, asked), rows
 
@@ -152,7 +152,7 @@ class SyncPlanner:
             return None
         return None if stat is None else SourceFile(place.path, place.source, place.root, place.parts, stat)
 
-    def plan(self, discovery: Discovery, rows: Rows, ask: SyncScope = WHAT_IS_DUE) -> SyncPlan:
+    def plan(self, discovery: Discovery, rows: Rows, ask: SyncScope = DUE_SCOPE) -> SyncPlan:
         """What differs, as far as it was asked for and is due."""
         plan = make_plan(discovery, rows)
         if not self.corpus.sessions and ask.whole:

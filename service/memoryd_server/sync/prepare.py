@@ -237,7 +237,7 @@ class _PartMaker:
             chunks=new,
             tokens=[] if self._analyzer is None else [self._tokens(self._analyzer, chunk) for chunk in new],
             language=self._language,
-            begins_anew=self._begins_anew,
+            replaces_all=self._begins_anew,
             replaces_last=replaces,
             moved_from=self.moved_from,
             is_last=is_last,

@@ -86,7 +86,7 @@ class RebuildApproval:
         self._priced_at: float | None = None
         self.reason = ""
 
-    def holds_back(self, should_stop: Callable[[], bool]) -> bool:
+    def must_wait(self, should_stop: Callable[[], bool]) -> bool:
         """Whether the rebuild that is due has to wait; `reason` says why, with the price. For the writer thread."""
         embedder = self._embedder()
         if embedder is None or not self._store.build_differences or not self._has_vectors():
@@ -169,7 +169,7 @@ class ProviderSwitch:
             return (
                 "some folder of the memory cannot be looked into, and a rebuild would lose what the index holds of it"
             )
-        return "" if asked.confirmed else change.to.refusal(change.to.price_of_index(self._store.writer()).tokens)
+        return "" if asked.confirmed else change.to.refusal(change.to.price_index(self._store.writer()).tokens)
 
     def _stays(self, change: ProviderChange, why: str) -> None:
         self._lineup.stays(f"{provider_and_model(change.to.provider.spec)} does not take over: {why}")
@@ -181,7 +181,7 @@ class ProviderSwitch:
             done = change.to.run(writer, reporter, confirmed=True, beside=True, should_stop=watch.should_stop)
             if change.to.fault:
                 raise _Failed(change.to.fault)
-            writer.note_failover(change.note.to_json())
+            writer.record_failover(change.note.to_json())
             count = outcome.indexed_files
             asked.observer.progress(SyncProgress(SyncPhase.SWAPPING, count, count, outcome.chunks, outcome.chunks))
         return replace(

@@ -82,7 +82,7 @@ def test_damage_at_work_is_set_aside_and_work_goes_on(filled, path, damage):
     assert works(filled)
     (aside,) = path.parent.glob("*.damaged-*")
     assert filled.problem.used == str(aside)
-    assert "made again" in filled.problem.reason
+    assert "requested again" in filled.problem.reason
 
 
 def test_a_write_meets_damage_and_is_kept_all_the_same(filled, path):

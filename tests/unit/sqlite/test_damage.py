@@ -76,7 +76,7 @@ def look(index, number):
     try:
         return index.found(f"number{number}x") == [f"memory/n{number}.md"]
     except IndexDamaged as error:
-        return None if "built anew" in str(error) and error.retry_after_seconds > 0 else error
+        return None if "rebuilt from the Markdown" in str(error) and error.retry_after_seconds > 0 else error
 
 
 def check_healed(index, before):
@@ -168,7 +168,7 @@ def test_what_a_search_has_found_ends_the_run_under_way_which_then_begins_anew(f
         if progress.phase is SyncPhase.INDEXING and progress.completed_files and not told:
             told.append(progress)
             condition = filled.store.health
-            condition.found(Damage("a search met it", gone=False), condition.generation)
+            condition.record_damage(Damage("a search met it", gone=False), condition.generation)
 
     outcome = filled.sync(observer=RecordingObserver(on_progress=tell))
     assert told
@@ -248,7 +248,7 @@ def test_a_log_removed_while_it_is_in_use_costs_nothing(filled):
     assert (filled.revision(), len(filled.paths())) == (before, FILES)
     assert filled.integrity() == SOUND
     assert asides(filled) == []
-    assert "brought up to date" in filled.store.remarks()[0].reason
+    assert "is being updated" in filled.store.remarks()[0].reason
 
 
 def test_an_older_index_put_in_its_place_is_opened_and_brought_up_to_date(filled):
@@ -307,21 +307,21 @@ def test_the_newest_damaged_files_are_kept_and_no_more(filled, monkeypatch):
         assert None in {look(filled, number) for number in range(40)}
         filled.sync()
         stamps.append(f"main.sqlite.damaged-20010909T01464{second}Z")
-    assert [aside.name for aside in asides(filled)] == stamps[-opening.MOST_KEPT :]
+    assert [aside.name for aside in asides(filled)] == stamps[-opening.MAX_DAMAGED_FILES :]
 
 
 def test_damage_is_told_once_and_not_of_an_index_that_is_past():
     condition, told = IndexHealth(), []
     condition.watch(lambda: told.append(condition.damage))
     first = Damage("first", gone=False)
-    condition.found(first, 0)
-    condition.found(Damage("second", gone=False), 0)
+    condition.record_damage(first, 0)
+    condition.record_damage(Damage("second", gone=False), 0)
     assert told == [first]
-    condition.mended()
+    condition.record_repair()
     assert (told, condition.damage) == ([first, None], None)
-    condition.found(Damage("of the old index", gone=False), 0)
+    condition.record_damage(Damage("of the old index", gone=False), 0)
     assert condition.damage is None
-    condition.found(Damage("of the new one", gone=False), 1)
+    condition.record_damage(Damage("of the new one", gone=False), 1)
     assert condition.damage is not None
 
 

@@ -12,7 +12,7 @@ from index_fixture import SOUND
 from memoryd_server.errors import IndexReadOnly, IndexTooNew
 from memoryd_server.sqlite import schema, vector_index
 from memoryd_server.sqlite.connection import open_writer
-from memoryd_server.sqlite.opening import open_to_read
+from memoryd_server.sqlite.opening import open_read_only
 from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.sync.progress import SyncMode
 
@@ -241,7 +241,7 @@ def test_a_newer_index_is_refused_and_not_a_byte_of_it_is_touched(index):
     ready = index.path.with_name(index.path.name + ".ready")
     ready.write_bytes(b"what a newer memoryd left")
     before, stamp = hashlib.sha256(index.path.read_bytes()).digest(), index.path.stat()
-    with pytest.raises(IndexTooNew, match="upgrade memoryd, or remove the file"):
+    with pytest.raises(IndexTooNew, match="upgrade memoryd, or delete the file"):
         index.open()
     after = index.path.stat()
     assert hashlib.sha256(index.path.read_bytes()).digest() == before
@@ -256,7 +256,7 @@ def test_a_newer_index_is_refused_and_not_a_byte_of_it_is_touched(index):
 
 def test_an_index_that_cannot_be_upgraded_where_it_is_says_so(old):
     with pytest.raises(IndexReadOnly, match=r"the disk is read-only.*older memoryd"):
-        open_to_read(old.path, 1, IndexReadOnly("the disk is read-only"))
+        open_read_only(old.path, 1, IndexReadOnly("the disk is read-only"))
 
 
 def test_every_step_leads_to_the_next_version():

@@ -123,8 +123,8 @@ def searching(index, threads=3):
 @pytest.mark.slow
 def test_searches_that_never_rest_do_not_let_the_log_grow(opened, monkeypatch):
     """Else it would hold every page that a long sync writes."""
-    monkeypatch.setattr(connection, "_COPIED_PAGES", 50)
-    monkeypatch.setattr(connection, "_MOST_PAGES", 100)
+    monkeypatch.setattr(connection, "_CHECKPOINT_PAGES", 50)
+    monkeypatch.setattr(connection, "_TRUNCATE_PAGES", 100)
     chance = random.Random(1)
     fill(opened, 60, chance)
     opened.sync()

@@ -207,7 +207,7 @@ def test_an_index_of_a_newer_memoryd_is_refused_and_kept(index):
     connection = sqlite3.connect(index.path)
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
     connection.close()
-    with pytest.raises(IndexTooNew, match=f"schema {SCHEMA_VERSION + 1}"):
+    with pytest.raises(IndexTooNew, match=f"schema version {SCHEMA_VERSION + 1}"):
         index.open()
     connection = sqlite3.connect(index.path)
     assert connection.execute("SELECT count(*) FROM chunks").fetchone() == (1,)

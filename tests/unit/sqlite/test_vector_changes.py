@@ -24,7 +24,7 @@ ENGINES = [
     {},
     {"sqlite_vec": True, "memory_budget_bytes": 0},
     {"coarse_above": 2},
-    {"coarse_above": 2, "most_codes_bytes": 0},
+    {"coarse_above": 2, "max_codes_bytes": 0},
 ]
 
 
@@ -80,7 +80,7 @@ class Changes(RuleBasedStateMachine):
 
     @rule(leg=st.sampled_from(range(len(ENGINES))))
     def unload(self, leg):
-        self.legs[leg].unload()
+        self.legs[leg].release_memory()
 
     @rule(leg=st.sampled_from(range(len(ENGINES))))
     def reset(self, leg):
@@ -119,7 +119,7 @@ class Changes(RuleBasedStateMachine):
     def holds_what_is_stored(self):
         stored = {row[0] for row in self.fixture.connection.execute("SELECT chunk_id FROM vectors")}
         for leg in self.legs:
-            held = leg._residency._resident
+            held = leg._resident._resident
             if held is not None:
                 assert sorted(held._slots.ids.tolist()) == sorted(stored)
 
@@ -156,7 +156,7 @@ def test_a_load_broken_off_by_a_deadline_goes_on_with_the_next_search(fixture, m
     leg = fixture.leg()
     with fixture.read() as reader, pytest.raises(DeadlineTooShort):
         leg.search(broken_off(reader, 4), np.ones(64), 3)
-    assert leg._residency._load.position == 400
+    assert leg._resident._load.position == 400
     fixture.commit({2: np.ones(64), 999: np.ones(64)}, removed=[1, 1_000])
     with fixture.read() as reader:
         assert [hit.chunk_id for hit in leg.search(broken_off(reader, 6), np.ones(64), 2)] == [2, 999]
@@ -179,7 +179,7 @@ def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(fixtu
 def test_a_search_does_not_wait_for_the_load_of_another(fixture):
     fixture.commit(numbered(clusters(200, 16)))
     leg = fixture.leg()
-    with leg._residency._loading:
+    with leg._resident._loading:
         check_same(fixture.search(leg, np.ones(16)), fixture.exact(np.ones(16)))
         assert leg.memory_bytes == 0
 
@@ -189,14 +189,14 @@ def test_the_mean_is_taken_anew_when_vectors_have_doubled_and_searches_go_on(fix
     fixture.commit(numbered(clusters(1_100, 64)))
     leg = fixture.leg(coarse_above=0)
     fixture.search(leg, np.ones(64))
-    first = leg._residency._resident
+    first = leg._resident._resident
     fixture.commit(numbered(clusters(1_500, 64, seed=5), first=1_101))
     for _ in range(5):
-        assert leg._residency._resident is first
+        assert leg._resident._resident is first
         check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
     fixture.search(leg, np.ones(64))
-    assert leg._residency._resident is not first
-    assert not leg._residency._resident.worn
+    assert leg._resident._resident is not first
+    assert not leg._resident._resident.is_stale
 
 
 @pytest.mark.slow
@@ -228,7 +228,7 @@ def test_searches_go_on_while_changes_are_applied(fixture, options):
             removed=range(first, first + 20),
         )
         if round_ % 20 == 10:
-            leg.unload()
+            leg.release_memory()
     ended.set()
     for thread in threads:
         thread.join()

@@ -79,11 +79,11 @@ def test_an_extension_that_does_not_answer_in_time_leaves_the_exact_engine_with_
     leg = fixture.leg(sqlite_vec=True, load_extension=lambda connection, path: forever.wait(), probed=False)
     leg.probe(timeout_seconds=0.01)
     forever.set()
-    check_exact(fixture, leg, "did not answer within 0.01 s")
+    check_exact(fixture, leg, "did not load within 0.01 s")
 
 
 def test_before_the_probe_the_exact_engine_serves(fixture):
-    check_exact(fixture, fixture.leg(sqlite_vec=True, probed=False), "not probed")
+    check_exact(fixture, fixture.leg(sqlite_vec=True, probed=False), "not been probed")
 
 
 def test_an_extension_that_is_removed_after_the_probe_gives_way_to_the_exact_engine(fixture, tmp_path):

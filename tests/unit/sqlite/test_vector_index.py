@@ -11,7 +11,7 @@ from vector_fixture import PLENTY, VectorFixture, check_same, clusters, numbered
 
 WHOLE = {}
 COARSE = {"coarse_above": 50}
-SIGNS_ALONE = {"coarse_above": 50, "most_codes_bytes": 0}
+SIGNS_ALONE = {"coarse_above": 50, "max_codes_bytes": 0}
 SCAN = {"memory_budget_bytes": 0}
 EXTENSION_SCAN = {"memory_budget_bytes": 0, "sqlite_vec": True}
 ENGINES = [
@@ -32,7 +32,7 @@ def fixture(tmp_path):
 
 
 def resident(leg):
-    return type(leg._residency._resident).__name__
+    return type(leg._resident._resident).__name__
 
 
 def with_twins(vectors, seed=1):
@@ -233,7 +233,7 @@ def test_a_chunk_takes_no_more_memory_than_promised(fixture, options, most):
 def test_a_large_index_is_kept_as_its_signs_alone(fixture):
     """A byte of each number is kept as long as it takes no more than so much."""
     fixture.commit(numbered(clusters(500, 64)))
-    enough, too_few = (fixture.leg(**COARSE | {"most_codes_bytes": most}) for most in (500 * 64, 500 * 64 - 1))
+    enough, too_few = (fixture.leg(**COARSE | {"max_codes_bytes": most}) for most in (500 * 64, 500 * 64 - 1))
     for leg in (enough, too_few):
         check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
     assert enough.memory_bytes > 500 * 64 > 3 * too_few.memory_bytes
@@ -272,7 +272,7 @@ def test_unloading_gives_all_memory_back_until_the_next_search(fixture, options)
     fixture.commit(numbered(clusters(100, 16)), source=Source.SESSIONS)
     leg = fixture.leg(**options)
     fixture.search(leg, np.ones(16), sources=[Source.SESSIONS])
-    leg.unload()
+    leg.release_memory()
     assert leg.memory_bytes == 0
     check_same(fixture.search(leg, np.ones(16)), fixture.exact(np.ones(16)))
 

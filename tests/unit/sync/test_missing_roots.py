@@ -44,7 +44,7 @@ def check_kept(index, paths, *, hidden, mode=SyncMode.INCREMENTAL):
     plan = index.engine().compare().plan
     assert (sum(place.files for place in plan.hidden), plan.removed) == (hidden, ())
     assert plan.pending == hidden
-    assert not plan.worth_a_run, "no sync could do anything about it"
+    assert not plan.needs_run, "no sync could do anything about it"
 
 
 def set_device(index, device, like="%"):
@@ -158,14 +158,14 @@ def test_the_agreement_is_as_old_as_the_last_look_that_found_it(index):
     ticks = itertools.count(time.time_ns())
     index.now_ns = lambda: next(ticks)
     engine = index.engine()
-    assert engine.last_look.agreed_ns is None
+    assert engine.last_comparison.agreed_ns is None
     first = agreed(engine)
     assert agreed(engine) > first
     last = agreed(engine)
     index.write("memory/new.md", "unseen")
     assert agreed(engine) == last
     engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
-    assert engine.last_look.agreed_ns > last
+    assert engine.last_comparison.agreed_ns > last
 
 
 def test_there_is_no_agreement_with_a_root_that_is_away(index, tmp_path):
@@ -174,7 +174,7 @@ def test_there_is_no_agreement_with_a_root_that_is_away(index, tmp_path):
     index.workspace.rename(tmp_path / "away")
     engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
     assert agreed(engine) == before
-    assert [place.place for place in engine.last_look.hidden] == [os.fspath(index.workspace)]
+    assert [place.place for place in engine.last_comparison.hidden] == [os.fspath(index.workspace)]
     engine.run(SyncMode.FULL, RecordingObserver(), lambda: False)
-    assert engine.last_look.hidden == ()
-    assert engine.last_look.agreed_ns > before
+    assert engine.last_comparison.hidden == ()
+    assert engine.last_comparison.agreed_ns > before

@@ -8,7 +8,7 @@ from index_fixture import ANALYZER, IDENTITY, MOST_FILE_BYTES, IndexFixture, Rec
 from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import FULL_SCOPE, WHAT_IS_DUE, PendingScope, SyncPlanner, SyncScope
+from memoryd_server.sync.planner import DUE_SCOPE, FULL_SCOPE, PendingScope, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
 
@@ -66,7 +66,7 @@ def test_a_file_that_was_named_is_indexed_and_no_other_is_looked_for(named):
     assert named.index.found("kestrel") == [A]
     assert named.index.found("stork") == []
     assert named.engine.compare().plan.pending == 1
-    outcome, everywhere = named.sync(WHAT_IS_DUE)
+    outcome, everywhere = named.sync(DUE_SCOPE)
     assert (outcome.indexed_files, everywhere) == (1, True)
     assert named.index.found("stork") == [B]
 
@@ -80,7 +80,7 @@ def test_several_that_were_named_are_taken_together(named):
 
 def test_who_asks_for_all_gets_all(named):
     named.append(B, "a stork")
-    outcome, everywhere = named.sync(SyncScope.of_file(A), WHAT_IS_DUE)
+    outcome, everywhere = named.sync(SyncScope.of_file(A), DUE_SCOPE)
     assert (outcome.indexed_files, everywhere) == (1, True)
     assert named.index.found("stork") == [B]
 
@@ -130,13 +130,13 @@ def test_a_path_that_is_none_of_the_sources_does_no_harm(named):
 
 def test_what_is_known_of_places_that_are_away_is_not_forgotten(named, tmp_path):
     shutil.move(tmp_path / "team", tmp_path / "away")
-    named.sync(WHAT_IS_DUE)
-    hidden = named.engine.last_look.hidden
+    named.sync(DUE_SCOPE)
+    hidden = named.engine.last_comparison.hidden
     assert [place.files for place in hidden] == [1]
     named.append(A, "a kestrel")
     _, everywhere = named.sync(SyncScope.of_file(A))
     assert not everywhere
-    assert named.engine.last_look.hidden == hidden
+    assert named.engine.last_comparison.hidden == hidden
     assert sorted(named.index.paths()) == ["../team/c.md", A, B]
 
 

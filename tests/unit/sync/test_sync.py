@@ -226,9 +226,9 @@ def test_a_file_just_synced_is_not_reported_as_waiting(opened):
     opened.sync()
     plan = opened.engine().compare().plan
     assert plan.pending == 0
-    assert plan.worth_a_run
+    assert plan.needs_run
     settle(opened)
-    assert not opened.engine().compare().plan.worth_a_run
+    assert not opened.engine().compare().plan.needs_run
 
 
 def test_an_edit_of_the_same_size_within_the_same_tick_is_seen(opened):

@@ -283,7 +283,7 @@ def test_the_first_sync_takes_every_transcript(due):
 )
 def test_a_transcript_is_due_after_enough_bytes_or_lines(due, added, is_due):
     due.say("s1.jsonl", *added)
-    assert due.engine().compare().plan.worth_a_run is is_due
+    assert due.engine().compare().plan.needs_run is is_due
     assert due.sync().indexed_files == is_due
     assert due.engine().compare().plan.pending == 0, "what waits is not told as lacking"
 

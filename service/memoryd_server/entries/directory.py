@@ -6,7 +6,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -18,8 +18,11 @@ from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import MemorydError, NotImplementedYet, ShuttingDown
 from memoryd_server.providers import EmbeddingConfig, ProviderSelection
 from memoryd_server.text import Analyzer
+from memoryd_server.threads import SharedPool
 
 THREADS = 4
+# Of these, one agent may occupy all but one: a store that hangs leaves a thread to the other agents.
+THREADS_A_SHARE = THREADS - 1
 GRACE_SECONDS = 10.0
 
 
@@ -47,7 +50,7 @@ class EntryMemories:
         self._select = select
         self._embed_threads = embed_threads
         self._report = report
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="entries")
+        self._threads = SharedPool(THREADS, THREADS_A_SHARE, "entries")
         self._is_installed = importlib.util.find_spec("lancedb") is not None
         self._analyzer = Analyzer()
         self._open: dict[str, EntryMemory] = {}
@@ -122,9 +125,9 @@ class EntryMemories:
 
     async def _open_entries(self, agent_id: str, wanted: EntryConfig) -> None:
         # Off the event loop: the selection reads the disk, for a model file and certificates.
-        loop = asyncio.get_running_loop()
-        selection = await loop.run_in_executor(self._threads, self._select, wanted.embedding)
-        memory = self._create(agent_id, wanted, selection)
+        threads = self._threads.share()
+        selection = await asyncio.get_running_loop().run_in_executor(threads, self._select, wanted.embedding)
+        memory = self._create(agent_id, wanted, selection, threads)
         try:
             await memory.open()
         except MemorydError as error:
@@ -135,14 +138,14 @@ class EntryMemories:
             raise _shutting_down()
         self._open[agent_id] = memory
 
-    def _create(self, agent_id: str, config: EntryConfig, selection: ProviderSelection) -> EntryMemory:
+    def _create(self, agent_id: str, config: EntryConfig, selection: ProviderSelection, threads: Executor) -> EntryMemory:
         embedder = EntryEmbedder(selection, config.dimensions, self._embed_threads.of)
         store = EntryStore(config.location, self._analyzer, _now_ms, lambda: str(uuid.uuid4()))
 
         def report(event: str, **fields: object) -> None:
             self._report(event, agent=agent_id, **fields)
 
-        return EntryMemory(config, store, embedder, self._threads, report)
+        return EntryMemory(config, store, embedder, threads, report)
 
     def approve_cost(self, config: AgentConfig) -> None:
         """Approve the cost of an agent's missing vectors, opening its entries in the background."""
@@ -182,7 +185,7 @@ class EntryMemories:
                 memory = self._open.pop(agent_id, None)
                 if memory is not None:
                     await memory.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown()
 
 
 def _now_ms() -> int:

@@ -1,9 +1,4 @@
-"""Threads shared by agents; locks between processes.
-
-What all agents of one daemon share: the guard, the threads on which commands run, and the turn to embed.
-
-Locks that hold between processes as well, and end with the process that holds them.
-"""
+"""What the agents of one daemon share to run qmd: the guard process, threads, and the locks between processes."""
 
 import asyncio
 import threading
@@ -17,31 +12,31 @@ from memoryd_server.qmd.client import QmdFailure, QmdFailureReason
 from memoryd_server.qmd.process import CommandResult, CommandRun, ProcessGuard
 from memoryd_server.system import FileLock
 
-# Each search is a process that loads a runtime: more at once than this make all of them late.
-SEARCHES_AT_ONCE = 4
-# Updates of different agents.
-UPDATES_AT_ONCE = 2
+# Each search is a process that loads a runtime: more of them would make all of them late.
+CONCURRENT_SEARCHES = 4
+CONCURRENT_UPDATES = 2
+"""Updates of different agents."""
 
 _T = TypeVar("_T")
 
 
 class QmdHost:
-    """The processes of a daemon's agents. Its coroutines belong to the event loop's thread; `close` ends them all."""
+    """The qmd processes of a daemon's agents. Use its coroutines only on the event loop's thread."""
 
     def __init__(self) -> None:
         self.guard = ProcessGuard()
         self.embedding = asyncio.Lock()
-        self._searches = ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="qmd-search")
-        self._updates = ThreadPoolExecutor(UPDATES_AT_ONCE, thread_name_prefix="qmd-update")
+        self._searches = ThreadPoolExecutor(CONCURRENT_SEARCHES, thread_name_prefix="qmd-search")
+        self._updates = ThreadPoolExecutor(CONCURRENT_UPDATES, thread_name_prefix="qmd-update")
         self._lock = threading.Lock()
         self._running: set[CommandRun] = set()
         self._closed = False
 
     async def search(self, run: CommandRun, seconds: float) -> CommandResult:
-        """Runs a search; when it is cancelled, or has no thread within `seconds`, so is the process.
+        """Run a search. Cancelling this coroutine ends the process.
 
         Raises:
-            QmdFailure: BUSY, all threads were taken all the time; EXIT_CODE, no process can be started.
+            QmdFailure: BUSY, no thread became free within `seconds`; EXIT_CODE, the process cannot be started.
         """
         began = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -52,7 +47,7 @@ class QmdHost:
 
         job = self._searches.submit(work)
         future = asyncio.wrap_future(job)
-        # Where nobody waits any more, nobody reads what came of it.
+        # After a cancellation no caller retrieves the exception.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             async with asyncio.timeout(seconds):
@@ -60,7 +55,7 @@ class QmdHost:
             return await asyncio.shield(future)
         except TimeoutError:
             raise QmdFailure(
-                QmdFailureReason.BUSY, f"{SEARCHES_AT_ONCE} searches of qmd were under way all the time"
+                QmdFailureReason.BUSY, f"{CONCURRENT_SEARCHES} other searches of qmd are running; try again later"
             ) from None
         finally:
             if not job.done():
@@ -69,14 +64,14 @@ class QmdHost:
                     run.discard()
 
     async def update(self, work: Callable[[], _T]) -> _T:
-        """Does blocking work of an update on one of its threads."""
+        """Run blocking work of an update on one of the threads for updates."""
         return await asyncio.get_running_loop().run_in_executor(self._updates, work)
 
     def run(self, run: CommandRun) -> CommandResult:
-        """Runs a command on the calling thread; `close` ends it.
+        """Run a command on the calling thread. `close` ends it.
 
         Raises:
-            QmdFailure: EXIT_CODE, no process can be started; CANCELLED, the host is closed.
+            QmdFailure: EXIT_CODE, the process cannot be started; CANCELLED, the host is closed.
         """
         with self._lock:
             if self._closed:
@@ -86,13 +81,13 @@ class QmdHost:
         try:
             return run.run()
         except OSError as error:
-            raise QmdFailure(QmdFailureReason.EXIT_CODE, f"no process can be started: {error}") from error
+            raise QmdFailure(QmdFailureReason.EXIT_CODE, f"the process cannot be started: {error}") from error
         finally:
             with self._lock:
                 self._running.discard(run)
 
     def close(self) -> None:
-        """Ends every command and the guard. Blocks until they have ended, a second or two at most."""
+        """End every command and the guard. Blocks until they have ended, at most two seconds."""
         with self._lock:
             self._closed = True
             running = list(self._running)
@@ -104,19 +99,21 @@ class QmdHost:
 
 
 @contextmanager
-def held(path: Path, what: str, seconds: float, is_unwanted: Callable[[], bool]) -> Iterator[None]:
-    """Holds the lock of a file, which is made where it is missing; waits for it on the calling thread.
+def hold_lock(path: Path, what: str, seconds: float, is_unwanted: Callable[[], bool]) -> Iterator[None]:
+    """Hold the lock of a file until the block ends. Creates the file if it is missing. Blocks while it waits.
+
+    The lock also excludes other processes, and ends with the process that holds it. `what` names it in messages.
 
     Raises:
-        QmdFailure: BUSY after `seconds`, CANCELLED once `is_unwanted`.
-        OSError: the file cannot be made, or is not ours.
+        QmdFailure: BUSY, the lock was not free within `seconds`; CANCELLED, `is_unwanted` returned True.
+        OSError: the file cannot be created or locked.
     """
     lock = FileLock(path)
     try:
         lock.wait(seconds, is_unwanted)
     except TimeoutError:
         if is_unwanted():
-            raise QmdFailure(QmdFailureReason.CANCELLED, f"{what} is not waited for any more") from None
+            raise QmdFailure(QmdFailureReason.CANCELLED, f"the wait for {what} was cancelled") from None
         raise QmdFailure(QmdFailureReason.BUSY, f"{what} is held by another process") from None
     try:
         yield

@@ -23,7 +23,7 @@ from pathlib import Path
 from memoryd_server.qmd import client
 from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, check, is_conflict, last_words
 from memoryd_server.qmd.config import QmdConfig, QmdSessionsConfig
-from memoryd_server.qmd.host import held
+from memoryd_server.qmd.host import hold_lock
 from memoryd_server.qmd.process import CommandResult, CommandRun, ExitKind
 from memoryd_server.sources import TranscriptFile, list_transcripts, read_transcript
 
@@ -142,7 +142,7 @@ class QmdIndex:
         """
         seconds = self._config.update.embed_seconds
         with (
-            held(self._config.embed_lock, "the host's turn to embed", seconds, self._is_unwanted),
+            hold_lock(self._config.embed_lock, "the host's turn to embed", seconds, self._is_unwanted),
             self._writing(seconds),
         ):
             done = run(self._client.start(client.EMBED, seconds))
@@ -171,7 +171,7 @@ class QmdIndex:
     def _writing(self, seconds: float) -> Iterator[None]:
         self.prepare()
         try:
-            with held(self._config.folder / "writer.lock", "qmd's index", seconds, self._is_unwanted):
+            with hold_lock(self._config.folder / "writer.lock", "qmd's index", seconds, self._is_unwanted):
                 yield
         except OSError as error:
             raise QmdFailure(

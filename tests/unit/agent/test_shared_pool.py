@@ -6,8 +6,7 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from memoryd_server.agent.threads import SharedPool
-from memoryd_server.threads import SerialExecutor
+from memoryd_server.threads import SerialExecutor, SharedPool
 from waiting import wait_until
 
 SOON = 10

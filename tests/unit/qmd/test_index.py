@@ -9,7 +9,7 @@ from fake_qmd.installs import make_fake
 from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, QmdSearchMode
 from memoryd_server.qmd.config import LimitsConfig, QmdConfig, QmdUpdateConfig
 from memoryd_server.qmd.home import Collection, QmdHome
-from memoryd_server.qmd.host import held
+from memoryd_server.qmd.host import hold_lock
 from memoryd_server.qmd.index import QmdIndex, UpdateCounts
 from memoryd_server.qmd.process import ProcessGuard
 
@@ -133,7 +133,7 @@ def test_two_writers_wait_for_each_other(qmd):
 def test_a_lock_is_waited_for_as_long_as_it_is_wanted(qmd):
     index = qmd.index(seconds=0.3)
     index.prepare()
-    with held(qmd.folder / "qmd" / "writer.lock", "it", 1, lambda: False):
+    with hold_lock(qmd.folder / "qmd" / "writer.lock", "it", 1, lambda: False):
         with pytest.raises(QmdFailure) as failed:
             index.update(run)
         assert failed.value.reason is QmdFailureReason.BUSY

@@ -25,7 +25,7 @@ async def running(home, serve, provider):
 def words(running, monkeypatch):
     """Set once the keyword leg has searched ahead."""
     searched, engine = threading.Event(), running.memory()._search
-    ahead = engine.words
+    ahead = engine.search_keywords
 
     def search(query):
         try:
@@ -33,7 +33,7 @@ def words(running, monkeypatch):
         finally:
             searched.set()
 
-    monkeypatch.setattr(engine, "words", search)
+    monkeypatch.setattr(engine, "search_keywords", search)
     return searched
 
 

@@ -162,7 +162,7 @@ def test_rows_are_found_in_their_files_as_before(text, snippet, start, line):
 @example("/memory//2026-02-10")
 def test_dated_paths_are_read_as_before(path):
     before = DATED.search(path)
-    found = ranking._dated(path)
+    found = ranking._match_day(path)
     assert (found and found.groups()) == (before and before.groups())
 
 

@@ -186,7 +186,7 @@ class Agent:
     async def adopt(self, config: AgentConfig) -> None:
         """Goes on with a configuration that the present one `can_become`; runs and searches under way go on."""
         before, self.config = self.config, config
-        self._search.rank_by(config.ranking)
+        self._search.set_ranking(config.ranking)
         if self._background is not None and config.sync != before.sync:
             await self._background.stop()
             self._background = self._new_background(config.sync)

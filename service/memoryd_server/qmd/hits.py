@@ -265,7 +265,7 @@ def answer_of(
         dropped_by_min_score=ranked.dropped,
         stale=stale or ranked.moved,
         degradations=tuple(_degradations(found, query, verb, missing)),
-        legs=(
+        retrievers=(
             RetrieverReport(
                 SERVED[verb], ran=True, candidates=candidates, elapsed_seconds=elapsed_seconds, note=f"qmd {verb}"
             ),

@@ -108,7 +108,7 @@ class MemoryService(MemoryServiceServicer):
                     answer.served_mode,
                     elapsed,
                     kinds,
-                    {leg.leg: leg.elapsed_seconds for leg in answer.legs if leg.ran},
+                    {report.retriever: report.elapsed_seconds for report in answer.retrievers if report.ran},
                     answer.empty_reason or "",
                 )
             )

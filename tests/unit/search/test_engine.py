@@ -88,7 +88,7 @@ def test_an_empty_index_says_so(index):
 
 
 def test_words_that_stand_nowhere_say_so(index):
-    check_empty(ask(birds(index), "unheard"), EmptyReason.NO_MATCH, "no word of the query")
+    check_empty(ask(birds(index), "unheard"), EmptyReason.NO_MATCH, "none of the query's words")
 
 
 def test_hits_below_a_strict_bar_are_counted(index):
@@ -131,7 +131,7 @@ def test_what_was_asked_for_and_not_done_is_named(index, changes, kinds):
     answer = ask(birds(index), "heron", **changes)
     assert [d.kind for d in answer.degradations] == kinds
     assert answer.served_mode is SearchMode.KEYWORD
-    assert [leg.ran for leg in answer.legs] == [True, False]
+    assert [leg.ran for leg in answer.retrievers] == [True, False]
 
 
 def test_a_source_that_is_not_indexed_gives_nothing(index):
@@ -180,7 +180,7 @@ class TestVectorOfAnotherIdentity:
         engine = SearchEngine(embedding.index.store, ANALYZER, all_there, sources=[Source.MEMORY])
         # What keywords would not find is near the vector.
         vector = made_by.vector("stork")
-        return engine.search(query_of(text, **changes), vector, made_by=VectorIdentity.of(made_by.spec))
+        return engine.search(query_of(text, **changes), vector, identity=VectorIdentity.of(made_by.spec))
 
     def test_a_vector_of_the_indexs_own_identity_is_asked_with(self, embedded):
         answer = self.ask(embedded, embedded.provider, min_score=0.0, mode=SearchMode.HYBRID)
@@ -194,10 +194,10 @@ class TestVectorOfAnotherIdentity:
         assert answer.hits[0].vector_score is None
         (degradation,) = answer.degradations
         assert degradation.kind is DegradationKind.VECTOR_LEG_SKIPPED
-        assert "have just been replaced" in degradation.reason
+        assert "has just replaced" in degradation.reason
 
     def test_where_the_vector_leg_alone_was_asked_for_the_caller_is_told_to_ask_again(self, embedded):
-        with pytest.raises(EmbeddingUnavailable, match="have just been replaced") as raised:
+        with pytest.raises(EmbeddingUnavailable, match="has just replaced") as raised:
             self.ask(embedded, WordProvider("other"), mode=SearchMode.VECTOR)
         assert raised.value.retry_after_seconds == 1.0
 
@@ -217,21 +217,21 @@ class TestWordsFoundBefore:
         return SearchEngine(index.store, ANALYZER, all_there, sources=[Source.MEMORY])
 
     def test_they_are_not_searched_for_again(self, engine, searched):
-        words = engine.words(query_of("heron"))
-        answer = engine.search(query_of("heron"), no_vector="it is down", words=words)
+        words = engine.search_keywords(query_of("heron"))
+        answer = engine.search(query_of("heron"), no_vector="it is down", early=words)
         assert len(searched) == 1
         again = engine.search(query_of("heron"), no_vector="it is down")
         assert [(hit.path, hit.score) for hit in answer.hits] == [(hit.path, hit.score) for hit in again.hits]
-        assert answer.legs[0].elapsed_seconds >= words.elapsed_seconds
+        assert answer.retrievers[0].elapsed_seconds >= words.elapsed_seconds
 
     def test_they_do_not_count_once_the_index_has_changed(self, engine, searched, index):
-        words = engine.words(query_of("heron"))
+        words = engine.search_keywords(query_of("heron"))
         index.write("memory/new.md", "heron heron heron")
         index.sync()
-        answer = engine.search(query_of("heron"), no_vector="it is down", words=words)
+        answer = engine.search(query_of("heron"), no_vector="it is down", early=words)
         assert len(searched) == 2
         assert "memory/new.md" in shown(answer)
 
     def test_there_are_none_where_the_vector_leg_alone_was_asked_for(self, engine, searched):
-        assert engine.words(query_of("heron", mode=SearchMode.VECTOR)) is None
+        assert engine.search_keywords(query_of("heron", mode=SearchMode.VECTOR)) is None
         assert searched == []

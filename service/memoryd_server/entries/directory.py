@@ -138,7 +138,9 @@ class EntryMemories:
             raise _shutting_down()
         self._open[agent_id] = memory
 
-    def _create(self, agent_id: str, config: EntryConfig, selection: ProviderSelection, threads: Executor) -> EntryMemory:
+    def _create(
+        self, agent_id: str, config: EntryConfig, selection: ProviderSelection, threads: Executor
+    ) -> EntryMemory:
         embedder = EntryEmbedder(selection, config.dimensions, self._embed_threads.of)
         store = EntryStore(config.location, self._analyzer, _now_ms, lambda: str(uuid.uuid4()))
 

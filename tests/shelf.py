@@ -44,7 +44,7 @@ class Shelf:
         self.provider = provider
         self.embedder = Embedder(provider, lambda: self.cache, guard)
         with self.desk.store.read() as reader:
-            self.embedder.look(reader)
+            self.embedder.load_state(reader)
 
     def close(self):
         if self.cache is not None:
@@ -63,7 +63,7 @@ class Shelf:
         preparer = FilePreparer(ANALYZER, self.desk.store._identity, 1 << 20, clock.now_ns)
         survey = SyncPlanner(Corpus(self.desk.roots))
         return SyncEngine(
-            self.desk.store, survey, preparer, files_per_transaction=100, clock=clock, lineup=self.lineup_of_sync()
+            self.desk.store, survey, preparer, files_per_transaction=100, clock=clock, failover=self.lineup_of_sync()
         )
 
     def lineup_of_sync(self):

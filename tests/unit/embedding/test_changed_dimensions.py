@@ -88,7 +88,7 @@ def test_a_change_while_the_daemon_runs_is_found_too(shelf):
 def test_a_question_shows_the_change_and_the_next_sync_makes_all_vectors_anew(shelf):
     shelf.sync()
     shelf.provider.dimensions = 8
-    shelf.embedder.saw(8)
+    shelf.embedder.observe_dimensions(8)
     assert shelf.embedder.state.stored.differences(shelf.embedder.identity) == (("dimensions", "16", "8"),)
     shelf.sync()
     check_of(shelf, 8)
@@ -97,7 +97,7 @@ def test_a_question_shows_the_change_and_the_next_sync_makes_all_vectors_anew(sh
 
 def test_one_odd_question_costs_no_vector(shelf):
     shelf.sync()
-    shelf.embedder.saw(8)
+    shelf.embedder.observe_dimensions(8)
     before = len(shelf.provider.texts)
     shelf.sync()
     check_of(shelf, 16)
@@ -107,7 +107,7 @@ def test_one_odd_question_costs_no_vector(shelf):
 
 def test_while_it_cannot_be_found_out_the_old_vectors_stay(shelf):
     shelf.sync()
-    shelf.embedder.saw(8)
+    shelf.embedder.observe_dimensions(8)
     shelf.provider.lives = 0
     outcome = shelf.sync()
     assert outcome.embedding_reason == "the provider is down"
@@ -147,7 +147,7 @@ def test_an_index_made_of_the_cache_alone_learns_of_the_change_by_a_question(she
     shelf.use(server(8))
     assert shelf.sync(SyncMode.FULL).cached_chunks == 3
     check_of(shelf, 16)
-    shelf.embedder.saw(8)
+    shelf.embedder.observe_dimensions(8)
     assert shelf.sync().cached_chunks == 0
     check_of(shelf, 8)
 
@@ -155,7 +155,7 @@ def test_an_index_made_of_the_cache_alone_learns_of_the_change_by_a_question(she
 def test_a_price_above_the_limit_keeps_the_old_vectors_until_a_full_sync(shelf):
     shelf.sync()
     shelf.use(server(8), CostLimit(3, remote=True))
-    shelf.embedder.saw(8)
+    shelf.embedder.observe_dimensions(8)
     outcome = shelf.sync()
     assert "confirmAboveTokens" in outcome.embedding_reason
     assert sizes(shelf) == [16, 16, 16]
@@ -176,9 +176,9 @@ def test_an_index_that_does_not_say_its_dimensions_is_told_by_its_vectors(shelf)
     shelf.sync()
     record(shelf, 0)
     assert shelf.embedder.state.stored.dimensions == 16
-    shelf.embedder.saw(8)
+    shelf.embedder.observe_dimensions(8)
     assert shelf.embedder.state.stored.differences(shelf.embedder.identity) == (("dimensions", "16", "8"),)
-    shelf.embedder.saw(16)
+    shelf.embedder.observe_dimensions(16)
     shelf.sync()
     check_of(shelf, 16)
 
@@ -202,4 +202,4 @@ def test_a_server_that_changes_with_each_call_ends_the_sync_with_the_reason(shel
 
     shelf.provider.before = other
     shelf.write(c="swan")
-    assert "other dimensions with each call" in shelf.sync().embedding_reason
+    assert "different dimensions in successive calls" in shelf.sync().embedding_reason

@@ -82,7 +82,7 @@ def test_the_same_text_in_many_files_is_embedded_once(shelf):
 
 def test_without_a_cache_every_chunk_gets_its_vector_all_the_same(shelf):
     shelf.cache.close()
-    shelf.embedder._maker._cache = lambda: None
+    shelf.embedder._texts._cache = lambda: None
     many(shelf, 3)
     assert shelf.sync().pending_embeddings == 0
     assert len(shelf.vectors()) == 3

@@ -6,9 +6,9 @@ import pytest
 from desk import Notes
 from memoryd_server.embedding.embedder import CostLimit, Embedder
 from memoryd_server.embedding.failover import (
-    ASK_AGAIN_MS,
     FIRST_STAY_MS,
     LONGEST_STAY_MS,
+    PROBE_INTERVAL_MS,
     FailoverRecord,
     ProviderFailover,
 )
@@ -51,7 +51,7 @@ class Town(Shelf):
         first = Embedder(self.first, lambda: self.cache, guard)
         self.lineup = ProviderFailover(first, second, no_second, now_ms=lambda: self.now_ms)
         with self.desk.store.read() as reader:
-            self.lineup.look(reader)
+            self.lineup.load_state(reader)
 
     def lineup_of_sync(self):
         return self.lineup
@@ -94,7 +94,7 @@ def test_the_second_takes_over_where_the_first_fails_for_good(town, error):
     outcome = town.sync()
     assert (outcome.pending_embeddings, outcome.embedding_reason, town.stored()) == (0, "", "second")
     assert sorted(town.second.texts) == ["heron", "kestrel"]
-    assert town.lineup.stands_in.reason == error.message
+    assert town.lineup.active_failover.reason == error.message
     assert town.lineup.active.state.pending == 0
 
 
@@ -138,7 +138,7 @@ def test_a_first_that_answers_the_second_time_stays(town):
 
     town.first.embed_documents = answer_again
     assert town.sync().pending_embeddings == 1
-    assert town.lineup.stands_in is None
+    assert town.lineup.active_failover is None
     assert town.second.texts == []
     assert town.sync().pending_embeddings == 0
 
@@ -146,7 +146,7 @@ def test_a_first_that_answers_the_second_time_stays(town):
 def test_a_text_that_is_refused_calls_nobody_in(town):
     town.write(a="heron", b="unspeakable")
     assert town.sync().pending_embeddings == 1
-    assert (town.lineup.stands_in, town.second.asked) == (None, 0)
+    assert (town.lineup.active_failover, town.second.asked) == (None, 0)
 
 
 def test_where_the_second_fails_too_nothing_is_lost_and_both_reasons_are_told(town):
@@ -167,7 +167,7 @@ def test_a_second_that_fails_half_way_is_no_second(town):
     town.fail()
     town.second.lives = 1
     assert town.sync().pending_embeddings == 300
-    assert town.lineup.stands_in is None
+    assert town.lineup.active_failover is None
     town.second.lives = None
     assert town.sync().pending_embeddings == 0
     assert len(town.second.texts) == len(set(town.second.texts)) == 300
@@ -198,17 +198,20 @@ def test_a_provider_that_cannot_be_used_at_all_is_stood_in_for_at_the_first_sync
     town.start(guard=CostLimit(1, remote=False))
     town.write(a="heron")
     assert town.sync().pending_embeddings == 0
-    assert town.lineup.stands_in.reason == "no API key is configured for the provider openai"
+    assert town.lineup.active_failover.reason == "no API key is configured for the provider openai"
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_rebuild_for_other_reasons_remembers_who_stands_in(town, full):
     town.fallen()
-    since = town.lineup.stands_in.since_ms
+    since = town.lineup.active_failover.since_ms
     if full:
         town.sync(SyncMode.FULL)
     town.start()
-    assert (town.lineup.stands_in.since_ms, town.lineup.stands_in.reason.split(";")[0]) == (since, "the first is down")
+    assert (town.lineup.active_failover.since_ms, town.lineup.active_failover.reason.split(";")[0]) == (
+        since,
+        "the first is down",
+    )
     assert len(town.second.texts) == 3
 
 
@@ -232,7 +235,7 @@ class TestTheWayBack:
         assert town.first.asked == asked
         town.now_ms += 1
         assert self.back(town)
-        assert town.lineup.stands_in is None
+        assert town.lineup.active_failover is None
         assert town.sync().pending_embeddings == 0
 
     def test_it_costs_nothing_that_was_paid_before(self, town):
@@ -249,7 +252,7 @@ class TestTheWayBack:
 
     def test_who_fails_again_within_a_day_comes_back_later_each_time(self, town):
         town.fallen()
-        stays = [town.lineup.stands_in.stay_ms]
+        stays = [town.lineup.active_failover.min_stay_ms]
         for number in range(7):
             self.settle(town)
             town.now_ms += stays[-1] - 1
@@ -259,7 +262,7 @@ class TestTheWayBack:
             town.fail()
             town.write(**{f"more{number}": f"word{number}"})
             town.sync()
-            stays.append(town.lineup.stands_in.stay_ms)
+            stays.append(town.lineup.active_failover.min_stay_ms)
         assert stays[:4] == [FIRST_STAY_MS * 2**number for number in range(4)]
         assert stays[-1] == LONGEST_STAY_MS
         town.now_ms += LONGEST_STAY_MS
@@ -268,7 +271,7 @@ class TestTheWayBack:
         town.fail()
         town.write(last="word")
         town.sync()
-        assert town.lineup.stands_in.stay_ms == FIRST_STAY_MS
+        assert town.lineup.active_failover.min_stay_ms == FIRST_STAY_MS
 
     def test_after_a_start_and_for_a_full_sync_it_waits_for_nothing(self, town):
         town.fallen()
@@ -288,13 +291,13 @@ class TestTheWayBack:
         town.now_ms += FIRST_STAY_MS
         self.settle(town)
         asked = town.first.asked
-        town.now_ms += ASK_AGAIN_MS - 1
+        town.now_ms += PROBE_INTERVAL_MS - 1
         self.settle(town)
         assert town.first.asked == asked
         town.now_ms += 1
         self.settle(town)
         assert town.first.asked == asked + 1
-        assert "the first is down" in town.lineup.stands_in.reason
+        assert "the first is down" in town.lineup.active_failover.reason
 
     def test_a_price_that_nobody_agreed_to_holds_it_back(self, town):
         town.start(guard=CostLimit(2, remote=True))
@@ -304,8 +307,8 @@ class TestTheWayBack:
         assert town.stored() == "second"
         town.start(guard=CostLimit(2, remote=True))
         assert not self.back(town)
-        assert "remote/first does not take over" in town.lineup.stands_in.reason
-        assert "confirmAboveTokens" in town.lineup.stands_in.reason
+        assert "remote/first does not take over" in town.lineup.active_failover.reason
+        assert "confirmAboveTokens" in town.lineup.active_failover.reason
         town.sync(SyncMode.FULL)
         assert town.stored() == "first"
 
@@ -318,7 +321,7 @@ class TestTheWayBack:
         town.sync()
         assert town.stored() == "second"
         assert set(town.vectors()) == {"heron", "kestrel", "stork", "swan"}
-        assert "remote/first does not take over: the first is down" in town.lineup.stands_in.reason
+        assert "remote/first does not take over: the first is down" in town.lineup.active_failover.reason
 
 
 def test_a_hand_over_that_is_stopped_leaves_the_old_index_and_pays_nothing_twice(town):
@@ -328,7 +331,7 @@ def test_a_hand_over_that_is_stopped_leaves_the_old_index_and_pays_nothing_twice
     notes.on_progress = lambda p: p.phase is SyncPhase.EMBEDDING and p.completed_chunks and stop.append(1)
     with pytest.raises(SyncCancelled):
         town.sync(notes=notes, should_stop=lambda: bool(stop))
-    assert town.lineup.stands_in is None
+    assert town.lineup.active_failover is None
     town.sync()
     assert len(town.second.texts) == len(set(town.second.texts)) == 300
 
@@ -340,7 +343,7 @@ def test_a_hand_over_steps_aside_for_files_that_have_changed_and_goes_on_where_i
     news = []
     town.second.before = lambda _texts: news.append(1)
     outcome = engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False, lambda: bool(news))
-    assert (outcome.yielded, outcome.pending_embeddings, town.lineup.stands_in) == (True, 300, None)
+    assert (outcome.yielded, outcome.pending_embeddings, town.lineup.active_failover) == (True, 300, None)
     town.write(new="swan")
     asked = town.first.asked
     outcome = engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False)
@@ -381,7 +384,7 @@ def test_an_index_of_the_second_without_a_note_is_made_anew_by_the_first(town):
     town.sync()
     town.first, town.second = town.second, town.first
     town.start()
-    assert town.lineup.stands_in is None
+    assert town.lineup.active_failover is None
     town.sync()
     assert town.stored() == "first"
     assert np.allclose(town.vectors()["heron"], town.first.vector("heron"))

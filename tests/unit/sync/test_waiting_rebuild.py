@@ -10,7 +10,7 @@ from memoryd_server.embedding.embedder import CostLimit
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock
 from memoryd_server.sync.progress import SyncMode
-from memoryd_server.sync.rebuild import PRICE_HOLDS_SECONDS
+from memoryd_server.sync.rebuild import PRICE_VALID_SECONDS
 from shelf import Shelf
 from word_provider import WordProvider, word_vector
 
@@ -161,7 +161,7 @@ def test_the_price_is_found_out_once_and_again_after_a_while(shelf, monkeypatch)
         engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False)
     assert len(read) == 2
     shelf.remove("long")
-    now[0] += PRICE_HOLDS_SECONDS + 1
+    now[0] += PRICE_VALID_SECONDS + 1
     engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False)
     assert len(read) == 3
     assert not shelf.desk.store.build_differences, "what is left costs nothing that was not agreed to"

@@ -21,7 +21,7 @@ EVERY_SOURCE = frozenset(Source)
 class SyncScope:
     """The sources to bring up to date, and which transcripts to read even if they have grown little.
 
-    `transcripts` are file names; `every_transcript` stands for all of them. `files` are paths of Markdown files to read
+    `transcripts` are file names; `every_transcript` includes all of them. `files` are paths of Markdown files to read
     although their source is left out, because it is known that only these have changed.
     """
 

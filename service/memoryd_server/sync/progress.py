@@ -41,7 +41,7 @@ class SyncProgress:
 
     @classmethod
     def swapping(cls, files: int, chunks: int) -> Self:
-        """Return the progress of a rebuild that is complete, with so many files and chunks, before it is swapped in."""
+        """Return the progress of a complete rebuild of `files` files and `chunks` chunks, before it is swapped in."""
         return cls(SyncPhase.SWAPPING, files, files, chunks, chunks)
 
 

@@ -44,7 +44,7 @@ class EmbeddingFixture:
         self.provider = provider
         self.embedder = Embedder(provider, lambda: self.cache, guard)
         with self.index.store.read() as reader:
-            self.embedder.look(reader)
+            self.embedder.load_state(reader)
 
     def close(self):
         if self.cache is not None:
@@ -63,7 +63,7 @@ class EmbeddingFixture:
         preparer = FilePreparer(ANALYZER, self.index.store._identity, 1 << 20, clock.now_ns)
         survey = SyncPlanner(Corpus(self.index.roots))
         return SyncEngine(
-            self.index.store, survey, preparer, files_per_transaction=100, clock=clock, lineup=self.sync_failover()
+            self.index.store, survey, preparer, files_per_transaction=100, clock=clock, failover=self.sync_failover()
         )
 
     def sync_failover(self):

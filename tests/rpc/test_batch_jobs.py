@@ -353,7 +353,7 @@ async def test_a_job_that_was_never_made_counts_as_a_failure(home, serve, provid
     provider.make_job = fail
     running = await serve(using(provider))
     await running.synced()
-    assert "was not made" in (await running.status()).batch.last_error
+    assert "was not created" in (await running.status()).batch.last_error
     assert len(directly(provider)) == NOTES
 
 

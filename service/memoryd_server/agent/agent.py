@@ -96,7 +96,7 @@ class Agent:
             preparer,
             files_per_transaction=config.sync.files_per_transaction,
             clock=clock,
-            lineup=self.vectors.lineup,
+            failover=self.vectors.lineup,
             keep_vectors=selection.blocked,
         )
         self._search = SearchEngine(

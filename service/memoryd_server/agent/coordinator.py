@@ -284,7 +284,7 @@ class SyncCoordinator:
 
     async def _pass(self, run: SyncRun, mode: SyncMode) -> SyncOutcome:
         self._asked_again = False
-        if self._asks.whole:
+        if self._asks.covers_every_source:
             self._board.update(dirty=False)
         observer = _Bridge(run, self._board, asyncio.get_running_loop())
         loop = asyncio.get_running_loop()

@@ -363,7 +363,7 @@ class QmdSyncRunner:
         began_ns = self._clock.now_ns()
         discovery, rows = discover_files(self._roots), _rows(self._covered())
         plan = make_plan(discovery, rows)
-        self.last_comparison.note(plan, began_ns)
+        self.last_comparison.record(plan, began_ns)
         return DiskComparison(discovery, rows, plan, self.last_comparison.agreed_ns)
 
     def estimate(self, _mode: SyncMode, _ask: SyncScope = FULL_SCOPE) -> SyncEstimate:

@@ -33,11 +33,11 @@ class ExactVectors:
         return best.ids
 
     def put(self, ids: Ids, vectors: Vectors) -> None:
-        """Add chunks that are not held yet."""
+        """Add chunks that are not stored yet."""
         self._slots.put(ids, vectors)
 
     def discard(self, ids: Ids) -> None:
-        """Remove chunks; ids that are not held are ignored."""
+        """Remove chunks; unknown ids are ignored."""
         self._slots.discard(ids)
 
     @property
@@ -87,7 +87,7 @@ class SlotArrays:
         return sum(array.nbytes for array in self._arrays)
 
     def put(self, ids: Ids, *values: NDArray[np.generic]) -> None:
-        """Add chunks that are not held yet, with one row per chunk for each column."""
+        """Add chunks that are not stored yet, with one row per chunk for each column."""
         end = self.count + len(ids)
         if end > len(self._arrays[0]):
             self._resize(end)
@@ -96,7 +96,7 @@ class SlotArrays:
         self.count = end
 
     def discard(self, ids: Ids) -> None:
-        """Remove chunks and move the last slots into the holes; ids that are not held are ignored."""
+        """Remove chunks and move the last slots into the holes; unknown ids are ignored."""
         holes = np.flatnonzero(np.isin(self.ids, ids))
         end = self.count - len(holes)
         moved = np.setdiff1d(np.arange(end, self.count), holes, assume_unique=True)
@@ -184,7 +184,7 @@ SPARE_CANDIDATES = 16
 
 
 class ResidentVectors(Protocol):
-    """Vectors held in memory. Several threads may read concurrently; changes require exclusive access."""
+    """Vectors in memory. Several threads may read concurrently; changes require exclusive access."""
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
         """Return candidates that include the nearest `limit` chunks to a unit query, as far as this form can tell.
@@ -193,10 +193,10 @@ class ResidentVectors(Protocol):
         """
 
     def put(self, ids: Ids, vectors: Vectors) -> None:
-        """Add chunks that are not held yet."""
+        """Add chunks that are not stored yet."""
 
     def discard(self, ids: Ids) -> None:
-        """Remove chunks; ids that are not held are ignored."""
+        """Remove chunks; unknown ids are ignored."""
 
     @property
     def form(self) -> str:

@@ -51,7 +51,7 @@ def refresh_keyword(connection: apsw.Connection, analyzer: Analyzer, should_stop
                 ],
             )
         schema.set_meta(connection, "analyzer_version", ANALYZER_VERSION)
-        record_deleted_words(connection)
+        schema.record_deleted_words(connection)
         return schema.raise_revision(connection)
 
 
@@ -77,18 +77,6 @@ _PAGES_PER_STEP = 500
 
 # SQLite counts the command itself.
 _CHANGES_OF_AN_IDLE_MERGE = 1
-
-_DELETED_WORDS = "deleted_words"
-
-
-def record_deleted_words(connection: apsw.Connection) -> None:
-    """Record, within the caller's transaction, that a purge is due."""
-    schema.set_meta(connection, _DELETED_WORDS, 1)
-
-
-def has_deleted_words(connection: apsw.Connection) -> bool:
-    """Return whether words of deleted chunks may still be on the disk."""
-    return bool(schema.get_meta(connection, _DELETED_WORDS))
 
 
 def purge(connection: apsw.Connection, should_stop: Callable[[], bool]) -> bool:
@@ -116,7 +104,7 @@ def _truncate_log(connection: apsw.Connection) -> bool:
     if busy:
         return False
     # After the checkpoint: if it fails, the purge is still due. This writes no deleted text to the log.
-    connection.execute("DELETE FROM meta WHERE key = ?", (_DELETED_WORDS,))
+    schema.clear_deleted_words(connection)
     return True
 
 

@@ -63,6 +63,7 @@ _TABLES = (
 )
 
 _MIXED_CHUNKING = "mixed_chunking"
+_DELETED_WORDS = "deleted_words"
 
 # Unix milliseconds. A new revision is never below the current time, so that it rises even if the file with the earlier
 # revisions is lost.
@@ -91,10 +92,25 @@ def set_meta(connection: apsw.Connection, key: str, value: str | int) -> None:
     connection.execute("INSERT OR REPLACE INTO meta(key, value) VALUES(?, ?)", (key, value))
 
 
-def record_chunking(connection: apsw.Connection, identity: BuildIdentity) -> None:
-    """Record, within the caller's transaction, that the index mixes two chunkings, if `identity` is a new one."""
-    if get_meta(connection, "identity") != identity.to_json():
+def record_chunking(connection: apsw.Connection, identity_json: str) -> None:
+    """Record, within the caller's transaction, that the index mixes two chunkings, if `identity_json` is a new one."""
+    if get_meta(connection, "identity") != identity_json:
         set_meta(connection, _MIXED_CHUNKING, 1)
+
+
+def record_deleted_words(connection: apsw.Connection) -> None:
+    """Record, within the caller's transaction, that a purge is due."""
+    set_meta(connection, _DELETED_WORDS, 1)
+
+
+def has_deleted_words(connection: apsw.Connection) -> bool:
+    """Return whether words of deleted chunks may still be on the disk."""
+    return bool(get_meta(connection, _DELETED_WORDS))
+
+
+def clear_deleted_words(connection: apsw.Connection) -> None:
+    """Record that no purge is due."""
+    connection.execute("DELETE FROM meta WHERE key = ?", (_DELETED_WORDS,))
 
 
 def build_differences(connection: apsw.Connection, wanted: BuildIdentity) -> tuple[Difference, ...]:

@@ -80,12 +80,12 @@ class SignBits:
         return ids[coarse]
 
     def put(self, ids: Ids, vectors: Vectors) -> None:
-        """Add chunks that are not held yet."""
+        """Add chunks that are not stored yet."""
         signs = self._pack(vectors - self._mean)
         self._slots.put(ids, signs, *(_coded(vectors) if self._with_codes else ()))
 
     def discard(self, ids: Ids) -> None:
-        """Remove chunks; ids that are not held are ignored."""
+        """Remove chunks; unknown ids are ignored."""
         self._slots.discard(ids)
 
     @property

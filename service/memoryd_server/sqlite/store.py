@@ -59,6 +59,7 @@ class SqliteStore:
     ) -> None:
         self._wanted_path = path
         self._identity = identity
+        self._identity_json = identity.to_json()
         self._mount_table = mount_table
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._connection: apsw.Connection | None = None
@@ -169,7 +170,7 @@ class SqliteStore:
         Raises:
             IndexReadOnly, DiskFull: the index is open for reading only.
         """
-        return SqliteWriter(self._write_connection, self._identity, self._vectors)
+        return SqliteWriter(self._write_connection, self._identity_json, self._vectors)
 
     @property
     def _write_connection(self) -> apsw.Connection:
@@ -324,7 +325,7 @@ class SqliteStore:
     def has_deleted_text(self) -> bool:
         """Whether words of deleted chunks may still be on the disk, so that `purge` is due."""
         with self._recording_damage(), translated():
-            return self._refusal is None and maintenance.has_deleted_words(self._write_connection)
+            return self._refusal is None and schema.has_deleted_words(self._write_connection)
 
     def purge(self, should_stop: StopSign = lambda: False) -> bool:
         """Overwrite deleted words on the disk, on the writer thread; return False if it has to be called again."""
@@ -404,7 +405,7 @@ class SqliteStore:
         revision = self.writer().revision()
         try:
             with opening.new_index(path, self._identity, self.journal, revision) as connection:
-                yield SqliteWriter(connection, self._identity)
+                yield SqliteWriter(connection, self._identity_json)
                 with translated():
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except BaseException as error:

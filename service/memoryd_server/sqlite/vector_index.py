@@ -159,7 +159,7 @@ COARSE_ABOVE = 10_000
 MAX_CODES_BYTES = 32 * 2**20
 """The most bytes of codes (one byte per number) for an index with sign bits.
 
-About as much memory as the largest index that is held in full.
+About as much memory as the largest index whose vectors are all in memory.
 """
 
 # How far a small index may grow above `COARSE_ABOVE` before it is loaded again, with sign bits.

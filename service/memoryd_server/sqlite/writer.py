@@ -12,7 +12,6 @@ from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Chunk, FileStat, Source, stored
 from memoryd_server.sqlite import schema, vector_mean
 from memoryd_server.sqlite.connection import scalar, transaction, translated
-from memoryd_server.sqlite.maintenance import record_deleted_words
 from memoryd_server.sqlite.reader import (
     VectorObserver,
     VectorRows,
@@ -22,7 +21,6 @@ from memoryd_server.sqlite.reader import (
     transcript_state,
 )
 from memoryd_server.store import (
-    BuildIdentity,
     FileKey,
     FileRow,
     PreparedFile,
@@ -40,18 +38,18 @@ _COPY_BATCH = 500
 class SqliteWriter(VectorRows):
     """Writes the rows of one index file, whole files at a time.
 
-    `identity` is the build identity of the files to write; None for a writer that writes no files. `observer` is called
-    after each commit that changes vectors; None for a file that has no readers yet.
+    `identity_json` is the build identity of the files to write; empty for a writer that writes no files. `observer` is
+    called after each commit that changes vectors; None for a file that has no readers yet.
     """
 
     def __init__(
         self,
         connection: apsw.Connection,
-        identity: BuildIdentity | None = None,
+        identity_json: str = "",
         observer: VectorObserver | None = None,
     ) -> None:
         super().__init__(connection)
-        self._identity = identity
+        self._identity_json = identity_json
         self._observer = observer
         self._removed_chunks: list[int] = []
 
@@ -75,8 +73,8 @@ class SqliteWriter(VectorRows):
         """Replace and remove whole files and append to transcripts, in one transaction; return the new revision."""
         self._removed_chunks = []
         with transaction(self._connection):
-            if files and self._identity is not None:
-                schema.record_chunking(self._connection, self._identity)
+            if files and self._identity_json:
+                schema.record_chunking(self._connection, self._identity_json)
             for row in removed:
                 self._remove(row.id)
             for file in files:
@@ -244,7 +242,7 @@ class SqliteWriter(VectorRows):
 
     def _remove(self, file_id: int) -> None:
         self._remove_chunks("SELECT id FROM chunks WHERE file_id = ?", file_id)
-        record_deleted_words(self._connection)
+        schema.record_deleted_words(self._connection)
         self._connection.execute("DELETE FROM transcripts WHERE file_id = ?", (file_id,))
         self._connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
 

@@ -1,4 +1,4 @@
-"""Brings an index in line with its files."""
+"""Brings an index in line with its files: planning, execution, preparation, rebuilds."""
 
 from memoryd_server.sync.engine import DiskComparison, SyncEngine
 from memoryd_server.sync.plan import HiddenFiles, LastComparison, make_plan

@@ -90,7 +90,7 @@ def test_a_change_while_the_daemon_runs_is_found_too(embedding):
 def test_a_question_shows_the_change_and_the_next_sync_makes_all_vectors_anew(embedding):
     embedding.sync()
     embedding.provider.dimensions = 8
-    embedding.embedder.saw(8)
+    embedding.embedder.observe_dimensions(8)
     assert embedding.embedder.state.stored.differences(embedding.embedder.identity) == (("dimensions", "16", "8"),)
     embedding.sync()
     check_of(embedding, 8)
@@ -99,7 +99,7 @@ def test_a_question_shows_the_change_and_the_next_sync_makes_all_vectors_anew(em
 
 def test_one_odd_question_costs_no_vector(embedding):
     embedding.sync()
-    embedding.embedder.saw(8)
+    embedding.embedder.observe_dimensions(8)
     before = len(embedding.provider.texts)
     embedding.sync()
     check_of(embedding, 16)
@@ -109,7 +109,7 @@ def test_one_odd_question_costs_no_vector(embedding):
 
 def test_while_it_cannot_be_found_out_the_old_vectors_stay(embedding):
     embedding.sync()
-    embedding.embedder.saw(8)
+    embedding.embedder.observe_dimensions(8)
     embedding.provider.lives = 0
     outcome = embedding.sync()
     assert outcome.embedding_reason == "the provider is down"
@@ -149,7 +149,7 @@ def test_an_index_made_of_the_cache_alone_learns_of_the_change_by_a_question(emb
     embedding.use(server(8))
     assert embedding.sync(SyncMode.FULL).cached_chunks == 3
     check_of(embedding, 16)
-    embedding.embedder.saw(8)
+    embedding.embedder.observe_dimensions(8)
     assert embedding.sync().cached_chunks == 0
     check_of(embedding, 8)
 
@@ -157,7 +157,7 @@ def test_an_index_made_of_the_cache_alone_learns_of_the_change_by_a_question(emb
 def test_a_price_above_the_limit_keeps_the_old_vectors_until_a_full_sync(embedding):
     embedding.sync()
     embedding.use(server(8), CostLimit(3, remote=True))
-    embedding.embedder.saw(8)
+    embedding.embedder.observe_dimensions(8)
     outcome = embedding.sync()
     assert "confirmAboveTokens" in outcome.embedding_reason
     assert sizes(embedding) == [16, 16, 16]
@@ -178,9 +178,9 @@ def test_an_index_that_does_not_say_its_dimensions_is_told_by_its_vectors(embedd
     embedding.sync()
     record(embedding, 0)
     assert embedding.embedder.state.stored.dimensions == 16
-    embedding.embedder.saw(8)
+    embedding.embedder.observe_dimensions(8)
     assert embedding.embedder.state.stored.differences(embedding.embedder.identity) == (("dimensions", "16", "8"),)
-    embedding.embedder.saw(16)
+    embedding.embedder.observe_dimensions(16)
     embedding.sync()
     check_of(embedding, 16)
 
@@ -204,4 +204,4 @@ def test_a_server_that_changes_with_each_call_ends_the_sync_with_the_reason(embe
 
     embedding.provider.before = other
     embedding.write(c="swan")
-    assert "other dimensions with each call" in embedding.sync().embedding_reason
+    assert "different dimensions in successive calls" in embedding.sync().embedding_reason

@@ -7,9 +7,9 @@ from embedding_fixture import FREE, EmbeddingFixture
 from index_fixture import RecordingObserver
 from memoryd_server.embedding.embedder import CostLimit, Embedder
 from memoryd_server.embedding.failover import (
-    ASK_AGAIN_MS,
     FIRST_STAY_MS,
     LONGEST_STAY_MS,
+    PROBE_INTERVAL_MS,
     FailoverRecord,
     ProviderFailover,
 )
@@ -51,7 +51,7 @@ class FailoverFixture(EmbeddingFixture):
         first = Embedder(self.first, lambda: self.cache, guard)
         self.provider_failover = ProviderFailover(first, second, no_second, now_ms=lambda: self.now_ms)
         with self.index.store.read() as reader:
-            self.provider_failover.look(reader)
+            self.provider_failover.load_state(reader)
 
     def sync_failover(self):
         return self.provider_failover
@@ -94,7 +94,7 @@ def test_the_second_takes_over_where_the_first_fails_for_good(failover, error):
     outcome = failover.sync()
     assert (outcome.pending_embeddings, outcome.embedding_reason, failover.stored()) == (0, "", "second")
     assert sorted(failover.second.texts) == ["heron", "kestrel"]
-    assert failover.provider_failover.stands_in.reason == error.message
+    assert failover.provider_failover.active_failover.reason == error.message
     assert failover.provider_failover.active.state.pending == 0
 
 
@@ -138,7 +138,7 @@ def test_a_first_that_answers_the_second_time_stays(failover):
 
     failover.first.embed_documents = answer_again
     assert failover.sync().pending_embeddings == 1
-    assert failover.provider_failover.stands_in is None
+    assert failover.provider_failover.active_failover is None
     assert failover.second.texts == []
     assert failover.sync().pending_embeddings == 0
 
@@ -146,7 +146,7 @@ def test_a_first_that_answers_the_second_time_stays(failover):
 def test_a_text_that_is_refused_calls_nobody_in(failover):
     failover.write(a="heron", b="unspeakable")
     assert failover.sync().pending_embeddings == 1
-    assert (failover.provider_failover.stands_in, failover.second.asked) == (None, 0)
+    assert (failover.provider_failover.active_failover, failover.second.asked) == (None, 0)
 
 
 def test_where_the_second_fails_too_nothing_is_lost_and_both_reasons_are_told(failover):
@@ -167,7 +167,7 @@ def test_a_second_that_fails_half_way_is_no_second(failover):
     failover.fail()
     failover.second.lives = 1
     assert failover.sync().pending_embeddings == 300
-    assert failover.provider_failover.stands_in is None
+    assert failover.provider_failover.active_failover is None
     failover.second.lives = None
     assert failover.sync().pending_embeddings == 0
     assert len(failover.second.texts) == len(set(failover.second.texts)) == 300
@@ -201,19 +201,19 @@ def test_a_provider_that_cannot_be_used_at_all_is_stood_in_for_at_the_first_sync
     failover.start(guard=CostLimit(1, remote=False))
     failover.write(a="heron")
     assert failover.sync().pending_embeddings == 0
-    assert failover.provider_failover.stands_in.reason == "no API key is configured for the provider openai"
+    assert failover.provider_failover.active_failover.reason == "no API key is configured for the provider openai"
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_rebuild_for_other_reasons_remembers_who_stands_in(failover, full):
     failover.fallen()
-    since = failover.provider_failover.stands_in.since_ms
+    since = failover.provider_failover.active_failover.since_ms
     if full:
         failover.sync(SyncMode.FULL)
     failover.start()
     assert (
-        failover.provider_failover.stands_in.since_ms,
-        failover.provider_failover.stands_in.reason.split(";")[0],
+        failover.provider_failover.active_failover.since_ms,
+        failover.provider_failover.active_failover.reason.split(";")[0],
     ) == (
         since,
         "the first is down",
@@ -241,7 +241,7 @@ class TestTheWayBack:
         assert failover.first.asked == asked
         failover.now_ms += 1
         assert self.back(failover)
-        assert failover.provider_failover.stands_in is None
+        assert failover.provider_failover.active_failover is None
         assert failover.sync().pending_embeddings == 0
 
     def test_it_costs_nothing_that_was_paid_before(self, failover):
@@ -258,7 +258,7 @@ class TestTheWayBack:
 
     def test_who_fails_again_within_a_day_comes_back_later_each_time(self, failover):
         failover.fallen()
-        stays = [failover.provider_failover.stands_in.stay_ms]
+        stays = [failover.provider_failover.active_failover.min_stay_ms]
         for number in range(7):
             self.settle(failover)
             failover.now_ms += stays[-1] - 1
@@ -268,7 +268,7 @@ class TestTheWayBack:
             failover.fail()
             failover.write(**{f"more{number}": f"word{number}"})
             failover.sync()
-            stays.append(failover.provider_failover.stands_in.stay_ms)
+            stays.append(failover.provider_failover.active_failover.min_stay_ms)
         assert stays[:4] == [FIRST_STAY_MS * 2**number for number in range(4)]
         assert stays[-1] == LONGEST_STAY_MS
         failover.now_ms += LONGEST_STAY_MS
@@ -277,7 +277,7 @@ class TestTheWayBack:
         failover.fail()
         failover.write(last="word")
         failover.sync()
-        assert failover.provider_failover.stands_in.stay_ms == FIRST_STAY_MS
+        assert failover.provider_failover.active_failover.min_stay_ms == FIRST_STAY_MS
 
     def test_after_a_start_and_for_a_full_sync_it_waits_for_nothing(self, failover):
         failover.fallen()
@@ -297,13 +297,13 @@ class TestTheWayBack:
         failover.now_ms += FIRST_STAY_MS
         self.settle(failover)
         asked = failover.first.asked
-        failover.now_ms += ASK_AGAIN_MS - 1
+        failover.now_ms += PROBE_INTERVAL_MS - 1
         self.settle(failover)
         assert failover.first.asked == asked
         failover.now_ms += 1
         self.settle(failover)
         assert failover.first.asked == asked + 1
-        assert "the first is down" in failover.provider_failover.stands_in.reason
+        assert "the first is down" in failover.provider_failover.active_failover.reason
 
     def test_a_price_that_nobody_agreed_to_holds_it_back(self, failover):
         failover.start(guard=CostLimit(2, remote=True))
@@ -313,8 +313,8 @@ class TestTheWayBack:
         assert failover.stored() == "second"
         failover.start(guard=CostLimit(2, remote=True))
         assert not self.back(failover)
-        assert "remote/first does not take over" in failover.provider_failover.stands_in.reason
-        assert "confirmAboveTokens" in failover.provider_failover.stands_in.reason
+        assert "remote/first does not take over" in failover.provider_failover.active_failover.reason
+        assert "confirmAboveTokens" in failover.provider_failover.active_failover.reason
         failover.sync(SyncMode.FULL)
         assert failover.stored() == "first"
 
@@ -327,7 +327,7 @@ class TestTheWayBack:
         failover.sync()
         assert failover.stored() == "second"
         assert set(failover.vectors()) == {"heron", "kestrel", "stork", "swan"}
-        assert "remote/first does not take over: the first is down" in failover.provider_failover.stands_in.reason
+        assert "remote/first does not take over: the first is down" in failover.provider_failover.active_failover.reason
 
 
 def test_a_hand_over_that_is_stopped_leaves_the_old_index_and_pays_nothing_twice(failover):
@@ -337,7 +337,7 @@ def test_a_hand_over_that_is_stopped_leaves_the_old_index_and_pays_nothing_twice
     notes.on_progress = lambda p: p.phase is SyncPhase.EMBEDDING and p.completed_chunks and stop.append(1)
     with pytest.raises(SyncCancelled):
         failover.sync(observer=notes, should_stop=lambda: bool(stop))
-    assert failover.provider_failover.stands_in is None
+    assert failover.provider_failover.active_failover is None
     failover.sync()
     assert len(failover.second.texts) == len(set(failover.second.texts)) == 300
 
@@ -349,7 +349,7 @@ def test_a_hand_over_steps_aside_for_files_that_have_changed_and_goes_on_where_i
     news = []
     failover.second.before = lambda _texts: news.append(1)
     outcome = engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False, lambda: bool(news))
-    assert (outcome.yielded, outcome.pending_embeddings, failover.provider_failover.stands_in) == (True, 300, None)
+    assert (outcome.yielded, outcome.pending_embeddings, failover.provider_failover.active_failover) == (True, 300, None)
     failover.write(new="swan")
     asked = failover.first.asked
     outcome = engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
@@ -390,7 +390,7 @@ def test_an_index_of_the_second_without_a_note_is_made_anew_by_the_first(failove
     failover.sync()
     failover.first, failover.second = failover.second, failover.first
     failover.start()
-    assert failover.provider_failover.stands_in is None
+    assert failover.provider_failover.active_failover is None
     failover.sync()
     assert failover.stored() == "first"
     assert np.allclose(failover.vectors()["heron"], failover.first.vector("heron"))

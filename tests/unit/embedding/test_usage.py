@@ -53,7 +53,7 @@ def test_a_provider_is_counted_from_when_it_is_watched(cache):
     counted = book(cache(), provider)
     assert counted.totals() == {}
     provider.calls += 3
-    counted.hit(provider, 5)
+    counted.count_cache_hits(provider, 5)
     assert counted.totals() == {WORDS: ProviderUsage(3, 30, 2, 5)}
     assert counted.totals() == {WORDS: ProviderUsage(3, 30, 2, 5)}
 

@@ -156,7 +156,7 @@ def test_a_line_is_indexed_when_it_is_whole(index):
 
 def test_a_long_transcript_is_written_part_by_part_and_goes_on_where_it_was_stopped(index, starts, monkeypatch):
     monkeypatch.setattr(prepare, "PART_CHARS", 500)
-    monkeypatch.setattr("memoryd_server.sync.executor.MOST_TEXT_IN_A_TRANSACTION", 400)
+    monkeypatch.setattr("memoryd_server.sync.executor.MAX_TRANSACTION_CHARS", 400)
     index.say("s1.jsonl", *talk(0, 300))
     asked = []
     with pytest.raises(SyncCancelled):
@@ -213,7 +213,7 @@ def test_a_transcript_that_fails_while_it_is_read_fails_alone(index, monkeypatch
 def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(index, monkeypatch):
     index.say("s1.jsonl", *talk(0, 3))
     monkeypatch.setattr(prepare, "PART_CHARS", 1)
-    monkeypatch.setattr("memoryd_server.sync.executor.MOST_TEXT_IN_A_TRANSACTION", 1)
+    monkeypatch.setattr("memoryd_server.sync.executor.MAX_TRANSACTION_CHARS", 1)
 
     def write(*_):
         raise DiskFull("no space is left")

@@ -11,7 +11,7 @@ from memoryd_server.embedding.embedder import CostLimit
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock
 from memoryd_server.sync.progress import SyncMode
-from memoryd_server.sync.rebuild import PRICE_HOLDS_SECONDS
+from memoryd_server.sync.rebuild import PRICE_VALID_SECONDS
 from word_provider import WordProvider, word_vector
 
 DEAR = CostLimit(300, remote=True)
@@ -161,7 +161,7 @@ def test_the_price_is_found_out_once_and_again_after_a_while(embedding, monkeypa
         engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
     assert len(read) == 2
     embedding.remove("long")
-    now[0] += PRICE_HOLDS_SECONDS + 1
+    now[0] += PRICE_VALID_SECONDS + 1
     engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
     assert len(read) == 3
     assert not embedding.index.store.build_differences, "what is left costs nothing that was not agreed to"

@@ -6,7 +6,7 @@ from embedding_fixture import EmbeddingFixture
 from index_fixture import RecordingObserver
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock
-from memoryd_server.sync.progress import PATIENCE_SECONDS, SyncMode
+from memoryd_server.sync.progress import MIN_EMBEDDING_SECONDS, SyncMode
 
 CHUNKS = 600
 
@@ -73,7 +73,7 @@ def test_a_batch_that_takes_long_is_left_off_in_its_middle_and_loses_nothing(emb
     embedding.provider.embed_documents = embed_documents
     outcome = run(embedding, lambda: True, clock=Clock(monotonic=lambda: now[0]))
     assert outcome.yielded
-    assert CHUNKS - 2 * PATIENCE_SECONDS <= outcome.pending_embeddings < CHUNKS
+    assert CHUNKS - 2 * MIN_EMBEDDING_SECONDS <= outcome.pending_embeddings < CHUNKS
     assert embedding.missing() == outcome.pending_embeddings
     assert run(embedding, lambda: False).pending_embeddings == 0
     assert len(embedding.vectors()) == CHUNKS

@@ -22,7 +22,7 @@ from typing import ParamSpec, TypeVar
 
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sources import SharedInotify
-from memoryd_server.system import give_back
+from memoryd_server.system import release_free_memory
 from memoryd_server.text import Analyzer
 from memoryd_server.threads import _carry_out, _DaemonThreads, _Job
 
@@ -155,7 +155,7 @@ class MemoryTrimmer:
 
     def _begin(self) -> None:
         self._awaited = None
-        asyncio.get_running_loop().run_in_executor(None, give_back)
+        asyncio.get_running_loop().run_in_executor(None, release_free_memory)
 
 
 # More would not be faster, and memory and threads would go to agents that nobody asks.

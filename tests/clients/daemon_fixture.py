@@ -64,7 +64,7 @@ class ClientsDaemon:
             folder.mkdir()
         self.authority = None if self.plain else Authority(self.root)
         (self.state / "memoryd.json5").write_text(json.dumps(self._settings()), "utf-8")
-        store = TokenStore(TokenFiles.beneath(self.state, None).store)
+        store = TokenStore(TokenFiles.in_state_dir(self.state, None).store)
         made = {name: store.add(name, agents, datetime.now(UTC), None)[1] for name, agents in _TOKENS.items()}
         self.token, self.limited_token = made["everything"], made["work"]
         self.token_file = self.root / "token"

@@ -123,7 +123,7 @@ def test_a_second_daemon_on_the_same_port_is_refused(served, workspace, tmp_path
 @pytest.mark.slow
 def test_a_second_daemon_on_the_same_index_is_refused_also_over_tcp(served, workspace, home):
     done = memoryd("serve", "--workspace", workspace, "--state-dir", served.state, "--listen", "127.0.0.1:0", home=home)
-    check(done, code=5, err=rf"held by another memoryd \(process {served.process.pid}\)")
+    check(done, code=5, err=rf"in use by another memoryd \(process {served.process.pid}\)")
     check(served.memoryd("agents"), out="main")
 
 

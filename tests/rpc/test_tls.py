@@ -230,7 +230,7 @@ async def test_a_certificate_that_cannot_serve_refuses_to_start_and_says_why(hom
 
 async def test_an_authority_that_is_none_refuses_to_start(home, pair):
     (home.root / "ca").write_text("hello")
-    with pytest.raises(SettingsError, match=r"clientCaFile .* holds no certificate"):
+    with pytest.raises(SettingsError, match=r"clientCaFile .* contains no PEM certificate"):
         await start(home, quiet(tls_settings(pair, client_ca=home.root / "ca")), listen="127.0.0.1:0")
 
 

@@ -110,7 +110,7 @@ async def test_a_token_file_without_a_token_refuses_to_start(home, content):
 async def test_a_token_file_that_others_can_open_refuses_to_start_and_says_how_to_mend_it(home, mode):
     file = token_file(home, "token", mode)
     with pytest.raises(
-        SettingsError, match=rf"{file} can be opened by others \(mode {mode:04o}\); run: chmod 600 {file}"
+        SettingsError, match=rf"{file} can be opened by other users \(mode {mode:04o}\); run: chmod 600 {file}"
     ):
         await start(home, quiet({"memoryd": {"tokenFile": str(file)}}), listen="127.0.0.1:0")
 

@@ -12,7 +12,7 @@ from memoryd_server.chunk.markdown import chunk_markdown
 from memoryd_server.entries.capture import escape_line, suggest
 from memoryd_server.search.dates import dates_in
 from memoryd_server.search.snippet import best_snippet
-from memoryd_server.sources.secrets import masked
+from memoryd_server.sources.secrets import mask_secrets
 from memoryd_server.text.analyzer import Analyzer
 from regex_attacks import seconds
 
@@ -150,7 +150,7 @@ WORK = {
     "ask": ask,
     "when": when,
     "show": show,
-    "mask": masked,
+    "mask": mask_secrets,
     "recall": escape_line,
     "capture": lambda text: suggest([text], SIZE),
 }

@@ -17,7 +17,7 @@ from memoryd_server.search import ranking
 from memoryd_server.settings import resolved
 from memoryd_server.sources import secrets, transcript_text, transcripts
 from memoryd_server.sources.ignore import parse_rules
-from memoryd_server.sources.transcript_text import message_of
+from memoryd_server.sources.transcript_text import parse_message
 from regex_attacks import Attack, outgrows
 
 SILENT_ENDS = re.compile(
@@ -256,9 +256,9 @@ def place_of(snippet):
 
 
 WORK = {
-    "user message": lambda text: message_of(1, record("user", text)),
-    "assistant message": lambda text: message_of(1, record("assistant", text)),
-    "silent reply": lambda text: message_of(1, record("assistant", f"said {text} NO_REPLY x")),
+    "user message": lambda text: parse_message(1, record("user", text)),
+    "assistant message": lambda text: parse_message(1, record("assistant", text)),
+    "silent reply": lambda text: parse_message(1, record("assistant", f"said {text} NO_REPLY x")),
     "qmd error": failure_of,
     "qmd answer": rows_of,
     "place of a snippet": place_of,
@@ -266,7 +266,7 @@ WORK = {
     "transcript's name": transcripts.session_id,
     "glob": lambda text: matches("**/*a*a*a*a*{b,**/c}*[ab]?x", text),
     "glob without a slash": lambda text: matches("**/**/**/*b*b*b*b.md", text.replace("/", "")),
-    "deep ignore rules": lambda text: parse_rules("**/a/**/b/**/c\n*a*a*a*a*b\n").leaves_out_file(text.split("/")),
+    "deep ignore rules": lambda text: parse_rules("**/a/**/b/**/c\n*a*a*a*a*b\n").ignores_file(text.split("/")),
 }
 PUMPS = {
     "heartbeats": "HEARTBEAT.md ",

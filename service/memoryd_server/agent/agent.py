@@ -381,7 +381,7 @@ class Agent:
                     self.vectors,
                     sources=self.config.sources,
                     now_ns=self._clock.now_ns(),
-                    append_issues=(*self._appender.issues(), *filter(None, [self.forgotten.trouble])),
+                    append_issues=(*self._appender.issues(), *filter(None, [self.forgotten.problem])),
                     watched_roots=self._look_at_roots,
                 ),
             )

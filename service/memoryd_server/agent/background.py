@@ -107,7 +107,7 @@ class BackgroundSync:
 
     def look(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched, verified against the disk; empty when watching is off. Blocks."""
-        return () if self._watcher is None else self._watcher.look()
+        return () if self._watcher is None else self._watcher.verified_status()
 
     def sync_soon(self, trigger: SyncTrigger) -> None:
         """Starts a sync unless one is under way or has just failed, and does not wait for it."""
@@ -220,7 +220,7 @@ class BackgroundSync:
         if plan.needs_run:
             self._sync_what_differs()
         if self._watcher is not None and plan.changed and idle:
-            await self._on_thread(partial(self._watcher.missed, plan.changed))
+            await self._on_thread(partial(self._watcher.record_missed, plan.changed))
 
     async def _tidy_up(self) -> None:
         # Not waited for: a run may take the writer thread first, and keep it for long.

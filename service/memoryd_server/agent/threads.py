@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sources import SharedInotify
-from memoryd_server.system import give_back
+from memoryd_server.system import release_free_memory
 from memoryd_server.text import Analyzer
 from memoryd_server.threads import DaemonExecutor, SharedPool
 
@@ -61,7 +61,7 @@ class MemoryTrimmer:
 
     def _begin(self) -> None:
         self._scheduled = None
-        asyncio.get_running_loop().run_in_executor(None, give_back)
+        asyncio.get_running_loop().run_in_executor(None, release_free_memory)
 
 
 # More would not be faster, and would take memory and threads for idle agents.

@@ -276,7 +276,7 @@ def _headings(body: str) -> Iterator[_Heading]:
         elif not fence:
             line += mark.string.count("\n", counted, mark.start(1))
             counted = mark.start(1)
-            # A character more than is shown tells that it is too long; each chunk below it would carry the rest along.
+            # One character above the limit marks a title as too long. The rest would be stored with every chunk below.
             yield _Heading(line, len(hashes), _clean(title or "")[: MAX_BREADCRUMB_CHARS + 1])
 
 

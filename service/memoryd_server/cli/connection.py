@@ -122,7 +122,7 @@ def _owner_token(common: CommonOptions) -> str | None:
 
 
 def _token_of(settings: ResolvedSettings) -> str | None:
-    return first_token(TokenFiles.beneath(settings.state_dir, settings.service.token_file).plain)
+    return first_token(TokenFiles.in_state_dir(settings.state_dir, settings.service.token_file).plain)
 
 
 def _endpoint(address: str, token: str | None, tls: Tls | None) -> Endpoint:
@@ -173,7 +173,7 @@ def _running(settings: ResolvedSettings, asked: Tls | None) -> MemorydClient | N
 def _own_tls(settings: ResolvedSettings, asked: Tls | None) -> Tls | None:
     """TLS with a daemon of these settings: its certificate is known, and so trusted whatever address is dialled."""
     own = settings.service.tls
-    files = CertificateFiles.named(own.cert_file, own.key_file, own.client_ca_file)
+    files = CertificateFiles.from_settings(own.cert_file, own.key_file, own.client_ca_file)
     if files is None or (asked is not None and asked.ca_file is not None):
         return asked
     try:

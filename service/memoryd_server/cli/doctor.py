@@ -119,9 +119,9 @@ def _access_checks(settings: ResolvedSettings) -> Iterator[Check]:
         if address.startswith("unix:"):
             yield from check_socket(Path(address.removeprefix("unix:")))
     if not all(address.startswith("unix:") for address in listened):
-        yield from check_tokens(TokenFiles.beneath(settings.state_dir, settings.service.token_file), now)
+        yield from check_tokens(TokenFiles.in_state_dir(settings.state_dir, settings.service.token_file), now)
     tls = settings.service.tls
-    certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
+    certificates = CertificateFiles.from_settings(tls.cert_file, tls.key_file, tls.client_ca_file)
     if certificates is not None:
         yield check_certificates(certificates, now)
 

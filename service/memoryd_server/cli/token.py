@@ -43,7 +43,7 @@ def token() -> None:
 
 
 def _files(settings: ResolvedSettings) -> TokenFiles:
-    return TokenFiles.beneath(settings.state_dir, settings.service.token_file)
+    return TokenFiles.in_state_dir(settings.state_dir, settings.service.token_file)
 
 
 @token.command()

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from memoryd_server.entries.model import DatasetLocation, Entry, EntryCategory, IdentifiedVector
 from memoryd_server.errors import DiskFull, EntriesUnavailable, IndexBusy, MemorydError
-from memoryd_server.system import DISK_FULL, FileLock, give_back
+from memoryd_server.system import DISK_FULL, FileLock, release_free_memory
 from memoryd_server.threads import RWLock
 from memoryd_server.vectors import Vector
 
@@ -310,7 +310,7 @@ class Dataset:
         """
         with self.write_lock, entry_errors(self.location.uri):
             self._optimize()
-        give_back()
+        release_free_memory()
         return 0.0 if self.location.is_local else (_KEEP_FOR_OTHER_READERS + _CLEANUP_MARGIN).total_seconds()
 
     def _optimize(self) -> None:

@@ -184,11 +184,7 @@ class EntryMaintenance:
         self._optimize_faults = ReportedErrors("the optimization of entries")
 
     async def start(self) -> None:
-        """Start embedding the missing vectors, and schedule the removal of what a crash left behind.
-
-        L self._run(self._store.pending, self._embedder.identity)
-                if ==>
-        """
+        """Start embedding the missing vectors, and schedule the removal of what a crash left behind."""
         self._schedule_optimize(QUIET_SECONDS)
         if self._embedder.provider is None:
             return

@@ -84,7 +84,7 @@ class QmdBackend:
         self._forgotten = forgotten
         home = QmdHome(config.folder, config.collections, config.environment)
         self._client = client.QmdClient(config.command, home, host.guard)
-        self._shelf = hits.CollectionFiles(roots, config.collections, max_file_bytes, forgotten.hides)
+        self._shelf = hits.CollectionFiles(roots, config.collections, max_file_bytes, forgotten.excludes_data)
         self._index = QmdIndex(config, self._client, export=self._export, is_unwanted=lambda: self.updates.stopping)
         self.updates = QmdUpdates(config, self._index, host, self._look)
         self.version = ""

@@ -101,7 +101,7 @@ class CollectionFiles:
         if collection is None or collection.source is not Source.MEMORY or collection.is_one_file:
             return False
         try:
-            return read_rules(collection.root, ()).leaves_out_file(path.split("/"))
+            return read_rules(collection.root, ()).ignores_file(path.split("/"))
         except IgnoreFileUnusable:
             return True
 

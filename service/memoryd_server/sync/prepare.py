@@ -80,7 +80,7 @@ class FilePreparer:
         content_hash = hashlib.sha256(data).digest()
         if known is not None and known.error is None and known.content_hash == content_hash:
             return UnchangedFile(stat)
-        if self._forgotten is not None and self._forgotten.keeps_out(file.path, content_hash):
+        if self._forgotten is not None and self._forgotten.check_excluded(file.path, content_hash):
             return PreparedFile(file.path, file.source, stat, content_hash)
         return self._rows(file, data, stat, content_hash)
 
@@ -98,7 +98,7 @@ class FilePreparer:
         content_hash = hashlib.sha256(data).digest()
         if known is not None and known.error is None and known.content_hash == content_hash:
             return None
-        if self._forgotten is not None and self._forgotten.holds(file.path, content_hash):
+        if self._forgotten is not None and self._forgotten.excludes(file.path, content_hash):
             return iter(())
         return iter([self._chunks(split_front_matter(_decode(data)).body, 1)])
 
@@ -233,7 +233,7 @@ class _PartBuilder:
         part = TranscriptPart(
             path=self._file.path,
             stat=self._reader.stat if is_last else _differing_stat(self._reader.stat),
-            mark=self._reader.mark(read),
+            mark=self._reader.prefix_digest(read),
             version=READER_VERSION,
             read=read,
             chunks=new,
@@ -261,9 +261,9 @@ def _resume_point(reader: TranscriptReader, known: FileRow | None, state: Transc
     current, indexed = reader.stat, known.stat
     same_file = identity_of(current) == identity_of(indexed) and current.size_bytes >= state.read.offset
     rewritten = current.size_bytes == indexed.size_bytes and current.mtime_ns != indexed.mtime_ns
-    if not same_file or rewritten or reader.mark(state.read) != known.content_hash:
+    if not same_file or rewritten or reader.prefix_digest(state.read) != known.content_hash:
         return beginning
-    position = reader.resumable(state.read)
+    position = reader.resume_position(state.read)
     return beginning if position is None else _ResumePoint(position, state)
 
 

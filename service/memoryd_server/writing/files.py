@@ -88,7 +88,7 @@ def write_new(location: Location, data: bytes, draft: str) -> bool:
         OSError: any other error of the file system; nothing is left of the file.
     """
     for _ in range(MOST_REPLACEMENTS):
-        folder = open_directory(location.root, location.parts[:-1], make=True)
+        folder = open_directory(location.root, location.parts[:-1], create=True)
         try:
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)

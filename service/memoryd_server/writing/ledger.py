@@ -191,7 +191,7 @@ class Ledger:
             fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 if not try_lock(fd):
-                    words = "is the append ledger and locked by another program; try again when that program is done"
+                    words = "(the append ledger) is locked by another program; try again when that program has finished"
                     raise FileBusy(str(self._path), words)  # noqa: TRY301 -- the descriptor is closed below
                 if created:
                     sync_folders(str(self._path.parent))

@@ -150,7 +150,7 @@ def open_memory_file(location: Location) -> Iterator[MemoryFile]:
     fd = open_for_append(location)
     try:
         if not try_lock(fd):
-            raise FileBusy(location.path, "is locked by another program; try again when that program is done")
+            raise FileBusy(location.path, "is locked by another program; try again when that program has finished")
         yield MemoryFile(fd, location)
     finally:
         os.close(fd)

@@ -148,7 +148,7 @@ def test_limits_may_change_while_calls_are_under_way():
 
 
 def test_tokens_that_are_quiet_are_forgotten(monkeypatch):
-    monkeypatch.setattr(admission, "_MOST_QUIET", 3)
+    monkeypatch.setattr(admission, "_MAX_SHARES", 3)
     limiter = RateLimiterFixture(token_calls_per_second=0.5, token_concurrent_calls=1)
     with limiter.call(ONE):
         for number in range(20):

@@ -51,7 +51,7 @@ class FakeWatcher:
         if self.broken:
             raise self.broken
 
-    def missed(self, files):
+    def record_missed(self, files):
         self.untold.append(files)
 
     def status(self):

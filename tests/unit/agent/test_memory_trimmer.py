@@ -12,7 +12,7 @@ from waiting import eventually
 @pytest.fixture
 def returned(monkeypatch):
     returned = []
-    monkeypatch.setattr(threads, "give_back", lambda: returned.append(1))
+    monkeypatch.setattr(threads, "release_free_memory", lambda: returned.append(1))
     return returned
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memoryd_server.qmd.client import QmdFailure, QmdFailureReason, QmdSearchMode
-from memoryd_server.qmd.config import LimitsConfig, QmdConfig, QmdUpdateConfig
+from memoryd_server.qmd.config import QmdConfig, QmdLimitsConfig, QmdUpdateConfig
 from memoryd_server.qmd.host import QmdHost
 from memoryd_server.qmd.index import DocumentCounts, UpdateCounts
 from memoryd_server.qmd.updates import QmdUpdates
@@ -56,10 +56,10 @@ class Bench:
     def __init__(self):
         self.index = ToldIndex()
         self.host = QmdHost()
-        self.looks = 0
+        self.snapshots = 0
         self.made = []
 
-    def updates(self, *, verb=QmdSearchMode.SEARCH, **changes):
+    def updates(self, *, search_mode=QmdSearchMode.SEARCH, **changes):
         times = {
             "on_boot": False,
             "wait_for_boot": False,
@@ -74,22 +74,22 @@ class Bench:
         config = QmdConfig(
             Path("/qmd"),
             "qmd",
-            verb,
+            search_mode,
             (),
             {},
             QmdUpdateConfig(**times),
-            LimitsConfig(6, 700, 4000, 4),
+            QmdLimitsConfig(6, 700, 4000, 4),
             None,
             None,
             True,
             Path("/lock"),
         )
-        self.made.append(QmdUpdates(config, self.index, self.host, self.look))
+        self.made.append(QmdUpdates(config, self.index, self.host, self.snapshot))
         return self.made[-1]
 
-    def look(self):
-        self.looks += 1
-        return self.looks
+    def snapshot(self):
+        self.snapshots += 1
+        return self.snapshots
 
 
 @pytest.fixture
@@ -154,9 +154,9 @@ async def test_a_first_update_that_meets_another_writer_is_tried_again(bench):
 async def test_what_was_asked_for_is_done_once_after_the_debounce(bench):
     updates = bench.updates(debounce_seconds=0.2)
     await updates.start(background=True)
-    await updates.now()
+    await updates.update_now()
     for _ in range(5):
-        updates.ask()
+        updates.request()
     assert updates.pending
     await asyncio.sleep(0.05)
     assert bench.index.updates == 1
@@ -168,9 +168,9 @@ async def test_what_is_asked_for_during_an_update_is_done_after_it(bench):
     updates = bench.updates()
     await updates.start(background=True)
     bench.index.held = True
-    updates.ask()
+    updates.request()
     await until(lambda: bench.index.updates == 1)
-    updates.ask()
+    updates.request()
     bench.index.go.release(2)
     await until(lambda: bench.index.updates == 2 and not updates.pending)
 
@@ -181,35 +181,35 @@ async def test_it_runs_at_intervals(bench):
 
 
 async def test_one_writer_at_a_time_and_each_caller_has_an_update_of_its_own(bench):
-    updates = bench.updates(verb=QmdSearchMode.QUERY)
-    await asyncio.gather(*(updates.now() for _ in range(4)))
+    updates = bench.updates(search_mode=QmdSearchMode.QUERY)
+    await asyncio.gather(*(updates.update_now() for _ in range(4)))
     assert (bench.index.updates, bench.index.embeds, bench.index.most_at_once) == (4, 4, 1)
 
 
 async def test_what_is_covered_was_seen_before_the_update(bench):
     updates = bench.updates()
     bench.index.held = True
-    working = asyncio.ensure_future(updates.now())
+    working = asyncio.ensure_future(updates.update_now())
     await until(lambda: bench.index.updates == 1)
-    assert (bench.looks, updates.covered) == (1, None)
+    assert (bench.snapshots, updates.covered) == (1, None)
     bench.index.go.release()
     assert await working == updates.last == UpdateCounts(new=1)
     assert updates.covered == 1
 
 
 async def test_a_search_by_words_needs_no_vectors(bench):
-    await bench.updates(verb=QmdSearchMode.SEARCH).now()
+    await bench.updates(search_mode=QmdSearchMode.SEARCH).update_now()
     assert bench.index.embeds == 0
 
 
 async def test_vectors_are_made_the_first_time_and_then_at_their_interval(bench):
-    updates = bench.updates(verb=QmdSearchMode.VSEARCH, embed_interval_seconds=3_600)
+    updates = bench.updates(search_mode=QmdSearchMode.VSEARCH, embed_interval_seconds=3_600)
     await updates.start(background=True)
     for count in (1, 2, 3):
-        updates.ask()
+        updates.request()
         await until(lambda count=count: bench.index.updates == count and not updates.pending)
     await until(lambda: bench.index.embeds == 1)
-    await updates.now()
+    await updates.update_now()
     assert bench.index.embeds == 2
 
 
@@ -222,7 +222,7 @@ async def test_a_failure_is_told_and_pauses_what_nobody_asked_for(bench):
     await asyncio.sleep(0.1)
     assert bench.index.updates == 1
     assert updates.pending
-    await updates.now()
+    await updates.update_now()
     assert updates.updating.failure is None
 
 
@@ -232,7 +232,7 @@ async def test_pauses_double_up_to_an_hour(bench):
     for _ in range(8):
         bench.index.failures = [broken()]
         with pytest.raises(QmdFailure):
-            await updates.now()
+            await updates.update_now()
         pauses.append(updates.updating.pause)
     assert pauses == [60, 120, 240, 480, 960, 1920, 3600, 3600]
 
@@ -241,28 +241,28 @@ async def test_resuming_ends_the_pause(bench):
     bench.index.failures = [broken()]
     updates = bench.updates()
     await updates.start(background=True)
-    updates.ask()
+    updates.request()
     await until(lambda: updates.updating.failure is not None)
     updates.resume()
     await until(lambda: updates.updating.failure is None)
     assert bench.index.updates == 2
 
 
-async def test_a_look_that_fails_is_a_failure_of_the_update(bench):
-    def look():
+async def test_a_snapshot_that_fails_is_a_failure_of_the_update(bench):
+    def snapshot():
         raise OSError("the disk is gone")
 
     updates = bench.updates()
-    updates._look = look
+    updates._snapshot = snapshot
     with pytest.raises(QmdFailure, match="the disk is gone"):
-        await updates.now()
+        await updates.update_now()
     assert bench.index.updates == 0
 
 
 async def test_stopping_ends_the_waiting(bench):
     updates = bench.updates()
     bench.index.held = True
-    waiting = [asyncio.ensure_future(updates.now()) for _ in range(2)]
+    waiting = [asyncio.ensure_future(updates.update_now()) for _ in range(2)]
     await until(lambda: bench.index.updates == 1)
     stopping = asyncio.ensure_future(updates.stop())
     found = await asyncio.gather(*waiting, return_exceptions=True)
@@ -270,13 +270,13 @@ async def test_stopping_ends_the_waiting(bench):
     bench.index.go.release(2)
     await stopping
     with pytest.raises(QmdFailure, match="stopping"):
-        await updates.now()
+        await updates.update_now()
 
 
 async def test_a_caller_that_leaves_does_not_end_the_update(bench):
     updates = bench.updates()
     bench.index.held = True
-    waiting = asyncio.ensure_future(updates.now())
+    waiting = asyncio.ensure_future(updates.update_now())
     await until(lambda: bench.index.updates == 1)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -291,7 +291,7 @@ async def test_unexpected_exception_of_an_update_ends_no_loop_and_is_reported(be
     bench.index.failures = [ValueError("a fault")]
     updates = bench.updates()
     await updates.start(background=True)
-    updates.ask()
+    updates.request()
     await until(lambda: updates.updating.failure)
     assert "ValueError: a fault" in updates.updating.failure.message
     assert [str(error) for error in reported] == ["a fault"]

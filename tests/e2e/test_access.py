@@ -156,7 +156,7 @@ def test_a_daemon_beyond_loopback_serves_over_tls(workspace, tmp_path, home, mut
             check(memoryd(*named, "--tls-ca", authority.ca, home=home), code=5)
         # On this machine the daemon's own certificate is known.
         check(daemon.memoryd("agents", *shown), out="main")
-        check(daemon.memoryd("doctor", *shown), out="ok   certificate: .* is good until")
+        check(daemon.memoryd("doctor", *shown), out="ok   certificate: .* is valid until")
 
 
 @pytest.mark.slow

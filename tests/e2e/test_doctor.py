@@ -45,7 +45,7 @@ def test_a_healthy_daemon_is_explained_line_by_line(places):
         "memory of main",
     }
     assert wanted <= set(by_name(checks))
-    assert any("is listened at" in check["detail"] for check in checks)
+    assert any("a process listens at" in check["detail"] for check in checks)
     assert any("1 files" in check["detail"] for check in checks)
     for check in checks:
         assert (check["verdict"] == "ok") == (not check["advice"]) == (not check["meaning"])
@@ -60,7 +60,7 @@ def test_a_socket_that_a_killed_daemon_left_is_told_and_is_no_failure(places):
     done = memoryd("doctor", "--json", "--workspace", workspace, "--state-dir", state, home=home)
     assert done.returncode == 0
     (socket_check,) = [check for check in found(done) if check["name"] == "socket" and check["verdict"] != "ok"]
-    assert "nobody listens" in socket_check["detail"]
+    assert "no process listens" in socket_check["detail"]
     assert "is not running" in by_name(found(done))["daemon"]["detail"]
 
 

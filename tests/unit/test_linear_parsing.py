@@ -154,7 +154,7 @@ def place_before(row, lines):
 def test_rows_are_found_in_their_files_as_before(text, snippet, start, line):
     row = QmdRow("qmd://memory-root/a.md", 0.5, snippet, start, 1, line)
     lines = text.split("\n")
-    assert hits._place(row, lines) == place_before(row, lines)
+    assert hits._find_snippet(row, lines) == place_before(row, lines)
 
 
 @given(texts("memory/", "/", "2026-02-10", "2026-13-40", "1", ".md", "memory", "a"))
@@ -252,7 +252,7 @@ def rows_of(stdout):
 
 def place_of(snippet):
     lines = snippet.split("\n")
-    hits._place(QmdRow("qmd://a/a.md", 0.5, f"{snippet}b\nc", 3, 1, 1), [*lines, "a", "b"])
+    hits._find_snippet(QmdRow("qmd://a/a.md", 0.5, f"{snippet}b\nc", 3, 1, 1), [*lines, "a", "b"])
 
 
 WORK = {

@@ -46,7 +46,7 @@ from memoryd_server.doctor import (
     well,
 )
 from memoryd_server.errors import MemorydError
-from memoryd_server.qmd import INSTALL_QMD, LEAST_NODE, QmdConfig, QmdInspection, QmdSearchMode, inspect_qmd
+from memoryd_server.qmd import INSTALL_QMD, MIN_NODE_VERSION, QmdConfig, QmdInspection, QmdSearchMode, inspect_qmd
 from memoryd_server.settings import ResolvedSettings
 from memoryd_server.sqlite import probe_keyword_engine, probe_vector_extension, sqlite_options, sqlite_version
 
@@ -197,7 +197,7 @@ def check_qmd(settings: ResolvedSettings) -> Iterator[Check]:
 
 def checks_of(name: str, config: QmdConfig, found: QmdInspection) -> Iterator[Check]:
     """What an inspection means, and what to do about it."""
-    old = f"Node {found.node} is on the PATH, and qmd needs {LEAST_NODE} or newer"
+    old = f"Node {found.node} is on the PATH, and qmd needs {MIN_NODE_VERSION} or newer"
     if found.problem:
         # Where the builtin engine stands in, the memory works without it.
         bad, means = (
@@ -215,18 +215,18 @@ def checks_of(name: str, config: QmdConfig, found: QmdInspection) -> Iterator[Ch
 
 
 def _model_checks(name: str, config: QmdConfig, found: QmdInspection) -> Iterator[Check]:
-    if config.verb is QmdSearchMode.SEARCH:
+    if config.search_mode is QmdSearchMode.SEARCH:
         yield well(name, "memory.qmd.searchMode is search, which needs none")
         return
-    for path in found.bad_models:
+    for path in found.missing_model_files:
         advice = f"mend `models` in {config.folder}/xdg-config/qmd"
         yield failure(name, f"there is no file {path}", "qmd does not answer without it", advice)
     for model in found.missing_models:
         fetch = f"XDG_CONFIG_HOME={config.folder}/xdg-config XDG_CACHE_HOME={config.folder}/xdg-cache qmd pull"
         means = "qmd fetches it when it is first used, and answers nothing until then"
         yield warning(name, f"{model} is not on disk", means, f"fetch the models beforehand: {fetch}")
-    if not found.bad_models and not found.missing_models:
-        yield well(name, f"those that {config.verb} needs are on disk")
+    if not found.missing_model_files and not found.missing_models:
+        yield well(name, f"those that {config.search_mode} needs are on disk")
 
 
 # Of each kind of degradation: what it means, and what to do.

@@ -1,4 +1,4 @@
-"""What the agents of one daemon share to run qmd: the guard process, threads, and the locks between processes."""
+"""QmdHost: the guard, the threads and the embedding lock that all agents of a daemon share; and file locks."""
 
 import asyncio
 import threading
@@ -12,16 +12,16 @@ from memoryd_server.qmd.client import QmdFailure, QmdFailureReason
 from memoryd_server.qmd.process import CommandResult, CommandRun, ProcessGuard
 from memoryd_server.system import FileLock
 
-# Each search is a process that loads a runtime: more of them would make all of them late.
+# Each search is a process that loads a runtime: more concurrent ones than this delay all of them.
 CONCURRENT_SEARCHES = 4
+# Concurrent updates, of different agents.
 CONCURRENT_UPDATES = 2
-"""Updates of different agents."""
 
 _T = TypeVar("_T")
 
 
 class QmdHost:
-    """The qmd processes of a daemon's agents. Use its coroutines only on the event loop's thread."""
+    """Runs the commands of a daemon's agents until `close`. Its coroutines are for the event loop's thread."""
 
     def __init__(self) -> None:
         self.guard = ProcessGuard()
@@ -33,10 +33,10 @@ class QmdHost:
         self._closed = False
 
     async def search(self, run: CommandRun, seconds: float) -> CommandResult:
-        """Run a search. Cancelling this coroutine ends the process.
+        """Run a search. If the caller is cancelled, or no thread is free within `seconds`, the run is cancelled.
 
         Raises:
-            QmdFailure: BUSY, no thread became free within `seconds`; EXIT_CODE, the process cannot be started.
+            QmdFailure: BUSY, no thread was free within `seconds`; EXIT_CODE, no process can be started.
         """
         began = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -47,7 +47,7 @@ class QmdHost:
 
         job = self._searches.submit(work)
         future = asyncio.wrap_future(job)
-        # After a cancellation no caller retrieves the exception.
+        # Retrieves the exception of a search whose caller was cancelled.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             async with asyncio.timeout(seconds):
@@ -55,7 +55,7 @@ class QmdHost:
             return await asyncio.shield(future)
         except TimeoutError:
             raise QmdFailure(
-                QmdFailureReason.BUSY, f"{CONCURRENT_SEARCHES} other searches of qmd are running; try again later"
+                QmdFailureReason.BUSY, f"{CONCURRENT_SEARCHES} other qmd searches were running for {seconds:.1f} s"
             ) from None
         finally:
             if not job.done():
@@ -64,14 +64,14 @@ class QmdHost:
                     run.discard()
 
     async def update(self, work: Callable[[], _T]) -> _T:
-        """Run blocking work of an update on one of the threads for updates."""
+        """Call the blocking `work` of an update on one of the update threads."""
         return await asyncio.get_running_loop().run_in_executor(self._updates, work)
 
     def run(self, run: CommandRun) -> CommandResult:
-        """Run a command on the calling thread. `close` ends it.
+        """Run a command on the calling thread; `close` ends it.
 
         Raises:
-            QmdFailure: EXIT_CODE, the process cannot be started; CANCELLED, the host is closed.
+            QmdFailure: EXIT_CODE, no process can be started; CANCELLED, the host is closed.
         """
         with self._lock:
             if self._closed:
@@ -81,13 +81,13 @@ class QmdHost:
         try:
             return run.run()
         except OSError as error:
-            raise QmdFailure(QmdFailureReason.EXIT_CODE, f"the process cannot be started: {error}") from error
+            raise QmdFailure(QmdFailureReason.EXIT_CODE, f"no process can be started: {error}") from error
         finally:
             with self._lock:
                 self._running.discard(run)
 
     def close(self) -> None:
-        """End every command and the guard. Blocks until they have ended, at most two seconds."""
+        """End every command and the guard. Blocks until they have ended, two seconds at most."""
         with self._lock:
             self._closed = True
             running = list(self._running)
@@ -99,22 +99,22 @@ class QmdHost:
 
 
 @contextmanager
-def hold_lock(path: Path, what: str, seconds: float, is_unwanted: Callable[[], bool]) -> Iterator[None]:
-    """Hold the lock of a file until the block ends. Creates the file if it is missing. Blocks while it waits.
+def file_lock(path: Path, name: str, seconds: float, should_stop: Callable[[], bool]) -> Iterator[None]:
+    """Hold the lock on a file, which is created if it is missing. Waits for the lock on the calling thread.
 
-    The lock also excludes other processes, and ends with the process that holds it. `what` names it in messages.
+    Other processes respect the lock; it ends with this process. `name` describes it in messages.
 
     Raises:
-        QmdFailure: BUSY, the lock was not free within `seconds`; CANCELLED, `is_unwanted` returned True.
-        OSError: the file cannot be created or locked.
+        QmdFailure: BUSY after `seconds`; CANCELLED if `should_stop` returns true.
+        OSError: the file cannot be created, or has another owner.
     """
     lock = FileLock(path)
     try:
-        lock.wait(seconds, is_unwanted)
+        lock.wait(seconds, should_stop)
     except TimeoutError:
-        if is_unwanted():
-            raise QmdFailure(QmdFailureReason.CANCELLED, f"the wait for {what} was cancelled") from None
-        raise QmdFailure(QmdFailureReason.BUSY, f"{what} is held by another process") from None
+        if should_stop():
+            raise QmdFailure(QmdFailureReason.CANCELLED, f"waiting for {name} was cancelled") from None
+        raise QmdFailure(QmdFailureReason.BUSY, f"{name} is held by another process") from None
     try:
         yield
     finally:

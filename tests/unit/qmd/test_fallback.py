@@ -11,14 +11,14 @@ from memoryd_server.qmd.fallback import FallbackBackend
 
 
 class ScriptedQmd:
-    """`failures` are raised one a trial."""
+    """`failures` are raised one a probe."""
 
     def __init__(self, failures):
         self.failures = failures
         self.config = SimpleNamespace(fallback=True)
         self.updates = SimpleNamespace(resume=lambda: None)
 
-    async def trial(self):
+    async def probe(self):
         if self.failures:
             raise self.failures.pop(0)
 

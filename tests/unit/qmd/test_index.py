@@ -7,9 +7,9 @@ import pytest
 
 from fake_qmd.installs import make_fake
 from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, QmdSearchMode
-from memoryd_server.qmd.config import LimitsConfig, QmdConfig, QmdUpdateConfig
+from memoryd_server.qmd.config import QmdConfig, QmdLimitsConfig, QmdUpdateConfig
 from memoryd_server.qmd.home import Collection, QmdHome
-from memoryd_server.qmd.host import hold_lock
+from memoryd_server.qmd.host import file_lock
 from memoryd_server.qmd.index import QmdIndex, UpdateCounts
 from memoryd_server.qmd.process import ProcessGuard
 
@@ -31,7 +31,7 @@ class QmdIndexFixture:
     def index(self, seconds=20.0):
         collections = (Collection("notes", str(self.notes)),)
         update = QmdUpdateConfig(False, False, 0, 0, 0, seconds, seconds, seconds)
-        limits = LimitsConfig(6, 700, 4000, 4)
+        limits = QmdLimitsConfig(6, 700, 4000, 4)
         home = QmdHome(self.folder / "qmd", collections, {"PATH": "/bin:/usr/bin"})
         config = QmdConfig(
             home.folder,
@@ -47,7 +47,7 @@ class QmdIndexFixture:
             self.folder / "lock",
         )
         client = QmdClient(config.command, home, self.guard)
-        return QmdIndex(config, client, export=self._export, is_unwanted=lambda: self.unwanted)
+        return QmdIndex(config, client, export=self._export, should_stop=lambda: self.unwanted)
 
     def _export(self):
         self.exports += 1
@@ -133,7 +133,7 @@ def test_two_writers_wait_for_each_other(qmd):
 def test_a_lock_is_waited_for_as_long_as_it_is_wanted(qmd):
     index = qmd.index(seconds=0.3)
     index.prepare()
-    with hold_lock(qmd.folder / "qmd" / "writer.lock", "it", 1, lambda: False):
+    with file_lock(qmd.folder / "qmd" / "writer.lock", "it", 1, lambda: False):
         with pytest.raises(QmdFailure) as failed:
             index.update(run)
         assert failed.value.reason is QmdFailureReason.BUSY

@@ -84,7 +84,7 @@ def test_a_node_that_is_too_old_is_no_trouble_for_a_qmd_with_its_own(doctor):
     [
         ({"version": "1.0.0"}, "1.0.0 is older than 2.0.0"),
         ({"status": "fail"}, "something broke"),
-        ({"version": "x"}, "no version"),
+        ({"version": "x"}, "not a version"),
     ],
 )
 def test_a_command_that_does_not_work_is_told_with_what_it_said(doctor, faults, told):

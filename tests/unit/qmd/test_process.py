@@ -44,8 +44,8 @@ def script(text, *arguments):
     return [sys.executable, "-S", "-c", textwrap.dedent(text), *map(str, arguments)]
 
 
-def invocation(command, tmp_path, *, seconds=PATIENCE, most_bytes=None, environment=ENVIRONMENT):
-    return Command(command, environment, str(tmp_path), seconds, most_bytes)
+def invocation(command, tmp_path, *, seconds=PATIENCE, max_bytes=None, environment=ENVIRONMENT):
+    return Command(command, environment, str(tmp_path), seconds, max_bytes)
 
 
 def pids(file, count=1):
@@ -114,7 +114,7 @@ def test_both_pipes_are_read_as_they_fill(guard, tmp_path):
             sys.stderr.write("e" * 10_000); sys.stdout.write("o" * 10_000)
         sys.stderr.write("last")
     """)
-    done = CommandRun(invocation(command, tmp_path, most_bytes=10_000_000), guard).run()
+    done = CommandRun(invocation(command, tmp_path, max_bytes=10_000_000), guard).run()
     assert (done.ending, len(done.stdout)) == (ExitKind.EXITED, 4_000_000)
     assert len(done.stderr) == 65_536
     assert done.stderr.endswith("last")
@@ -123,8 +123,8 @@ def test_both_pipes_are_read_as_they_fill(guard, tmp_path):
 def test_too_much_is_cut_off_at_once(guard, tmp_path):
     command = script("import sys\nwhile True: sys.stdout.write('x' * 100_000)")
     began = time.monotonic()
-    done = CommandRun(invocation(command, tmp_path, most_bytes=1_000_000), guard).run()
-    assert done.ending is ExitKind.TOO_MUCH
+    done = CommandRun(invocation(command, tmp_path, max_bytes=1_000_000), guard).run()
+    assert done.ending is ExitKind.OVERFLOWED
     assert len(done.stdout) == 1_000_000
     assert time.monotonic() - began < PATIENCE / 2
 

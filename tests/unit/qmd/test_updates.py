@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memoryd_server.qmd.client import QmdFailure, QmdFailureReason, QmdSearchMode
-from memoryd_server.qmd.config import LimitsConfig, QmdConfig, QmdUpdateConfig
+from memoryd_server.qmd.config import QmdConfig, QmdLimitsConfig, QmdUpdateConfig
 from memoryd_server.qmd.host import QmdHost
 from memoryd_server.qmd.index import DocumentCounts, UpdateCounts
 from memoryd_server.qmd.updates import QmdUpdates
@@ -57,10 +57,10 @@ class UpdatesFixture:
     def __init__(self):
         self.index = ScriptedIndex()
         self.host = QmdHost()
-        self.looks = 0
+        self.snapshots = 0
         self.made = []
 
-    def updates(self, *, verb=QmdSearchMode.SEARCH, **changes):
+    def updates(self, *, search_mode=QmdSearchMode.SEARCH, **changes):
         times = {
             "on_boot": False,
             "wait_for_boot": False,
@@ -75,22 +75,22 @@ class UpdatesFixture:
         config = QmdConfig(
             Path("/qmd"),
             "qmd",
-            verb,
+            search_mode,
             (),
             {},
             QmdUpdateConfig(**times),
-            LimitsConfig(6, 700, 4000, 4),
+            QmdLimitsConfig(6, 700, 4000, 4),
             None,
             None,
             True,
             Path("/lock"),
         )
-        self.made.append(QmdUpdates(config, self.index, self.host, self.look))
+        self.made.append(QmdUpdates(config, self.index, self.host, self.snapshot))
         return self.made[-1]
 
-    def look(self):
-        self.looks += 1
-        return self.looks
+    def snapshot(self):
+        self.snapshots += 1
+        return self.snapshots
 
 
 @pytest.fixture
@@ -147,9 +147,9 @@ async def test_a_first_update_that_meets_another_writer_is_tried_again(fixture):
 async def test_what_was_asked_for_is_done_once_after_the_debounce(fixture):
     updates = fixture.updates(debounce_seconds=0.2)
     await updates.start(background=True)
-    await updates.now()
+    await updates.update_now()
     for _ in range(5):
-        updates.ask()
+        updates.request()
     assert updates.pending
     await asyncio.sleep(0.05)
     assert fixture.index.updates == 1
@@ -161,9 +161,9 @@ async def test_what_is_asked_for_during_an_update_is_done_after_it(fixture):
     updates = fixture.updates()
     await updates.start(background=True)
     fixture.index.held = True
-    updates.ask()
+    updates.request()
     await eventually(lambda: fixture.index.updates == 1)
-    updates.ask()
+    updates.request()
     fixture.index.go.release(2)
     await eventually(lambda: fixture.index.updates == 2 and not updates.pending)
 
@@ -174,35 +174,35 @@ async def test_it_runs_at_intervals(fixture):
 
 
 async def test_one_writer_at_a_time_and_each_caller_has_an_update_of_its_own(fixture):
-    updates = fixture.updates(verb=QmdSearchMode.QUERY)
-    await asyncio.gather(*(updates.now() for _ in range(4)))
+    updates = fixture.updates(search_mode=QmdSearchMode.QUERY)
+    await asyncio.gather(*(updates.update_now() for _ in range(4)))
     assert (fixture.index.updates, fixture.index.embeds, fixture.index.most_at_once) == (4, 4, 1)
 
 
 async def test_what_is_covered_was_seen_before_the_update(fixture):
     updates = fixture.updates()
     fixture.index.held = True
-    working = asyncio.ensure_future(updates.now())
+    working = asyncio.ensure_future(updates.update_now())
     await eventually(lambda: fixture.index.updates == 1)
-    assert (fixture.looks, updates.covered) == (1, None)
+    assert (fixture.snapshots, updates.covered) == (1, None)
     fixture.index.go.release()
     assert await working == updates.last == UpdateCounts(new=1)
     assert updates.covered == 1
 
 
 async def test_a_search_by_words_needs_no_vectors(fixture):
-    await fixture.updates(verb=QmdSearchMode.SEARCH).now()
+    await fixture.updates(search_mode=QmdSearchMode.SEARCH).update_now()
     assert fixture.index.embeds == 0
 
 
 async def test_vectors_are_made_the_first_time_and_then_at_their_interval(fixture):
-    updates = fixture.updates(verb=QmdSearchMode.VSEARCH, embed_interval_seconds=3_600)
+    updates = fixture.updates(search_mode=QmdSearchMode.VSEARCH, embed_interval_seconds=3_600)
     await updates.start(background=True)
     for count in (1, 2, 3):
-        updates.ask()
+        updates.request()
         await eventually(lambda count=count: fixture.index.updates == count and not updates.pending)
     await eventually(lambda: fixture.index.embeds == 1)
-    await updates.now()
+    await updates.update_now()
     assert fixture.index.embeds == 2
 
 
@@ -215,7 +215,7 @@ async def test_a_failure_is_told_and_pauses_what_nobody_asked_for(fixture):
     await asyncio.sleep(0.1)
     assert fixture.index.updates == 1
     assert updates.pending
-    await updates.now()
+    await updates.update_now()
     assert updates.updating.failure is None
 
 
@@ -225,7 +225,7 @@ async def test_pauses_double_up_to_an_hour(fixture):
     for _ in range(8):
         fixture.index.failures = [broken()]
         with pytest.raises(QmdFailure):
-            await updates.now()
+            await updates.update_now()
         pauses.append(updates.updating.pause)
     assert pauses == [60, 120, 240, 480, 960, 1920, 3600, 3600]
 
@@ -234,28 +234,28 @@ async def test_resuming_ends_the_pause(fixture):
     fixture.index.failures = [broken()]
     updates = fixture.updates()
     await updates.start(background=True)
-    updates.ask()
+    updates.request()
     await eventually(lambda: updates.updating.failure is not None)
     updates.resume()
     await eventually(lambda: updates.updating.failure is None)
     assert fixture.index.updates == 2
 
 
-async def test_a_look_that_fails_is_a_failure_of_the_update(fixture):
-    def look():
+async def test_a_snapshot_that_fails_is_a_failure_of_the_update(fixture):
+    def snapshot():
         raise OSError("the disk is gone")
 
     updates = fixture.updates()
-    updates._look = look
+    updates._snapshot = snapshot
     with pytest.raises(QmdFailure, match="the disk is gone"):
-        await updates.now()
+        await updates.update_now()
     assert fixture.index.updates == 0
 
 
 async def test_stopping_ends_the_waiting(fixture):
     updates = fixture.updates()
     fixture.index.held = True
-    waiting = [asyncio.ensure_future(updates.now()) for _ in range(2)]
+    waiting = [asyncio.ensure_future(updates.update_now()) for _ in range(2)]
     await eventually(lambda: fixture.index.updates == 1)
     stopping = asyncio.ensure_future(updates.stop())
     found = await asyncio.gather(*waiting, return_exceptions=True)
@@ -263,13 +263,13 @@ async def test_stopping_ends_the_waiting(fixture):
     fixture.index.go.release(2)
     await stopping
     with pytest.raises(QmdFailure, match="stopping"):
-        await updates.now()
+        await updates.update_now()
 
 
 async def test_a_caller_that_leaves_does_not_end_the_update(fixture):
     updates = fixture.updates()
     fixture.index.held = True
-    waiting = asyncio.ensure_future(updates.now())
+    waiting = asyncio.ensure_future(updates.update_now())
     await eventually(lambda: fixture.index.updates == 1)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -284,7 +284,7 @@ async def test_unexpected_exception_of_an_update_ends_no_loop_and_is_reported(fi
     fixture.index.failures = [ValueError("a fault")]
     updates = fixture.updates()
     await updates.start(background=True)
-    updates.ask()
+    updates.request()
     await eventually(lambda: updates.updating.failure)
     assert "ValueError: a fault" in updates.updating.failure.message
     assert [str(error) for error in reported] == ["a fault"]

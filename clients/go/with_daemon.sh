@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a command beside a daemon of its own on a copy of the sample workspace, at MEMORYD_TEST_ADDRESS.
+# Runs a command while a separate daemon serves a copy of the sample workspace at MEMORYD_TEST_ADDRESS.
 set -eu
 repository=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d /tmp/memoryd-XXXXXX)
@@ -9,7 +9,7 @@ trap 'exit 130' INT TERM
 
 cp -r "$repository/docs/sample-workspace" "$folder/workspace"
 mkdir "$folder/state"
-# Neither settings nor keys of whoever runs this.
+# Do not use the settings and keys of the user who runs this script.
 env -i PATH="$PATH" HOME="$folder" ${PYTHONPATH:+PYTHONPATH="$PYTHONPATH"} "$repository/.venv/bin/python" -m memoryd_server \
     serve --workspace "$folder/workspace" --state-dir "$folder/state" --listen "unix:$folder/m.sock" \
     >"$folder/out" 2>"$folder/log" &

@@ -1,5 +1,5 @@
-# Read by each script here, for what they share: their options, how a request is written, and where the daemon is.
-# It looks for the daemon in the places that clients/README.md names, and leaves the script's own arguments in "$@".
+# Sourced by all scripts in this folder: parses options, writes requests and finds the daemon.
+# It finds the daemon as described in clients/README.md, and leaves the script's own arguments in "$@".
 set -eu
 
 agent=
@@ -9,13 +9,13 @@ deadline=
 usage() {
     sed -n -e '1d' -e '/^# /!q' -e 's/^# //p' "$0"
     echo
-    echo "  -a, --agent ID          the agent; main when it is not given"
-    echo "  -j, --json REQUEST      the whole request as JSON instead of arguments; @ reads it from standard input"
-    echo "  -t, --timeout SECONDS   another deadline than the documented one"
-    echo "  --                      what follows goes to grpcurl as it is, for example: -- -v -emit-defaults"
+    echo "  -a, --agent ID          ID of the agent; default: main"
+    echo "  -j, --json REQUEST      complete request as JSON instead of arguments; @ reads it from standard input"
+    echo "  -t, --timeout SECONDS   deadline of the call, instead of its default deadline"
+    echo "  --                      passes all following arguments to grpcurl, for example: -- -v -emit-defaults"
     echo
     echo "MEMORYD_ADDRESS, MEMORYD_TOKEN_FILE, MEMORYD_TLS, MEMORYD_TLS_CA, MEMORYD_TLS_CERT, MEMORYD_TLS_KEY,"
-    echo "MEMORYD_TLS_SERVER_NAME and MEMORYD_STATE_DIR say where the daemon is and what it asks for; GRPCURL names another grpcurl."
+    echo "MEMORYD_TLS_SERVER_NAME and MEMORYD_STATE_DIR select the daemon, the token and TLS. GRPCURL is the grpcurl command to use."
 }
 
 refuse() {
@@ -25,14 +25,14 @@ refuse() {
 
 ## Writing a request
 
-# text STRING: as JSON.
+# text STRING: print the string as JSON.
 text() {
     tab=$(printf '\t') return=$(printf '\r')
     printf '%s' "$1" | sed -e 's/[\\"]/\\&/g' -e "s/$tab/\\\\t/g" -e "s/$return/\\\\r/g" \
         | awk 'BEGIN { printf "\"" } NR > 1 { printf "\\n" } { printf "%s", $0 } END { printf "\"" }'
 }
 
-# texts STRING...: as a JSON list.
+# texts STRING...: print the strings as a JSON list.
 texts() {
     between=
     printf '['
@@ -44,7 +44,7 @@ texts() {
     printf ']'
 }
 
-# fields NAME VALUE...: a JSON object of the names whose value, JSON as well, is not empty; and of the agent.
+# fields NAME VALUE...: print a JSON object with the agent and with the names whose value (JSON) is not empty.
 fields() {
     test -z "$agent" || set -- agent_id "$(text "$agent")" "$@"
     between=
@@ -56,14 +56,14 @@ fields() {
     printf '}'
 }
 
-# optional STRING: as JSON; empty stays empty.
+# optional STRING: print the string as JSON, or nothing if it is empty.
 optional() {
     test -z "$1" || text "$1"
 }
 
 ## Finding the daemon
 
-# expand PATH: with the home directory for a leading "~".
+# expand PATH: print the path with a leading "~" replaced by the home directory.
 expand() {
     case $1 in
         "~") printf '%s' "$HOME" ;;
@@ -72,7 +72,7 @@ expand() {
     esac
 }
 
-# variable NAME: its value, where it is set and not blank.
+# variable NAME: print the value of the variable, without surrounding blanks.
 variable() {
     eval "printf '%s' \"\${$1-}\"" | sed -e 's/^[[:space:]]*//' -e 's/[[:space:]]*$//'
 }
@@ -89,7 +89,7 @@ state_dir() {
     fi
 }
 
-# noted_address FILE: the first address that a daemon noted there; of a socket only where it exists.
+# noted_address FILE: print the first address in the endpoint file whose socket exists or that is not a socket.
 noted_address() {
     test -r "$1" || return 0
     sed -n 's/.*"addresses": \["\(.*\)"\], "pid".*/\1/p' "$1" \
@@ -115,7 +115,7 @@ find_address() {
     printf '%s' "$found"
 }
 
-# first_token FILE: its first line that is neither blank nor a comment.
+# first_token FILE: print the first line that is neither blank nor a comment.
 first_token() {
     sed -e 's/^[[:space:]]*//' -e 's/[[:space:]]*$//' -e '/^#/d' -e '/^$/d' "$1" | head -n 1
 }
@@ -127,14 +127,14 @@ on_loopback() {
     esac
 }
 
-# find_token ADDRESS: what to show there.
+# find_token ADDRESS: print the token for the address, if there is one.
 find_token() {
     named=$(variable MEMORYD_TOKEN_FILE)
     if [ -n "$named" ]; then
         named=$(expand "$named")
         test -r "$named" || refuse "cannot read the token file $named"
         named_token=$(first_token "$named")
-        test -n "$named_token" || refuse "there is no token in the token file $named"
+        test -n "$named_token" || refuse "the token file $named contains no token"
         printf '%s' "$named_token"
     elif on_loopback "$1" && [ -e "$(state_dir)/memoryd.token" ]; then
         test -r "$(state_dir)/memoryd.token" || refuse "cannot read the token file $(state_dir)/memoryd.token"
@@ -151,11 +151,11 @@ find_grpcurl() {
     elif [ -x "$own" ]; then
         printf '%s' "$own"
     else
-        refuse "there is no grpcurl; \`make grpcurl\` installs it, or see https://github.com/fullstorydev/grpcurl"
+        refuse "grpcurl is not installed; run \`make grpcurl\`, or see https://github.com/fullstorydev/grpcurl"
     fi
 }
 
-# flag NAME: yes or no, as a variable says; nothing where it is blank or not set.
+# flag NAME: print yes or no for a boolean variable, or nothing if it is blank or not set.
 flag() {
     case $(variable "$1" | tr '[:upper:]' '[:lower:]') in
         "") ;;
@@ -165,18 +165,18 @@ flag() {
     esac
 }
 
-# named_file NAME: the file that a variable names.
+# named_file NAME: print the path of the file in a variable.
 named_file() {
     named=$(expand "$(variable "$1")")
-    test -z "$named" || [ -r "$named" ] || refuse "cannot read $named, which $1 names"
+    test -z "$named" || [ -r "$named" ] || refuse "cannot read $named (the value of $1)"
     printf '%s' "$named"
 }
 
 ## Calling
 
-# grpcurl_there FLAGS... -- WHAT...: grpcurl with the address between its flags and what is asked of it.
+# grpcurl_there FLAGS... -- ARGUMENTS...: run grpcurl with the address between its flags and its arguments.
 grpcurl_there() {
-    # What was given after "--"; each word was quoted for eval.
+    # The arguments after "--"; each word was quoted for eval.
     eval "set -- $more \"\$@\""
     address=$(find_address)
     command=$(find_grpcurl)
@@ -202,12 +202,12 @@ grpcurl_there() {
         test -z "$key" || set -- -key "$key" "$@"
         test -z "$ca" || set -- -cacert "$ca" "$@"
     elif [ -n "$token" ] && ! on_loopback "$address"; then
-        refuse "refusing to send the token to $address in the clear; MEMORYD_TLS=1 speaks TLS, MEMORYD_TLS_CA names whom to trust"
+        refuse "refusing to send the token to $address in the clear; use TLS: set MEMORYD_TLS=1, or MEMORYD_TLS_CA to a CA file"
     else
         set -- -plaintext "$@"
     fi
     if [ -n "$token" ]; then
-        # Expanded by grpcurl, so that the list of processes does not show it.
+        # grpcurl expands the variable, so that the token is not visible in the list of processes.
         MEMORYD_SHOWN_TOKEN=$token
         export MEMORYD_SHOWN_TOKEN
         # shellcheck disable=SC2016
@@ -216,7 +216,7 @@ grpcurl_there() {
     _run "$command" "$address" "$@"
 }
 
-# _run COMMAND ADDRESS FLAGS... -- WHAT...
+# _run COMMAND ADDRESS FLAGS... -- ARGUMENTS...: run the command with the address in place of "--".
 _run() {
     command=$1 there=$2
     shift 2
@@ -234,7 +234,7 @@ _run() {
     exec "$command" "$@"
 }
 
-# call METHOD SECONDS REQUEST: SECONDS is the documented deadline, 0 where there is none.
+# call METHOD SECONDS REQUEST: call the method; SECONDS is its default deadline, or 0 for none.
 call() {
     seconds=${deadline:-$2}
     set -- -d "${request:-$3}" -- "$1"
@@ -242,7 +242,7 @@ call() {
     grpcurl_there "$@"
 }
 
-# needs COUNT GIVEN: fails unless so many arguments were given, or a whole request.
+# needs COUNT GIVEN: print the usage and exit unless COUNT arguments or a complete request were given.
 needs() {
     if [ -z "$request" ] && [ "$2" -lt "$1" ]; then
         usage >&2
@@ -250,7 +250,7 @@ needs() {
     fi
 }
 
-# quoted STRING: for eval.
+# quoted STRING: print the string quoted for eval.
 quoted() {
     printf "'%s' " "$(printf '%s' "$1" | sed "s/'/'\\\\''/g")"
 }
@@ -276,7 +276,7 @@ while [ $# -gt 0 ]; do
             for each in "$@"; do more="$more$(quoted "$each")"; done
             break
             ;;
-        --*) refuse "there is no option $1; --help names them all" ;;
+        --*) refuse "unknown option $1; see --help" ;;
         *)
             arguments="$arguments$(quoted "$1")"
             shift

@@ -1,9 +1,9 @@
 #!/bin/sh
-# sync.sh [full | dry-run]: brings the index up to date, and shows each event; "full" rebuilds it
+# sync.sh [full | dry-run]: update the index and show each event; "full" rebuilds it
 . "$(dirname "$(readlink -f "$0")")/prelude.sh"
 case ${1-} in
     full) call memoryd.v1.MemoryService/Sync 0 "$(fields mode "$(text SYNC_MODE_FULL)")" ;;
     dry-run) call memoryd.v1.MemoryService/Sync 0 "$(fields dry_run true)" ;;
     "") call memoryd.v1.MemoryService/Sync 0 "$(fields)" ;;
-    *) refuse "$1 is neither nothing nor full nor dry-run" ;;
+    *) refuse "the argument is $1; it must be full, dry-run or missing" ;;
 esac

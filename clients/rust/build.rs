@@ -1,4 +1,4 @@
-//! Makes the stubs from `protos/`, without a protoc of the system.
+//! Generates the stubs from `protos/`, without an installed protoc.
 
 use std::{env, error::Error, fs, path::PathBuf};
 
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     compiler.include_imports(true).open_files(FILES)?;
     fs::write(out.join("contract.binpb"), compiler.encode_file_descriptor_set())?;
 
-    // The comments of the contract become the stubs' documentation.
+    // The comments of the protos become the documentation of the stubs.
     compiler.include_source_info(true);
     let mut config = tonic_prost_build::Config::new();
     config.enable_type_names();

@@ -10,14 +10,14 @@ export default defineConfig(
       parserOptions: { project: ["./tsconfig.json", "./tsconfig.tools.json"], tsconfigRootDir: import.meta.dirname },
     },
     rules: {
-      // Ports and exit codes read well as they are.
+      // Ports and exit codes are readable without names.
       "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
     },
   },
   {
     files: ["test/**"],
     rules: {
-      // node:test returns promises that nobody has to wait for.
+      // The promises of node:test do not have to be awaited.
       "@typescript-eslint/no-floating-promises": [
         "error",
         { allowForKnownSafeCalls: [{ from: "package", package: "node:test", name: ["test", "describe", "it"] }] },

@@ -221,11 +221,11 @@ def test_the_daemon_is_found_by_its_note_and_its_token_in_the_state_directory(da
     [
         ({"MEMORYD_ADDRESS": "10.0.0.1:1"}, [], "refusing to send the token to 10.0.0.1:1 in the clear"),
         ({"MEMORYD_TOKEN_FILE": "/none/token"}, [], "cannot read the token file /none/token"),
-        ({"MEMORYD_TOKEN_FILE": "/dev/null"}, [], "there is no token in the token file /dev/null"),
+        ({"MEMORYD_TOKEN_FILE": "/dev/null"}, [], "the token file /dev/null contains no token"),
         ({"MEMORYD_TLS": "maybe"}, [], 'MEMORYD_TLS is "maybe"; write 1 for yes or 0 for no'),
-        ({"MEMORYD_TLS_CA": "/none/ca.pem"}, [], "cannot read /none/ca.pem, which MEMORYD_TLS_CA names"),
-        ({}, ["--agent", "main"], "--agent is not for a list of agents"),
-        ({}, ["--agents"], "there is no option --agents"),
+        ({"MEMORYD_TLS_CA": "/none/ca.pem"}, [], "cannot read /none/ca.pem (the value of MEMORYD_TLS_CA)"),
+        ({}, ["--agent", "main"], "--agent cannot be used with list-agents"),
+        ({}, ["--agents"], "unknown option --agents"),
         ({}, ["--json"], "--json needs a value"),
     ],
 )

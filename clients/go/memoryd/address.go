@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// The length that the system allows a socket's path.
+// The maximum length of a socket path on Linux.
 const longestSocketPath = 107
 
-// address is a place to connect to: a Unix socket's absolute path, or a host and a port.
+// address is an address to connect to: the absolute path of a Unix socket, or a host and a port.
 type address struct {
 	socket string
 	host   string
 	port   string
 }
 
-// parseAddress reads "unix:PATH", "HOST:PORT" or "[::1]:PORT".
+// parseAddress parses "unix:PATH", "HOST:PORT" or "[::1]:PORT".
 func parseAddress(text string) (address, error) {
 	if path, isSocket := strings.CutPrefix(text, "unix:"); isSocket {
 		return parseSocket(text, path)
@@ -58,7 +58,7 @@ func parseSocket(text, path string) (address, error) {
 
 func (a address) isSocket() bool { return a.socket != "" }
 
-// isLoopback tells whether what is sent there stays on this machine.
+// isLoopback reports whether the address is on this machine.
 func (a address) isLoopback() bool {
 	if a.isSocket() || strings.EqualFold(a.host, "localhost") {
 		return true
@@ -74,8 +74,8 @@ func (a address) String() string {
 	return net.JoinHostPort(a.host, a.port)
 }
 
-// target is the name by which gRPC knows the address. It is handed to our dialer as it is: names are then looked up by
-// each attempt, and no proxy for the web comes between.
+// target returns the gRPC target of the address. The passthrough scheme hands it to our dialer unchanged, so that each
+// attempt resolves the name again and no HTTP proxy is used.
 func (a address) target() string {
 	if a.isSocket() {
 		return "passthrough:///memoryd"

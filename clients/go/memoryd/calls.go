@@ -11,7 +11,7 @@ import (
 	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
 
-// The deadlines that the service documents.
+// Default deadlines, as in the protos.
 const (
 	searchDeadline  = 5 * time.Second
 	getDeadline     = 2 * time.Second
@@ -25,22 +25,22 @@ const (
 	listDeadline    = 2 * time.Second
 )
 
-// Search finds the parts of an agent's memory that answer a question, best first. Its deadline is 5 seconds.
+// Search searches an agent's memory and returns the results, best first. The default deadline is 5 seconds.
 func (c *Client) Search(
 	ctx context.Context, request *memorydv1.MemorySearchRequest, options ...grpc.CallOption,
 ) (*memorydv1.MemorySearchResponse, error) {
 	return call(ctx, c, c.service.MemorySearch, searchDeadline, request, options)
 }
 
-// Get reads a line range of a memory file. Its deadline is 2 seconds.
+// Get reads a range of lines of a memory file. The default deadline is 2 seconds.
 func (c *Client) Get(
 	ctx context.Context, request *memorydv1.MemoryGetRequest, options ...grpc.CallOption,
 ) (*memorydv1.MemoryGetResponse, error) {
 	return call(ctx, c, c.service.MemoryGet, getDeadline, request, options)
 }
 
-// Status tells how an agent's memory is doing. Its deadline is 2 seconds, and 10 with Probe. A nil request asks about
-// the agent "main", as in every call whose request need not say more.
+// Status returns the status of the daemon and of one agent. The default deadline is 2 seconds, or 10 seconds with
+// Probe. A nil request means the agent "main", as in every call whose request has no required fields.
 func (c *Client) Status(
 	ctx context.Context, request *memorydv1.StatusRequest, options ...grpc.CallOption,
 ) (*memorydv1.StatusResponse, error) {
@@ -51,24 +51,23 @@ func (c *Client) Status(
 	return call(ctx, c, c.service.Status, documented, request, options)
 }
 
-// Sync starts a sync run, or joins the one under way, and follows it. The last event before the end is Completed. There
-// is no deadline but that of the context. Closing the stream, or ending the context, leaves the run to itself unless
-// the request's OnDisconnect says otherwise.
+// Sync starts a sync run, or joins the current one, and streams its events. The last event is Completed. There is no
+// default deadline. Closing the stream, or cancelling the context, does not stop the run unless OnDisconnect is CANCEL.
 func (c *Client) Sync(
 	ctx context.Context, request *memorydv1.SyncRequest, options ...grpc.CallOption,
 ) (*Stream[memorydv1.SyncResponse], error) {
 	return follow(ctx, c.service.Sync, request, options)
 }
 
-// Watch follows an agent's index without starting anything: its state at once, then each change, until the stream is
-// closed or the context ends. There is no deadline but that of the context.
+// Watch streams the state of an agent's index: the current state first, then each change, until the stream is closed or
+// the context is cancelled. It does not start a sync. There is no default deadline.
 func (c *Client) Watch(
 	ctx context.Context, request *memorydv1.WatchIndexRequest, options ...grpc.CallOption,
 ) (*Stream[memorydv1.WatchIndexResponse], error) {
 	return follow(ctx, c.service.WatchIndex, request, options)
 }
 
-// FlushDecision decides whether the agent should write lasting notes before its context is compacted. Its deadline is 1
+// FlushDecision decides whether the agent should write notes before its context is compacted. The default deadline is 1
 // second.
 func (c *Client) FlushDecision(
 	ctx context.Context, request *memorydv1.FlushDecisionRequest, options ...grpc.CallOption,
@@ -76,8 +75,8 @@ func (c *Client) FlushDecision(
 	return call(ctx, c, c.service.FlushDecision, flushDeadline, request, options)
 }
 
-// Append appends text to today's log, or to the file that the request names. Where the request has no IdempotencyKey, a
-// random one is sent in its stead, so that trying again is safe. Its deadline is 5 seconds.
+// Append appends text to today's log or to the file in the request. If the request has no IdempotencyKey, a random one
+// is sent, so that retries are safe. The default deadline is 5 seconds.
 func (c *Client) Append(
 	ctx context.Context, request *memorydv1.MemoryAppendRequest, options ...grpc.CallOption,
 ) (*memorydv1.MemoryAppendResponse, error) {
@@ -88,37 +87,37 @@ func (c *Client) Append(
 	return call(ctx, c, c.service.MemoryAppend, appendDeadline, request, options)
 }
 
-// Forget removes a file, a session or a text from every derived store, and counts what it removed. Its deadline is 10
-// seconds.
+// Forget removes a file, a session or a text from all derived data, and returns the number of removed items. The
+// default deadline is 10 seconds.
 func (c *Client) Forget(
 	ctx context.Context, request *memorydv1.MemoryForgetRequest, options ...grpc.CallOption,
 ) (*memorydv1.MemoryForgetResponse, error) {
 	return call(ctx, c, c.service.MemoryForget, forgetDeadline, request, options)
 }
 
-// SessionContext tells which files a session loads at its start, with their text. Its deadline is 2 seconds.
+// SessionContext returns the memory files that a session loads at its start. The default deadline is 2 seconds.
 func (c *Client) SessionContext(
 	ctx context.Context, request *memorydv1.SessionContextRequest, options ...grpc.CallOption,
 ) (*memorydv1.SessionContextResponse, error) {
 	return call(ctx, c, c.service.SessionContext, contextDeadline, request, options)
 }
 
-// SessionArchive turns the last messages of a transcript into a memory file; trying again is safe. Its deadline is 10
-// seconds.
+// SessionArchive writes the last messages of a transcript to a new memory file. Retries are safe. The default deadline
+// is 10 seconds.
 func (c *Client) SessionArchive(
 	ctx context.Context, request *memorydv1.SessionArchiveRequest, options ...grpc.CallOption,
 ) (*memorydv1.SessionArchiveResponse, error) {
 	return call(ctx, c, c.service.SessionArchive, archiveDeadline, request, options)
 }
 
-// ListAgents lists a page of the agents that the caller may use. Its deadline is 2 seconds.
+// ListAgents returns one page of the agents that the caller is allowed to use. The default deadline is 2 seconds.
 func (c *Client) ListAgents(
 	ctx context.Context, request *memorydv1.ListAgentsRequest, options ...grpc.CallOption,
 ) (*memorydv1.ListAgentsResponse, error) {
 	return call(ctx, c, c.service.ListAgents, listDeadline, request, options)
 }
 
-// ListFiles lists a page of an agent's memory files, each with whether it can be found. Its deadline is 2 seconds.
+// ListFiles returns one page of an agent's memory files with their index state. The default deadline is 2 seconds.
 func (c *Client) ListFiles(
 	ctx context.Context, request *memorydv1.ListFilesRequest, options ...grpc.CallOption,
 ) (*memorydv1.ListFilesResponse, error) {

@@ -12,7 +12,8 @@ import (
 	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
 
-// calls is every unary method: its documented deadline, a request and an answer to recognize, and how it is called.
+// calls lists every unary method with its default deadline, a request, a recognizable response, and a function that
+// calls it.
 var calls = map[string]struct {
 	method   string
 	deadline time.Duration

@@ -14,20 +14,20 @@ import (
 	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
 
-// The policy that all clients share: clients/service_config.json of the repository.
+// The retry policy of all clients: a copy of clients/service_config.json.
 //
 //go:embed service_config.json
 var serviceConfig string
 
-// What a connection may take to be made before another attempt begins.
+// Minimum time for one connection attempt.
 const connectTimeout = 5 * time.Second
 
-// A daemon that restarts is dialled again before the retries of a call are used up.
+// After a restart of the daemon, the client reconnects before the retries of a call are exhausted.
 var redialing = backoff.Config{
 	BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 250 * time.Millisecond,
 }
 
-// Client calls one daemon. It may be used by several goroutines at once. Close gives back what it holds.
+// Client calls one daemon. It is safe for concurrent use. Close releases its connection.
 type Client struct {
 	connection  *grpc.ClientConn
 	connections *connections
@@ -36,11 +36,11 @@ type Client struct {
 	timeout     time.Duration
 }
 
-// Connect returns a client of the daemon that the options name, or that is found. The connection is made by the first
-// call, so that a daemon need not run yet.
+// Connect returns a client of the daemon at the given address, or of the daemon that discovery finds. The first call
+// opens the connection, so the daemon does not have to be running yet.
 //
-// It fails where an address is ill-formed, where a file that is named cannot be read, and where a token would travel in
-// the clear beyond this machine.
+// It returns an error if an address is malformed, if a named file cannot be read, or if the token would be sent
+// unencrypted to another machine.
 func Connect(options ...Option) (*Client, error) {
 	var given settings
 	for _, option := range options {
@@ -65,14 +65,14 @@ func Connect(options ...Option) (*Client, error) {
 	return client, nil
 }
 
-// Close ends calls under way as cancelled, and returns when the connection and its file descriptor are given back.
+// Close cancels running calls, closes the connection and returns when its file descriptor is released.
 func (c *Client) Close() error {
 	err := c.connection.Close()
 	c.connections.close()
 	return err
 }
 
-// Entries has the calls that concern entries.
+// Entries returns the calls of the entry service.
 func (c *Client) Entries() *Entries {
 	return c.entries
 }
@@ -102,7 +102,8 @@ func dialOptions(target target, held *connections, given settings) []grpc.DialOp
 	return options
 }
 
-// bearer is a token as each call carries it. resolve has seen to it that it does not leave this machine in the clear.
+// bearer adds the token to the metadata of each call. resolve ensures that it is not sent unencrypted to another
+// machine.
 type bearer string
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -113,7 +114,7 @@ func (bearer) RequireTransportSecurity() bool { return false }
 
 type unaryMethod[Request, Response any] func(context.Context, *Request, ...grpc.CallOption) (*Response, error)
 
-// call makes a unary call within the deadline of its context, the client's, or the documented one.
+// call makes a unary call with the deadline of its context, or else of the client, or else the default deadline.
 func call[Request, Response any](
 	ctx context.Context, client *Client, method unaryMethod[Request, Response], documented time.Duration,
 	request *Request, options []grpc.CallOption,

@@ -27,7 +27,7 @@ import (
 	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
 
-// authority is a certificate for memory.example alone, its own authority, which client and server both show.
+// authority is a self-signed certificate for memory.example, which client and server both present.
 type authority struct {
 	certificate, key string
 	pair             tls.Certificate
@@ -206,7 +206,7 @@ func TestTwoHundredConnectionsLeaveNoFileDescriptorBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The server in this process holds the other end of a connection for a moment more.
+	// The server in this process closes its end of a connection a moment later.
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if openFiles(t, held) < descriptors && runtime.NumGoroutine() < goroutines {
 			return

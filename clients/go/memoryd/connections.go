@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// connections dials an address, and knows what it has dialled and is still open, so that closing can be waited for.
+// connections dials an address and keeps track of the open connections, so that Close can wait for them.
 type connections struct {
 	where address
 
@@ -39,7 +39,7 @@ func (c *connections) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return held, nil
 }
 
-// close closes what is open. gRPC closes its connections too, but not always before its own Close returns.
+// close closes the open connections. gRPC closes them too, but not always before its own Close returns.
 func (c *connections) close() {
 	c.lock.Lock()
 	c.closed = true

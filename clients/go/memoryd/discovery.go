@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// target is where to connect, and what to show there.
+// target is an address to connect to, with its token and TLS configuration.
 type target struct {
 	where address
 	token string
 	tls   *tls.Config
 }
 
-// resolve finds what the settings leave out, in the places where the daemon's own command looks.
+// resolve looks up the values that the settings do not contain, in the same places as the memoryd command.
 func resolve(given settings) (target, error) {
 	where, err := findAddress(given.address)
 	if err != nil || where.isSocket() {
@@ -36,7 +36,7 @@ func resolve(given settings) (target, error) {
 	}
 	if token != "" && files == nil && !where.isLoopback() {
 		return target{}, refusal(
-			"refusing to send the token to %s in the clear; speak TLS (WithTLS or MEMORYD_TLS)", where)
+			"refusing to send the token to %s in the clear; use TLS (WithTLS or MEMORYD_TLS)", where)
 	}
 	found := target{where: where, token: token}
 	if files != nil {
@@ -68,7 +68,7 @@ func findAddress(given string) (address, error) {
 	return parseAddress("unix:" + filepath.Join(folder, "memoryd.sock"))
 }
 
-// notedAddresses are those that a daemon has noted of itself; none where it has not, or the note cannot be read.
+// notedAddresses returns the addresses that the daemon wrote to its endpoint file; none if there is no readable file.
 func notedAddresses(file string) []string {
 	var note struct {
 		Addresses []string `json:"addresses"`
@@ -92,7 +92,7 @@ func findToken(given string, where address) (string, error) {
 		}
 		token := firstLine(content)
 		if token == "" {
-			return "", refusal("there is no token in %s %s", what, named)
+			return "", refusal("%s %s contains no token", what, named)
 		}
 		return checkedToken(token, what+" "+named)
 	}
@@ -114,17 +114,17 @@ func findToken(given string, where address) (string, error) {
 	return checkedToken(firstLine(content), what+" "+own)
 }
 
-// checkedToken is the token, where a header can carry it.
+// checkedToken returns the token, or an error if it contains characters that a header cannot.
 func checkedToken(token, what string) (string, error) {
 	for _, each := range []byte(token) {
 		if each < ' ' || each > '~' {
-			return "", refusal("%s holds characters that no token has: only printable ASCII can be sent", what)
+			return "", refusal("%s contains invalid characters: a token is printable ASCII", what)
 		}
 	}
 	return token, nil
 }
 
-// firstLine is the first line that is neither blank nor a comment.
+// firstLine returns the first line that is neither blank nor a comment.
 func firstLine(content []byte) string {
 	lines := bufio.NewScanner(bytes.NewReader(content))
 	lines.Buffer(nil, len(content)+1)
@@ -173,12 +173,12 @@ func stateDirectory() (string, error) {
 	return current, nil
 }
 
-// variable is the value of an environment variable; blank counts as not set.
+// variable returns the value of an environment variable. A blank value counts as not set.
 func variable(name string) string {
 	return strings.TrimSpace(os.Getenv(name))
 }
 
-// answer is what a variable says that is yes or no.
+// answer is the value of a boolean variable.
 type answer int
 
 const (
@@ -187,7 +187,7 @@ const (
 	no
 )
 
-// flag is what a variable says that is yes or no; any other word is an error.
+// flag parses a boolean variable. Values other than yes and no are errors.
 func flag(name string) (answer, error) {
 	switch text := variable(name); strings.ToLower(text) {
 	case "":
@@ -201,7 +201,7 @@ func flag(name string) (answer, error) {
 	}
 }
 
-// readFile reads a file that was named. Its error names the file and what it was to be.
+// readFile reads a file. The error contains its name and its purpose.
 func readFile(name, what string) ([]byte, error) {
 	path, err := expand(name)
 	if err != nil {
@@ -214,7 +214,7 @@ func readFile(name, what string) ([]byte, error) {
 	return content, nil
 }
 
-// expand replaces a leading "~" by the home directory.
+// expand replaces a leading "~" with the home directory.
 func expand(path string) (string, error) {
 	if path != "~" && !strings.HasPrefix(path, "~/") {
 		return path, nil
@@ -230,7 +230,7 @@ func homeDirectory() (string, error) {
 	}
 	owner, unknown := user.Current()
 	if unknown != nil || owner.HomeDir == "" {
-		return "", refusal("there is no home directory to look for the daemon in: %w; name its address", err)
+		return "", refusal("cannot determine the home directory: %w; set the address of the daemon", err)
 	}
 	return owner.HomeDir, nil
 }

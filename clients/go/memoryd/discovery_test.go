@@ -12,7 +12,7 @@ var variables = []string{
 	"MEMORYD_TLS", "MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY", "MEMORYD_TLS_SERVER_NAME",
 }
 
-// authorityPEM is a certificate of nobody, with a key that was thrown away.
+// authorityPEM is a certificate whose key was discarded.
 const authorityPEM = `-----BEGIN CERTIFICATE-----
 MIIBijCCAS+gAwIBAgIUBIBx0/sSwL6B5OPi2CPai603OgQwCgYIKoZIzj0EAwIw
 GTEXMBUGA1UEAwwObWVtb3J5LmV4YW1wbGUwIBcNMjYxMTIwMTkxMTUyWhgPMjEy
@@ -26,10 +26,10 @@ BDk/gaH8rS01k3a8xdk=
 -----END CERTIFICATE-----
 `
 
-// home makes an environment of nothing but a home with these files, and these variables, in which "~" stands for it.
+// home creates a home directory with these files, and sets these variables, in which "~" is the home directory.
 func home(t *testing.T, files map[string]string, environment map[string]string) string {
 	t.Helper()
-	// Not t.TempDir, whose long names leave no room for a socket's.
+	// The names of t.TempDir are too long for a socket path.
 	home, err := os.MkdirTemp("", "m")
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestTheAddressIsFoundWhereTheDaemonsCommandLooks(t *testing.T) {
 			},
 			environment: map[string]string{"OPENCLAW_STATE_DIR": "HOME/state"}, wanted: "unix:HOME/there",
 		},
-		"our variable counts before the reference's": {
+		"MEMORYD_STATE_DIR takes precedence over OPENCLAW_STATE_DIR": {
 			files: noted, environment: map[string]string{"MEMORYD_STATE_DIR": "~/state", "OPENCLAW_STATE_DIR": "~/other"},
 			wanted: "127.0.0.1:7000",
 		},
@@ -95,7 +95,7 @@ func TestTheAddressIsFoundWhereTheDaemonsCommandLooks(t *testing.T) {
 			environment: map[string]string{"XDG_RUNTIME_DIR": "run"}, wanted: "unix:HOME/.openclaw/run/memoryd.sock",
 		},
 		"without one it is in the state directory": {wanted: "unix:HOME/.openclaw/run/memoryd.sock"},
-		"the older state directory serves where there is no other": {
+		"the older state directory is used if there is no newer one": {
 			files: map[string]string{".moltbot/x": ""}, wanted: "unix:HOME/.moltbot/run/memoryd.sock",
 		},
 		"the newer one wins": {
@@ -235,11 +235,11 @@ func TestWhatCannotBeUsedIsRefusedInWords(t *testing.T) {
 		"a path too long": {
 			given: settings{address: "unix:/" + strings.Repeat("x", 107)}, words: []string{"108 bytes", "allows 107"},
 		},
-		"a token in the clear": {
+		"a token without TLS": {
 			given: settings{address: "memory.example:7627", token: "secret"},
 			words: []string{"refusing to send the token to memory.example:7627 in the clear", "TLS"},
 		},
-		"a token in the clear by the environment": {
+		"a token without TLS by the environment": {
 			files:       map[string]string{"token": "secret"},
 			environment: map[string]string{"MEMORYD_ADDRESS": "10.0.0.1:1", "MEMORYD_TOKEN_FILE": "~/token"},
 			words:       []string{"refusing to send the token to 10.0.0.1:1"},
@@ -266,11 +266,11 @@ func TestWhatCannotBeUsedIsRefusedInWords(t *testing.T) {
 		},
 		"a CA file that is not there": {
 			given: settings{address: "127.0.0.1:1"}, environment: map[string]string{"MEMORYD_TLS_CA": "HOME/ca.pem"},
-			words: []string{"cannot read", "to trust", "HOME/ca.pem"},
+			words: []string{"cannot read", "trusted certificates", "HOME/ca.pem"},
 		},
 		"a CA file without a certificate": {
 			given: settings{address: "127.0.0.1:1", tls: &TLS{CAFile: "~/ca.pem"}}, files: map[string]string{"ca.pem": "x"},
-			words: []string{"holds no certificate", "ca.pem"},
+			words: []string{"contains no PEM certificate", "ca.pem"},
 		},
 		"a certificate without its key": {
 			given: settings{address: "127.0.0.1:1", tls: &TLS{CertFile: "c.pem"}}, words: []string{"together", "c.pem"},
@@ -281,7 +281,7 @@ func TestWhatCannotBeUsedIsRefusedInWords(t *testing.T) {
 		},
 		"a certificate that is none": {
 			given: settings{address: "127.0.0.1:1", tls: &TLS{CertFile: "~/c.pem", KeyFile: "~/c.pem"}},
-			files: map[string]string{"c.pem": "x"}, words: []string{"do not serve", "c.pem"},
+			files: map[string]string{"c.pem": "x"}, words: []string{"cannot be used", "c.pem"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -296,7 +296,7 @@ func TestWhatCannotBeUsedIsRefusedInWords(t *testing.T) {
 				}
 			}
 			if strings.Contains(err.Error(), "secret") {
-				t.Errorf("tells the token: %q", err)
+				t.Errorf("contains the token: %q", err)
 			}
 		})
 	}

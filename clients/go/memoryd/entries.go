@@ -11,22 +11,22 @@ import (
 	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
 
-// The deadlines that the entry service documents.
+// Default deadlines, as in the protos.
 const (
 	rememberDeadline = 10 * time.Second
 	lookUpDeadline   = 5 * time.Second
 	suggestDeadline  = time.Second
 )
 
-// Entries calls the entry service of one daemon: short texts that an agent stores and recalls by meaning. Where entries
-// are switched off, every call fails with UNIMPLEMENTED.
+// Entries calls the entry service of a daemon: short texts that an agent stores and finds by their meaning. If the
+// service is disabled, every call fails with UNIMPLEMENTED.
 type Entries struct {
 	client  *Client
 	service memorydv1.EntryServiceClient
 }
 
-// Remember stores a text, unless an entry says the same. Where the request has no IdempotencyKey, a random one is sent
-// in its stead, so that trying again is safe. Its deadline is 10 seconds.
+// Remember stores a text, unless an equivalent entry exists. If the request has no IdempotencyKey, a random one is
+// sent, so that retries are safe. The default deadline is 10 seconds.
 func (e *Entries) Remember(
 	ctx context.Context, request *memorydv1.RememberRequest, options ...grpc.CallOption,
 ) (*memorydv1.RememberResponse, error) {
@@ -37,35 +37,37 @@ func (e *Entries) Remember(
 	return call(ctx, e.client, e.service.Remember, rememberDeadline, request, options)
 }
 
-// Recall finds the entries nearest to a text, best first. Its deadline is 5 seconds.
+// Recall returns the entries that are most similar to a text, best first. The default deadline is 5 seconds.
 func (e *Entries) Recall(
 	ctx context.Context, request *memorydv1.RecallRequest, options ...grpc.CallOption,
 ) (*memorydv1.RecallResponse, error) {
 	return call(ctx, e.client, e.service.Recall, lookUpDeadline, request, options)
 }
 
-// Forget deletes an entry by its id, or the one that a text clearly means. Its deadline is 5 seconds.
+// Forget deletes one entry, given its ID or a text that clearly matches it. The default deadline is 5 seconds.
 func (e *Entries) Forget(
 	ctx context.Context, request *memorydv1.ForgetRequest, options ...grpc.CallOption,
 ) (*memorydv1.ForgetResponse, error) {
 	return call(ctx, e.client, e.service.Forget, lookUpDeadline, request, options)
 }
 
-// List lists a page of an agent's entries, newest first. Its deadline is 5 seconds.
+// List returns one page of an agent's entries, newest first. The default deadline is 5 seconds.
 func (e *Entries) List(
 	ctx context.Context, request *memorydv1.ListEntriesRequest, options ...grpc.CallOption,
 ) (*memorydv1.ListEntriesResponse, error) {
 	return call(ctx, e.client, e.service.ListEntries, lookUpDeadline, request, options)
 }
 
-// SuggestCapture tells which of a turn's messages would be worth storing, and stores nothing. Its deadline is 1 second.
+// SuggestCapture returns which of a turn's messages are worth storing. It stores nothing. The default deadline is 1
+// second.
 func (e *Entries) SuggestCapture(
 	ctx context.Context, request *memorydv1.SuggestCaptureRequest, options ...grpc.CallOption,
 ) (*memorydv1.SuggestCaptureResponse, error) {
 	return call(ctx, e.client, e.service.SuggestCapture, suggestDeadline, request, options)
 }
 
-// RecallBlock recalls what concerns a prompt, as a block to put before it. Its deadline is 5 seconds.
+// RecallBlock returns the entries that are relevant to a prompt, as a text to insert before it. The default deadline is
+// 5 seconds.
 func (e *Entries) RecallBlock(
 	ctx context.Context, request *memorydv1.RecallBlockRequest, options ...grpc.CallOption,
 ) (*memorydv1.RecallBlockResponse, error) {

@@ -12,39 +12,39 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Error is a call that did not end with OK, with everything that its status says.
+// Error is a status other than OK, with its details.
 //
 //	var failure *memoryd.Error
 //	if errors.As(err, &failure) && failure.Reason == "FILE_NOT_FOUND" {
 //
-// errors.Is knows it as context.DeadlineExceeded or context.Canceled where that is its code.
+// errors.Is matches it with context.DeadlineExceeded or context.Canceled if it has that code.
 type Error struct {
-	// Code is gRPC's.
+	// Code is the gRPC status code.
 	Code codes.Code
-	// Reason is the name of a memorydv1.ErrorReason without its prefix. It is empty for a status that gRPC itself made,
-	// such as that of a daemon that does not answer.
+	// Reason is the name of a memorydv1.ErrorReason without its prefix. It is empty for a status that gRPC itself created,
+	// for example if the daemon is not running.
 	Reason string
-	// Message says what was wrong, which value, and what to do.
+	// Message says what is wrong, with the value, and what to do.
 	Message string
-	// Metadata holds the values that the message speaks of.
+	// Metadata contains the values that the message refers to.
 	Metadata map[string]string
-	// Violations are all bad fields of the request.
+	// Violations lists all invalid fields of the request.
 	Violations []Violation
-	// RetryAfter is how long to wait before trying again; nil where trying again does not help.
+	// RetryAfter is the time to wait before a retry; nil if a retry does not help.
 	RetryAfter *time.Duration
 
 	status *status.Status
 }
 
-// Violation is one thing wrong with one field of a request.
+// Violation is an invalid field of a request.
 type Violation struct {
-	// Field is its name in the contract, for example "max_results".
+	// Field is the name of the field, for example "max_results".
 	Field string
-	// Description says what is wrong with it.
+	// Description says why the field is invalid.
 	Description string
 }
 
-// Error is the reason, or the code where there is none, and the message.
+// Error returns the reason, or the code if there is no reason, and the message.
 func (e *Error) Error() string {
 	name := e.Reason
 	if name == "" {
@@ -53,7 +53,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("memoryd: %s: %s", name, e.Message)
 }
 
-// GRPCStatus is the status as it came, so that the functions of gRPC's package status read this error, too.
+// GRPCStatus returns the original status, so that gRPC's status package accepts this error.
 func (e *Error) GRPCStatus() *status.Status {
 	if e.status == nil {
 		return status.New(e.Code, e.Message)
@@ -61,7 +61,7 @@ func (e *Error) GRPCStatus() *status.Status {
 	return e.status
 }
 
-// Is reports whether target is the error of package context that says the same as the code.
+// Is reports whether target is the error of package context that corresponds to the code.
 func (e *Error) Is(target error) bool {
 	switch e.Code {
 	case codes.Canceled:
@@ -73,7 +73,7 @@ func (e *Error) Is(target error) bool {
 	}
 }
 
-// ReasonOf is the reason of the [*Error] in err's tree; empty where there is none, or it has none.
+// ReasonOf returns the reason of the [*Error] in err's tree, or an empty string if there is none.
 func ReasonOf(err error) string {
 	var failure *Error
 	if errors.As(err, &failure) {
@@ -82,7 +82,7 @@ func ReasonOf(err error) string {
 	return ""
 }
 
-// asError is what a failed call stands for. Details that cannot be read, and those of other kinds, are left out.
+// asError returns the Error of a failed call. Details that cannot be decoded, and unknown details, are omitted.
 func asError(err error) *Error {
 	whole := status.Convert(err)
 	failure := &Error{Code: whole.Code(), Message: whole.Message(), status: whole}
@@ -111,7 +111,7 @@ func codeName(number codes.Code) string {
 	return number.String()
 }
 
-// refusal is what the client refuses by itself, before any call.
+// refusal returns an error that the client detected before a call.
 func refusal(format string, values ...any) error {
 	return fmt.Errorf("memoryd: "+format, values...)
 }

@@ -14,7 +14,7 @@ import (
 	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
 
-// Outside of examples, Connect finds the daemon by itself.
+// In a program, Connect without options finds the daemon.
 func Example() {
 	client, err := memoryd.Connect(daemon()...)
 	if err != nil {
@@ -83,7 +83,7 @@ func ExampleClient_Sync() {
 		}
 		switch event := event.GetEvent().(type) {
 		case *memorydv1.SyncResponse_Progress:
-			// event.Progress is the whole state of the run; a later one replaces it.
+			// event.Progress is the complete progress of the run; each event replaces the previous one.
 		case *memorydv1.SyncResponse_FileFailed:
 			fmt.Println("not indexed:", event.FileFailed.GetPath(), event.FileFailed.GetError())
 		case *memorydv1.SyncResponse_Completed:
@@ -93,7 +93,7 @@ func ExampleClient_Sync() {
 	// Output: in sync, 0 files failed
 }
 
-// Leaving the loop ends the call; a context that ends does so, too.
+// Leaving the loop ends the call, and so does cancelling the context.
 func ExampleClient_Watch() {
 	client, err := memoryd.Connect(daemon()...)
 	if err != nil {
@@ -115,8 +115,8 @@ func ExampleClient_Watch() {
 	// Output: the index of main
 }
 
-// With a key of the caller's own, also a repetition after a crash of the caller writes nothing twice. The revision lets
-// a search wait until the line is found.
+// With the caller's own key, a retry after a crash of the caller appends nothing. With min_revision, the search waits
+// until the line is indexed.
 func ExampleClient_Append() {
 	ctx := context.Background()
 	client, err := memoryd.Connect(daemon()...)
@@ -197,7 +197,7 @@ func ExampleError() {
 	// nothing was written that day
 }
 
-// inSync waits until the index agrees with the files, so that an example finds them.
+// inSync waits until the index is up to date, so that the examples find the files.
 func inSync(client *memoryd.Client) {
 	stream, err := client.Sync(context.Background(), nil)
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
 
-// fake is a gRPC server that notes what it is asked, and answers as it is told.
+// fake is a gRPC server that records its requests and returns configured responses.
 type fake struct {
 	memorydv1.UnimplementedMemoryServiceServer
 	memorydv1.UnimplementedEntryServiceServer
 
-	// answers are by the method's short name; a method without one answers with an empty message of its kind.
+	// answers are responses by the short name of the method. The default is an empty message.
 	answers map[string]proto.Message
-	// fail gives the error of the n-th call, from 1; nil means an answer.
+	// fail returns the error of the n-th call, starting at 1; nil means a response.
 	fail func(n int) error
-	// hold keeps a Watch open after its first event until its caller is gone.
+	// hold keeps a Watch open after its first event until the caller disconnects.
 	left chan struct{}
 
 	lock  sync.Mutex
@@ -107,7 +107,7 @@ func (f *fake) WatchIndex(
 	return status.FromContextError(stream.Context().Err()).Err()
 }
 
-// serve has the fake answer at a listener until the test ends, or stop is called.
+// serve runs the fake on a listener until the test ends or stop is called.
 func (f *fake) serve(t *testing.T, listener net.Listener, options ...grpc.ServerOption) (stop func()) {
 	t.Helper()
 	server := grpc.NewServer(append(options, grpc.UnaryInterceptor(f.unary))...)
@@ -134,7 +134,7 @@ func listen(t *testing.T, network, place string) net.Listener {
 	return listener
 }
 
-// shortFolder is a folder whose path leaves room for a socket's name.
+// shortFolder creates a folder whose path is short enough for a socket.
 func shortFolder(t *testing.T) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "m")
@@ -145,7 +145,7 @@ func shortFolder(t *testing.T) string {
 	return folder
 }
 
-// serveOnSocket has the fake answer at a Unix socket, and returns its address.
+// serveOnSocket runs the fake on a Unix socket and returns its address.
 func (f *fake) serveOnSocket(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(shortFolder(t), "m.sock")
@@ -153,7 +153,7 @@ func (f *fake) serveOnSocket(t *testing.T) string {
 	return "unix:" + path
 }
 
-// alone takes every variable and file away that could point a test at the daemon of whoever runs it.
+// alone hides all variables and files that could make a test call the daemon of the user who runs it.
 func alone(t *testing.T) (home string) {
 	t.Helper()
 	for _, name := range []string{
@@ -177,7 +177,7 @@ func connect(t *testing.T, options ...memoryd.Option) *memoryd.Client {
 	return client
 }
 
-// failing fails the first n calls as UNAVAILABLE, as a daemon that stops does.
+// failing makes the first n calls fail with UNAVAILABLE, like a daemon that is stopping.
 func failing(n int) func(int) error {
 	return func(call int) error {
 		if call <= n {

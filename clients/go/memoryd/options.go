@@ -6,7 +6,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Option is one thing that [Connect] is told. What no option tells is looked for; a blank text counts as not told.
+// Option is an option of [Connect]. Discovery finds the values that are not set by an option. A blank value counts as
+// not set.
 type Option func(*settings)
 
 type settings struct {
@@ -18,38 +19,38 @@ type settings struct {
 	dial      []grpc.DialOption
 }
 
-// WithAddress names the daemon: "unix:PATH", "HOST:PORT" or "[::1]:PORT". Without it, it is the first of
-// MEMORYD_ADDRESS, what the daemon has noted in the state directory, and its default socket.
+// WithAddress sets the address of the daemon: "unix:PATH", "HOST:PORT" or "[::1]:PORT". The default is the first of
+// MEMORYD_ADDRESS, the endpoint file in the state directory, and the default socket.
 func WithAddress(address string) Option {
 	return func(s *settings) { s.address = address }
 }
 
-// WithToken is the bearer token to show over TCP. Without it, it is the first line of the file that MEMORYD_TOKEN_FILE
-// names, or on this machine of "memoryd.token" in the state directory. None is sent over a Unix socket.
+// WithToken sets the bearer token for TCP. The default is the first line of the file in MEMORYD_TOKEN_FILE or, for an
+// address on loopback, of "memoryd.token" in the state directory. No token is sent over a Unix socket.
 func WithToken(token string) Option {
 	return func(s *settings) { s.token = token }
 }
 
-// WithTLS has the client speak TLS over TCP. Without it, it does where MEMORYD_TLS is 1, or is not set and
-// MEMORYD_TLS_CA, MEMORYD_TLS_CERT or MEMORYD_TLS_KEY names a file; with these files, and with the name that
-// MEMORYD_TLS_SERVER_NAME gives.
+// WithTLS enables TLS over TCP. By default TLS is enabled if MEMORYD_TLS is 1, or if it is not set and MEMORYD_TLS_CA,
+// MEMORYD_TLS_CERT or MEMORYD_TLS_KEY names a file; these files and MEMORYD_TLS_SERVER_NAME are then used.
 func WithTLS(files TLS) Option {
 	return func(s *settings) { s.tls = &files }
 }
 
-// WithTimeout replaces the documented deadline of each call that has one and whose context has none. Zero and less
-// replace nothing.
+// WithTimeout replaces the default deadline of each call that has one and whose context has no deadline. Values of zero
+// or less are ignored.
 func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
 
-// WithKeepalive has the client ping the daemon at this interval, also without a call under way, so that a connection
-// that is dead is noticed. Less than ten seconds counts as ten; zero and less mean never, as without this option.
+// WithKeepalive makes the client ping the daemon at this interval, also when no call is active, to detect broken
+// connections. The minimum is ten seconds. By default, and with a value of zero or less, the client does not ping.
 func WithKeepalive(interval time.Duration) Option {
 	return func(s *settings) { s.keepalive = interval }
 }
 
-// WithDialOptions are further options of the gRPC connection, such as interceptors. They come last, and so win.
+// WithDialOptions adds options to the gRPC connection, for example interceptors. They take precedence over the client's
+// own options.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dial = append(s.dial, options...) }
 }

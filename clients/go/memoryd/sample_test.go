@@ -18,8 +18,8 @@ import (
 	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
 
-// sample answers the examples as a daemon on docs/sample-workspace does, where none runs. `make clients-go` runs them
-// beside a real one, too.
+// sample returns the responses of a daemon with docs/sample-workspace, for examples that run without a daemon. `make
+// clients-go` also runs them with a real daemon.
 type sample struct {
 	memorydv1.UnimplementedMemoryServiceServer
 
@@ -32,7 +32,7 @@ const (
 	engineLine = "- `ERR_HOLD_2203`: a hold was confirmed after its end. The customer has to choose again; no money was taken."
 )
 
-// daemon is what the examples connect to: the daemon at MEMORYD_TEST_ADDRESS, or one in this process.
+// daemon returns the address for the examples: MEMORYD_TEST_ADDRESS, or a server in this process.
 var daemon = sync.OnceValue(func() []memoryd.Option {
 	if place := os.Getenv("MEMORYD_TEST_ADDRESS"); place != "" {
 		return []memoryd.Option{memoryd.WithAddress(place)}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Stream is the events of a Sync or a Watch, as they come.
+// Stream is the stream of events of a Sync or a Watch.
 //
 //	for event, err := range stream.All() {
 //		if err != nil {
@@ -19,7 +19,7 @@ import (
 //		fmt.Println(event.GetSequence())
 //	}
 //
-// Whoever does not read it to its end closes it. One goroutine at a time may read; any may close.
+// A stream that is not read to its end must be closed. Only one goroutine at a time may read; any goroutine may close.
 type Stream[Event any] struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -27,13 +27,13 @@ type Stream[Event any] struct {
 	ended  error
 }
 
-// Recv waits for the next event. It returns io.EOF after the last one, and an [*Error] when the call has failed; that
-// of a stream that was closed has the code Canceled. What ended a stream is returned from then on.
+// Recv waits for the next event. It returns io.EOF after the last event, and an [*Error] if the call failed; after
+// Close, the error has the code Canceled. After an error or io.EOF, every call returns the same value.
 func (s *Stream[Event]) Recv() (*Event, error) {
 	if s.ended != nil {
 		return nil, s.ended
 	}
-	// What had arrived before the stream was closed is not shown after it.
+	// Events that arrived before the stream was closed are not returned afterwards.
 	if err := s.ctx.Err(); err != nil {
 		return nil, s.end(status.FromContextError(err).Err())
 	}
@@ -44,8 +44,8 @@ func (s *Stream[Event]) Recv() (*Event, error) {
 	return event, nil
 }
 
-// All yields the events to the last one; where the call fails, a nil event and its error come last. Leaving the loop
-// closes the stream.
+// All yields all events. If the call fails, it yields a nil event and the error last. Leaving the loop closes the
+// stream.
 func (s *Stream[Event]) All() iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		defer s.Close()
@@ -61,7 +61,7 @@ func (s *Stream[Event]) All() iter.Seq2[*Event, error] {
 	}
 }
 
-// Close ends the call. It may be called more than once, and while another goroutine waits in Recv.
+// Close ends the call. It can be called more than once, and while another goroutine waits in Recv.
 func (s *Stream[Event]) Close() {
 	s.cancel()
 }

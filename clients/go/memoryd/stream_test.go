@@ -33,7 +33,7 @@ func TestASyncYieldsItsEventsInOrder(t *testing.T) {
 		t.Errorf("saw %v", seen)
 	}
 	if server.last(t).limited {
-		t.Error("a stream was given a deadline that nobody asked for")
+		t.Error("a stream has a deadline that was not requested")
 	}
 	stream.Close()
 	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
@@ -162,6 +162,6 @@ func waitFor(t *testing.T, happened <-chan struct{}) {
 	select {
 	case <-happened:
 	case <-time.After(20 * time.Second):
-		t.Error("the server was not told that its caller is gone")
+		t.Error("the server was not notified that the caller disconnected")
 	}
 }

@@ -5,34 +5,35 @@ import (
 	"crypto/x509"
 )
 
-// TLS says whom to trust and who the client is, by PEM files, which [Connect] reads. A leading "~" in their names is
-// the home directory.
+// TLS names the PEM files of a TLS connection. [Connect] reads them. A leading "~" in a file name is the home
+// directory.
 type TLS struct {
-	// CAFile holds the certificates to trust, or the daemon's own; empty means the authorities that the system trusts.
+	// CAFile contains the trusted certificates, or the daemon's own certificate. If empty, the system's certificate
+	// authorities are trusted.
 	CAFile string
-	// CertFile is the client's certificate, for a daemon that asks for one. KeyFile is needed with it.
+	// CertFile contains the client certificate, for a daemon that requires one. KeyFile must be set too.
 	CertFile string
-	// KeyFile is the key of CertFile.
+	// KeyFile contains the private key of CertFile.
 	KeyFile string
-	// ServerName is the name to look for in the daemon's certificate, where that is not the host that is dialled.
+	// ServerName is the name in the daemon's certificate, if it differs from the host in the address.
 	ServerName string
 }
 
 func (t TLS) config() (*tls.Config, error) {
 	config := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
 	if t.CAFile != "" {
-		pem, err := readFile(t.CAFile, "the file of certificates to trust")
+		pem, err := readFile(t.CAFile, "the file of trusted certificates")
 		if err != nil {
 			return nil, err
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, refusal("the file of certificates to trust, %s, holds no certificate in PEM form", t.CAFile)
+			return nil, refusal("the file of trusted certificates, %s, contains no PEM certificate", t.CAFile)
 		}
 	}
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		return nil, refusal(
-			"the client's certificate and its key are needed together; only %s is named", t.CertFile+t.KeyFile)
+			"the client's certificate and its key are needed together; only %s is set", t.CertFile+t.KeyFile)
 	}
 	if t.CertFile == "" {
 		return config, nil
@@ -57,7 +58,7 @@ func (t TLS) certificate() (tls.Certificate, error) {
 	certificate, err := tls.X509KeyPair(pem, key)
 	if err != nil {
 		return tls.Certificate{}, refusal(
-			"the client's certificate %s and key %s do not serve: %w", t.CertFile, t.KeyFile, err)
+			"the client's certificate %s and key %s cannot be used: %w", t.CertFile, t.KeyFile, err)
 	}
 	return certificate, nil
 }

@@ -1,4 +1,4 @@
-//! Where a daemon listens, as it is written: `unix:PATH`, `HOST:PORT` or `[::1]:PORT`.
+//! The address of a daemon: `unix:PATH`, `HOST:PORT` or `[::1]:PORT`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,17 +6,17 @@ use std::path::PathBuf;
 
 use crate::error::ConnectError;
 
-/// A place to dial.
+/// An address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     /// A Unix socket.
     Socket(PathBuf),
-    /// TCP; the host of an IPv6 address is without its brackets.
+    /// TCP. The host of an IPv6 address has no brackets.
     Tcp { host: String, port: u16 },
 }
 
 impl Address {
-    /// Reads an address; the error says how one is written.
+    /// Parses an address. The error describes the format.
     pub(crate) fn parse(text: &str) -> Result<Self, ConnectError> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
@@ -31,7 +31,7 @@ impl Address {
         Ok(Self::Tcp { host: host.to_owned(), port })
     }
 
-    /// Whether it can only be on this machine.
+    /// Whether the address is on this machine.
     pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Socket(_) => true,
@@ -53,7 +53,7 @@ impl fmt::Display for Address {
 }
 
 fn ill_formed(text: &str) -> ConnectError {
-    ConnectError::new(format!("{text:?} is no address: write unix:PATH or HOST:PORT, for example 127.0.0.1:7627"))
+    ConnectError::new(format!("{text:?} is not an address: write unix:PATH or HOST:PORT, for example 127.0.0.1:7627"))
 }
 
 #[cfg(test)]

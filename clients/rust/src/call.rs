@@ -1,4 +1,4 @@
-//! How a call is made: within its deadline, tried again as the policy says, ended when the client is closed.
+//! How a call is made: within its deadline, with retries, and cancelled when the client is closed.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::dial::Connection;
 use crate::error::Error;
 use crate::policy::RetryPolicy;
 
-/// Longest deadline that is told to the daemon; its wire format cannot say much more.
+/// The maximum deadline that is sent to the daemon; the wire format cannot represent much longer ones.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How far the daemon's clock may be ahead of ours when both count down to one deadline.
+/// How much earlier than the client the daemon may reach the same deadline.
 const AHEAD: Duration = Duration::from_millis(50);
 
-/// When a call ends at the latest, and how long that was from its start.
+/// The end of a call's deadline, and its length.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline {
     pub(crate) at: Instant,
@@ -29,8 +29,8 @@ impl Deadline {
         Self { at: Instant::now() + within, within }
     }
 
-    /// Whether a call ended so because of the deadline: the daemon, too, cuts it off then, by a clock that may be a
-    /// moment ahead, and not always with a status of its own.
+    /// Whether an error was caused by the deadline. The daemon ends the call at the same deadline, possibly a moment
+    /// earlier, and not always with DEADLINE_EXCEEDED.
     fn cut_off(&self, error: &Error) -> bool {
         let near = self.at.saturating_duration_since(Instant::now()) < AHEAD;
         let ended = match error.code() {
@@ -50,7 +50,8 @@ pub(crate) fn cancelled() -> Error {
     Error::local(Code::Cancelled, "the call was cancelled")
 }
 
-/// Calls until an answer or an error comes that is not tried again, or the deadline, or the client's end.
+/// Repeats the call until it succeeds, fails with an error that is not retried, reaches its deadline, or the client is
+/// closed.
 pub(crate) async fn call<Message, Answer, Attempt, Attempting>(
     connection: &Connection,
     deadline: Option<Deadline>,
@@ -85,7 +86,7 @@ where
         };
         let pause = pauses.next().filter(|_| policy.retries(failure.code()));
         match pause {
-            // What went wrong is worth more than the deadline that trying again would only run into.
+            // If the next retry would exceed the deadline, return the last error instead of DEADLINE_EXCEEDED.
             Some(pause) if deadline.is_none_or(|deadline| Instant::now() + pause < deadline.at) => sleep(pause).await,
             _ => return Err(failure),
         }
@@ -122,7 +123,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Calls with attempts that end as given, in order; returns the outcome and how many attempts there were.
+    /// Makes a call whose attempts have the given outcomes, in order; returns the final outcome and the number of
+    /// attempts.
     async fn persisting(within: Duration, ends: Vec<Result<(), Status>>) -> (Result<(), Error>, usize) {
         let remaining = RefCell::new(ends.into_iter());
         let tried = RefCell::new(0);
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_daemon_cuts_off_at_the_deadline_is_told_as_the_deadline() {
+    async fn what_the_daemon_cuts_off_at_the_deadline_has_the_code_of_the_deadline() {
         for (within, code) in [(30, Code::DeadlineExceeded), (2000, Code::Cancelled)] {
             let (outcome, _) = persisting(Duration::from_millis(within), vec![Err(Status::cancelled("cut off"))]).await;
             assert_eq!(outcome.unwrap_err().code(), code, "{within}");

@@ -1,4 +1,4 @@
-//! The client: one method a call of the `MemoryService`.
+//! The client: one method per call of the `MemoryService`.
 
 use std::fmt;
 use std::future::Future;
@@ -26,7 +26,7 @@ use crate::v1::{
     SyncResponse, WatchIndexRequest, WatchIndexResponse,
 };
 
-// The documented deadlines of the service.
+// Default deadlines, as in the protos.
 const SEARCH: Duration = Duration::from_secs(5);
 const GET: Duration = Duration::from_secs(2);
 const STATUS: Duration = Duration::from_secs(2);
@@ -38,13 +38,13 @@ const CONTEXT: Duration = Duration::from_secs(2);
 const ARCHIVE: Duration = Duration::from_secs(10);
 const LIST: Duration = Duration::from_secs(2);
 
-/// Returns a client of the daemon that the options name, or else of the one that is found. The first call connects.
+/// Returns a client of the daemon in the options, or else of the daemon that discovery finds. The first call connects.
 ///
-/// The connection lives on the tokio runtime on which this was called, and ends with it.
+/// The connection runs on the current tokio runtime and ends with it.
 ///
 /// # Errors
 ///
-/// A file that is named cannot be read, an address is none, or a token would travel in the clear beyond this machine.
+/// If a file cannot be read, an address is malformed, or the token would be sent to another machine without TLS.
 pub async fn connect(options: Options) -> Result<Client, ConnectError> {
     let target = Target::find(&options, &Environment::of_process())?;
     let connection = Connection::prepare(&target, options.keepalive)?;
@@ -58,9 +58,9 @@ pub async fn connect(options: Options) -> Result<Client, ConnectError> {
 
 /// Calls one daemon.
 ///
-/// Clones share the connection and cost next to nothing, so one client serves a whole program. Every method sends the
-/// deadline that the service documents, unless [`with_timeout`](Self::with_timeout) names another, tries again what
-/// ended `UNAVAILABLE`, and fails with [`Error`] for a status that is not OK.
+/// Clones share the connection and are cheap, so use one client per program. Every method has a default deadline,
+/// unless [`with_timeout`](Self::with_timeout) sets another one, retries calls that fail with `UNAVAILABLE`, and fails
+/// with [`Error`] if the status is not OK.
 #[derive(Clone)]
 pub struct Client {
     connection: Arc<Connection>,
@@ -70,7 +70,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// The same client with another deadline for each call that is made through it, `sync` and `watch` included.
+    /// Returns the same client with another deadline for all of its calls, including `sync` and `watch`.
     ///
     /// ```
     /// # use memoryd_client::{Client, Error, v1::{StatusRequest, StatusResponse}};
@@ -84,25 +84,25 @@ impl Client {
         Self { timeout: Some(timeout), ..self.clone() }
     }
 
-    /// Where the daemon is dialled.
+    /// The address of the daemon.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Closes the connection of this client and of its clones; calls under way end with `CANCELLED`. When it returns,
-    /// the file descriptors are given back. Dropping the last clone closes as well, a moment later.
+    /// Closes the connection of this client and its clones; running calls fail with `CANCELLED`. Returns when the file
+    /// descriptors are closed. Dropping the last clone also closes the connection, a moment later.
     pub async fn close(&self) {
         self.connection.close().await;
     }
 
-    /// The calls that concern entries.
+    /// The calls of the entry service.
     #[must_use]
     pub fn entries(&self) -> Entries {
         Entries::new(self.clone())
     }
 
-    /// The generated stub over this client's connection, with its token; deadlines and retries are its caller's.
+    /// The generated stub with this client's connection and token, but without deadlines and retries.
     #[must_use]
     pub fn memory_stub(&self) -> MemoryServiceClient<Transport> {
         MemoryServiceClient::new(self.connection.transport.clone())
@@ -145,7 +145,7 @@ impl Client {
     }
 }
 
-// A stub is made for each attempt, as it costs nothing and cannot be shared by calls at the same time.
+// Each attempt has its own stub, because a stub is cheap and cannot be used by concurrent calls.
 macro_rules! attempt {
     ($client:expr, $stub:ident, $method:ident) => {
         |request| {
@@ -158,69 +158,69 @@ pub(crate) use attempt;
 
 /// The calls of the `MemoryService`.
 impl Client {
-    /// Finds the parts of an agent's memory that answer `query`, best first.
+    /// Searches an agent's memory for `query` and returns the results, best first.
     ///
     /// # Errors
     ///
-    /// As [`Error`] says, here and below.
+    /// As described at [`Error`], for this and all other calls.
     pub async fn search(&self, request: MemorySearchRequest) -> Result<MemorySearchResponse, Error> {
         self.unary(SEARCH, request, attempt!(self, memory_stub, memory_search)).await
     }
 
-    /// Reads a line range of the memory file `path`.
+    /// Reads a range of lines of the memory file `path`.
     pub async fn get(&self, request: MemoryGetRequest) -> Result<MemoryGetResponse, Error> {
         self.unary(GET, request, attempt!(self, memory_stub, memory_get)).await
     }
 
-    /// Tells how an agent's memory is doing.
+    /// Returns the status of the daemon and of one agent.
     pub async fn status(&self, request: StatusRequest) -> Result<StatusResponse, Error> {
         let documented = if request.probe { STATUS_WITH_PROBE } else { STATUS };
         self.unary(documented, request, attempt!(self, memory_stub, status)).await
     }
 
-    /// Starts a sync run, or joins the one under way, and returns its events; the last one is `completed`.
+    /// Starts a sync run, or joins the current one, and returns its events; the last one is `completed`.
     pub async fn sync(&self, request: SyncRequest) -> Result<Events<SyncResponse>, Error> {
         self.follow(request, attempt!(self, memory_stub, sync)).await
     }
 
-    /// Returns an agent's index state at once and after each change, until the events are dropped.
+    /// Returns the state of an agent's index: the current state first, then each change, until the events are dropped.
     pub async fn watch(&self, request: WatchIndexRequest) -> Result<Events<WatchIndexResponse>, Error> {
         self.follow(request, attempt!(self, memory_stub, watch_index)).await
     }
 
-    /// Decides whether the agent should write lasting notes before its context is compacted.
+    /// Decides whether the agent should write notes before its context is compacted.
     pub async fn flush_decision(&self, request: FlushDecisionRequest) -> Result<FlushDecisionResponse, Error> {
         self.unary(FLUSH, request, attempt!(self, memory_stub, flush_decision)).await
     }
 
-    /// Appends `text` to today's log, or to `path`. A request without an `idempotency_key` gets one, so that trying
-    /// again is safe.
+    /// Appends `text` to today's log, or to `path`. If the request has no `idempotency_key`, a random one is sent, so
+    /// that retries are safe.
     pub async fn append(&self, mut request: MemoryAppendRequest) -> Result<MemoryAppendResponse, Error> {
         fill_in(&mut request.idempotency_key);
         self.unary(APPEND, request, attempt!(self, memory_stub, memory_append)).await
     }
 
-    /// Removes a file, a session or a text from every derived store, and counts what was removed.
+    /// Removes a file, a session or a text from all derived data, and returns the number of removed items.
     pub async fn forget(&self, request: MemoryForgetRequest) -> Result<MemoryForgetResponse, Error> {
         self.unary(FORGET, request, attempt!(self, memory_stub, memory_forget)).await
     }
 
-    /// Tells which files a session loads at its start, with their text, and how its agent recalls.
+    /// Returns the memory files that a session loads at its start, and the recall section of its prompt.
     pub async fn session_context(&self, request: SessionContextRequest) -> Result<SessionContextResponse, Error> {
         self.unary(CONTEXT, request, attempt!(self, memory_stub, session_context)).await
     }
 
-    /// Turns the last messages of `transcript` into a memory file; trying again is safe.
+    /// Writes the last messages of `transcript` to a new memory file. Retries are safe.
     pub async fn session_archive(&self, request: SessionArchiveRequest) -> Result<SessionArchiveResponse, Error> {
         self.unary(ARCHIVE, request, attempt!(self, memory_stub, session_archive)).await
     }
 
-    /// Lists a page of the agents that the caller may use.
+    /// Returns one page of the agents that the caller is allowed to use.
     pub async fn list_agents(&self, request: ListAgentsRequest) -> Result<ListAgentsResponse, Error> {
         self.unary(LIST, request, attempt!(self, memory_stub, list_agents)).await
     }
 
-    /// Lists a page of an agent's memory files.
+    /// Returns one page of an agent's memory files.
     pub async fn list_files(&self, request: ListFilesRequest) -> Result<ListFilesResponse, Error> {
         self.unary(LIST, request, attempt!(self, memory_stub, list_files)).await
     }
@@ -232,7 +232,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Gives a call a key of its own where its caller gave none, so that trying it again is safe.
+/// Sets a random idempotency key if the caller set none, so that retries are safe.
 pub(crate) fn fill_in(key: &mut String) {
     if key.is_empty() {
         *key = random::key();
@@ -260,7 +260,7 @@ mod tests {
         let called = tokio::spawn(async move { client.status(StatusRequest::default()).await });
         let error = called.await.unwrap().unwrap_err();
         assert_eq!(error.code_name(), "UNAVAILABLE");
-        assert!(error.message().starts_with("nobody answers at unix:/nowhere/m.sock: "), "{error}");
+        assert!(error.message().starts_with("cannot connect to unix:/nowhere/m.sock: "), "{error}");
     }
 
     #[tokio::test]

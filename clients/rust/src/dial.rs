@@ -1,4 +1,4 @@
-//! The connection: dialled when a call needs it, dialled anew after it broke, and given back by `close`.
+//! The connection: opened by the first call, reopened after it was lost, and closed by `close`.
 
 use std::io;
 use std::pin::Pin;
@@ -25,17 +25,17 @@ use crate::discovery::Target;
 use crate::error::ConnectError;
 use crate::readable::readable;
 
-/// Longest time for one attempt to connect; the deadline of the call that waits for it often ends sooner.
+/// Maximum time of one connection attempt; the deadline of the call that waits for it is often shorter.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long a daemon may take to answer a keepalive ping.
+/// Maximum time in which the daemon has to answer a keepalive ping.
 const PONG: Duration = Duration::from_secs(10);
 
-/// Longest time that closing waits for the connection's task to let go of it.
+/// Maximum time that closing waits for the connection's task to end.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// What the generated stubs call through: the connection, with the token added to each call, and details that cannot be
-/// read left out of each answer.
+/// The service that the generated stubs call: adds the token to each call, and removes details that cannot be decoded
+/// from each response.
 pub type Transport = InterceptedService<MapResponse<Channel, fn(Response<Body>) -> Response<Body>>, Bearer>;
 
 /// Adds the token to a call.
@@ -51,7 +51,7 @@ impl Interceptor for Bearer {
     }
 }
 
-/// The connection of one client and of its clones.
+/// The connection of a client and its clones.
 pub(crate) struct Connection {
     pub(crate) transport: Transport,
     pub(crate) closed: CancellationToken,
@@ -59,7 +59,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Prepares a connection; the first call makes it.
+    /// Prepares a connection; the first call opens it.
     pub(crate) fn prepare(target: &Target, keepalive: Option<Duration>) -> Result<Self, ConnectError> {
         let bearer = Bearer(target.token.as_deref().map(authorization).transpose()?);
         let endpoint = endpoint(target, keepalive)?;
@@ -71,11 +71,11 @@ impl Connection {
         Ok(Self { transport: InterceptedService::new(answering, bearer), closed, open })
     }
 
-    /// Ends every call, and returns when the file descriptors are given back.
+    /// Ends all calls, and returns when the file descriptors are closed.
     pub(crate) async fn close(&self) {
         self.closed.cancel();
         let mut open = self.open.subscribe();
-        // A task that is never run again, because its runtime is blocked, must not keep the caller.
+        // If the runtime is blocked, the task never runs again; do not wait for it forever.
         let _ = tokio::time::timeout(CLOSING, open.wait_for(|open| *open == 0)).await;
     }
 }
@@ -83,7 +83,7 @@ impl Connection {
 fn authorization(token: &str) -> Result<MetadataValue<Ascii>, ConnectError> {
     let mut value: MetadataValue<Ascii> = format!("Bearer {token}")
         .parse()
-        .map_err(|_| ConnectError::new("the token holds characters that a token cannot have"))?;
+        .map_err(|_| ConnectError::new("the token contains characters that are not printable ASCII"))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -94,7 +94,7 @@ fn endpoint(target: &Target, keepalive: Option<Duration>) -> Result<Endpoint, Co
         Address::Socket(_) => "localhost".to_owned(),
         tcp @ Address::Tcp { .. } => tcp.to_string(),
     };
-    let unusable = |error| ConnectError::caused(&format!("cannot dial {}", target.address), &error);
+    let unusable = |error| ConnectError::caused(&format!("cannot connect to {}", target.address), &error);
     let mut endpoint = Endpoint::from_shared(format!("{scheme}://{authority}"))
         .and_then(|endpoint| endpoint.user_agent(concat!("memoryd-client-rust/", env!("CARGO_PKG_VERSION"))))
         .map_err(unusable)?
@@ -118,7 +118,7 @@ impl Dialler {
     async fn dial(self: Arc<Self>) -> io::Result<TokioIo<Socket>> {
         let connected = self.closed.run_until_cancelled(self.connect()).await.unwrap_or_else(|| Err(closed()));
         let stream = connected
-            .map_err(|error| io::Error::new(error.kind(), format!("nobody answers at {}: {error}", self.address)))?;
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot connect to {}: {error}", self.address)))?;
         self.open.send_modify(|open| *open += 1);
         let closed = Box::pin(self.closed.clone().cancelled_owned());
         Ok(TokioIo::new(Socket { stream, closed, _counted: Counted(self.open.clone()) }))
@@ -144,7 +144,7 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Counts a socket for as long as it is open.
+/// Counts a socket while it is open.
 struct Counted(watch::Sender<usize>);
 
 impl Drop for Counted {
@@ -153,11 +153,11 @@ impl Drop for Counted {
     }
 }
 
-/// A socket that breaks when its client is closed, whoever still holds a call over it.
+/// A socket that fails when its client is closed, even if a call still uses it.
 struct Socket {
     stream: Box<dyn Stream>,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
-    // After the stream, so that the descriptor is given back before it no longer counts.
+    // Dropped after the stream, so that the socket is counted until its descriptor is closed.
     _counted: Counted,
 }
 

@@ -1,4 +1,4 @@
-//! Finds the daemon where the `memoryd` command finds it: in the environment, and in the state directory.
+//! Finds the daemon in the same places as the `memoryd` command: the environment and the state directory.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use crate::error::ConnectError;
 use crate::options::Options;
 use crate::tls::Tls;
 
-/// Whom to dial, and how.
+/// The daemon to connect to, with token and TLS.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Target {
     pub(crate) address: Address,
@@ -21,9 +21,9 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// What the options say, completed by the environment.
+    /// Completes the options from the environment.
     ///
-    /// Fails when a file that is named cannot be read, and when a token would travel in the clear beyond this machine.
+    /// Fails if a file cannot be read, or if the token would be sent to another machine without TLS.
     pub(crate) fn find(options: &Options, environment: &Environment) -> Result<Self, ConnectError> {
         let address = match options.address.clone().or_else(|| environment.text("MEMORYD_ADDRESS")) {
             Some(text) => Address::parse(&text)?,
@@ -39,14 +39,14 @@ impl Target {
         let token = token(options, environment, &address)?;
         if token.is_some() && tls.is_none() && !address.is_local() {
             return Err(ConnectError::new(format!(
-                "refusing to send the token to {address} in the clear; speak TLS (Options::tls or MEMORYD_TLS), or dial a loopback address"
+                "refusing to send the token to {address} in the clear; use TLS (Options::tls or MEMORYD_TLS) or a loopback address"
             )));
         }
         Ok(Self { address, token, tls })
     }
 }
 
-/// The directory in which the daemon keeps its state.
+/// The state directory of the daemon.
 fn state(environment: &Environment) -> PathBuf {
     let named = ["MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR"].into_iter().find_map(|name| environment.path(name));
     named.unwrap_or_else(|| {
@@ -55,7 +55,7 @@ fn state(environment: &Environment) -> PathBuf {
     })
 }
 
-/// The first usable address that a daemon noted when it started; else the socket where one listens by itself.
+/// The first usable address in the daemon's endpoint file, or else the default socket.
 fn running(environment: &Environment) -> Result<Address, ConnectError> {
     let state = state(environment);
     let usable = |address: &Address| !matches!(address, Address::Socket(path) if !path.exists());
@@ -69,7 +69,7 @@ fn running(environment: &Environment) -> Result<Address, ConnectError> {
     Ok(Address::Socket(socket))
 }
 
-/// The addresses that a daemon noted; none where none did, or where the note cannot be read.
+/// The addresses in the daemon's endpoint file; none if it does not exist or cannot be read.
 fn noted(state: &Path) -> Vec<Address> {
     let note = fs::read_to_string(state.join("memoryd.endpoint.json")).unwrap_or_default();
     let note: Value = serde_json::from_str(&note).unwrap_or_default();
@@ -86,7 +86,7 @@ fn token(options: &Options, environment: &Environment, address: &Address) -> Res
         let token = first_token(&text);
         return match token {
             Some(_) => Ok(token),
-            None => Err(ConnectError::new(format!("there is no token in the token file {}", file.display()))),
+            None => Err(ConnectError::new(format!("the token file {} contains no token", file.display()))),
         };
     }
     if !address.is_local() {

@@ -4,7 +4,7 @@ use tonic::transport::Endpoint;
 
 use super::*;
 
-/// A home directory of its own, removed when the test ends.
+/// A temporary home directory, removed at the end of the test.
 struct Home(PathBuf);
 
 impl Home {

@@ -1,4 +1,4 @@
-//! The variables and the home directory of whoever runs the program.
+//! The environment variables and the home directory of the user.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use crate::error::ConnectError;
 
 type Lookup = dyn Fn(&str) -> Option<OsString>;
 
-/// What discovery may look at; made from the process, or by a test.
+/// The environment for discovery: that of the process, or one of a test.
 pub(crate) struct Environment {
     variables: Box<Lookup>,
     home: Option<PathBuf>,
@@ -27,13 +27,13 @@ impl Environment {
         Self { variables: Box::new(move |name| known.get(name).cloned()), home: Some(home.to_owned()) }
     }
 
-    /// The value of a variable; None where it is blank or not set.
+    /// The value of a variable; None if it is blank or not set.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         let value = (self.variables)(name)?.to_string_lossy().trim().to_owned();
         (!value.is_empty()).then_some(value)
     }
 
-    /// What a variable says that is yes or no; None where it is blank or not set, an error where it is neither.
+    /// The value of a boolean variable; None if it is blank or not set. Other values are errors.
     pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, ConnectError> {
         let Some(text) = self.text(name) else {
             return Ok(None);
@@ -45,7 +45,7 @@ impl Environment {
         }
     }
 
-    /// The path that a variable names, its leading `~` replaced; None where it is blank or not set.
+    /// The path in a variable, with a leading `~` expanded; None if it is blank or not set.
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         let value = (self.variables)(name)?;
         if value.to_string_lossy().trim().is_empty() {
@@ -54,7 +54,7 @@ impl Environment {
         Some(self.expanded(Path::new(&value)))
     }
 
-    /// A path beneath the home directory; relative to the working directory for those who have no home.
+    /// A path below the home directory, or below the working directory if there is no home directory.
     pub(crate) fn in_home(&self, name: &str) -> PathBuf {
         self.home.as_deref().unwrap_or(Path::new("")).join(name)
     }

@@ -1,4 +1,4 @@
-//! What a call, or the attempt to connect, ends with when it does not end well.
+//! The errors of calls and of connecting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tonic_types::StatusExt;
 
 use crate::transport;
 
-/// A call that did not end with OK.
+/// A call whose status is not OK.
 ///
 /// ```
 /// use memoryd_client::{Client, Error, v1::MemoryGetRequest};
@@ -36,60 +36,60 @@ struct Failure {
     retry_after: Option<Duration>,
 }
 
-/// One thing wrong with one field of a request.
+/// An invalid field of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The field, as the contract names it.
+    /// The name of the field.
     pub field: String,
-    /// What is wrong with it.
+    /// Why the field is invalid.
     pub description: String,
 }
 
 impl Error {
-    /// The status code of gRPC.
+    /// The gRPC status code.
     #[must_use]
     pub fn code(&self) -> Code {
         self.0.code
     }
 
-    /// The name of that code as gRPC writes it, for example `NOT_FOUND`.
+    /// The gRPC name of the code, for example `NOT_FOUND`.
     #[must_use]
     pub fn code_name(&self) -> &'static str {
         name_of(self.0.code)
     }
 
     /// The name of the `ErrorReason` without its prefix, for example `INDEX_BUSY`; empty for a status that gRPC itself
-    /// made, such as that of a daemon which does not answer.
+    /// created, for example if the daemon is not running.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.0.reason
     }
 
-    /// What was wrong, which value, and what to do.
+    /// What is wrong, with the value, and what to do.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The values that the message speaks of, by name.
+    /// The values that the message refers to, by name.
     #[must_use]
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.0.metadata
     }
 
-    /// Every bad field of the request; empty unless the reason is `INVALID_REQUEST`.
+    /// All invalid fields of the request; empty unless the reason is `INVALID_REQUEST`.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.0.violations
     }
 
-    /// How long to wait before trying again; None where that does not help.
+    /// The time to wait before a retry; None if a retry does not help.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// An error that the client makes itself.
+    /// An error that the client itself created.
     pub(crate) fn local(code: Code, message: impl Into<String>) -> Self {
         Self(Box::new(Failure {
             code,
@@ -103,7 +103,7 @@ impl Error {
 }
 
 impl From<Status> for Error {
-    /// Details that cannot be read are left out.
+    /// Details that cannot be decoded are omitted.
     fn from(status: Status) -> Self {
         if let Some((code, message)) = transport::meaning(&status) {
             return Self::local(code, message);
@@ -132,8 +132,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What the client refuses before anything is sent: a file that cannot be read, an address that is none, a token that
-/// would travel in the clear.
+/// An error that the client detects before it sends anything: a file that cannot be read, a malformed address, or a
+/// token that would be sent without TLS.
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     message: String,
@@ -145,7 +145,7 @@ impl ConnectError {
         Self { message: message.into(), source: None }
     }
 
-    /// What could not be done, followed by all causes of the error.
+    /// A message, followed by all causes of the error.
     pub(crate) fn caused(what: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         Self::new(format!("{what}: {}", transport::words(error)))
     }
@@ -167,7 +167,7 @@ impl std::error::Error for ConnectError {
     }
 }
 
-/// The name of a code as gRPC writes it.
+/// The gRPC name of a code.
 pub(crate) fn name_of(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

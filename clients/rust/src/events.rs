@@ -13,9 +13,9 @@ use tonic::Streaming;
 use crate::call::{Deadline, cancelled};
 use crate::error::Error;
 
-/// The events of a `sync` or a `watch`, as they come. Dropping it ends the call.
+/// The events of a `sync` or a `watch`. Dropping it ends the call.
 ///
-/// It is also a [`Stream`](https://docs.rs/futures-core), for those who work with stream adapters.
+/// It also implements [`Stream`](https://docs.rs/futures-core), for stream adapters.
 #[must_use = "the call ends when its events are dropped"]
 pub struct Events<Event> {
     state: State<Event>,
@@ -38,21 +38,21 @@ impl<Event> Events<Event> {
         }
     }
 
-    /// Waits for the next event; None when the call has ended with OK.
+    /// Waits for the next event; None if the call has ended with OK.
     ///
     /// # Errors
     ///
-    /// The call ended otherwise; after `cancel`, and after the client was closed, with `CANCELLED`.
+    /// If the call failed; with `CANCELLED` after `cancel` or after the client was closed.
     pub async fn message(&mut self) -> Result<Option<Event>, Error> {
         poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await.transpose()
     }
 
-    /// Ends the call. A sync run goes on unless its request asked otherwise.
+    /// Ends the call. A sync run continues, unless its request says otherwise.
     pub fn cancel(&mut self) {
         self.state = State::Cancelled;
     }
 
-    /// The error with which the client itself ends the call, once there is one.
+    /// The error with which the client ends the call, if it does.
     fn cut(&mut self, context: &mut Context<'_>) -> Option<Error> {
         if self.closed.as_mut().poll(context).is_ready() {
             return Some(cancelled());

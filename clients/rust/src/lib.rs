@@ -29,11 +29,11 @@ pub use prost;
 pub use prost_types;
 pub use tonic;
 
-/// The contract: its messages, and the generated stubs in `memory_service_client` and `entry_service_client`.
+/// The API: its messages, and the generated stubs in `memory_service_client` and `entry_service_client`.
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 pub mod v1 {
     tonic::include_proto!("memoryd.v1");
 
-    /// The contract as a serialized `google.protobuf.FileDescriptorSet`, for programs that work with any message.
+    /// The API as a serialized `google.protobuf.FileDescriptorSet`, for programs that process arbitrary messages.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/contract.binpb"));
 }

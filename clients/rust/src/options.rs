@@ -1,10 +1,11 @@
-//! How to connect.
+//! Connection options.
 
 use std::time::Duration;
 
 use crate::tls::Tls;
 
-/// How to connect; what is left out is looked for where the `memoryd` command looks (see the crate's first page).
+/// Connection options. Values that are not set are looked up in the same places as by the `memoryd` command (see the
+/// crate's documentation).
 ///
 /// ```
 /// use memoryd_client::{Options, Tls};
@@ -21,42 +22,42 @@ pub struct Options {
 }
 
 impl Options {
-    /// Nothing chosen yet.
+    /// Options without any values.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Where the daemon listens: `unix:PATH`, `HOST:PORT` or `[::1]:PORT`.
+    /// The address of the daemon: `unix:PATH`, `HOST:PORT` or `[::1]:PORT`.
     #[must_use]
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self
     }
 
-    /// The bearer token. It is not sent over a Unix socket, where the daemon asks for none.
+    /// The bearer token. It is not sent over a Unix socket.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// TLS. It is left out over a Unix socket.
+    /// Enables TLS over TCP; ignored for a Unix socket.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// How long each call may take, in place of its documented deadline; `sync` and `watch` are not bound by it.
+    /// The deadline of each call, instead of its default deadline; does not apply to `sync` and `watch`.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How often to ask a silent daemon whether it is there, also without a call under way. Off unless set; the daemon
-    /// allows every ten seconds.
+    /// The interval of keepalive pings, also when no call is active. Default: no pings. The daemon accepts one every
+    /// ten seconds.
     #[must_use]
     pub fn keepalive(mut self, interval: Duration) -> Self {
         self.keepalive = Some(interval);

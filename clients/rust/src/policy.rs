@@ -1,7 +1,7 @@
-//! When a call is tried again: what `service_config.json`, which all clients share, says of the two services.
+//! The retry policy of the two services, from `service_config.json`, which all clients share.
 //!
-//! What it says of single methods, whose deadlines are short, is for those whose gRPC waits on until the deadline. Here
-//! no pause is waited for that would pass it, so such a call ends in time by itself.
+//! Its separate policy for methods with short deadlines is for gRPC libraries that start a pause even if it ends after
+//! the deadline. This client skips such a pause, so these calls end in time without it.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::random;
 
-/// A retry policy as gRPC defines it.
+/// A retry policy as defined by gRPC.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RetryPolicy {
     max_attempts: u32,
@@ -30,7 +30,7 @@ impl RetryPolicy {
         &POLICY
     }
 
-    /// Reads the first retry policy of a service config, that of the services; None where there is none.
+    /// Reads the first retry policy of a service config, which is that of the services; None if there is none.
     fn parse(config: &str) -> Option<Self> {
         let config: Value = serde_json::from_str(config).ok()?;
         let policy = &config["methodConfig"][0]["retryPolicy"];
@@ -44,13 +44,13 @@ impl RetryPolicy {
         })
     }
 
-    /// Whether a call that ended so is tried again.
+    /// Whether a call with this error is retried.
     pub(crate) fn retries(&self, code: Code) -> bool {
         self.codes.iter().any(|retried| retried == crate::error::name_of(code))
     }
 
-    /// How long to wait before the second attempt, the third, and so on; each a fifth more or less, by chance, so that
-    /// the callers of a daemon that restarts do not all come at once.
+    /// The pauses before the second attempt, the third, and so on, with a random jitter of 20 %, so that the clients of
+    /// a restarted daemon do not all reconnect at the same moment.
     pub(crate) fn pauses(&self) -> impl Iterator<Item = Duration> {
         let mut next = self.initial_backoff;
         (1..self.max_attempts).map(move |_| {
@@ -61,7 +61,7 @@ impl RetryPolicy {
     }
 }
 
-/// Reads a duration as proto3 JSON writes it, for example `0.2s`.
+/// Parses a duration in proto3 JSON, for example `0.2s`.
 fn duration(value: &Value) -> Option<Duration> {
     Duration::try_from_secs_f64(value.as_str()?.strip_suffix('s')?.parse().ok()?).ok()
 }

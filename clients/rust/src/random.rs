@@ -1,13 +1,13 @@
-//! Randomness from the operating system.
+//! Random numbers from the operating system.
 
-/// A key that no other call has: 32 hexadecimal digits.
+/// A random key of 32 hexadecimal digits.
 pub(crate) fn key() -> String {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A number from 0 to 1.
+/// A random number from 0 to 1.
 pub(crate) fn share() -> f64 {
     f64::from(getrandom::u32().expect("the operating system gives random bytes")) / f64::from(u32::MAX)
 }

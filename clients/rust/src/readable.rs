@@ -1,4 +1,4 @@
-//! Details of a status that are not base64: left out before tonic, which panics over them, sees them.
+//! Removes status details that are not valid base64, because tonic panics when it decodes them.
 
 use std::mem;
 
@@ -9,7 +9,7 @@ use tonic::metadata::MetadataMap;
 
 const DETAILS: &str = "grpc-status-details-bin";
 
-/// The answer without details that cannot be decoded, in its headers as in its trailers.
+/// Returns the response without details that cannot be decoded, in headers and trailers.
 pub(crate) fn readable(answer: Response<Body>) -> Response<Body> {
     let (mut head, body) = answer.into_parts();
     leave_out_unreadable(&mut head.headers);
@@ -48,22 +48,22 @@ mod tests {
     use crate::v1::StatusRequest;
     use crate::v1::memory_service_client::MemoryServiceClient;
 
-    /// What a call ends with that is answered with a status, in the headers or after a body.
+    /// The error of a call whose response has a status in its headers, or in trailers after a body.
     async fn ended(details: Option<&'static str>, in_trailers: bool) -> Error {
         let status =
             Status::with_error_details(Code::Unavailable, "busy", ErrorDetails::with_retry_info(Some(Duration::ZERO)));
-        let mut told = HeaderMap::new();
-        status.add_header(&mut told).unwrap();
+        let mut headers = HeaderMap::new();
+        status.add_header(&mut headers).unwrap();
         if let Some(details) = details {
-            told.insert(DETAILS, details.parse().unwrap());
+            headers.insert(DETAILS, details.parse().unwrap());
         }
         let answer = move |_| {
             let mut answer = Response::new(Body::empty());
             if in_trailers {
-                let told = told.clone();
-                *answer.body_mut() = Body::new(Body::empty().with_trailers(async { Some(Ok(told)) }));
+                let headers = headers.clone();
+                *answer.body_mut() = Body::new(Body::empty().with_trailers(async { Some(Ok(headers)) }));
             } else {
-                *answer.headers_mut() = told.clone();
+                *answer.headers_mut() = headers.clone();
             }
             answer.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
             std::future::ready(Ok::<_, Infallible>(answer))

@@ -1,4 +1,4 @@
-//! What a client needs to speak TLS: whom it trusts, and who it is.
+//! TLS settings of a client: the trusted certificates and the client certificate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use tonic::transport::{ClientTlsConfig, Endpoint, Identity};
 use crate::error::ConnectError;
 use crate::trust::Trust;
 
-/// TLS of a connection, by PEM files; they are read by [`connect`](crate::connect).
+/// TLS settings with PEM files, which [`connect`](crate::connect) reads.
 ///
-/// Without a CA file the authorities that the system trusts are trusted.
+/// Without a CA file the certificate authorities of the system are trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     ca_file: Option<PathBuf>,
@@ -21,41 +21,41 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// TLS that trusts the system's authorities and shows no certificate.
+    /// TLS settings that trust the system's authorities, without a client certificate.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The certificates to trust: those of authorities, or the very one that the daemon shows.
+    /// The trusted certificates: those of authorities, or the daemon's own certificate.
     #[must_use]
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(file.into());
         self
     }
 
-    /// The certificate to show to a daemon that asks its clients for one; it needs a key file, too.
+    /// The client certificate, for a daemon that requires one; also needs a key file.
     #[must_use]
     pub fn cert_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.cert_file = Some(file.into());
         self
     }
 
-    /// The key of that certificate.
+    /// The private key of that certificate.
     #[must_use]
     pub fn key_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.key_file = Some(file.into());
         self
     }
 
-    /// The name to look for in the daemon's certificate, where that is not the host that is dialled.
+    /// The name in the daemon's certificate, if it differs from the host in the address.
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
     }
 
-    /// Reads the files, and has an endpoint speak TLS by them.
+    /// Reads the files and configures TLS for an endpoint.
     pub(crate) fn of(&self, endpoint: Endpoint) -> Result<Endpoint, ConnectError> {
         let mut config = ClientTlsConfig::new();
         config = match (&self.cert_file, &self.key_file) {
@@ -75,16 +75,16 @@ impl Tls {
 }
 
 fn trust(file: &Path) -> Result<Trust, ConnectError> {
-    let unusable = |why| ConnectError::new(format!("{} cannot serve as CA file: {why}", file.display()));
+    let unusable = |why| ConnectError::new(format!("{} cannot be used as the CA file: {why}", file.display()));
     Trust::of(pem(file, "CERTIFICATE")?.as_bytes()).map_err(unusable)
 }
 
-/// What a PEM file holds; an error that names it when it cannot be read or holds none of what is wanted.
+/// Reads a PEM file. The error names the file if it cannot be read or does not contain the requested kind of data.
 fn pem(file: &Path, wanted: &str) -> Result<String, ConnectError> {
     let text = fs::read_to_string(file).map_err(|error| ConnectError::unreadable(file, error))?;
     let begins = |line: &str| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&format!("{wanted}-----"));
     if text.lines().any(begins) {
         return Ok(text);
     }
-    Err(ConnectError::new(format!("there is no {} in {}", wanted.to_lowercase(), file.display())))
+    Err(ConnectError::new(format!("no {} in {}", wanted.to_lowercase(), file.display())))
 }

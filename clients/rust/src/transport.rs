@@ -1,14 +1,14 @@
-//! What a status stands for that no daemon sent: one that was made here, because the connection failed.
+//! The code and message of a status that the client itself created because a connection failed.
 //!
-//! tonic calls some of these UNKNOWN or CANCELLED. gRPC's rules, which the other clients follow, say UNAVAILABLE for
-//! every connection that cannot be made or breaks, so that the retry policy applies to it.
+//! tonic uses UNKNOWN or CANCELLED for some of these. By gRPC's rules, which the other clients follow, every connection
+//! that cannot be opened or is lost is UNAVAILABLE, so that the retry policy applies.
 
 use std::error::Error as StdError;
 use std::iter;
 
 use tonic::{Code, Status, TimeoutExpired};
 
-/// The code and the message of a status that was made here; None for one that came from the daemon.
+/// The code and the message of a status that the client created; None for a status from the daemon.
 pub(crate) fn meaning(status: &Status) -> Option<(Code, String)> {
     let cause = status.source()?;
     if causes(cause).any(|error| error.is::<TimeoutExpired>()) {
@@ -22,7 +22,7 @@ pub(crate) fn meaning(status: &Status) -> Option<(Code, String)> {
     Some((code, words(cause)))
 }
 
-/// The code that a call has which the daemon's side cut off, by gRPC's table.
+/// The code of a call that the daemon's side reset, by gRPC's table.
 fn code_of(reason: h2::Reason) -> Code {
     match reason {
         h2::Reason::REFUSED_STREAM => Code::Unavailable,
@@ -37,13 +37,13 @@ fn causes<'a>(first: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
     iter::successors(Some(first), |&error| error.source())
 }
 
-/// All causes in a row, each that says something new; the last one says what the system said.
+/// All causes that add information, joined; the last one is the message of the system.
 pub(crate) fn words(first: &(dyn StdError + 'static)) -> String {
     let mut said: Vec<String> = Vec::new();
-    // tonic's own error says no more than that there was one.
-    let telling =
+    // tonic's own error contains no information.
+    let informative =
         |error: &&(dyn StdError + 'static)| !error.is::<tonic::transport::Error>() || error.source().is_none();
-    for text in causes(first).filter(telling).map(ToString::to_string) {
+    for text in causes(first).filter(informative).map(ToString::to_string) {
         if !said.iter().any(|before| before.contains(&text)) {
             said.push(text);
         }

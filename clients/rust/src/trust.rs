@@ -1,8 +1,9 @@
-//! Whom a client trusts that was given a CA file: the authorities in it, and the very certificates in it.
+//! Verifies certificates with a CA file: trusts the authorities in the file, and also the certificates in it
+//! themselves.
 //!
-//! A daemon of one's own often shows a certificate that it signed itself, or one whose authority is not at hand. The
-//! checks of rustls take neither for trusted, since such a certificate has no issuer among the authorities; whoever
-//! puts it into the file has said that it is to be trusted all the same. Its dates and its name are checked as ever.
+//! A private daemon often has a self-signed certificate, or one whose authority is not available. rustls trusts
+//! neither, because such a certificate has no issuer among the authorities. A certificate in the file is nevertheless
+//! meant to be trusted. Its dates and its name are checked as usual.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// Verifies a daemon's certificate by the certificates of a CA file.
+/// Verifies a daemon's certificate with the certificates of a CA file.
 #[derive(Debug)]
 pub(crate) struct Trust {
     authorities: Arc<WebPkiServerVerifier>,
@@ -22,7 +23,7 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// Trusts what a PEM text holds; the error says why it cannot serve.
+    /// Trusts the certificates in a PEM text. The error says why they cannot be used.
     pub(crate) fn of(pem: &[u8]) -> Result<Self, String> {
         let named: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
@@ -46,8 +47,8 @@ impl ServerCertVerifier for Trust {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match self.authorities.verify_server_cert(shown, intermediates, name, stapled, now) {
-            // Only what concerns the issuer is passed over; the dates have been checked before that. A certificate that
-            // signed itself counts as an authority, and its use by a server is one of the "other" errors.
+            // Only errors about the issuer are ignored; the dates were checked before. A self-signed certificate counts
+            // as an authority, and its use by a server is one of the "other" errors.
             Err(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)))
                 if self.named.iter().any(|each| each == shown) =>
             {
@@ -86,8 +87,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    // Certificates for memory.example, good for ten years from November 2026 on: one that signed itself, an authority,
-    // and one that the authority issued, which is for 127.0.0.1 as well.
+    // Certificates for memory.example, valid for ten years from November 2026: a self-signed one, an authority, and one
+    // issued by the authority, which is also for 127.0.0.1.
     const OWN: &[u8] = include_bytes!("trust_tests/own.pem");
     const AUTHORITY: &[u8] = include_bytes!("trust_tests/authority.pem");
     const ISSUED: &[u8] = include_bytes!("trust_tests/issued.pem");
@@ -95,7 +96,7 @@ mod tests {
     const YEAR_2030: u64 = 1_900_000_000;
     const YEAR_2040: u64 = 2_210_000_000;
 
-    /// Whether a daemon that shows a certificate is trusted by a file, in some year; the error in its own words if not.
+    /// Verifies a daemon's certificate with a file in a given year; returns the error message if it is not trusted.
     fn verdict(file: &[u8], shown: &[u8], name: &str, seconds: u64) -> Result<(), String> {
         let shown = CertificateDer::from_pem_slice(shown).unwrap();
         let name = ServerName::try_from(name).unwrap();

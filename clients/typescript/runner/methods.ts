@@ -1,4 +1,4 @@
-// The client's methods by the names of the runner's protocol, with the messages they take and return.
+// The client's methods by their names in the runner's protocol, with their message types.
 
 import type {
   DescMessage,
@@ -10,14 +10,14 @@ import type {
 import type { CallOptions, EventStream, MemorydClient } from "@memoryd/client";
 import { EntryService, MemoryService } from "@memoryd/client/v1";
 
-/** A method that answers once. The request is a message of `input`. */
+/** A unary method. The request is a message of `input`. */
 export interface UnaryMethod {
   readonly input: DescMessage;
   readonly output: DescMessage;
   call(client: MemorydClient, request: never, options: CallOptions): Promise<Message>;
 }
 
-/** A method that answers with events. The request is a message of `input`. */
+/** A streaming method. The request is a message of `input`. */
 export interface StreamMethod {
   readonly input: DescMessage;
   readonly output: DescMessage;
@@ -41,7 +41,7 @@ function streaming<I extends DescMessage, O extends DescMessage>(
 const memory = MemoryService.method;
 const entry = EntryService.method;
 
-/** The methods that answer once. */
+/** The unary methods. */
 export const UNARY: Readonly<Record<string, UnaryMethod>> = {
   search: unary(memory.memorySearch, (client, request, options) => client.search(request, options)),
   get: unary(memory.memoryGet, (client, request, options) => client.get(request, options)),
@@ -63,7 +63,7 @@ export const UNARY: Readonly<Record<string, UnaryMethod>> = {
   recall_block: unary(entry.recallBlock, (client, request, options) => client.entries.recallBlock(request, options)),
 };
 
-/** The methods that answer with events. */
+/** The streaming methods. */
 export const STREAMS: Readonly<Record<string, StreamMethod>> = {
   sync: streaming(memory.sync, (client, request, options) => client.sync(request, options)),
   watch: streaming(memory.watchIndex, (client, request, options) => client.watch(request, options)),

@@ -1,4 +1,5 @@
-// Does what one JSON object a line of standard input says, with the client; tests/clients/README.md has the protocol.
+// Executes the requests on standard input, one JSON object per line, with the client. tests/clients/README.md describes
+// the protocol.
 
 import { createInterface } from "node:readline";
 
@@ -33,7 +34,7 @@ interface Open {
   readonly schema: DescMessage;
 }
 
-/** A request that no sense can be made of. */
+/** An invalid request. */
 class Bad extends Error {}
 
 let client: MemorydClient | undefined;
@@ -115,7 +116,7 @@ function read(schema: DescMessage, request: Request): never {
   }
 }
 
-function told(error: unknown): object {
+function failureOf(error: unknown): object {
   if (error instanceof Bad) {
     return { bad: error.message };
   }
@@ -133,7 +134,7 @@ async function answer(request: Request): Promise<object> {
   try {
     return await known(OPERATIONS, request.op)(request);
   } catch (error) {
-    return told(error);
+    return failureOf(error);
   }
 }
 

@@ -1,23 +1,23 @@
-// Where a daemon listens, read from one string.
+// Addresses of daemons, parsed from strings.
 
 import { BlockList, isIPv4, isIPv6 } from "node:net";
 import { resolve } from "node:path";
 
 import { ConnectError } from "./connect_error.js";
 
-/** A place to connect to. */
+/** An address to connect to. */
 export interface Address {
-  /** As it was written. */
+  /** The original text. */
   readonly text: string;
-  /** What gRPC dials. */
+  /** The gRPC target. */
   readonly target: string;
   /** The absolute path of the Unix socket; empty over TCP. */
   readonly socketPath: string;
-  /** Whether it is on this machine. */
+  /** Whether the address is on this machine. */
   readonly loopback: boolean;
 }
 
-// sockaddr_un holds 108 bytes with the closing NUL.
+// `sockaddr_un` holds 108 bytes, including the final NUL.
 const MOST_SOCKET_PATH_BYTES = 107;
 const LAST_PORT = 65_535;
 
@@ -26,9 +26,11 @@ LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
 LOOPBACK.addAddress("::1", "ipv6");
 
 /**
- * Reads `unix:PATH`, `HOST:PORT` or `[::1]:PORT`.
  *
- * @throws {@link ConnectError} when it is none of them.
+ * Parses `unix:PATH`, `HOST:PORT` or `[::1]:PORT`.
+ *
+ * @throws {@link ConnectError} if the address is malformed.
+ *
  */
 export function parseAddress(text: string): Address {
   return text.startsWith("unix:") ? socket(text) : tcp(text);
@@ -38,7 +40,7 @@ function socket(text: string): Address {
   const written = text.slice("unix:".length);
   const path = written.startsWith("//") ? written.slice(2) : written;
   if (path === "") {
-    throw new ConnectError(`the address "${text}" names no socket: write unix:PATH`);
+    throw new ConnectError(`the address "${text}" has no socket path: write unix:PATH`);
   }
   const socketPath = resolve(path);
   const size = Buffer.byteLength(socketPath);
@@ -56,7 +58,7 @@ function tcp(text: string): Address {
   const [bracketed, plain] = [parts?.[1], parts?.[2]];
   if (parts === null || port < 1 || port > LAST_PORT || (bracketed !== undefined && !isIPv6(bracketed))) {
     throw new ConnectError(
-      `"${text}" is no address: write unix:PATH, HOST:PORT or [IPV6]:PORT, for example 127.0.0.1:7627`,
+      `"${text}" is not an address: write unix:PATH, HOST:PORT or [IPV6]:PORT, for example 127.0.0.1:7627`,
     );
   }
   return { text, target: `dns:${text}`, socketPath: "", loopback: isLoopback(bracketed ?? plain ?? "") };

@@ -1,4 +1,4 @@
-// Makes the calls of one connection, from the descriptions of the methods that the contract generates.
+// Makes the calls of a connection, given the generated method descriptions.
 
 import { setMaxListeners } from "node:events";
 
@@ -17,31 +17,31 @@ import { type CallOptions as GrpcOptions, type Client, Metadata } from "@grpc/gr
 import { Code, type MemorydError, cancelled, decode } from "./error.js";
 import { EventStream } from "./stream.js";
 
-/** What one call asks for beside its request. */
+/** Options of one call. */
 export interface CallOptions {
-  /** The call's deadline in milliseconds, instead of the documented one. `Infinity` means none. */
+  /** The call's deadline in milliseconds, instead of the default deadline. `Infinity` means none. */
   readonly timeoutMs?: number | undefined;
-  /** Ends the call when it is aborted: the call fails as CANCELLED, with the signal's reason as its cause. */
+  /** Aborts the call: it fails as CANCELLED, with the signal's reason as its cause. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** How every call of a client is made. */
+/** Options of all calls of a client. */
 export interface CallDefaults {
   /** The bearer token; empty means none. */
   readonly token: string;
-  /** Replaces the documented deadlines; undefined keeps them. */
+  /** Replaces the default deadlines; undefined keeps them. */
   readonly timeoutMs: number | undefined;
 }
 
-/** A unary method, as a service's description has it. */
+/** The description of a unary method. */
 export type Unary<I extends DescMessage, O extends DescMessage> = DescMethodUnary<I, O>;
 
-/** A method that answers with a stream of events. */
+/** The description of a streaming method. */
 export type Streaming<I extends DescMessage, O extends DescMessage> = DescMethodServerStreaming<I, O>;
 
 const CLOSED = "the client is closed";
 
-/** The calls of one connection; those under way are known, so that closing ends them. */
+/** Makes the calls of one connection, and keeps track of running calls, so that closing ends them. */
 export class Calls {
   readonly #client: Client;
   readonly #defaults: CallDefaults;
@@ -53,7 +53,7 @@ export class Calls {
     this.#defaults = defaults;
   }
 
-  /** Calls `method`; `documentedMs` is its deadline where nobody names another. */
+  /** Calls `method`; `documentedMs` is its default deadline. */
   async unary<I extends DescMessage, O extends DescMessage>(
     method: Unary<I, O>,
     request: MessageInitShape<I>,
@@ -84,7 +84,7 @@ export class Calls {
     });
   }
 
-  /** Opens a stream of `method`; it has no deadline unless `options` names one. */
+  /** Opens a stream of `method`, which has no deadline unless `options` sets one. */
   stream<I extends DescMessage, O extends DescMessage>(
     method: Streaming<I, O>,
     request: MessageInitShape<I>,
@@ -105,7 +105,7 @@ export class Calls {
     return stream;
   }
 
-  /** Ends what is under way and takes no further call. */
+  /** Ends the running calls and refuses further ones. */
   end(): void {
     this.#closed = true;
     for (const call of this.#underWay) {
@@ -127,14 +127,14 @@ export class Calls {
     return { metadata, grpcOptions: { deadline: Date.now() + checkedTimeout(options.timeoutMs ?? timeoutMs) } };
   }
 
-  // Keeps a call in reach of its signal and of `end`, until the function that is returned is called.
+  // Lets the signal and `end` abort a call, until the returned function is called.
   #follow(call: { cancel(): void }, signal: AbortSignal | undefined): () => void {
     const onAbort = (): void => {
       call.cancel();
     };
     this.#underWay.add(call);
     if (signal) {
-      // One signal may end any number of calls; that is no leak.
+      // One signal may abort any number of calls; that is not a leak.
       setMaxListeners(0, signal);
     }
     signal?.addEventListener("abort", onAbort, { once: true });
@@ -145,7 +145,7 @@ export class Calls {
   }
 }
 
-/** The timeout, when it is one. */
+/** Returns the timeout if it is valid. */
 export function checkedTimeout(timeoutMs: number): number {
   if (Number.isNaN(timeoutMs) || timeoutMs < 0) {
     throw new RangeError(`a timeout is a number of milliseconds from 0 on; got ${timeoutMs}`);

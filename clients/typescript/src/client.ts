@@ -34,7 +34,7 @@ import {
 import { withKey } from "./idempotency.js";
 import type { EventStream } from "./stream.js";
 
-// The documented deadlines of the service, in milliseconds.
+// Default deadlines in milliseconds, as in the protos.
 const SEARCH = 5_000;
 const GET = 2_000;
 const STATUS = 2_000;
@@ -49,11 +49,11 @@ const LIST = 2_000;
 const method = MemoryService.method;
 
 /**
- * Calls one daemon; one client serves any number of calls at once. Every method takes the fields of its request, or a
- * message of `@memoryd/client/v1`, and rejects with a {@link MemorydError} for a status that is not OK.
+ * Calls one daemon. A client can make any number of concurrent calls. Every method accepts the fields of its request,
+ * or a message of `@memoryd/client/v1`, and rejects with a {@link MemorydError} if the status is not OK.
  */
 export class MemorydClient {
-  /** The calls that concern entries. */
+  /** The calls of the entry service. */
   readonly entries: EntryClient;
   readonly #calls: Calls;
   readonly #disconnect: () => Promise<void>;
@@ -66,7 +66,7 @@ export class MemorydClient {
     this.entries = new EntryClient(calls);
   }
 
-  /** Ends the calls under way as CANCELLED, closes the connection, and waits until it is closed. */
+  /** Ends running calls as CANCELLED, closes the connection, and waits until it is closed. */
   async close(): Promise<void> {
     this.#calls.end();
     this.#closing ??= this.#disconnect();
@@ -78,7 +78,7 @@ export class MemorydClient {
     await this.close();
   }
 
-  /** Finds the parts of an agent's memory that answer `query`, best first. */
+  /** Searches an agent's memory for `query` and returns the results, best first. */
   search(
     request: MessageInitShape<typeof MemorySearchRequestSchema>,
     options?: CallOptions,
@@ -86,22 +86,22 @@ export class MemorydClient {
     return this.#calls.unary(method.memorySearch, request, SEARCH, options);
   }
 
-  /** Reads a line range of the memory file `path`. */
+  /** Reads a range of lines of the memory file `path`. */
   get(request: MessageInitShape<typeof MemoryGetRequestSchema>, options?: CallOptions): Promise<MemoryGetResponse> {
     return this.#calls.unary(method.memoryGet, request, GET, options);
   }
 
-  /** Tells how an agent's memory is doing. */
+  /** Returns the status of the daemon and of one agent. */
   status(request: MessageInitShape<typeof StatusRequestSchema> = {}, options?: CallOptions): Promise<StatusResponse> {
     return this.#calls.unary(method.status, request, request.probe ? STATUS_WITH_PROBE : STATUS, options);
   }
 
-  /** Starts a sync run, or joins the one under way, and returns its events; the last one is `completed`. */
+  /** Starts a sync run, or joins the current one, and returns its events; the last one is `completed`. */
   sync(request: MessageInitShape<typeof SyncRequestSchema> = {}, options?: CallOptions): EventStream<SyncResponse> {
     return this.#calls.stream(method.sync, request, options);
   }
 
-  /** Returns an agent's index state at once and after each change, until the stream is ended. */
+  /** Returns the state of an agent's index: the current state first, then each change, until the stream is ended. */
   watch(
     request: MessageInitShape<typeof WatchIndexRequestSchema> = {},
     options?: CallOptions,
@@ -109,7 +109,7 @@ export class MemorydClient {
     return this.#calls.stream(method.watchIndex, request, options);
   }
 
-  /** Decides whether the agent should write lasting notes before its context is compacted. */
+  /** Decides whether the agent should write notes before its context is compacted. */
   flushDecision(
     request: MessageInitShape<typeof FlushDecisionRequestSchema>,
     options?: CallOptions,
@@ -118,8 +118,8 @@ export class MemorydClient {
   }
 
   /**
-   * Appends `text` to today's log, or to `path`. Where the request has no `idempotencyKey`, a random one is filled in,
-   * so that the client's own retries write nothing twice.
+   * Appends `text` to today's log, or to `path`. If the request has no `idempotencyKey`, a random one is sent, so that
+   * retries of the client append nothing twice.
    */
   append(
     request: MessageInitShape<typeof MemoryAppendRequestSchema>,
@@ -128,7 +128,7 @@ export class MemorydClient {
     return this.#calls.unary(method.memoryAppend, withKey(MemoryAppendRequestSchema, request), APPEND, options);
   }
 
-  /** Removes the file, the session or the text of `target` from every derived store, and counts what was removed. */
+  /** Removes the file, session or text in `target` from all derived data, and returns the number of removed items. */
   forget(
     request: MessageInitShape<typeof MemoryForgetRequestSchema>,
     options?: CallOptions,
@@ -136,7 +136,7 @@ export class MemorydClient {
     return this.#calls.unary(method.memoryForget, request, FORGET, options);
   }
 
-  /** Tells which files a session loads at its start, with their text, and how its agent recalls. */
+  /** Returns the memory files that a session loads at its start, and the recall section of its prompt. */
   sessionContext(
     request: MessageInitShape<typeof SessionContextRequestSchema>,
     options?: CallOptions,
@@ -144,7 +144,7 @@ export class MemorydClient {
     return this.#calls.unary(method.sessionContext, request, CONTEXT, options);
   }
 
-  /** Turns the last messages of `transcript` into a memory file; trying again is safe. */
+  /** Writes the last messages of `transcript` to a new memory file. Retries are safe. */
   sessionArchive(
     request: MessageInitShape<typeof SessionArchiveRequestSchema>,
     options?: CallOptions,
@@ -152,7 +152,7 @@ export class MemorydClient {
     return this.#calls.unary(method.sessionArchive, request, ARCHIVE, options);
   }
 
-  /** Lists a page of the agents that the caller may use. */
+  /** Returns one page of the agents that the caller is allowed to use. */
   listAgents(
     request: MessageInitShape<typeof ListAgentsRequestSchema> = {},
     options?: CallOptions,
@@ -160,7 +160,7 @@ export class MemorydClient {
     return this.#calls.unary(method.listAgents, request, LIST, options);
   }
 
-  /** Lists a page of an agent's memory files. */
+  /** Returns one page of an agent's memory files. */
   listFiles(
     request: MessageInitShape<typeof ListFilesRequestSchema> = {},
     options?: CallOptions,

@@ -1,4 +1,4 @@
-// Makes a client: finds the daemon, and sets the connection up as every client of memoryd does.
+// Creates clients: finds the daemon and configures the connection like all clients of memoryd.
 
 import { homedir } from "node:os";
 
@@ -12,35 +12,39 @@ import { contentOf, reasonOf } from "./files.js";
 import { serviceConfig } from "./gen/service_config.js";
 import { Sockets } from "./sockets.js";
 
-/** How to connect. What is not given is looked for where the daemon's own command looks. */
+/** Connection options. Values that are not set are looked up in the same places as by the memoryd command. */
 export interface ConnectOptions {
   /**
-   * `unix:PATH`, `HOST:PORT` or `[::1]:PORT`. Else `MEMORYD_ADDRESS`; else what the daemon noted in its state directory;
-   * else its socket's usual place.
+   * `unix:PATH`, `HOST:PORT` or `[::1]:PORT`. Default: `MEMORYD_ADDRESS`; else the endpoint file in the daemon's state
+   * directory; else the default path of its socket.
    */
   readonly address?: string | undefined;
   /**
-   * The bearer token, over TCP. Else the first line of the file that `MEMORYD_TOKEN_FILE` names; else, for an address on
+   * The bearer token, for TCP. Default: the first line of the file in `MEMORYD_TOKEN_FILE`; else, for an address on
    * loopback, the daemon's own token file. Empty means none.
    */
   readonly token?: string | undefined;
   /**
-   * Speak TLS over TCP; `{}` trusts the public authorities, and `false` means in the clear. Else as `MEMORYD_TLS` says, and
-   * where it says nothing, when `MEMORYD_TLS_CA`, `_CERT` or `_KEY` names a file.
+   * TLS over TCP; `{}` trusts the public authorities, and `false` disables TLS. Default: as set by `MEMORYD_TLS`; if
+   * that is not set, enabled if `MEMORYD_TLS_CA`, `_CERT` or `_KEY` names a file.
    */
   readonly tls?: TlsOptions | false | undefined;
-  /** Replaces the documented deadline, in milliseconds, of each call that has one. */
+  /** Replaces the default deadline, in milliseconds, of each call that has one. */
   readonly timeoutMs?: number | undefined;
-  /** Pings the daemon this often, in milliseconds, also without a call under way; it allows 10,000. Else never. */
+  /**
+   * The interval of keepalive pings in milliseconds, also when no call is active; at least 10,000. Default: no pings.
+   */
   readonly keepaliveMs?: number | undefined;
 }
 
 const LARGEST_MESSAGE = 4 * 1024 * 1024;
 
 /**
- * Returns a client. The connection is made by its first call.
  *
- * @throws {@link ConnectError} when a file cannot be read, or a token would travel in the clear beyond this machine.
+ * Returns a client. The first call opens the connection.
+ *
+ * @throws {@link ConnectError} if a file cannot be read, or the token would be sent to another machine without TLS.
+ *
  */
 export function connect(options: ConnectOptions = {}): MemorydClient {
   const endpoint = discover(options, { env: process.env, home: homedir() });
@@ -60,15 +64,15 @@ function channelOptions({ tls }: Endpoint, { keepaliveMs }: ConnectOptions): Cha
   return {
     "grpc.service_config": JSON.stringify(serviceConfig),
     "grpc.service_config_disable_resolution": 1,
-    // A daemon that restarts is found by the retries of the call that meets it.
+    // Reconnects fast enough that the retries of a call succeed after a restart of the daemon.
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.max_reconnect_backoff_ms": 250,
-    // A large append is tried again, too.
+    // Large appends are retried, too.
     "grpc.per_rpc_retry_buffer_size": LARGEST_MESSAGE,
-    // A connection is its client's own, and goes with it.
+    // Each client has its own connection and closes it.
     "grpc.use_local_subchannel_pool": 1,
     "grpc.enable_channelz": 0,
-    // A proxy from the environment is for the web, not for a daemon on this machine.
+    // Proxies in the environment are for web addresses, not for the daemon.
     "grpc.enable_http_proxy": 0,
     ...(tls?.serverName && {
       "grpc.ssl_target_name_override": tls.serverName,
@@ -103,6 +107,6 @@ function checkToken(token: string): void {
   try {
     new Metadata().set("authorization", `Bearer ${token}`);
   } catch (error) {
-    throw new ConnectError("the token holds characters that no header can carry", { cause: error });
+    throw new ConnectError("the token contains characters that are not allowed in a header", { cause: error });
   }
 }

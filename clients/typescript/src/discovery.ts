@@ -1,4 +1,5 @@
-// Finds what the caller of `connect` did not say, where the daemon's own command looks: environment, then files.
+// Looks up connection options that the caller did not set, in the same places as the memoryd command: environment, then
+// files.
 
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { isAbsolute, join, resolve } from "node:path";
@@ -7,46 +8,48 @@ import { type Address, parseAddress } from "./address.js";
 import { ConnectError } from "./connect_error.js";
 import { contentIfAny, contentOf } from "./files.js";
 
-/** TLS of a connection, by PEM files; they are read when the client is made. */
+/** PEM files for TLS. They are read when the client is created. */
 export interface TlsOptions {
-  /** The certificates to trust, or the daemon's own. Unset means the public authorities that Node knows. */
+  /** The trusted certificates, or the daemon's own certificate. Default: the public authorities that Node trusts. */
   readonly caFile?: string | undefined;
-  /** The client's certificate, for a daemon that asks for one; needs `keyFile`. */
+  /** The client certificate, for a daemon that requires one; needs `keyFile`. */
   readonly certFile?: string | undefined;
-  /** The key of `certFile`. */
+  /** The private key of `certFile`. */
   readonly keyFile?: string | undefined;
-  /** The name to look for in the daemon's certificate, where that is not the host that is dialled. */
+  /** The name in the daemon's certificate, if it differs from the host in the address. */
   readonly serverName?: string | undefined;
 }
 
-/** What tells a process of its surroundings. */
+/** The environment of a process. */
 export interface Surroundings {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** The home directory. */
   readonly home: string;
 }
 
-/** What the caller said; what is undefined is looked for. An empty token is none, and `false` is no TLS. */
+/** The options set by the caller; undefined ones are looked up. An empty token means none, and `false` means no TLS. */
 export interface Wanted {
   readonly address?: string | undefined;
   readonly token?: string | undefined;
   readonly tls?: TlsOptions | false | undefined;
 }
 
-/** How to connect. */
+/** A complete endpoint. */
 export interface Endpoint {
   readonly address: Address;
   /** The bearer token; empty means none. */
   readonly token: string;
-  /** Undefined means in the clear. */
+  /** Undefined means no TLS. */
   readonly tls: TlsOptions | undefined;
 }
 
 /**
- * The endpoint that was asked for, completed from the surroundings.
  *
- * @throws {@link ConnectError} when an address is none, a file that is named cannot be read, a variable makes no sense, or
- * the token would travel in the clear beyond this machine.
+ * Completes the requested endpoint from the environment.
+ *
+ * @throws {@link ConnectError} if an address is malformed, a file cannot be read, a variable is invalid, or the token
+ * would be sent to another machine without TLS.
+ *
  */
 export function discover(wanted: Wanted, surroundings: Surroundings): Endpoint {
   const address = parseAddress(
@@ -59,7 +62,7 @@ export function discover(wanted: Wanted, surroundings: Surroundings): Endpoint {
   const token = wanted.token?.trim() ?? tokenOf(address, surroundings);
   if (token !== "" && tls === undefined && !address.loopback) {
     throw new ConnectError(
-      `refusing to send the token to ${address.text} in the clear: speak TLS (the option tls, or MEMORYD_TLS)`,
+      `refusing to send the token to ${address.text} in the clear: use TLS (the option tls, or MEMORYD_TLS)`,
     );
   }
   return { address, token, tls };
@@ -87,7 +90,7 @@ function found(surroundings: Surroundings): string {
     : `unix:${join(absolute(runtime, surroundings), "memoryd", "memoryd.sock")}`;
 }
 
-// A note that cannot be read is none: it is the daemon's own, and may be half a release older or newer than we are.
+// The endpoint file is written by the daemon, possibly of another version. If it cannot be read, it is ignored.
 function notedAddresses(path: string): string[] {
   try {
     const note = JSON.parse(readFileSync(path, "utf8")) as { addresses?: unknown } | null;
@@ -98,7 +101,7 @@ function notedAddresses(path: string): string[] {
   }
 }
 
-// A note may outlive its daemon; a socket's file tells.
+// The endpoint file may outlive its daemon, so check that the socket exists.
 function isThere(address: string): boolean {
   try {
     const { socketPath } = parseAddress(address);
@@ -114,7 +117,7 @@ function tokenOf(address: Address, surroundings: Surroundings): string {
     const path = absolute(named, surroundings);
     const token = firstToken(contentOf(path, "the token file"));
     if (token === "") {
-      throw new ConnectError(`there is no token in the token file ${path}`);
+      throw new ConnectError(`the token file ${path} contains no token`);
     }
     return token;
   }
@@ -162,7 +165,7 @@ function flag(surroundings: Surroundings, name: string): boolean | undefined {
   return isYes;
 }
 
-// What is blank counts as not said.
+// A blank value counts as not set.
 function given(text: string | undefined): string | undefined {
   const trimmed = text?.trim();
   return trimmed === "" ? undefined : trimmed;

@@ -1,4 +1,4 @@
-// The calls of the EntryService: short entries that an agent stores and recalls by meaning.
+// The calls of the EntryService: short entries that an agent stores and finds by their meaning.
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
@@ -20,7 +20,7 @@ import {
 } from "./gen/memoryd/v1/entry_service_pb.js";
 import { withKey } from "./idempotency.js";
 
-// The documented deadlines of the service, in milliseconds.
+// Default deadlines in milliseconds, as in the protos.
 const REMEMBER = 10_000;
 const LOOK_UP = 5_000;
 const SUGGEST = 1_000;
@@ -28,7 +28,7 @@ const SUGGEST = 1_000;
 const method = EntryService.method;
 
 /**
- * The calls that concern entries, as {@link MemorydClient.entries} has them. Where entries are off in the daemon, each
+ * The calls of the entry service, returned by {@link MemorydClient.entries}. If the service is disabled, each call
  * rejects with UNIMPLEMENTED.
  */
 export class EntryClient {
@@ -40,24 +40,24 @@ export class EntryClient {
   }
 
   /**
-   * Stores `text` unless an entry says the same. Where the request has no `idempotencyKey`, a random one is filled in,
-   * so that the client's own retries store nothing twice.
+   * Stores `text`, unless an equivalent entry exists. If the request has no `idempotencyKey`, a random one is sent, so
+   * that retries of the client store nothing twice.
    */
   remember(request: MessageInitShape<typeof RememberRequestSchema>, options?: CallOptions): Promise<RememberResponse> {
     return this.#calls.unary(method.remember, withKey(RememberRequestSchema, request), REMEMBER, options);
   }
 
-  /** Finds the entries nearest to `query`, best first. */
+  /** Returns the entries that are most similar to `query`, best first. */
   recall(request: MessageInitShape<typeof RecallRequestSchema>, options?: CallOptions): Promise<RecallResponse> {
     return this.#calls.unary(method.recall, request, LOOK_UP, options);
   }
 
-  /** Deletes the entry of an id, or the one that a text clearly means, as `target` says. */
+  /** Deletes one entry, given its ID or a text that clearly matches it in `target`. */
   forget(request: MessageInitShape<typeof ForgetRequestSchema>, options?: CallOptions): Promise<ForgetResponse> {
     return this.#calls.unary(method.forget, request, LOOK_UP, options);
   }
 
-  /** Lists a page of an agent's entries, newest first. */
+  /** Returns one page of an agent's entries, newest first. */
   list(
     request: MessageInitShape<typeof ListEntriesRequestSchema> = {},
     options?: CallOptions,
@@ -65,7 +65,7 @@ export class EntryClient {
     return this.#calls.unary(method.listEntries, request, LOOK_UP, options);
   }
 
-  /** Tells which of a turn's `userMessages` would be worth storing; stores nothing. */
+  /** Returns which of a turn's `userMessages` are worth storing; stores nothing. */
   suggestCapture(
     request: MessageInitShape<typeof SuggestCaptureRequestSchema>,
     options?: CallOptions,
@@ -73,7 +73,7 @@ export class EntryClient {
     return this.#calls.unary(method.suggestCapture, request, SUGGEST, options);
   }
 
-  /** Recalls what concerns `prompt`, as a block to put before it. */
+  /** Returns the entries that are relevant to `prompt`, as a text to insert before it. */
   recallBlock(
     request: MessageInitShape<typeof RecallBlockRequestSchema>,
     options?: CallOptions,

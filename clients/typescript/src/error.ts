@@ -1,4 +1,4 @@
-// What a call that failed rejects with: one error, with everything that the status says.
+// The error of a failed call, with all details of its status.
 
 import { type DescMessage, type MessageShape, fromBinary } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
@@ -8,15 +8,15 @@ import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema, StatusSchema } from
 
 export { status as Code } from "@grpc/grpc-js";
 
-/** One thing wrong with one field of the request. */
+/** An invalid field of a request. */
 export interface Violation {
-  /** The field, as the contract names it. */
+  /** The name of the field. */
   readonly field: string;
-  /** What is wrong with it. */
+  /** Why the field is invalid. */
   readonly description: string;
 }
 
-/** What a {@link MemorydError} is made from. */
+/** The values of a {@link MemorydError}. */
 export interface Failure {
   readonly code: Code;
   readonly reason?: string;
@@ -27,24 +27,24 @@ export interface Failure {
   readonly cause?: unknown;
 }
 
-/** A call that did not end with OK. */
+/** A call whose status is not OK. */
 export class MemorydError extends Error {
   override readonly name = "MemorydError";
   /** The gRPC code; `Code[error.code]` is its name. */
   readonly code: Code;
   /**
    * The name of an `ErrorReason` without its prefix, for example `"INDEX_BUSY"`. Empty for a status that gRPC itself
-   * made, such as a daemon that does not answer.
+   * created, for example if the daemon is not running.
    */
   readonly reason: string;
-  /** The values that the message speaks of. */
+  /** The values that the message refers to. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** Every bad field of an `INVALID_REQUEST`. */
+  /** All invalid fields, for `INVALID_REQUEST`. */
   readonly violations: readonly Violation[];
-  /** How long to wait before trying again; undefined where that does not help. */
+  /** The time to wait before a retry; undefined if a retry does not help. */
   readonly retryAfterMs: number | undefined;
 
-  /** Calls make these; a test of what handles them may, too. */
+  /** Created by failed calls; tests may create it, too. */
   constructor(failure: Failure) {
     super(failure.message, failure.cause === undefined ? undefined : { cause: failure.cause });
     this.code = failure.code;
@@ -55,12 +55,12 @@ export class MemorydError extends Error {
   }
 }
 
-/** The error that a status stands for. Details that cannot be read are left out. */
+/** Returns the error of a status. Details that cannot be decoded are omitted. */
 export function decode(status: StatusObject | ServiceError, cause: unknown = status): MemorydError {
   return new MemorydError({ ...detailsOf(status), code: status.code, message: status.details, cause });
 }
 
-/** The error of a call that was ended on this side. */
+/** Returns the error of a call that was cancelled by this client. */
 export function cancelled(message: string, cause?: unknown): MemorydError {
   return new MemorydError({ code: Code.CANCELLED, message, cause });
 }

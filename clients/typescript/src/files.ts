@@ -1,13 +1,15 @@
-// Reads the files that a connection needs; an error names the file.
+// Reads the files of a connection; errors name the file.
 
 import { readFileSync } from "node:fs";
 
 import { ConnectError } from "./connect_error.js";
 
 /**
- * What a file holds.
  *
- * @throws {@link ConnectError} when it cannot be read; it names the file and says what the file is for.
+ * Returns the content of a file.
+ *
+ * @throws {@link ConnectError} if the file cannot be read, with its name and purpose.
+ *
  */
 export function contentOf(path: string, what: string): Buffer {
   try {
@@ -17,7 +19,7 @@ export function contentOf(path: string, what: string): Buffer {
   }
 }
 
-/** What a file holds, or undefined where there is none. */
+/** Returns the content of a file, or undefined if it does not exist. */
 export function contentIfAny(path: string, what: string): Buffer | undefined {
   try {
     return contentOf(path, what);
@@ -29,7 +31,7 @@ export function contentIfAny(path: string, what: string): Buffer | undefined {
   }
 }
 
-/** What an error says of itself. */
+/** Returns the message of an error. */
 export function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

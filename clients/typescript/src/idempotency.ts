@@ -1,4 +1,4 @@
-// Makes trying again safe.
+// Makes retries safe.
 
 import { randomUUID } from "node:crypto";
 
@@ -7,7 +7,7 @@ import { type MessageInitShape, type MessageShape, clone, create } from "@bufbui
 import type { RememberRequestSchema } from "./gen/memoryd/v1/entry_service_pb.js";
 import type { MemoryAppendRequestSchema } from "./gen/memoryd/v1/memory_service_pb.js";
 
-/** The request with a random key where it has none; the caller's own message stays as it is. */
+/** Returns the request with a random key if it has none; the caller's message is not changed. */
 export function withKey<S extends typeof MemoryAppendRequestSchema | typeof RememberRequestSchema>(
   schema: S,
   request: MessageInitShape<S>,

@@ -1,23 +1,23 @@
-// Knows the sockets of a connection, so that closing it can wait until they are given back. gRPC's own close returns
+// Keeps track of a connection's sockets, so that closing can wait until they are closed. gRPC's own close returns
 // before that.
 
 import type { Socket } from "node:net";
 
 import type { ChannelCredentials } from "@grpc/grpc-js";
 
-// A daemon that answers closes its side at once.
+// A responsive daemon closes its end of the connection immediately.
 const GRACE_MS = 1_000;
 
 /** The open sockets of one channel. */
 export class Sockets {
   readonly #open = new Set<Socket>();
 
-  /** The same credentials; the sockets they are used on are noted here. */
+  /** Returns the same credentials, but records the sockets that use them. */
   noteThoseOf(credentials: ChannelCredentials): ChannelCredentials {
     const own: Partial<Pick<ChannelCredentials, "_createSecureConnector">> = credentials;
     const create = own._createSecureConnector?.bind(credentials);
     if (create === undefined) {
-      // A later gRPC may name it otherwise; closing then does not wait.
+      // A later version of gRPC may use another name; closing then does not wait.
       return credentials;
     }
     credentials._createSecureConnector = (...given) => {
@@ -32,13 +32,13 @@ export class Sockets {
     return credentials;
   }
 
-  /** Resolves when all are closed; one whose other side does not close it is closed by force after a second. */
+  /** Resolves when all sockets are closed. A socket that the daemon does not close is destroyed after a second. */
   async closed(): Promise<void> {
     if (this.#open.size === 0) {
       return;
     }
     const open = [...this.#open];
-    // The timer also keeps the process alive meanwhile, which the sockets do not.
+    // The timer also keeps the process alive until then, which the sockets do not.
     const timer = setTimeout(() => {
       for (const socket of open) {
         socket.destroy();

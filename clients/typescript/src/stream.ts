@@ -1,11 +1,11 @@
-// The events of a streaming call, one after the other.
+// The events of a streaming call.
 
 import type { ClientReadableStream } from "@grpc/grpc-js";
 
 import { type MemorydError, cancelled, decode } from "./error.js";
 
-// More than these are not taken off the wire before somebody asks for them; the daemon then keeps the latest. What is
-// still on the wire when a call fails is lost, so that they are many.
+// Maximum number of events to buffer before they are requested; the daemon then keeps only the latest. Events that are
+// not buffered when a call fails are lost, so the number is large.
 const MOST_WAITING = 1_000;
 
 interface Asked<Event> {
@@ -14,8 +14,8 @@ interface Asked<Event> {
 }
 
 /**
- * The events of a streaming call, as they come. Leaving a `for await` loop, `await using` and {@link cancel} end the
- * call. Once the call has failed, every `next` rejects with the same {@link MemorydError}.
+ * The events of a streaming call. Leaving a `for await` loop, `await using` and {@link cancel} end the call. After the
+ * call has failed, every `next` rejects with the same {@link MemorydError}.
  */
 export class EventStream<Event> implements AsyncIterableIterator<Event> {
   readonly #call: ClientReadableStream<Event>;
@@ -23,8 +23,8 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
   readonly #waiting: Event[] = [];
   readonly #asked: Asked<Event>[] = [];
   #end: { readonly failure?: MemorydError } | undefined;
-  // Whether somebody has been told of the end; until then the stream can still be left.
-  #told = false;
+  // Whether the end was already reported; until then the stream can still be cancelled.
+  #endReported = false;
 
   /** @internal */
   constructor(call: ClientReadableStream<Event>, onEnd: () => void) {
@@ -37,13 +37,13 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
       this.#finish({});
     });
     call.on("error", (error: Parameters<typeof decode>[0]) => {
-      // What was read before the call failed comes before the failure.
+      // Events that were received before the failure are returned first.
       while (call.read() !== null);
       this.#finish({ failure: decode(error) });
     });
   }
 
-  /** The stream itself: it can be gone through once. */
+  /** Returns the stream itself: it can be iterated once. */
   [Symbol.asyncIterator](): this {
     return this;
   }
@@ -58,7 +58,7 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
       return { value, done: false };
     }
     if (this.#end) {
-      this.#told = true;
+      this.#endReported = true;
       if (this.#end.failure) {
         throw this.#end.failure;
       }
@@ -67,15 +67,15 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
     return new Promise((resolve, reject) => this.#asked.push({ resolve, reject }));
   }
 
-  /** Ends the call as nobody wants its further events; `for await` calls it when it is left. */
+  /** Ends the call; called when a `for await` loop is left. */
   async return(): Promise<IteratorResult<Event, undefined>> {
     this.#stop({});
     return Promise.resolve({ value: undefined, done: true });
   }
 
   /**
-   * Ends the call: `next` then rejects with CANCELLED, or with what is given. What a stream follows goes on: a sync run
-   * unless its request asked otherwise. Does nothing when the end of the stream has been told.
+   * Ends the call: `next` then rejects with CANCELLED, or with the given failure. A sync run continues unless its
+   * request says otherwise. Does nothing if the end of the stream was already reported.
    */
   cancel(failure: MemorydError = cancelled("the stream was cancelled")): void {
     this.#stop({ failure });
@@ -99,10 +99,10 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
   }
 
   #stop(end: { readonly failure?: MemorydError }): void {
-    if (this.#told) {
+    if (this.#endReported) {
       return;
     }
-    // What has arrived and was not taken goes, and with it the end that it led to.
+    // Events that were received but not requested are discarded, and with them the end of the stream.
     this.#waiting.length = 0;
     this.#finish(end);
     this.#end = end;
@@ -116,7 +116,7 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
     this.#end = end;
     this.#onEnd();
     for (const { resolve, reject } of this.#asked.splice(0)) {
-      this.#told = true;
+      this.#endReported = true;
       if (end.failure) {
         reject(end.failure);
       } else {

@@ -50,7 +50,7 @@ test("every call has its documented deadline, unless the client or the call name
   assert.equal(left.length, wanted.length);
   for (const [index, most] of wanted.entries()) {
     const found = left[index] ?? NaN;
-    // Whoever waits for a slow machine has less left, never more.
+    // On a slow machine less time is left, never more.
     assert.ok(
       found <= most && (most === Infinity ? found === most : found > most / 10),
       `${index}: ${found} of ${most}`,

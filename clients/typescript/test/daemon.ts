@@ -1,4 +1,4 @@
-// A server of the contract over a Unix socket, whose answers a test gives. What it speaks is gRPC's own.
+// A gRPC server on a Unix socket with configurable responses.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -26,10 +26,10 @@ import {
 import { type ConnectOptions, type MemorydClient, connect } from "@memoryd/client";
 import { EntryService, MemoryService } from "@memoryd/client/v1";
 
-/** What answers a unary call. */
+/** The response of a unary call. */
 export type Unary = (call: ServerUnaryCall<never, unknown>, answer: sendUnaryData<object>) => void;
 
-/** What answers a streaming call. */
+/** The response of a streaming call. */
 export type Streaming = (call: ServerWritableStream<never, object>) => void;
 
 function definition(service: DescService): ServiceDefinition {
@@ -53,7 +53,7 @@ function definition(service: DescService): ServiceDefinition {
   return Object.fromEntries(methods);
 }
 
-/** A client of a server that answers as told; both end with the test. */
+/** Starts a server with these responses and a client of it; both end with the test. */
 export async function served(
   context: TestContext,
   answers: Readonly<Record<string, Unary | Streaming>>,

@@ -102,7 +102,10 @@ test("no token is sent over a Unix socket", () => {
 test("a token file that is named and of no use is an error that names it", () => {
   assert.throws(() => token({ MEMORYD_TOKEN_FILE: "~/absent" }), { name: "ConnectError", message: /\/absent: ENOENT/ });
   const empty = put("empty", "# nothing\n\n");
-  assert.throws(() => token({ MEMORYD_TOKEN_FILE: empty }), { name: "ConnectError", message: /no token in .*\/empty/ });
+  assert.throws(() => token({ MEMORYD_TOKEN_FILE: empty }), {
+    name: "ConnectError",
+    message: /empty contains no token/,
+  });
   mkdirSync(join(home, ".openclaw", "memoryd.token"), { recursive: true });
   assert.throws(() => token({}), { name: "ConnectError", message: /\/memoryd\.token: EISDIR/ });
 });
@@ -131,7 +134,7 @@ test("TLS is the argument, else what the variables name, and nothing over a Unix
   assert.equal(tls(tcp, { MEMORYD_TLS_SERVER_NAME: "n" }), undefined);
 });
 
-test("MEMORYD_TLS says whether TLS is spoken, whatever else is named", () => {
+test("MEMORYD_TLS enables or disables TLS regardless of other variables", () => {
   const tls = (from: Surroundings["env"], wanted: Wanted = {}): unknown =>
     discover({ address: "127.0.0.1:7627", ...wanted }, surroundings(from)).tls;
   const bare = { caFile: undefined, certFile: undefined, keyFile: undefined, serverName: undefined };

@@ -1,5 +1,5 @@
-// Fails when the package would ship anything but what its users need, or lacks some of it. Run by client.mk, after the
-// build, as it asks npm.
+// Fails if the package contains unneeded files or lacks needed ones. client.mk runs it after the build, because it
+// calls npm.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -16,7 +16,7 @@ interface Manifest {
 const answer: unknown = JSON.parse(
   execFileSync("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], { encoding: "utf8" }),
 );
-// Some releases of npm answer with a list, others with an object by name.
+// Some versions of npm print a list, others an object by name.
 const [packed] = Object.values(answer as Record<string, Packed>);
 const paths = (packed?.files ?? []).map(({ path }) => path);
 const unexpected = paths.filter((path) => !/^dist\/.+\.(js|d\.ts)$/.test(path));

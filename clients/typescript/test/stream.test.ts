@@ -5,7 +5,7 @@ import { Code } from "@memoryd/client";
 
 import { type Streaming, type Unary, served } from "./daemon.js";
 
-/** Sends so many events and then whatever ends the stream. */
+/** Sends `count` events and then the end or failure of the stream. */
 function sending(count: number, end: (call: Parameters<Streaming>[0]) => void): Streaming {
   return (call) => {
     for (let sequence = 1n; sequence <= BigInt(count); sequence += 1n) {
@@ -15,7 +15,7 @@ function sending(count: number, end: (call: Parameters<Streaming>[0]) => void): 
   };
 }
 
-/** Resolves when the server sees that its stream was cancelled. */
+/** Resolves when the server's stream was cancelled. */
 function leaving(count: number): { answer: Streaming; left: Promise<void> } {
   let done = (): void => undefined;
   const left = new Promise<void>((resolve) => (done = resolve));
@@ -48,7 +48,7 @@ test("a stream that fails gives what came before, and then the same error as oft
   const client = await served(context, { Sync: answer, Status: done });
   const events = client.sync();
   await events.next();
-  // What is answered later on the same connection comes behind the events, so that the failure does not overtake them.
+  // A later response on the same connection arrives after the events, so the failure does not overtake them.
   await client.status({}, { timeoutMs: 30_000 });
   fail();
   await client.status({}, { timeoutMs: 30_000 });
@@ -82,7 +82,7 @@ test("await using cancels the call", async (context) => {
   await left;
 });
 
-test("after cancel, and whoever waits meanwhile, CANCELLED", async (context) => {
+test("after cancel, next and pending calls of next reject with CANCELLED", async (context) => {
   const { answer, left } = leaving(1);
   const client = await served(context, { WatchIndex: answer });
   const events = client.watch();

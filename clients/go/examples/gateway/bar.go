@@ -10,7 +10,7 @@ import (
 
 const barWidth = 30
 
-// bar shows how far a sync is: redrawn in place on a terminal, elsewhere one line for each stage and tenth.
+// bar shows the progress of a sync: redrawn in place on a terminal; otherwise one line for each phase and each 10 %.
 type bar struct {
 	to         *os.File
 	inPlace    bool
@@ -52,7 +52,7 @@ func (b *bar) say(line string) {
 	fmt.Fprintln(b.to, line)
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (b *bar) end() {
 	b.clear()
 }

@@ -1,9 +1,9 @@
-// The gateway does what a gateway of an agent does with memoryd: it makes sure that the index is in sync, searches,
-// reads what it found, asks whether to flush, appends a line to today's log, and searches again until it finds it.
+// The gateway example shows one turn of a gateway: it syncs the index, searches, reads the best result, asks whether to
+// flush, appends a line to today's log, and searches until the line is found.
 //
 //	go run ./examples/gateway "who owns the cache?"
 //
-// It finds the daemon as every client does: MEMORYD_ADDRESS and its companions name another one.
+// It finds the daemon like every client. Set MEMORYD_ADDRESS to use another daemon.
 package main
 
 import (
@@ -54,7 +54,7 @@ func run(ctx context.Context, question string) error {
 	return remember(ctx, client, question)
 }
 
-// ensureSync follows a sync run to its end, with a bar on standard error.
+// ensureSync follows a sync run to its end and shows a progress bar on standard error.
 func ensureSync(ctx context.Context, client *memoryd.Client) error {
 	stream, err := client.Sync(ctx, &memorydv1.SyncRequest{Reason: "gateway example"})
 	if err != nil {
@@ -84,7 +84,7 @@ func ensureSync(ctx context.Context, client *memoryd.Client) error {
 	return nil
 }
 
-// answer searches, and reads what the best hit stands in.
+// answer searches, and reads the file of the best result.
 func answer(ctx context.Context, client *memoryd.Client, question string) error {
 	found, err := client.Search(ctx, &memorydv1.MemorySearchRequest{Query: question, MaxResults: proto.Int32(3)})
 	if err != nil {
@@ -120,7 +120,7 @@ func answer(ctx context.Context, client *memoryd.Client, question string) error 
 	return nil
 }
 
-// askWhetherToFlush is asked before every turn, with what the gateway knows of its session.
+// askWhetherToFlush calls FlushDecision with the state of the session. A gateway does this before every turn.
 func askWhetherToFlush(ctx context.Context, client *memoryd.Client) error {
 	decision, err := client.FlushDecision(ctx, &memorydv1.FlushDecisionRequest{
 		TotalTokens: proto.Int64(178_000), IncomingPromptTokens: 900, ContextWindowTokens: 200_000,
@@ -137,7 +137,7 @@ func askWhetherToFlush(ctx context.Context, client *memoryd.Client) error {
 	return nil
 }
 
-// remember appends a line to today's log, and finds it again.
+// remember appends a line to today's log and searches for it.
 func remember(ctx context.Context, client *memoryd.Client, question string) error {
 	mark := strings.ToLower(rand.Text()[:10])
 	appended, err := client.Append(ctx, &memorydv1.MemoryAppendRequest{
@@ -147,7 +147,7 @@ func remember(ctx context.Context, client *memoryd.Client, question string) erro
 		return err
 	}
 	fmt.Printf("Appended line %d of %s.\n", appended.GetEndLine(), appended.GetPath())
-	// The revision is unset where the deadline came before the line was indexed; then the search takes what there is.
+	// The revision is unset if the deadline was reached before the line was indexed. The search then does not wait.
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	found, err := client.Search(ctx, &memorydv1.MemorySearchRequest{

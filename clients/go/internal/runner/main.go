@@ -1,5 +1,5 @@
-// The runner lets the table of tests that all clients share be played with this client: it reads requests from its
-// standard input and writes answers, one JSON object a line. tests/clients/README.md of the repository has the protocol.
+// The runner executes the shared tests of all clients with this client: it reads requests from standard input and
+// writes responses to standard output, one JSON object per line. tests/clients/README.md describes the protocol.
 package main
 
 import (
@@ -64,7 +64,7 @@ type violation struct {
 
 var done = answer{OK: json.RawMessage("{}")}
 
-// runner has one client at a time, and its streams.
+// runner holds the current client and its open streams.
 type runner struct {
 	client  *memoryd.Client
 	streams map[string]*opened
@@ -184,21 +184,21 @@ func event(message proto.Message) answer {
 	return answer{OK: content}
 }
 
-// failed tells of a call that failed, or of a request that the contract does not have.
+// failed returns the answer for a failed call, or for a request that is not in the API.
 func failed(err error) answer {
 	var typed *memoryd.Error
 	if !errors.As(err, &typed) {
 		return answer{Bad: err.Error()}
 	}
-	told := &failure{
+	details := &failure{
 		Code: code.Code_name[int32(typed.Code)], Reason: typed.Reason, Message: typed.Message, Metadata: typed.Metadata,
 	}
 	for _, each := range typed.Violations {
-		told.Violations = append(told.Violations, violation(each))
+		details.Violations = append(details.Violations, violation(each))
 	}
 	if typed.RetryAfter != nil {
 		wait := typed.RetryAfter.Milliseconds()
-		told.RetryAfterMS = &wait
+		details.RetryAfterMS = &wait
 	}
-	return answer{Error: told}
+	return answer{Error: details}
 }

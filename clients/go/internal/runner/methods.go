@@ -32,13 +32,13 @@ var unary = map[string]unaryCall{
 	"recall_block":    ofEntries((*memoryd.Entries).RecallBlock),
 }
 
-// message is a pointer to a message of the contract.
+// message is a pointer to a message of the API.
 type message[M any] interface {
 	*M
 	proto.Message
 }
 
-// of makes a method of a client one that takes its request as JSON.
+// of wraps a method of a client in a function that accepts its request as JSON.
 func of[Request any, Response any, RequestP message[Request], ResponseP message[Response]](
 	method func(*memoryd.Client, context.Context, RequestP, ...grpc.CallOption) (ResponseP, error),
 ) unaryCall {

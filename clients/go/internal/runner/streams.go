@@ -13,7 +13,7 @@ import (
 	"github.com/memoryd/memoryd/clients/go/memoryd"
 )
 
-// opened is a stream under way. One that could not be opened fails at its first event, as one whose call fails later.
+// opened is an open stream. If it could not be opened, its first event returns the error, as if the call failed later.
 type opened struct {
 	next  func() (proto.Message, error)
 	close func()
@@ -26,7 +26,7 @@ var streams = map[string]streamCall{
 	"watch": following((*memoryd.Client).Watch),
 }
 
-// following makes a streaming method of a client one that takes its request as JSON.
+// following wraps a streaming method of a client in a function that accepts its request as JSON.
 func following[Request any, Event any, RequestP message[Request], EventP message[Event]](
 	method func(*memoryd.Client, context.Context, RequestP, ...grpc.CallOption) (*memoryd.Stream[Event], error),
 ) streamCall {

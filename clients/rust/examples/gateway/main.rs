@@ -1,11 +1,11 @@
-//! What a gateway does with an agent's memory: makes sure that the index is in sync, searches, reads what it found,
-//! asks whether to flush, appends to today's log, and searches for what it has just written.
+//! One turn of a gateway: syncs the index, searches, reads a result, asks whether to flush, appends to today's log, and
+//! searches for the appended text.
 //!
 //! ```text
 //! cargo run --example gateway -- "how do we roll back a release?"
 //! ```
 //!
-//! The daemon is found as the crate's first page says, for example by `MEMORYD_ADDRESS`.
+//! The daemon is found as described in the crate's documentation, for example by `MEMORYD_ADDRESS`.
 
 mod progress;
 
@@ -62,7 +62,7 @@ async fn bring_in_sync(client: &Client) -> Outcome<()> {
                 "in sync at revision {}: {} files indexed, {} unchanged, {} removed, {} failed",
                 done.index_revision, done.indexed_files, done.unchanged_files, done.removed_files, done.failed_files
             )),
-            // What was begun, heartbeats, and events that a newer daemon may send.
+            // Started, heartbeats, and events of newer daemons.
             _ => {}
         }
     }

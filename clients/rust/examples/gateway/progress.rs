@@ -1,10 +1,10 @@
-//! A progress bar: redrawn in place on a terminal, plain lines elsewhere.
+//! A progress bar: redrawn in place on a terminal; otherwise plain lines.
 
 use std::io::{IsTerminal, Write, stdout};
 
 const WIDTH: usize = 30;
 
-/// How far a sync is.
+/// The progress of a sync.
 pub struct Bar {
     terminal: bool,
     drawn: bool,
@@ -15,7 +15,7 @@ impl Bar {
         Self { terminal: stdout().is_terminal(), drawn: false }
     }
 
-    /// Shows that `done` of `total` files are done; nothing while the total is not known.
+    /// Shows that `done` of `total` files are done; nothing while the total is unknown.
     pub fn show(&mut self, done: i32, total: i32) {
         let (Ok(done), Ok(total)) = (usize::try_from(done), usize::try_from(total)) else { return };
         if total == 0 {
@@ -25,7 +25,7 @@ impl Bar {
         let text = format!("[{:-<WIDTH$}] {done}/{total} files", "#".repeat(full));
         if self.terminal {
             print!("\r{text}\x1b[K");
-            // A bar that cannot be drawn is no reason to stop.
+            // An error while drawing the bar is ignored.
             let _ = stdout().flush();
             self.drawn = true;
         } else {
@@ -33,7 +33,7 @@ impl Bar {
         }
     }
 
-    /// Prints a line, beneath the bar where there is one.
+    /// Prints a line below the bar, if there is one.
     pub fn line(&mut self, text: &str) {
         if std::mem::take(&mut self.drawn) {
             println!();

@@ -1,4 +1,4 @@
-//! Drives the Rust client by JSON lines, as `tests/clients/README.md` says.
+//! Runs requests in JSON lines with the Rust client; `tests/clients/README.md` describes the protocol.
 
 mod messages;
 mod methods;
@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 
 use session::Session;
 
-/// Why a request got no result.
+/// Why a request failed.
 enum Trouble {
-    /// The call failed, with the client's typed error.
+    /// The call failed with an error of the client.
     Failed(memoryd_client::Error),
-    /// The client refused by itself.
+    /// The client refused to connect.
     Refused(String),
-    /// The request makes no sense.
+    /// The request is invalid.
     Bad(String),
 }
 
@@ -35,7 +35,7 @@ async fn main() -> std::io::Result<()> {
         let request: Value = serde_json::from_str(&line).unwrap_or_default();
         let mut answer = match session.handle(&request).await {
             Ok(answer) => answer,
-            Err(trouble) => told(trouble),
+            Err(trouble) => answer_of(trouble),
         };
         answer["id"] = request["id"].clone();
         writeln!(std::io::stdout(), "{answer}")?;
@@ -45,7 +45,7 @@ async fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The lines of standard input, read by a thread of their own, so that the connection lives on while none comes.
+/// Reads the lines of standard input on a separate thread, so that the connection stays active in the meantime.
 fn standard_input() -> mpsc::UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -58,13 +58,13 @@ fn standard_input() -> mpsc::UnboundedReceiver<String> {
     receiver
 }
 
-fn told(trouble: Trouble) -> Value {
+fn answer_of(trouble: Trouble) -> Value {
     match trouble {
         Trouble::Refused(message) => json!({ "refused": message }),
         Trouble::Bad(why) => json!({ "bad": why }),
         Trouble::Failed(error) => {
             let violations = error.violations().iter();
-            let mut told = json!({
+            let mut details = json!({
                 "code": error.code_name(),
                 "reason": error.reason(),
                 "message": error.message(),
@@ -74,9 +74,9 @@ fn told(trouble: Trouble) -> Value {
                     .collect::<Vec<_>>(),
             });
             if let Some(pause) = error.retry_after() {
-                told["retry_after_ms"] = json!(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+                details["retry_after_ms"] = json!(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
             }
-            json!({ "error": told })
+            json!({ "error": details })
         }
     }
 }

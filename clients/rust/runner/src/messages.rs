@@ -1,4 +1,4 @@
-//! Messages of the contract to and from proto3 JSON.
+//! Conversion of messages from and to proto3 JSON.
 
 use std::sync::LazyLock;
 
@@ -12,14 +12,14 @@ use crate::Trouble;
 static CONTRACT: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the client carries its contract"));
 
-/// The message that a request's JSON stands for.
+/// Parses the message of a request.
 pub fn read<M: Message + Name + Default>(json: &Value) -> Result<M, Trouble> {
     let bad = |why: String| Trouble::Bad(format!("{}: {why}", M::NAME));
     let message = DynamicMessage::deserialize(kind::<M>(), json).map_err(|error| bad(error.to_string()))?;
     message.transcode_to().map_err(|error| bad(error.to_string()))
 }
 
-/// The JSON of an answer.
+/// Returns a response as JSON.
 pub fn written<M: Message + Name>(message: &M) -> Value {
     let mut dynamic = DynamicMessage::new(kind::<M>());
     dynamic.transcode_from(message).expect("client and contract agree");

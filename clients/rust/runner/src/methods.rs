@@ -1,4 +1,4 @@
-//! Which method of the client a request means.
+//! The client's methods by their names in the protocol.
 
 use memoryd_client::Client;
 use serde_json::{Value, json};

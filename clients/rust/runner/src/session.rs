@@ -1,4 +1,4 @@
-//! One client and its open streams, as the requests leave them.
+//! The current client and its open streams.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{Trouble, methods};
 enum Stream {
     Sync(Events<SyncResponse>),
     Watch(Events<WatchIndexResponse>),
-    /// The call ended before its first event; the first `next` tells how.
+    /// The call failed before its first event; the first `next` returns the error.
     Failed(Error),
 }
 
@@ -25,7 +25,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Does what a request says; the answer lacks its `id`.
+    /// Handles a request and returns the answer without its `id`.
     pub async fn handle(&mut self, request: &Value) -> Result<Value, Trouble> {
         match request["op"].as_str() {
             Some("connect") => self.connect(request).await,
@@ -55,7 +55,7 @@ impl Session {
         Ok(json!({ "ok": {} }))
     }
 
-    /// The client, with the deadline that the request names.
+    /// The client, with the deadline of the request.
     fn client(&self, request: &Value) -> Result<Client, Trouble> {
         let client =
             self.client.as_ref().ok_or_else(|| Trouble::Bad("there is no client; connect first".to_owned()))?;
@@ -75,8 +75,8 @@ impl Session {
 
     async fn next(&mut self, request: &Value) -> Result<Value, Trouble> {
         match self.stream(request)? {
-            Stream::Sync(events) => told(events).await,
-            Stream::Watch(events) => told(events).await,
+            Stream::Sync(events) => next_event(events).await,
+            Stream::Watch(events) => next_event(events).await,
             Stream::Failed(error) => Err(Trouble::Failed(error.clone())),
         }
     }
@@ -96,7 +96,7 @@ impl Session {
     }
 }
 
-async fn told<E: Message + Name>(events: &mut Events<E>) -> Result<Value, Trouble> {
+async fn next_event<E: Message + Name>(events: &mut Events<E>) -> Result<Value, Trouble> {
     Ok(match events.message().await? {
         Some(event) => json!({ "ok": written(&event) }),
         None => json!({ "end": true }),

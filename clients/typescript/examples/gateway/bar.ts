@@ -1,9 +1,9 @@
-// A progress bar: drawn in place on a terminal, a line at a time elsewhere.
+// A progress bar: redrawn in place on a terminal; otherwise one line for each step.
 
 const WIDTH = 30;
 const COLUMNS = 80;
 
-/** Shows how much of something is done, on standard output. */
+/** Shows progress on standard output. */
 export class Bar {
   readonly #title: string;
   readonly #inPlace = process.stdout.isTTY;
@@ -13,7 +13,7 @@ export class Bar {
     this.#title = title;
   }
 
-  /** Draws the bar at a share of 0..1, with a word on what is at work. */
+  /** Draws the bar for a share of 0..1, with the current item. */
   show(share: number, text: string): void {
     const filled = Math.round(WIDTH * Math.min(Math.max(share, 0), 1));
     const percent = `${Math.round(share * 100)}%`.padStart(4);
@@ -25,13 +25,13 @@ export class Bar {
     }
   }
 
-  /** Says something beside it, on a line of its own. */
+  /** Prints a message on a separate line. */
   note(text: string): void {
     process.stdout.write(this.#inPlace ? `\r\x1b[K${text}\n` : `${text}\n`);
     this.#last = "";
   }
 
-  /** Ends its line. */
+  /** Ends the line of the bar. */
   end(): void {
     if (this.#inPlace && this.#last !== "") {
       process.stdout.write("\n");

@@ -1,4 +1,4 @@
-// What a gateway does with memoryd around one turn of its agent. The environment tells where the daemon is.
+// Shows one turn of a gateway that uses memoryd. The environment determines which daemon is used.
 //
 //     node build/examples/gateway/gateway.js "how do we roll back a release?"
 
@@ -8,10 +8,10 @@ import { EmptyReason, FlushReason, type SearchResult, type SyncProgress } from "
 import { Bar } from "./bar.js";
 
 const QUESTION = "what was decided lately?";
-// What the host would have counted after its last turn.
+// Values that a host would count during its last turn.
 const CONTEXT_TOKENS = 178_500n;
 
-/** Brings the index in line with the files, and shows how far it is. */
+/** Syncs the index and shows the progress. */
 async function ensureSync(client: MemorydClient): Promise<void> {
   const bar = new Bar("indexing");
   try {
@@ -33,7 +33,7 @@ function doneShare({ completedFiles, totalFiles }: SyncProgress): number {
   return totalFiles === 0 ? 0 : completedFiles / totalFiles;
 }
 
-/** Searches, prints what was found, and returns the best of it. */
+/** Searches, prints the results, and returns the best one. */
 async function recall(client: MemorydClient, query: string): Promise<SearchResult | undefined> {
   const { results, info } = await client.search({ query, maxResults: 3 });
   for (const { path, startLine, snippet } of results) {
@@ -45,26 +45,26 @@ async function recall(client: MemorydClient, query: string): Promise<SearchResul
   return results[0];
 }
 
-/** Reads the lines of what was found. */
+/** Reads the lines of a result. */
 async function read(client: MemorydClient, { path, startLine, endLine }: SearchResult): Promise<void> {
   const found = await client.get({ path, startLine, lineCount: endLine - startLine + 1 });
   console.log(`read    ${found.path}, lines ${found.startLine} to ${found.endLine} of ${found.totalLines}`);
 }
 
-/** Asks whether the agent should write down what lasts, before its context is compacted. */
+/** Asks whether the agent should write notes before its context is compacted. */
 async function decideFlush(client: MemorydClient): Promise<void> {
   const { flush, reason, remainingTokens } = await client.flushDecision({ totalTokens: CONTEXT_TOKENS });
   console.log(`flush   ${flush ? "yes" : "no"}, ${FlushReason[reason]}: ${String(remainingTokens)} tokens to go`);
 }
 
-/** Appends a line to today's log, and returns the revision of the index that has it. */
+/** Appends a line to today's log and returns the index revision that contains it. */
 async function remember(client: MemorydClient, text: string): Promise<bigint | undefined> {
   const { path, endLine, indexRevision } = await client.append({ text: `- ${text}` });
   console.log(`wrote   ${path}, line ${endLine}`);
   return indexRevision;
 }
 
-/** Searches what was written, in an index that has it. */
+/** Searches for the appended line, in an index that contains it. */
 async function findAgain(client: MemorydClient, text: string, revision: bigint | undefined): Promise<boolean> {
   const { results, info } = await client.search({
     query: text,
@@ -75,13 +75,13 @@ async function findAgain(client: MemorydClient, text: string, revision: bigint |
   return found;
 }
 
-/** The first line of a snippet that is no heading; its heading where that is all. */
+/** The first line of a snippet that is not a heading, or else its heading. */
 function firstLine(snippet: string): string {
   const lines = snippet.split("\n").filter((line) => line.trim() !== "");
   return lines.find((line) => !line.startsWith("#")) ?? lines[0] ?? "";
 }
 
-/** One turn; whether it found again what it wrote. */
+/** Runs one turn; returns whether the appended line was found. */
 async function turn(question: string): Promise<boolean> {
   await using client = connect();
   await ensureSync(client);

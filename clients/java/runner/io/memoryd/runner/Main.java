@@ -10,11 +10,11 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 
-/** Runs the table of all clients with this one: tests/clients/README.md has the protocol. */
+/** Runs the shared tests of all clients with this client; tests/clients/README.md describes the protocol. */
 final class Main {
     private Main() {}
 
-    /** Answers until the input ends. */
+    /** Handles requests until the input ends. */
     public static void main(String[] arguments) throws IOException {
         Gson gson = new GsonBuilder().disableHtmlEscaping().create();
         var input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

@@ -31,7 +31,7 @@ import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BiFunction;
 
-/** The contract's methods by the names that the protocol gives them. */
+/** The methods of the API by their names in the protocol. */
 final class Methods {
     private static final Map<String, Unary<?>> UNARY = Map.ofEntries(
             memory("search", MemorySearchRequest.getDefaultInstance(), MemoryServiceBlockingStub::memorySearch),
@@ -121,7 +121,7 @@ final class Methods {
         }));
     }
 
-    // What is built from a message's builder is that message.
+    // A message that is built from a builder has the builder's type.
     @SuppressWarnings("unchecked")
     private static <Q extends Message> Q parsed(Q empty, String json) throws InvalidProtocolBufferException {
         Message.Builder builder = empty.newBuilderForType();

@@ -19,12 +19,12 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
 
-/** One client at a time, and its streams. */
+/** Holds the current client and its open streams. */
 final class Runner implements AutoCloseable {
     private final Map<String, EventStream<? extends MessageOrBuilder>> streams = new HashMap<>();
     private MemorydClient client;
 
-    /** Does what a request says. */
+    /** Handles a request. */
     JsonObject answer(JsonObject request) {
         try {
             return switch (request.get("op").getAsString()) {
@@ -40,7 +40,7 @@ final class Runner implements AutoCloseable {
                 default -> throw new IllegalArgumentException("no such op");
             };
         } catch (MemorydException error) {
-            return answer("error", told(error));
+            return answer("error", details(error));
         } catch (InvalidProtocolBufferException | RuntimeException unknown) {
             return answer("bad", unknown.toString());
         }
@@ -101,14 +101,14 @@ final class Runner implements AutoCloseable {
         client = null;
     }
 
-    private static JsonObject told(MemorydException error) {
-        JsonObject told = new JsonObject();
-        told.addProperty("code", error.code().name());
-        told.addProperty("reason", error.reason());
-        told.addProperty("message", error.getMessage());
+    private static JsonObject details(MemorydException error) {
+        JsonObject details = new JsonObject();
+        details.addProperty("code", error.code().name());
+        details.addProperty("reason", error.reason());
+        details.addProperty("message", error.getMessage());
         JsonObject metadata = new JsonObject();
         error.metadata().forEach(metadata::addProperty);
-        told.add("metadata", metadata);
+        details.add("metadata", metadata);
         JsonArray violations = new JsonArray();
         error.violations().forEach(each -> {
             JsonObject violation = new JsonObject();
@@ -116,9 +116,9 @@ final class Runner implements AutoCloseable {
             violation.addProperty("description", each.description());
             violations.add(violation);
         });
-        told.add("violations", violations);
-        error.retryAfter().ifPresent(wait -> told.addProperty("retry_after_ms", wait.toMillis()));
-        return told;
+        details.add("violations", violations);
+        error.retryAfter().ifPresent(wait -> details.addProperty("retry_after_ms", wait.toMillis()));
+        return details;
     }
 
     private static JsonObject ok(MessageOrBuilder message) throws InvalidProtocolBufferException {

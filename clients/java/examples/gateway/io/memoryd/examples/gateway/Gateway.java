@@ -23,9 +23,9 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * What a gateway does with an agent's memory: brings the index in sync, searches, reads what it found, asks whether to
- * flush, appends, and searches again for what it wrote. The daemon is found by MEMORYD_ADDRESS and the like; the
- * question is the first argument.
+ * Shows one turn of a gateway: syncs the index, searches, reads a result, asks whether to flush, appends, and searches
+ * for the appended text. The daemon is found like by every client, for example by MEMORYD_ADDRESS; the question is the
+ * first argument.
  */
 public final class Gateway {
     private static final int SHOWN_RESULTS = 3;
@@ -38,7 +38,7 @@ public final class Gateway {
         this.out = out;
     }
 
-    /** Exits with 1 where the daemon refuses or cannot be reached, and says why. */
+    /** Exits with 1 and the reason if a call fails or the daemon cannot be reached. */
     public static void main(String[] arguments) {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         String question = Arrays.stream(arguments).findFirst().orElse("what did we decide lately?");

@@ -4,7 +4,7 @@ import io.memoryd.v1.SyncCompleted;
 import io.memoryd.v1.SyncProgress;
 import java.io.PrintStream;
 
-/** How far a sync is: one line that is drawn anew on a terminal, a line for each tenth elsewhere. */
+/** A progress bar of a sync: redrawn in place on a terminal; otherwise one line for each 10 %. */
 final class ProgressBar {
     private static final int WIDTH = 30;
     private static final int STEPS = 10;
@@ -19,7 +19,7 @@ final class ProgressBar {
         this.terminal = terminal;
     }
 
-    /** Shows where the run is. Each event is complete in itself, so that any may be missed. */
+    /** Shows the progress of the run. Each event is complete, so events may be skipped. */
     void show(SyncProgress progress) {
         int total = progress.getTotalFiles();
         double share = total == 0 ? 0 : (double) progress.getCompletedFiles() / total;
@@ -38,13 +38,13 @@ final class ProgressBar {
         }
     }
 
-    /** Says something beside the bar. */
+    /** Prints a message on a separate line. */
     void line(String text) {
         draw("");
         out.println((terminal ? "\r" : "") + text);
     }
 
-    /** Leaves the outcome. */
+    /** Prints the result. */
     void done(SyncCompleted outcome) {
         line("sync: done in %d ms: %d files indexed, %d unchanged, %d removed, %d failed; revision %d"
                 .formatted(

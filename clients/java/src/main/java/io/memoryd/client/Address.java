@@ -11,9 +11,9 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Where a daemon listens: a Unix socket, or a host and a port.
+ * The address of a daemon: a Unix socket, or a host and a port.
  *
- * @param socket absolute
+ * @param socket absolute path; empty for TCP
  * @param host without brackets; empty for a socket
  */
 record Address(Optional<Path> socket, String host, int port) {
@@ -21,10 +21,10 @@ record Address(Optional<Path> socket, String host, int port) {
     private static final Pattern TCP = Pattern.compile("(\\[[0-9a-fA-F:.%\\w]+]|[^\\[\\]:/\\s]*):(\\d{1,5})");
     private static final Pattern NUMERIC = Pattern.compile("[0-9.]+|.*:.*");
     private static final int LAST_PORT = 65_535;
-    /** {@code sockaddr_un} holds 108 bytes with the closing NUL. */
+    /** {@code sockaddr_un} holds 108 bytes, including the final NUL. */
     private static final int MOST_SOCKET_PATH_BYTES = 107;
 
-    /** Reads {@code unix:PATH}, {@code HOST:PORT} or {@code [::1]:PORT}. */
+    /** Parses {@code unix:PATH}, {@code HOST:PORT} or {@code [::1]:PORT}. */
     static Address parse(String text, Environment environment) {
         if (text.startsWith(UNIX)) {
             return socket(text, environment);
@@ -41,7 +41,7 @@ record Address(Optional<Path> socket, String host, int port) {
     private static Address socket(String text, Environment environment) {
         String path = text.startsWith("unix://") ? text.substring("unix://".length()) : text.substring(UNIX.length());
         if (path.isBlank()) {
-            throw new SettingsException("\"" + text + "\" names no socket: write unix:PATH");
+            throw new SettingsException("\"" + text + "\" has no socket path: write unix:PATH");
         }
         Path absolute = environment.expand(path).toAbsolutePath();
         int size = absolute.toString().getBytes(StandardCharsets.UTF_8).length;
@@ -52,7 +52,7 @@ record Address(Optional<Path> socket, String host, int port) {
         return new Address(Optional.of(absolute), "", 0);
     }
 
-    /** Whether it can only be reached from this machine. No name but {@code localhost} is looked up for that. */
+    /** Returns whether the address is on this machine. Of host names, only {@code localhost} counts. */
     boolean loopback() {
         if (socket.isPresent() || host.equals("localhost")) {
             return true;
@@ -65,7 +65,7 @@ record Address(Optional<Path> socket, String host, int port) {
         }
     }
 
-    /** The target that gRPC dials. */
+    /** Returns the gRPC target. */
     String target() {
         try {
             String path = socket.map(Path::toString).orElse("/" + this);

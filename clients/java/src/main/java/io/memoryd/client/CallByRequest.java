@@ -5,7 +5,7 @@ import io.grpc.Metadata;
 import io.grpc.Status;
 import java.util.function.Function;
 
-/** A unary call that is opened when its request is known, because the request decides how. */
+/** A unary call that is started when its request is known, because its options depend on the request. */
 final class CallByRequest<Q, R> extends ClientCall<Q, R> {
     private final Function<Q, ClientCall<Q, R>> opener;
     private Listener<R> listener;
@@ -53,17 +53,17 @@ final class CallByRequest<Q, R> extends ClientCall<Q, R> {
 
     @Override
     public void cancel(String message, Throwable cause) {
-        Listener<R> told;
+        Listener<R> notified;
         synchronized (this) {
             if (call != null) {
                 call.cancel(message, cause);
                 return;
             }
-            told = cancelled ? null : listener;
+            notified = cancelled ? null : listener;
             cancelled = true;
         }
-        if (told != null) {
-            told.onClose(Status.CANCELLED.withDescription(message).withCause(cause), new Metadata());
+        if (notified != null) {
+            notified.onClose(Status.CANCELLED.withDescription(message).withCause(cause), new Metadata());
         }
     }
 }

@@ -18,7 +18,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 
-/** Makes connections that retry as all clients do, and are made anew soon after they were lost. */
+/** Creates channels with the retry policy of all clients, which reconnect soon after a connection was lost. */
 final class Channels {
     private static final String POLICY = "service_config.json";
 
@@ -26,7 +26,7 @@ final class Channels {
 
     static ManagedChannel open(Endpoint endpoint, Optional<Duration> keepAlive) {
         ManagedChannelBuilder<?> builder = builder(endpoint)
-                // A proxy from the environment is for the web, not for a daemon.
+                // Proxies in the environment are for web addresses, not for the daemon.
                 .proxyDetector(address -> null)
                 .disableServiceConfigLookUp()
                 .defaultServiceConfig(policy())

@@ -14,12 +14,12 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 
-/** Gives every unary call whose caller named no deadline the one that the contract documents. */
+/** Sets the default deadline of every unary call for which the caller set no deadline. */
 final class Deadlines implements ClientInterceptor {
     private static final MethodDescriptor<?, ?> STATUS = MemoryServiceGrpc.getStatusMethod();
     private static final Duration STATUS_WITH_PROBE = Duration.ofSeconds(10);
 
-    /** Seconds by the method's full name; streams have none. */
+    /** Seconds by the full name of the method; streams have no default deadline. */
     static final Map<String, Integer> DOCUMENTED = Map.ofEntries(
             seconds(MemoryServiceGrpc.getMemorySearchMethod(), 5),
             seconds(MemoryServiceGrpc.getMemoryGetMethod(), 2),
@@ -40,7 +40,7 @@ final class Deadlines implements ClientInterceptor {
 
     private final Optional<Duration> timeout;
 
-    /** {@code timeout} replaces the documented deadlines. */
+    /** {@code timeout} replaces the default deadlines. */
     Deadlines(Optional<Duration> timeout) {
         this.timeout = timeout;
     }

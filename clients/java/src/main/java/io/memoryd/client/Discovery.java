@@ -17,7 +17,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.stream.Stream;
 
-/** Finds what the caller has not given, where the daemon's own command looks. */
+/** Looks up settings that the caller did not give, in the same places as the memoryd command. */
 final class Discovery {
     private final Environment environment;
 
@@ -25,7 +25,7 @@ final class Discovery {
         this.environment = environment;
     }
 
-    /** Puts together what was given with what is found; given comes first. */
+    /** Returns the endpoint from the given settings, and from discovery for the others. */
     Endpoint endpoint(Optional<String> address, Optional<String> token, Optional<Tls> tls) {
         Address found = address.or(() -> environment.text("MEMORYD_ADDRESS"))
                 .map(text -> Address.parse(text, environment))
@@ -40,8 +40,8 @@ final class Discovery {
                 .filter(text -> !text.isEmpty());
         shown.ifPresent(Discovery::refuseUnsendable);
         if (shown.isPresent() && spoken.isEmpty() && !found.loopback()) {
-            throw new SettingsException("refusing to send the token to " + found
-                    + " in the clear: beyond this machine a token needs TLS, by tls(...) or MEMORYD_TLS");
+            throw new SettingsException(
+                    "refusing to send the token to " + found + " in the clear: use TLS (tls(...) or MEMORYD_TLS)");
         }
         return new Endpoint(found, shown, spoken);
     }
@@ -55,7 +55,9 @@ final class Discovery {
                 .orElse(Files.exists(old) && !Files.exists(usual) ? old : usual);
     }
 
-    /** The first usable address that a daemon has noted of itself; a note may outlive its daemon, and its socket. */
+    /**
+     * Returns the first usable address in the daemon's endpoint file. The file may outlive the daemon and its socket.
+     */
     private Optional<Address> noted() {
         return notedAddresses().stream()
                 .flatMap(text -> readable(text).stream())
@@ -99,8 +101,7 @@ final class Discovery {
         Optional<Path> named = environment.path("MEMORYD_TOKEN_FILE");
         if (named.isPresent()) {
             String token = firstToken(named.get())
-                    .orElseThrow(() -> new SettingsException(
-                            "there is no token in " + named.get() + ", which MEMORYD_TOKEN_FILE names"));
+                    .orElseThrow(() -> new SettingsException("the token file " + named.get() + " contains no token"));
             return Optional.of(token);
         }
         Path own = state().resolve("memoryd.token");
@@ -118,10 +119,11 @@ final class Discovery {
         }
     }
 
-    /** What is no printable ASCII cannot travel in a header. */
+    /** A header can only contain printable ASCII characters. */
     private static void refuseUnsendable(String token) {
         if (!token.chars().allMatch(each -> each > ' ' && each < 0x7f)) {
-            throw new SettingsException("the token holds a character that no token has: is it the right file?");
+            throw new SettingsException(
+                    "the token contains characters that are not printable ASCII: is it the right file?");
         }
     }
 
@@ -136,7 +138,7 @@ final class Discovery {
         return Optional.of(new Tls(ca, cert, key, environment.text("MEMORYD_TLS_SERVER_NAME")));
     }
 
-    /** Says why a file cannot be read; Java's own message for one that is not there is its bare path. */
+    /** Returns why a file cannot be read. For a missing file, Java's own message is only its path. */
     static String why(IOException error) {
         if (error instanceof NoSuchFileException) {
             return "there is no such file";

@@ -2,5 +2,5 @@ package io.memoryd.client;
 
 import java.util.Optional;
 
-/** A daemon and how to speak to it. Token and TLS are for TCP alone. */
+/** A daemon, with the token and TLS settings for it, which are used for TCP only. */
 record Endpoint(Address address, Optional<String> token, Optional<Tls> tls) {}

@@ -5,24 +5,24 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 
-/** The variables of a process, and whose it is. */
+/** The environment variables and the user of a process. */
 record Environment(Map<String, String> variables, Path home) {
     static Environment ofProcess() {
         return of(System.getenv());
     }
 
-    /** The home directory is {@code HOME}, which Java's own {@code user.home} does not heed. */
+    /** The home directory is {@code HOME}, which Java's {@code user.home} ignores. */
     static Environment of(Map<String, String> variables) {
         String home = variables.getOrDefault("HOME", "");
         return new Environment(variables, Path.of(home.isBlank() ? System.getProperty("user.home") : home));
     }
 
-    /** A variable that is blank is not set. */
+    /** A blank variable counts as not set. */
     Optional<String> text(String name) {
         return Optional.ofNullable(variables.get(name)).map(String::strip).filter(value -> !value.isEmpty());
     }
 
-    /** What a variable says that is yes or no; any other word is refused. */
+    /** Returns the value of a boolean variable; other values are refused. */
     Optional<Boolean> flag(String name) {
         return text(name).map(value -> switch (value.toLowerCase(Locale.ROOT)) {
             case "1", "true", "yes", "on" -> true;
@@ -35,7 +35,7 @@ record Environment(Map<String, String> variables, Path home) {
         return text(name).map(this::expand);
     }
 
-    /** A path whose leading {@code ~} is the home directory. */
+    /** Expands a leading {@code ~} to the home directory. */
     Path expand(String path) {
         if (path.equals("~")) {
             return home;

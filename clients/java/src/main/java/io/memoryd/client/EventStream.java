@@ -8,9 +8,9 @@ import java.util.NoSuchElementException;
 import java.util.function.Supplier;
 
 /**
- * The events of a streaming call, as they come: for one thread to read, and for any to close.
+ * The events of a streaming call. One thread may read them; any thread may close the stream.
  *
- * <p>A stream that is not read to its end has to be closed, or its call stays open as long as the client.
+ * <p>A stream that is not read to its end has to be closed; otherwise its call stays open until the client is closed.
  *
  * @param <T> the event
  */
@@ -25,12 +25,12 @@ public final class EventStream<T> implements Iterator<T>, Iterable<T>, AutoClose
     }
 
     /**
-     * Opens a stream by a call of a blocking stub, for example {@code EventStream.of(() ->
+     * Opens a stream with a call of a blocking stub, for example {@code EventStream.of(() ->
      * client.memory().withDeadlineAfter(1, MINUTES).sync(request))}.
      *
      * @param <T> the event
-     * @param call makes the call, once
-     * @return its events
+     * @param call makes the call; called once
+     * @return the events of the call
      */
     public static <T> EventStream<T> of(Supplier<Iterator<T>> call) {
         Context.CancellableContext context = Context.current().withCancellation();
@@ -48,8 +48,8 @@ public final class EventStream<T> implements Iterator<T>, Iterable<T>, AutoClose
     /**
      * Waits for the next event.
      *
-     * @return whether there is one; false once the stream has ended with OK
-     * @throws MemorydException where it ended otherwise, and with CANCELLED once it is closed
+     * @return whether there is a next event; false if the stream has ended with OK
+     * @throws MemorydException if the stream failed; with CANCELLED if it was closed
      */
     @Override
     public boolean hasNext() {
@@ -72,8 +72,8 @@ public final class EventStream<T> implements Iterator<T>, Iterable<T>, AutoClose
      * Waits for the next event.
      *
      * @return the event
-     * @throws NoSuchElementException once the stream has ended with OK
-     * @throws MemorydException where it ended otherwise, and with CANCELLED once it is closed
+     * @throws NoSuchElementException if the stream has ended with OK
+     * @throws MemorydException if the stream failed; with CANCELLED if it was closed
      */
     @Override
     public T next() {
@@ -84,7 +84,7 @@ public final class EventStream<T> implements Iterator<T>, Iterable<T>, AutoClose
     }
 
     /**
-     * Returns the events that have not been read.
+     * Returns the events that were not read yet.
      *
      * @return this stream
      */
@@ -93,7 +93,7 @@ public final class EventStream<T> implements Iterator<T>, Iterable<T>, AutoClose
         return this;
     }
 
-    /** Ends the call, also while another thread waits for an event. */
+    /** Cancels the call, even while another thread waits for an event. */
     @Override
     public void close() {
         closed = true;

@@ -11,8 +11,8 @@ import io.memoryd.v1.RememberRequest;
 import java.util.UUID;
 
 /**
- * Gives a random key to what would be written twice if it were tried again. Retries happen below, so that all of one
- * call show the same key.
+ * Sets a random idempotency key for appends and entries that have none. Retries are made below this interceptor, so all
+ * attempts of a call have the same key.
  */
 final class IdempotencyKeys implements ClientInterceptor {
     @Override
@@ -25,7 +25,7 @@ final class IdempotencyKeys implements ClientInterceptor {
         };
     }
 
-    // Each message is replaced by one of its own kind.
+    // Each message is replaced by one of the same type.
     @SuppressWarnings("unchecked")
     private static <Q> Q keyed(Q message) {
         if (message instanceof MemoryAppendRequest append

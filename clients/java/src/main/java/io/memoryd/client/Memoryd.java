@@ -5,15 +5,15 @@ import java.util.Objects;
 import java.util.Optional;
 import java.util.function.Supplier;
 
-/** Where a program begins: connects to a daemon. */
+/** The entry point of the library: connects to a daemon. */
 public final class Memoryd {
     private Memoryd() {}
 
     /**
-     * Connects to the daemon that the environment and the state directory tell of.
+     * Connects to the daemon that discovery finds by the environment and the state directory.
      *
-     * @return a client; its first call makes the connection
-     * @throws SettingsException where what was found cannot be used
+     * @return a client; its first call opens the connection
+     * @throws SettingsException if a value that was found cannot be used
      */
     public static MemorydClient connect() {
         return builder().connect();
@@ -23,29 +23,29 @@ public final class Memoryd {
      * Connects to the daemon at an address.
      *
      * @param address {@code unix:PATH}, {@code HOST:PORT} or {@code [::1]:PORT}
-     * @return a client; its first call makes the connection
-     * @throws SettingsException where the address, or what was found besides, cannot be used
+     * @return a client; its first call opens the connection
+     * @throws SettingsException if the address, or a value that was found, cannot be used
      */
     public static MemorydClient connect(String address) {
         return builder().address(address).connect();
     }
 
     /**
-     * Starts to describe a connection.
+     * Returns a builder for a connection.
      *
-     * @return a builder that leaves everything to be found
+     * @return a builder without any values
      */
     public static Builder builder() {
         return new Builder(Environment.ofProcess());
     }
 
     /**
-     * Makes a call whose failure is thrown as {@link MemorydException}.
+     * Makes a call and throws its failure as a {@link MemorydException}.
      *
-     * @param <T> what the call returns
+     * @param <T> the result of the call
      * @param call a call of a blocking stub
-     * @return what the call returned
-     * @throws MemorydException where its status is not OK
+     * @return the result of the call
+     * @throws MemorydException if the status is not OK
      */
     public static <T> T typed(Supplier<T> call) {
         try {
@@ -55,7 +55,7 @@ public final class Memoryd {
         }
     }
 
-    /** A connection that is being described. What is not given is looked for when it is made. */
+    /** A builder of a client. Values that are not set are looked up when the client is created. */
     public static final class Builder {
         private final Environment environment;
         private Optional<String> address = Optional.empty();
@@ -69,7 +69,7 @@ public final class Memoryd {
         }
 
         /**
-         * Names the daemon's address.
+         * Sets the address of the daemon.
          *
          * @param address {@code unix:PATH}, {@code HOST:PORT} or {@code [::1]:PORT}
          * @return this builder
@@ -80,7 +80,7 @@ public final class Memoryd {
         }
 
         /**
-         * Names the bearer token. None is sent over a Unix socket, and a blank one is none.
+         * Sets the bearer token. It is not sent over a Unix socket. A blank token means none.
          *
          * @param token the token
          * @return this builder
@@ -91,9 +91,9 @@ public final class Memoryd {
         }
 
         /**
-         * Speaks TLS; a Unix socket needs none, and gets none.
+         * Enables TLS over TCP; ignored for a Unix socket.
          *
-         * @param tls whom to trust, and who we are
+         * @param tls the trusted certificates and the client certificate
          * @return this builder
          */
         public Builder tls(Tls tls) {
@@ -102,7 +102,7 @@ public final class Memoryd {
         }
 
         /**
-         * Replaces the documented deadline of every call that has one; streams still have none.
+         * Replaces the default deadline of every call that has one; streams have none.
          *
          * @param timeout more than zero
          * @return this builder
@@ -113,9 +113,9 @@ public final class Memoryd {
         }
 
         /**
-         * Pings the daemon, also without a call under way, so that a connection that broke silently is found out.
+         * Sends keepalive pings, also when no call is active, to detect broken connections.
          *
-         * @param interval ten seconds is the least that the daemon allows, and that is sent
+         * @param interval at least ten seconds; smaller values count as ten seconds
          * @return this builder
          */
         public Builder keepAlive(Duration interval) {
@@ -124,10 +124,10 @@ public final class Memoryd {
         }
 
         /**
-         * Makes the client.
+         * Creates the client.
          *
-         * @return a client; its first call makes the connection
-         * @throws SettingsException where what was given or found cannot be used: the message says what and why
+         * @return a client; its first call opens the connection
+         * @throws SettingsException if a given or found value cannot be used; the message names it and the reason
          */
         public MemorydClient connect() {
             Endpoint endpoint = new Discovery(environment).endpoint(address, token, tls);

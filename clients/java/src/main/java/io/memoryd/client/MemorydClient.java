@@ -20,11 +20,11 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The stubs of one daemon, ready to be called. May be shared by threads, and is meant to be: one for a program.
+ * The stubs of one daemon. A client is thread-safe; use one client per program.
  *
- * <p>Every unary call has the deadline that the contract documents, unless its caller names one, by
- * {@code withDeadlineAfter} or by a {@link io.grpc.Context} that has one. A call that ends UNAVAILABLE is tried again
- * within it, and appends and entries get an {@code idempotency_key} where they have none, so that this is safe.
+ * <p>Every unary call has its default deadline, unless the caller sets one with {@code withDeadlineAfter} or with the
+ * deadline of an {@link io.grpc.Context}. A call that fails with UNAVAILABLE is retried within its deadline. Appends
+ * and entries get an {@code idempotency_key} if they have none, so that retries are safe.
  */
 public final class MemorydClient implements AutoCloseable {
     private static final long CLOSING_SECONDS = 5;
@@ -40,25 +40,25 @@ public final class MemorydClient implements AutoCloseable {
     }
 
     /**
-     * Tells which daemon is called.
+     * Returns the address of the daemon.
      *
-     * @return its address, as {@code unix:PATH} or {@code HOST:PORT}
+     * @return the address, as {@code unix:PATH} or {@code HOST:PORT}
      */
     public String address() {
         return address;
     }
 
     /**
-     * Returns what the stubs call through, for one of another kind or of another service of the daemon.
+     * Returns the channel of the stubs, for other kinds of stubs or other services of the daemon.
      *
-     * @return a channel with token, deadlines and retries; it ends with this client
+     * @return a channel with token, deadlines and retries; it is closed with this client
      */
     public Channel channel() {
         return channel;
     }
 
     /**
-     * Returns the memory service, with calls that wait for their answer.
+     * Returns the blocking stub of the memory service.
      *
      * @return a stub whose calls throw {@link io.grpc.StatusRuntimeException}; see {@link MemorydException#from}
      */
@@ -67,16 +67,16 @@ public final class MemorydClient implements AutoCloseable {
     }
 
     /**
-     * Returns the memory service, with calls that answer with a future.
+     * Returns the future stub of the memory service.
      *
-     * @return a stub; it has no streams
+     * @return a stub; it has no streaming calls
      */
     public MemoryServiceFutureStub memoryFuture() {
         return MemoryServiceGrpc.newFutureStub(channel);
     }
 
     /**
-     * Returns the memory service, with calls that tell an observer.
+     * Returns the asynchronous stub of the memory service, with observers.
      *
      * @return a stub
      */
@@ -85,7 +85,7 @@ public final class MemorydClient implements AutoCloseable {
     }
 
     /**
-     * Returns the service of entries, with calls that wait for their answer.
+     * Returns the blocking stub of the entry service.
      *
      * @return a stub whose calls throw {@link io.grpc.StatusRuntimeException}; see {@link MemorydException#from}
      */
@@ -94,7 +94,7 @@ public final class MemorydClient implements AutoCloseable {
     }
 
     /**
-     * Returns the service of entries, with calls that answer with a future.
+     * Returns the future stub of the entry service.
      *
      * @return a stub
      */
@@ -103,7 +103,7 @@ public final class MemorydClient implements AutoCloseable {
     }
 
     /**
-     * Returns the service of entries, with calls that tell an observer.
+     * Returns the asynchronous stub of the entry service, with observers.
      *
      * @return a stub
      */
@@ -112,27 +112,27 @@ public final class MemorydClient implements AutoCloseable {
     }
 
     /**
-     * Starts a sync run, or joins the one under way.
+     * Starts a sync run, or joins the current one.
      *
-     * @param request which agent's, and how
-     * @return its events; the last one is {@code completed}. Closing it leaves the run alone, unless the request says
-     *     otherwise
+     * @param request the agent and the options of the run
+     * @return the events of the run; the last one is {@code completed}. Closing the stream does not stop the run,
+     *     unless the request says so
      */
     public EventStream<SyncResponse> sync(SyncRequest request) {
         return EventStream.of(() -> memory().sync(request));
     }
 
     /**
-     * Follows an agent's index.
+     * Follows the state of an agent's index.
      *
-     * @param request which agent's
-     * @return its state at once, and again after each change, until the stream is closed
+     * @param request the agent
+     * @return the current state first, then each change, until the stream is closed
      */
     public EventStream<WatchIndexResponse> watch(WatchIndexRequest request) {
         return EventStream.of(() -> memory().watchIndex(request));
     }
 
-    /** Closes the connection. Calls under way end as cancelled; closing again does nothing. */
+    /** Closes the connection and cancels running calls. Closing again has no effect. */
     @Override
     public void close() {
         connection.shutdownNow();

@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
-/** A call that did not end with OK, with everything that its status says. */
+/** A call whose status is not OK, with all details of the status. */
 public final class MemorydException extends RuntimeException {
     private final Status.Code code;
     private final StatusDetails details;
@@ -21,11 +21,11 @@ public final class MemorydException extends RuntimeException {
     }
 
     /**
-     * Returns what a failed call stands for.
+     * Returns the exception of a failed call.
      *
-     * @param failure what a stub threw, or a future that wraps it
-     * @return the failure with its details; those that cannot be read are left out. Code UNKNOWN where no status is to
-     *     be found in it
+     * @param failure the exception that a stub threw, or that wraps it in a future
+     * @return the failure with its details; details that cannot be decoded are omitted. The code is UNKNOWN if the
+     *     exception contains no status
      */
     public static MemorydException from(Throwable failure) {
         for (Throwable each = failure; each != null; each = each.getCause()) {
@@ -46,37 +46,37 @@ public final class MemorydException extends RuntimeException {
         return new MemorydException(status, StatusDetails.of(trailers), cause);
     }
 
-    /** gRPC's own words for a connection that failed are "io exception"; what failed stands behind them, innermost. */
+    /** gRPC's message for a failed connection is "io exception"; the reason is the innermost cause. */
     static String words(Status status) {
-        String told = Optional.ofNullable(status.getDescription()).orElse("");
+        String description = Optional.ofNullable(status.getDescription()).orElse("");
         String behind = null;
         for (Throwable each = status.getCause(); each != null; each = each.getCause()) {
             behind = each.getMessage() == null ? behind : each.getMessage();
         }
-        return behind == null || told.contains(behind) ? told : told + ": " + behind;
+        return behind == null || description.contains(behind) ? description : description + ": " + behind;
     }
 
     /**
-     * Tells the status code.
+     * Returns the status code.
      *
-     * @return gRPC's code
+     * @return the gRPC code
      */
     public Status.Code code() {
         return code;
     }
 
     /**
-     * Tells the reason.
+     * Returns the reason.
      *
      * @return the name of an {@link io.memoryd.v1.ErrorReason} without its prefix, for example {@code "INDEX_BUSY"};
-     *     empty for a status that gRPC made itself, such as of a daemon that does not answer
+     *     empty for a status that gRPC itself created, for example if the daemon is not running
      */
     public String reason() {
         return details.reason();
     }
 
     /**
-     * Tells the values that the message speaks of.
+     * Returns the values that the message refers to.
      *
      * @return values by name, unmodifiable
      */
@@ -85,7 +85,7 @@ public final class MemorydException extends RuntimeException {
     }
 
     /**
-     * Tells every bad field of a request that was INVALID_REQUEST.
+     * Returns the invalid fields of an INVALID_REQUEST.
      *
      * @return unmodifiable, in the daemon's order
      */
@@ -94,18 +94,18 @@ public final class MemorydException extends RuntimeException {
     }
 
     /**
-     * Tells when trying again helps.
+     * Returns the time to wait before a retry.
      *
-     * @return how long to wait before; empty where trying again does not help
+     * @return the time; empty if a retry does not help
      */
     public Optional<Duration> retryAfter() {
         return details.retryAfter();
     }
 
     /**
-     * Tells what happened in a line.
+     * Returns a one-line description.
      *
-     * @return reason, or code where there is none, and message
+     * @return the reason, or the code if there is no reason, and the message
      */
     @Override
     public String toString() {
@@ -113,10 +113,10 @@ public final class MemorydException extends RuntimeException {
     }
 
     /**
-     * One thing wrong with one field of the request.
+     * An invalid field of a request.
      *
-     * @param field the field's name in the contract
-     * @param description what is wrong with it
+     * @param field name of the field
+     * @param description why the field is invalid
      */
     public record Violation(String field, String description) {}
 }

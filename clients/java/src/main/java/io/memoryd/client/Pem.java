@@ -9,34 +9,34 @@ import java.security.cert.CertificateException;
 import java.security.cert.CertificateFactory;
 import java.util.regex.Pattern;
 
-/** PEM files, looked at before gRPC does, whose own words do not say which file they are about. */
+/** Checks PEM files before gRPC reads them, because its messages do not name the file. */
 final class Pem {
     private static final Pattern PKCS8 =
             Pattern.compile("-----BEGIN PRIVATE KEY-----\\s[A-Za-z0-9+/=\\s]+-----END PRIVATE KEY-----");
 
     private Pem() {}
 
-    /** The content of a file that holds certificates. */
+    /** Returns the content of a file that contains certificates. */
     static ByteArrayInputStream certificates(Path file) {
         byte[] content = content(file);
         try {
             var found = CertificateFactory.getInstance("X.509").generateCertificates(new ByteArrayInputStream(content));
             if (found.isEmpty()) {
-                throw new SettingsException(file + " holds no certificate in PEM");
+                throw new SettingsException(file + " contains no PEM certificate");
             }
         } catch (CertificateException unusable) {
-            throw new SettingsException(file + " holds no certificate in PEM: " + unusable.getMessage(), unusable);
+            throw new SettingsException(file + " contains no PEM certificate: " + unusable.getMessage(), unusable);
         }
         return new ByteArrayInputStream(content);
     }
 
-    /** The content of a file that holds a key as gRPC for Java reads it. */
+    /** Returns the content of a file that contains a private key in the format that gRPC for Java reads. */
     static ByteArrayInputStream key(Path file) {
         byte[] content = content(file);
         if (!PKCS8.matcher(new String(content, StandardCharsets.ISO_8859_1)).find()) {
             throw new SettingsException(file
-                    + " holds no unencrypted key in PKCS#8 (\"BEGIN PRIVATE KEY\"), which is all that"
-                    + " gRPC for Java reads; of other keys one is made by: openssl pkcs8 -topk8 -nocrypt -in " + file);
+                    + " contains no unencrypted PKCS#8 key (\"BEGIN PRIVATE KEY\"), the only format that"
+                    + " gRPC for Java reads; to convert a key: openssl pkcs8 -topk8 -nocrypt -in " + file);
         }
         return new ByteArrayInputStream(content);
     }

@@ -7,9 +7,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Has a channel whose connection failed dial again soon: after a tenth of a second, then twice as long each time, and
- * never longer than a quarter of a second. gRPC for Java begins with a second, goes up to two minutes, and has no
- * setting for it.
+ * Makes a channel reconnect soon after its connection failed: after a tenth of a second, then with doubled delays of at
+ * most a quarter of a second. gRPC for Java starts with one second, increases this to two minutes, and has no setting
+ * for it.
  */
 final class Redial {
     private static final long FIRST_MS = 100;
@@ -23,7 +23,7 @@ final class Redial {
         this.channel = channel;
     }
 
-    /** Looks after a channel until it is shut down. */
+    /** Watches a channel until it is shut down. */
     static void watch(ManagedChannel channel) {
         new Redial(channel).follow();
     }
@@ -52,7 +52,7 @@ final class Redial {
         waiting.set(false);
         if (channel.getState(false) == ConnectivityState.TRANSIENT_FAILURE) {
             channel.resetConnectBackoff();
-            // The state may stay what it is while the channel dials, and then nobody tells of the next failure.
+            // The state may not change while the channel reconnects, and then the next failure causes no notification.
             dialLater();
         }
     }

@@ -1,6 +1,8 @@
 package io.memoryd.client;
 
-/** What a client refuses before it calls anybody; the message says which value is wrong, and what to do. */
+/**
+ * An invalid setting that the client detected before any call. The message says which value is wrong and what to do.
+ */
 public final class SettingsException extends RuntimeException {
     SettingsException(String message) {
         super(message);

@@ -13,14 +13,14 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
-/** What the trailing metadata of a failed call tells besides code and message. */
+/** The details in the trailing metadata of a failed call, in addition to code and message. */
 record StatusDetails(
         String reason, Map<String, String> metadata, List<Violation> violations, Optional<Duration> retryAfter) {
     private static final Metadata.Key<byte[]> KEY =
             Metadata.Key.of("grpc-status-details-bin", Metadata.BINARY_BYTE_MARSHALLER);
     private static final StatusDetails NONE = new StatusDetails("", Map.of(), List.of(), Optional.empty());
 
-    /** Reads the details of {@code trailers}, which may be null; what cannot be read is left out. */
+    /** Reads the details of {@code trailers}, which may be null; details that cannot be decoded are omitted. */
     static StatusDetails of(Metadata trailers) {
         byte[] raw = trailers == null ? null : trailers.get(KEY);
         if (raw == null) {

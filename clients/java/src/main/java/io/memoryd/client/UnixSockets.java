@@ -15,14 +15,14 @@ final class UnixSockets {
         if (!Epoll.isAvailable()) {
             throw new SettingsException(
                     "cannot connect to " + address
-                            + ": the Java client speaks over Unix sockets on Linux alone, on x86-64"
-                            + " and aarch64; have the daemon listen at 127.0.0.1:7627, too, and name that address",
+                            + ": the Java client supports Unix sockets only on Linux on x86-64"
+                            + " and aarch64; make the daemon also listen on 127.0.0.1:7627 and use that address",
                     Epoll.unavailabilityCause());
         }
         ManagedChannelBuilder<?> builder =
                 Grpc.newChannelBuilder(address.target(), InsecureChannelCredentials.create());
         if (builder instanceof NettyChannelBuilder netty) {
-            // Set for TCP, and unknown to such a socket, which would warn of it at every connection.
+            // An option for TCP, which Unix sockets do not support; gRPC would log a warning for every connection.
             netty.withOption(ChannelOption.SO_KEEPALIVE, null);
         }
         return builder.overrideAuthority("localhost");

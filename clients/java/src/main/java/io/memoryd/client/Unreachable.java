@@ -10,7 +10,10 @@ import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.Status;
 
-/** Has a status that was made here, because the connection failed, say which daemon was meant; gRPC's own does not. */
+/**
+ * Adds the address of the daemon to a status that the client created because a connection failed; gRPC's message does
+ * not contain it.
+ */
 final class Unreachable implements ClientInterceptor {
     private final Address address;
 
@@ -37,7 +40,7 @@ final class Unreachable implements ClientInterceptor {
         };
     }
 
-    /** A status that the daemon sent has no cause. */
+    /** A status sent by the daemon has no cause. */
     private Status named(Status status) {
         if (status.getCode() != Status.Code.UNAVAILABLE || status.getCause() == null) {
             return status;

@@ -1,7 +1,7 @@
 /**
- * A thin client of memoryd over the stubs of {@code io.memoryd.v1}.
+ * A thin client of memoryd on top of the stubs of {@code io.memoryd.v1}.
  *
- * <p>{@link io.memoryd.client.Memoryd} connects; {@link io.memoryd.client.MemorydClient} has the stubs, ready to be
- * called; {@link io.memoryd.client.MemorydException} tells what a call that failed failed of.
+ * <p>{@link io.memoryd.client.Memoryd} connects to a daemon, {@link io.memoryd.client.MemorydClient} contains the
+ * stubs, and {@link io.memoryd.client.MemorydException} contains the details of a failed call.
  */
 package io.memoryd.client;

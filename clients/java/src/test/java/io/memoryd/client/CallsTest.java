@@ -42,7 +42,8 @@ class CallsTest {
 
     @BeforeEach
     void connect() throws IOException {
-        // A short name: a socket's path has room for a hundred bytes; and one that a target has to escape.
+        // A short name, because a socket path is limited to about a hundred bytes, with characters that a target has to
+        // escape.
         folder = Files.createTempDirectory(Path.of("/tmp"), "m ö#");
         daemon = new FakeDaemon(folder.resolve("s"));
         client = builder().connect();
@@ -113,13 +114,14 @@ class CallsTest {
         Map<String, Integer> documented = new HashMap<>();
         for (String file : List.of("memory_service", "entry_service")) {
             String proto = Files.readString(Path.of("../../protos/memoryd/v1/" + file + ".proto"));
-            Matcher service = Pattern.compile("service (\\w+)").matcher(proto);
+            Matcher service = Pattern.compile("(?m)^service (\\w+)").matcher(proto);
             assertTrue(service.find());
             Matcher rpc = Pattern.compile("((?: +//.*\n)+) +rpc (\\w+)\\(\\w+\\) returns \\((stream )?")
                     .matcher(proto);
             while (rpc.find()) {
                 if (rpc.group(3) == null) {
-                    Matcher seconds = Pattern.compile("Default\\s+(?://\\s+)?client\\s+(?://\\s+)?deadline:\\s+(?://\\s+)?(\\d+) s")
+                    Matcher seconds = Pattern.compile(
+                                    "Default\\s+(?://\\s+)?client\\s+(?://\\s+)?deadline:\\s+(?://\\s+)?(\\d+) s")
                             .matcher(rpc.group(1));
                     assertTrue(seconds.find(), rpc.group(2));
                     documented.put(
@@ -153,7 +155,7 @@ class CallsTest {
         assertEquals(List.of("mine", "ours"), daemon.keys);
     }
 
-    /** What a search that may take a minute ends with. */
+    /** The response of a search that may take a minute. */
     private MemorydException unavailable() {
         MemorydException error = assertThrows(
                 MemorydException.class,

@@ -120,7 +120,7 @@ class DiscoveryTest {
         variables.put("MEMORYD_TOKEN_FILE", "~/token");
         assertRefused("127.0.0.1:7627", null, home + "/token: there is no such file");
         write("token", "# nothing\n");
-        assertRefused("127.0.0.1:7627", null, "there is no token in " + home + "/token");
+        assertRefused("127.0.0.1:7627", null, "the token file " + home + "/token contains no token");
     }
 
     @Test
@@ -157,7 +157,7 @@ class DiscoveryTest {
         Tls tls = found("127.0.0.1:7627", null).tls().get();
         assertEquals(Tls.trusting(home.resolve("ca.pem")).withServerName("memory.example"), tls);
         variables.put("MEMORYD_TLS_CERT", "/c.pem");
-        assertRefused("127.0.0.1:7627", null, "only the certificate /c.pem is named");
+        assertRefused("127.0.0.1:7627", null, "only the certificate /c.pem is set");
         variables.put("MEMORYD_TLS_KEY", "/k.pem");
         assertEquals(
                 Optional.of(Path.of("/k.pem")),

@@ -42,7 +42,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** A server on a Unix socket that notes what it is sent, and fails as often as it is told. */
+/** A server on a Unix socket that records its requests and fails a configured number of calls. */
 final class FakeDaemon {
     private static final Metadata.Key<String> AUTHORIZATION =
             Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);

@@ -38,7 +38,7 @@ class ReadmeTest {
         assertEquals(3, blocks.size());
         StringBuilder methods = new StringBuilder();
         for (String block : blocks) {
-            // The first connects by itself; the others are given what they speak of.
+            // The first example connects by discovery; the others get the variables that they use.
             String given = block.contains("Memoryd.") ? "String token" : "MemorydClient client";
             methods.append("void m%d(%s) {%n%s}%n".formatted(methods.length(), given, block));
         }

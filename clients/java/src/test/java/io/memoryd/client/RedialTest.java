@@ -31,7 +31,8 @@ class RedialTest {
                 }
                 caller.join();
                 Duration all = Duration.ofNanos(dials.get(DIALS - 1) - dials.get(0));
-                // gRPC's own pauses, from one second up by 1.6, make at least twenty seconds of six.
+                // With gRPC's own delays, from one second with a factor of 1.6, six attempts take at least twenty
+                // seconds.
                 assertTrue(all.toSeconds() < 12, "dialled " + DIALS + " times in " + all);
             }
         }
@@ -41,7 +42,7 @@ class RedialTest {
         try {
             client.memory().listAgents(ListAgentsRequest.getDefaultInstance());
         } catch (StatusRuntimeException expected) {
-            // Nobody answers.
+            // No server is running.
         }
     }
 }

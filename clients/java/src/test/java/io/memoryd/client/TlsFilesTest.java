@@ -30,11 +30,11 @@ class TlsFilesTest {
     @Test
     void aFileWithoutACertificateIsNamed() throws IOException {
         Path file = write("ca.pem", "");
-        assertRefused(Tls.trusting(file), file + " holds no certificate in PEM");
+        assertRefused(Tls.trusting(file), file + " contains no PEM certificate");
         write("ca.pem", "hello");
-        assertRefused(Tls.trusting(file), file + " holds no certificate in PEM");
+        assertRefused(Tls.trusting(file), file + " contains no PEM certificate");
         write("ca.pem", pem("CERTIFICATE"));
-        assertRefused(Tls.trusting(file), file + " holds no certificate in PEM");
+        assertRefused(Tls.trusting(file), file + " contains no PEM certificate");
     }
 
     @Test
@@ -71,7 +71,7 @@ class TlsFilesTest {
         return "-----BEGIN " + kind + "-----\naGVsbG8=\n-----END " + kind + "-----\n";
     }
 
-    /** A certificate of some authority that Java brings. */
+    /** A certificate of an authority that Java trusts. */
     private Path authority() throws IOException {
         try {
             TrustManagerFactory factory = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
-from memoryd.discovery import Endpoint, Surroundings, named_tls, noted_addresses
+from memoryd.discovery import Endpoint, Environment, recorded_addresses, tls_from
 from memoryd_server.access import (
     CertificateFiles,
     TokenFiles,
@@ -100,7 +100,7 @@ def client_tls(common: CommonOptions) -> Tls | None:
         SettingsError: the environment variables for TLS are invalid.
     """
     try:
-        return common.tls or named_tls(Surroundings(process_environment(), Path.home()))
+        return common.tls or tls_from(Environment(process_environment(), Path.home()))
     except ValueError as error:
         raise SettingsError(str(error)) from error
 
@@ -170,7 +170,7 @@ def _connect(endpoint: Endpoint) -> MemorydClient:
 
 
 def _candidates(settings: ResolvedSettings, tls: Tls | None) -> Iterator[Endpoint]:
-    for address in dict.fromkeys([*noted_addresses(settings.state_dir), *settings.service.listen]):
+    for address in dict.fromkeys([*recorded_addresses(settings.state_dir), *settings.service.listen]):
         if address.startswith("unix:"):
             if Path(address.removeprefix("unix:")).exists():
                 yield Endpoint(address)

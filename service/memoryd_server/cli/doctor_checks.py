@@ -11,7 +11,7 @@ from pathlib import Path
 from memoryd import messages
 from memoryd.client import MemorydClient
 from memoryd.client import MemorydError as ClientError
-from memoryd.discovery import noted_addresses
+from memoryd.discovery import recorded_addresses
 from memoryd_server.access import CertificateFiles, TokenFiles
 from memoryd_server.app import agent_config, metrics_address
 from memoryd_server.cli.connection import open_connection
@@ -78,7 +78,7 @@ def _vector_checks(settings: ResolvedSettings) -> Iterator[Check]:
 
 def _access_checks(settings: ResolvedSettings) -> Iterator[Check]:
     now = datetime.now(UTC)
-    addresses = dict.fromkeys((*settings.service.listen, *noted_addresses(settings.state_dir)))
+    addresses = dict.fromkeys((*settings.service.listen, *recorded_addresses(settings.state_dir)))
     for address in addresses:
         if address.startswith("unix:"):
             yield from check_socket(Path(address.removeprefix("unix:")))

@@ -96,8 +96,8 @@ def test_a_client_s_token_file_must_be_private_and_hold_a_token(served, tmp_path
     file.chmod(0o600)
     check(elsewhere(served, file, "agents"), out="main")
     file.write_text("# none\n")
-    check(elsewhere(served, file, "agents"), code=2, err="there is no token")
-    check(elsewhere(served, tmp_path / "none", "agents"), code=2, err="there is no token")
+    check(elsewhere(served, file, "agents"), code=2, err="contains no token")
+    check(elsewhere(served, tmp_path / "none", "agents"), code=2, err="does not exist")
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_a_second_daemon_on_the_same_index_is_refused_also_over_tcp(served, work
 def test_a_token_is_not_sent_in_the_clear_beyond_this_machine(served, tmp_path, home):
     _, file = made(served, tmp_path)
     done = memoryd("agents", "--address", "192.0.2.1:7627", "--token-file", file, home=home)
-    check(done, code=2, err="refusing to send the token to 192.0.2.1:7627 in the clear; speak TLS")
+    check(done, code=2, err="refusing to send the token to 192.0.2.1:7627 in the clear; use --tls")
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_a_socket_that_a_killed_daemon_left_is_told_and_is_no_failure(places):
     assert done.returncode == 0
     (socket_check,) = [check for check in found(done) if check["name"] == "socket" and check["verdict"] != "ok"]
     assert "no process listens" in socket_check["detail"]
-    assert "is not running" in by_name(found(done))["daemon"]["detail"]
+    assert "not running" in by_name(found(done))["daemon"]["detail"]
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_the_figures_of_a_daemon_are_fetched(places):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with serving(workspace, state, home=home) as served:
-        assert by_name(found(served.memoryd("doctor", "--json")))["metrics"]["detail"].startswith("off")
+        assert by_name(found(served.memoryd("doctor", "--json")))["metrics"]["detail"].startswith("disabled")
         with_metrics_at(state, port)
         late = by_name(found(served.memoryd("doctor", "--json")))["metrics"]
     assert late["verdict"] == "warning"
@@ -108,5 +108,5 @@ def test_a_port_that_another_has_fails_where_no_daemon_runs_and_keeps_no_command
     checks = by_name(found(done))
     assert done.returncode == 1
     assert "does not start while another has its address" in checks["metrics"]["meaning"]
-    assert "is not running" in checks["daemon"]["detail"]
+    assert "not running" in checks["daemon"]["detail"]
     assert checks["memory of main"]["verdict"] == "ok"

@@ -102,7 +102,7 @@ def test_a_refused_key_is_named_and_the_exit_status_is_1(begin, provider):
         in done.stderr
     )
     assert "check the provider's apiKey" in done.stderr
-    assert "run memoryd index again when the cause is removed" in done.stderr
+    assert "fix the cause and run memoryd index again" in done.stderr
     assert done.stderr.count("refuses the key") == 1
     check(place.run("index", "--agent", "main", "--force"), 1, "incomplete", "refuses the key")
     end = completed(check(place.run("index", "--json"), 1))

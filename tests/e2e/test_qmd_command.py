@@ -49,7 +49,7 @@ def test_status_tells_of_qmd(qmd, fake):
     qmd.memoryd("search", "crane")
     assert "Backend    qmd 2.8.3" in qmd.memoryd("status", "--deep").stdout
     fake.faults(search="segfault")
-    assert "not qmd 2.8.3: qmd was ended by SIGSEGV" in qmd.memoryd("status", "--deep").stdout
+    assert "qmd 2.8.3 is unavailable: qmd was ended by SIGSEGV" in qmd.memoryd("status", "--deep").stdout
 
 
 def test_doctor_looks_at_qmd(qmd):

@@ -58,18 +58,18 @@ def test_a_hangup_signal_brings_new_settings_into_force(daemons, served):
 @pytest.mark.slow
 def test_memoryd_reload_tells_what_is_in_force_and_what_waits(daemons, served):
     configure(daemons, max_results=2, listen=["unix:/tmp/elsewhere.sock"], local={"threads": 1})
-    done = check_reload(served, 0, out="in force: agents.list[main].memorySearch.query.maxResults")
+    done = check_reload(served, 0, out="in effect: agents.list[main].memorySearch.query.maxResults")
     # The listener is given by flag, which goes over the file.
-    assert "waits for a restart: memoryd.local.threads" in done.stdout
+    assert "needs a restart: memoryd.local.threads" in done.stdout
     assert "listen" not in done.stdout
     with client(served) as connection:
         assert hits(connection) == 2
         assert list(connection.status().service.settings_awaiting_restart) == ["memoryd.local.threads"]
-    assert "memoryd.local.threads waits for a restart" in served.memoryd("status").stdout
+    assert "memoryd.local.threads needs a restart" in served.memoryd("status").stdout
     told = json.loads(served.memoryd("reload", "--json").stdout)
     assert told == {"loads": 3, "error": "", "changed": [], "awaiting_restart": ["memoryd.local.threads"]}
     configure(daemons, max_results=2)
-    check_reload(served, 0, out="nothing has changed")
+    check_reload(served, 0, out="no changes")
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_used_is_an_error_and_changes_nothing(daemons, ser
     assert "the last reload failed" in served.memoryd("status").stdout
     assert daemons.events("refuse-settings")
     configure(daemons, max_results=2)
-    check_reload(served, 0, out="in force")
+    check_reload(served, 0, out="in effect")
     with client(served) as connection:
         assert (hits(connection), connection.status().service.settings_error) == (2, "")
 
@@ -93,7 +93,7 @@ def test_agents_and_the_log_level_change_under_a_running_daemon(daemons, served)
         with pytest.raises(MemorydError):
             connection.status(agent_id="bird")
         configure(daemons, agents=("main", "bird"), log={"level": "debug"})
-        check_reload(served, 0, out="in force: agents.list[bird]")
+        check_reload(served, 0, out="in effect: agents.list[bird]")
         assert connection.status(agent_id="bird").agent_id == "bird"
         wait_until(lambda: daemons.events("serve-call"))
         configure(daemons, log={"level": "error"})
@@ -128,7 +128,7 @@ def test_many_signals_while_searches_run_lose_no_call(daemons, served):
 @pytest.mark.slow
 def test_without_a_daemon_reload_says_so(daemons):
     done = memoryd("reload", "--state-dir", daemons.state, home=daemons.home)
-    assert (done.returncode, "no daemon runs" in done.stderr) == (5, True)
+    assert (done.returncode, "no daemon is running" in done.stderr) == (5, True)
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_the_note_of_a_daemon_that_was_killed_sends_no_signal_to_whoever_has_its
     try:
         note.write_text(json.dumps({**json.loads(note.read_text()), "pid": bystander.pid}))
         done = memoryd("reload", "--state-dir", daemons.state, home=daemons.home)
-        assert (done.returncode, "no daemon runs" in done.stderr) == (5, True)
+        assert (done.returncode, "no daemon is running" in done.stderr) == (5, True)
         time.sleep(0.1)
         assert bystander.poll() is None
     finally:

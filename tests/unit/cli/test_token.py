@@ -71,7 +71,7 @@ def test_the_token_alone_is_on_standard_output(run, records):
     (record,) = records()
     assert done.stdout.startswith("memoryd_")
     assert len(done.stdout.split()) == 1
-    assert f"Token {record.token_id}, for main, work, without end" in done.stderr
+    assert f"Token {record.token_id}, for main, work, without expiry" in done.stderr
     assert (record.agents, record.name) == (("main", "work"), "für alle")
 
 

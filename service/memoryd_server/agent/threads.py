@@ -144,18 +144,18 @@ class MemoryTrimmer:
     it: some tens of milliseconds for a gigabyte.
     """
 
-    def __init__(self, after_seconds: float = GIVE_BACK_SECONDS) -> None:
-        self._after_seconds = after_seconds
+    def __init__(self, after_seconds: float = GIVE_BACK_SECONDS, release: Callable[[], None] = give_back) -> None:
+        self.after_seconds, self.release = after_seconds, release
         self._awaited: asyncio.TimerHandle | None = None
 
     def note(self) -> None:
         """Says that some is being freed; what is free in `after_seconds` is returned."""
         if self._awaited is None:
-            self._awaited = asyncio.get_running_loop().call_later(self._after_seconds, self._begin)
+            self._awaited = asyncio.get_running_loop().call_later(self.after_seconds, self._begin)
 
     def _begin(self) -> None:
         self._awaited = None
-        asyncio.get_running_loop().run_in_executor(None, give_back)
+        asyncio.get_running_loop().run_in_executor(None, self.release)
 
 
 # More would not be faster, and memory and threads would go to agents that nobody asks.

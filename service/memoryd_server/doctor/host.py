@@ -4,10 +4,11 @@ import os
 import resource
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from memoryd_server.doctor.checks import Check, failure, warning, well
 from memoryd_server.sources import MOUNT_TABLE, file_system_of, is_remote
@@ -34,7 +35,13 @@ _FIRST_DAY = datetime(2025, 1, 1, tzinfo=UTC)
 PROC = Path("/proc")
 
 
-def check_state_dir(state_dir: Path, mounts: Path = MOUNT_TABLE) -> Iterator[Check]:
+def check_state_dir(
+    state_dir: Path,
+    mounts: Path = MOUNT_TABLE,
+    *,
+    disk_usage: Callable[[Path], Any] = shutil.disk_usage,
+    statvfs: Callable[[Path], Any] = os.statvfs,
+) -> Iterator[Check]:
     """Whether indexes can be written and nobody else reads them, whether there is room, and what disk it is."""
     name = "state directory"
     nearest = next(path for path in (state_dir, *state_dir.parents) if path.exists())
@@ -56,12 +63,11 @@ def check_state_dir(state_dir: Path, mounts: Path = MOUNT_TABLE) -> Iterator[Che
         )
     else:
         yield well(name, str(state_dir))
-    yield from _room("free space", nearest)
+    yield from _room("free space", disk_usage(nearest).free, statvfs(nearest))
     yield _file_system("file system", nearest, mounts)
 
 
-def _room(name: str, folder: Path) -> Iterator[Check]:
-    free = shutil.disk_usage(folder).free
+def _room(name: str, free: int, figures: os.statvfs_result) -> Iterator[Check]:
     if free < _LEAST_FREE_BYTES:
         yield warning(
             name,
@@ -71,7 +77,6 @@ def _room(name: str, folder: Path) -> Iterator[Check]:
         )
     else:
         yield well(name, f"{free // 2**20:,} MiB")
-    figures = os.statvfs(folder)
     # Some file systems count no files.
     if figures.f_files and figures.f_favail < _LEAST_FREE_FILES:
         yield warning(
@@ -105,7 +110,13 @@ def check_set_aside(state_dir: Path) -> Iterator[Check]:
         )
 
 
-def check_workspace(agent_id: str, workspace: Path, mounts: Path = MOUNT_TABLE) -> Iterator[Check]:
+def check_workspace(
+    agent_id: str,
+    workspace: Path,
+    mounts: Path = MOUNT_TABLE,
+    *,
+    access: Callable[[Path, int], bool] = os.access,
+) -> Iterator[Check]:
     """Whether an agent's workspace is there, can be read and written, and tells of changes."""
     name = f"workspace of {agent_id}"
     if not workspace.is_dir():
@@ -116,7 +127,7 @@ def check_workspace(agent_id: str, workspace: Path, mounts: Path = MOUNT_TABLE) 
             "create it, mount its disk, or set agents.defaults.workspace",
         )
         return
-    if not os.access(workspace, os.R_OK | os.X_OK):
+    if not access(workspace, os.R_OK | os.X_OK):
         yield failure(
             name,
             f"{workspace} cannot be read",
@@ -124,7 +135,7 @@ def check_workspace(agent_id: str, workspace: Path, mounts: Path = MOUNT_TABLE) 
             "let the daemon's user read it",
         )
         return
-    if not os.access(workspace, os.W_OK):
+    if not access(workspace, os.W_OK):
         yield warning(
             name,
             f"{workspace} cannot be written",
@@ -192,9 +203,9 @@ def check_inotify(proc: Path = PROC) -> Iterator[Check]:
             yield well(name, f"{used:,} of {limit:,} {what} are taken")
 
 
-def check_descriptors(agents: int) -> Check:
+def check_descriptors(agents: int, hard_limit: int | None = None) -> Check:
     """Whether a daemon of so many agents may open enough files. It raises the soft limit by itself."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] if hard_limit is None else hard_limit
     needed = _DESCRIPTORS_BESIDES + _DESCRIPTORS_OF_AN_AGENT * agents
     if most == resource.RLIM_INFINITY or most >= needed:
         limit = "no limit" if most == resource.RLIM_INFINITY else f"{most:,}"

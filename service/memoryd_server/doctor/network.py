@@ -132,7 +132,14 @@ class _StrangerError(Exception):
     """Who answers is not memoryd; the message says what it does."""
 
 
-def check_metrics(host: str, port: int, *, running: bool) -> Check:
+def check_metrics(
+    host: str,
+    port: int,
+    *,
+    running: bool,
+    timeout_seconds: float = _METRICS_TIMEOUT_SECONDS,
+    max_bytes: int = _MOST_BYTES,
+) -> Check:
     """Fetches the figures as Prometheus would; `running` tells whether the daemon does.
 
     `port` 0 is any free one, which cannot be known. Blocks for some seconds at most.
@@ -141,7 +148,7 @@ def check_metrics(host: str, port: int, *, running: bool) -> Check:
         return well(_NAME, f"at any free port of {host}, which the daemon's log names (serve-metrics); not tried")
     url = f"http://{_dialled(host)}:{port}/metrics"
     try:
-        found = _fetch(url)
+        found = _fetch(url, timeout_seconds, max_bytes)
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         return _nobody(url, error, running=running)
     except httpx.HTTPError as error:
@@ -160,16 +167,16 @@ def _dialled(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _fetch(url: str) -> _Fetched:
+def _fetch(url: str, timeout_seconds: float, max_bytes: int) -> _Fetched:
     began = time.monotonic()
     # A proxy of the environment has no part in it.
     with (
-        httpx.Client(trust_env=False, timeout=_METRICS_TIMEOUT_SECONDS) as client,
+        httpx.Client(trust_env=False, timeout=timeout_seconds) as client,
         client.stream("GET", url) as response,
     ):
         if response.status_code != httpx.codes.OK:
             raise _StrangerError(f"it refuses with HTTP {response.status_code}")
-        text = _text_of(response, began + 2 * _METRICS_TIMEOUT_SECONDS)
+        text = _text_of(response, began + 2 * timeout_seconds, max_bytes)
     try:
         families = list(text_string_to_metric_families(text))
     except (ValueError, IndexError) as error:
@@ -185,14 +192,14 @@ def _fetch(url: str) -> _Fetched:
     return _Fetched(len(families), versions[0], time.monotonic() - began)
 
 
-def _text_of(response: httpx.Response, deadline: float) -> str:
+def _text_of(response: httpx.Response, deadline: float, max_bytes: int) -> str:
     parts: list[bytes] = []
     size = 0
     for part in response.iter_bytes():
         parts.append(part)
         size += len(part)
-        if size > _MOST_BYTES:
-            raise _StrangerError(f"it sends more than {_MOST_BYTES} bytes")
+        if size > max_bytes:
+            raise _StrangerError(f"it sends more than {max_bytes} bytes")
         if time.monotonic() > deadline:
             raise httpx.ReadTimeout("it came to no end")
     return b"".join(parts).decode("utf-8", "replace")

@@ -47,8 +47,14 @@ class EntryEmbedder:
     """
 
     def __init__(
-        self, selection: ProviderSelection, dimensions: int, threads_of: Callable[[EmbeddingProvider], Executor]
+        self,
+        selection: ProviderSelection,
+        dimensions: int,
+        threads_of: Callable[[EmbeddingProvider], Executor],
+        *,
+        pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
+        self._pause_seconds = pause_seconds
         self.provider = selection.provider
         self.reason = selection.reason
         self._dimensions = dimensions
@@ -117,7 +123,7 @@ class EntryEmbedder:
 
     def _pause(self, reason: str) -> None:
         self.reason = reason
-        self._paused_until = time.monotonic() + PAUSE_SECONDS
+        self._paused_until = time.monotonic() + self._pause_seconds
 
     def _made(self, answer: Vector | EmbeddingFailure) -> VectorResult:
         if isinstance(answer, EmbeddingFailure):
@@ -138,6 +144,16 @@ QUIET_SECONDS = 20.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0
 
 
+@dataclass(frozen=True, slots=True)
+class MaintenanceConfig:
+    """Entries per request, and the waiting times in seconds."""
+
+    batch: int = BATCH
+    quiet_seconds: float = QUIET_SECONDS
+    first_pause_seconds: float = FIRST_PAUSE_SECONDS
+    longest_pause_seconds: float = LONGEST_PAUSE_SECONDS
+
+
 class _TooDearError(Exception):
     """Nothing is sent before somebody says yes."""
 
@@ -156,7 +172,10 @@ class EntryMaintenance:
         guard: CostLimit,
         run: Callable[..., Awaitable[Any]],
         report: Callable[..., None],
+        *,
+        config: MaintenanceConfig | None = None,
     ) -> None:
+        self._config = config or MaintenanceConfig()
         self._store = store
         self._vectors = vectors
         self._guard = guard
@@ -178,7 +197,7 @@ class EntryMaintenance:
 
     async def start(self) -> None:
         """Begins with the vectors that are missing, if any are, and soon clears away what a crash left over."""
-        self._tidy_in(QUIET_SECONDS)
+        self._tidy_in(self._config.quiet_seconds)
         if self._vectors.provider is None:
             return
         self.pending = await self._run(self._store.pending, self._vectors.identity)
@@ -209,7 +228,7 @@ class EntryMaintenance:
         if self._store.wants_tidying:
             self._tidy()
         else:
-            self._tidy_in(QUIET_SECONDS)
+            self._tidy_in(self._config.quiet_seconds)
 
     def _tidy_in(self, seconds: float) -> None:
         if self._quiet is not None:
@@ -253,7 +272,7 @@ class EntryMaintenance:
 
     async def _filled(self) -> None:
         """Gives every entry its vector, waiting longer and longer for a provider that fails."""
-        pause, made = FIRST_PAUSE_SECONDS, False
+        pause, made = self._config.first_pause_seconds, False
         while not self._stopping:
             try:
                 # Before the first text, and where a failure gave the rest time to grow.
@@ -278,7 +297,8 @@ class EntryMaintenance:
                 made = False
             else:
                 self._fill_faults.worked()
-            pause = FIRST_PAUSE_SECONDS if made else min(2 * pause, LONGEST_PAUSE_SECONDS)
+            longest = self._config.longest_pause_seconds
+            pause = self._config.first_pause_seconds if made else min(2 * pause, longest)
             if not made:
                 await asyncio.sleep(pause)
 
@@ -304,8 +324,9 @@ class EntryMaintenance:
 
     async def _batch(self) -> list[Entry]:
         """Entries without a vector; texts that the provider refused are not asked for again."""
-        waiting = await self._run(self._store.without_vector, self._vectors.identity, BATCH + len(self._refused))
-        return [entry for entry in waiting if entry.entry_id not in self._refused][:BATCH]
+        batch = self._config.batch
+        waiting = await self._run(self._store.without_vector, self._vectors.identity, batch + len(self._refused))
+        return [entry for entry in waiting if entry.entry_id not in self._refused][:batch]
 
     async def _embed(self, batch: Sequence[Entry]) -> bool:
         """Whether anything came of it: a vector, or the knowledge that there will be none."""

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from memoryd_server.embedding import CostLimit
 from memoryd_server.entries.capture import BLOCK_ENTRIES, BLOCK_SCORE
-from memoryd_server.entries.maintenance import EntryEmbedder, EntryMaintenance, VectorResult
+from memoryd_server.entries.maintenance import EntryEmbedder, EntryMaintenance, MaintenanceConfig, VectorResult
 from memoryd_server.entries.model import (
     CANDIDATE_SCORE,
     CANDIDATES,
@@ -57,13 +57,15 @@ class EntryMemory:
         vectors: EntryEmbedder,
         threads: Executor,
         report: Callable[..., None],
+        *,
+        maintenance: MaintenanceConfig | None = None,
     ) -> None:
         self.config = config
         self._store = store
         self._vectors = vectors
         self._threads = threads
         guard = CostLimit(config.confirm_above_tokens, vectors.costs)
-        self._upkeep = EntryMaintenance(store, vectors, guard, self._run, report)
+        self._upkeep = EntryMaintenance(store, vectors, guard, self._run, report, config=maintenance)
 
     async def open(self) -> None:
         """Opens the dataset, and goes on with what a stop or a change of the model left undone.

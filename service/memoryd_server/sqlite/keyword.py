@@ -205,6 +205,9 @@ class SharedScores:
     """The score cache shared by all readers of one index. A reader replaces a cache that is outdated."""
 
     known: RevisionScores | None = None
+    max_bytes: int = _MOST_BYTES
+    max_chunks_read: int = _MOST_CHUNKS_READ
+    max_terms_counted: int = _MOST_TERMS_COUNTED
 
 
 class TermScoreCache:
@@ -216,26 +219,27 @@ class TermScoreCache:
         if known is None or known.revision != revision:
             known = memo.known = RevisionScores(revision)
         self._known = known
+        self._limits = memo
 
     def of(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
         """Return the scores of terms given with their frequencies; None if FTS5 should rank them itself."""
         wanted = {_name(term): frequency for term, frequency in frequencies}
-        if max(wanted.values(), default=0) > _MOST_CHUNKS_READ:
+        if max(wanted.values(), default=0) > self._limits.max_chunks_read:
             return None
         missing = {name: chunks for name, chunks in wanted.items() if name not in self._known.terms}
-        if missing and self._known.bytes < _MOST_BYTES:
+        if missing and self._known.bytes < self._limits.max_bytes:
             self._read_some(missing, sum(wanted.values()))
         return self._all([_name(term) for term, _ in frequencies])
 
     def _read_some(self, missing: Mapping[str, int], all_chunks: int) -> None:
         """Read the missing terms that are worth the cost. `all_chunks` is the sum of the frequencies of all terms."""
         asked = self._known.asked
-        if len(asked) > _MOST_TERMS_COUNTED:
+        if len(asked) > self._limits.max_terms_counted:
             asked.clear()
         asked.update(missing.keys())
         often = {name: chunks for name, chunks in missing.items() if asked[name] >= _ASKED_OFTEN}
         is_cheaper = _COST_OF_READING * (sum(missing.values()) - sum(often.values())) <= all_chunks
-        room = _MOST_CHUNKS_READ
+        room = self._limits.max_chunks_read
         for name, chunks in (missing if is_cheaper else often).items():
             if chunks <= room:
                 self._read(name)

@@ -35,6 +35,9 @@ from memoryd_server.store import (
 )
 from memoryd_server.text import Analyzer
 
+PART_CHARS = 1 << 20
+"""A part ends at about this much text."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnchangedFile:
@@ -61,9 +64,14 @@ class FilePreparer:
         max_file_bytes: int,
         now_ns: Callable[[], int],
         forgotten: ForgottenSources | None = None,
+        *,
+        read: Callable[[SourceFile, int], tuple[bytes, FileStat]] = read_file,
+        open_transcript: Callable[[SourceFile], TranscriptReader] = TranscriptReader,
+        part_chars: int = PART_CHARS,
     ) -> None:
         self.analyzer = analyzer
-        self.transcripts = TranscriptPreparer(analyzer, identity)
+        self.transcripts = TranscriptPreparer(analyzer, identity, open_transcript, part_chars)
+        self._read = read
         self._identity = identity
         self._max_file_bytes = max_file_bytes
         self._now_ns = now_ns
@@ -75,7 +83,7 @@ class FilePreparer:
         A file that cannot be read becomes rows without chunks that say why.
         """
         try:
-            data, stat = read_file(file, self._max_file_bytes)
+            data, stat = self._read(file, self._max_file_bytes)
         except FileNotFound:
             return MissingFile()
         except (OSError, MemorydError) as error:
@@ -96,7 +104,7 @@ class FilePreparer:
         if file.source is Source.SESSIONS:
             return self.transcripts.chunks(file)
         try:
-            data, _ = read_file(file, self._max_file_bytes)
+            data, _ = self._read(file, self._max_file_bytes)
         except (OSError, MemorydError):
             return iter(())
         content_hash = hashlib.sha256(data).digest()
@@ -130,9 +138,6 @@ def why(error: OSError | MemorydError) -> str:
 READER_VERSION = f"{FLATTENING_VERSION}.{TRANSCRIPT_CHUNKER_VERSION}"
 """What made the text and the chunks of a transcript; one made by another is read from the beginning."""
 
-PART_CHARS = 1 << 20
-"""A part ends at about this much text."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Begin:
@@ -145,9 +150,17 @@ class _Begin:
 class TranscriptPreparer:
     """Makes rows out of transcripts, with one analyzer and one way of chunking."""
 
-    def __init__(self, analyzer: Analyzer, identity: BuildIdentity) -> None:
+    def __init__(
+        self,
+        analyzer: Analyzer,
+        identity: BuildIdentity,
+        open_transcript: Callable[[SourceFile], TranscriptReader] = TranscriptReader,
+        part_chars: int = PART_CHARS,
+    ) -> None:
         self._analyzer = analyzer
         self._identity = identity
+        self._open_transcript = open_transcript
+        self._part_chars = part_chars
 
     def parts(self, file: SourceFile, known: FileRow | None, state: TranscriptState | None) -> Iterator[TranscriptPart]:
         """What is new in `file`, of which `known` and `state` are indexed; nothing where nothing is.
@@ -157,7 +170,7 @@ class TranscriptPreparer:
             PathNotAllowed: it has become a link, or no plain file.
             OSError: it cannot be read.
         """
-        with TranscriptReader(file) as reader:
+        with self._open_transcript(file) as reader:
             begin = _begin(reader, known, state)
             resumed = known is not None and begin.state is not None
             moved_from = known.path if known is not None and resumed and known.path != file.path else ""
@@ -167,7 +180,7 @@ class TranscriptPreparer:
     def chunks(self, file: SourceFile) -> Iterator[list[Chunk]]:
         """About the chunks that the whole of `file` makes, some at a time; none where it cannot be read."""
         try:
-            with TranscriptReader(file) as reader:
+            with self._open_transcript(file) as reader:
                 for part in self._read(file, reader, _Begin(START, None), "", analyzed=False):
                     yield list(part.chunks)
         except (MemorydError, OSError):
@@ -184,7 +197,7 @@ class TranscriptPreparer:
             position = line.after
             if line.message is not None:
                 maker.add(line.message.line, line.message.label, line.message.text)
-                if maker.chars > PART_CHARS:
+                if maker.chars > self._part_chars:
                     yield maker.part(position, is_last=False)
         yield maker.part(position, is_last=True)
 

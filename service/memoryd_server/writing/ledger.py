@@ -115,8 +115,9 @@ class Ledger:
     `trouble` says what was wrong with the file and what became of it, since this object was made; "" when nothing was.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, kept_keys: int = KEPT_KEYS) -> None:
         self.trouble = ""
+        self._kept_keys = kept_keys
         self._path = Path(path)
         self._entries: dict[str, LedgerEntry] = {}
         self._file: tuple[int, int] | None = None
@@ -265,7 +266,7 @@ class Ledger:
         self._rewrite(self._entries.values())
 
     def _compact_if_worthwhile(self) -> None:
-        shed = self._lines - min(len(self._entries), KEPT_KEYS)
+        shed = self._lines - min(len(self._entries), self._kept_keys)
         if self._position > COMPACT_ABOVE_BYTES and shed * _WORTHWHILE >= self._lines:
             # The append itself is done; a ledger that stays long is no reason to fail it.
             with suppress(OSError):
@@ -273,7 +274,7 @@ class Ledger:
 
     def _compact(self) -> None:
         finished = [e for e in self._entries.values() if e.state is not AppendState.PENDING]
-        dropped = {e.key for e in islice(finished, max(0, len(finished) - KEPT_KEYS))}
+        dropped = {e.key for e in islice(finished, max(0, len(finished) - self._kept_keys))}
         self._rewrite(e for e in self._entries.values() if e.key not in dropped)
 
     def _rewrite(self, entries: Iterable[LedgerEntry]) -> None:

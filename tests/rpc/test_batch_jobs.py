@@ -9,7 +9,6 @@ from fake_providers import fake_provider
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.embedding import batch_jobs
-from memoryd_server.providers import pacing
 from rpc.wire import paths
 from waiting import eventually
 
@@ -19,8 +18,7 @@ NOTES = 12
 
 
 @pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.01)
+def short_search(monkeypatch, short_pauses):
     monkeypatch.setattr(batch_jobs, "SEARCH_SECONDS", 0.3)
 
 

@@ -27,10 +27,10 @@ def openai():
 class Times:
     """When requests arrived; `most` were under way at once."""
 
-    def __init__(self, server, pause_sync=0.0):
+    def __init__(self, server, hold=0.0):
         self.arrived = []
         self.most = self._now = 0
-        self._hold = pause_sync
+        self._hold = hold
         self._lock = threading.Lock()
         server.refuse = self
 

@@ -16,6 +16,7 @@ from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.sqlite.vector_index import COARSE_ABOVE
 from rpc.wire import paths
+from vector_fixture import resident_of
 
 DIMENSIONS = 384
 PLENTY = 1 << 30
@@ -101,7 +102,7 @@ async def synced(daemon):
 
 
 def resident(daemon):
-    return daemon.memory().vectors.store._vectors._resident._resident
+    return resident_of(daemon.memory().vectors.store._vectors)
 
 
 async def check_recall(daemon, notes, questions, limit=10, least=1.0):

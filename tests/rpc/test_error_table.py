@@ -277,7 +277,7 @@ async def test_a_revision_that_is_not_reached_in_time_is_told_by_memoryd_itself(
 
 
 def calls(running):
-    return running.daemon._server._gate.admission.calls
+    return running.gate.admission.calls
 
 
 async def test_a_call_too_many_is_refused_and_the_next_one_is_not(serve):
@@ -334,7 +334,7 @@ async def test_a_bug_in_a_stream_is_internal_too(serve, monkeypatch):
 async def test_a_bug_in_a_sync_run_ends_its_stream_and_is_logged(serve, home, monkeypatch):
     home.write(note="text")
     running = await serve()
-    monkeypatch.setattr(running.memory()._engine._preparer, "prepare", lambda *_: 1 / 0)
+    monkeypatch.setattr(running.engine()._preparer, "prepare", lambda *_: 1 / 0)
     await check_refused(running.stub.Sync(pb.SyncRequest()), "UNAVAILABLE", "INDEX_UNAVAILABLE")
     (logged,) = running.logged("end-sync")
     assert "ZeroDivisionError" in logged["exception"]
@@ -343,7 +343,7 @@ async def test_a_bug_in_a_sync_run_ends_its_stream_and_is_logged(serve, home, mo
 async def test_a_call_while_the_daemon_stops_is_told_to_come_back(serve):
     running = await serve()
     await running.search("x")
-    await running.daemon._server.close_gate()
+    await running.server.close_gate()
     await check_refused(running.search("x"), "UNAVAILABLE", "SHUTTING_DOWN", retry=True)
     await check_refused(running.stub.WatchIndex(pb.WatchIndexRequest()), "UNAVAILABLE", "SHUTTING_DOWN", retry=True)
 

@@ -24,18 +24,16 @@ def few_first(monkeypatch):
 
 
 @pytest.fixture
-def gate(monkeypatch):
-    """Holds up whoever opens the index of an agent in `gate.shut`, until `gate.open`."""
+def gate(before_open):
+    """Block the opening of the index of each agent in `gate.shut` until `gate.open`."""
     gate = Gate()
-    opened = SqliteStore.open
 
-    def held(store):
+    def wait(store):
         if store.path.stem in gate.shut:
             gate.reached.set()
             assert gate.released.wait(30)
-        opened(store)
 
-    monkeypatch.setattr(SqliteStore, "open", held)
+    before_open(SqliteStore, wait)
     yield gate
     gate.open()
 
@@ -103,11 +101,10 @@ async def test_an_agent_that_is_asked_is_opened_before_those_that_wait(serve, ho
     await eventually(lambda: len(opened(running)) == AGENTS)
 
 
-async def test_many_who_ask_for_an_agent_that_waits_open_it_once(serve, home, few_first, gate, monkeypatch):
+async def test_many_who_ask_for_an_agent_that_waits_open_it_once(serve, home, few_first, gate, before_open):
     gate.shut = {"a1", LAST}
     opens = []
-    held = SqliteStore.open
-    monkeypatch.setattr(SqliteStore, "open", lambda store: (opens.append(store.path.stem), held(store))[1])
+    before_open(SqliteStore, lambda store: opens.append(store.path.stem))
     running = await serve(many(home))
     asking = [asyncio.ensure_future(running.search("heron", agent_id=LAST)) for _ in range(5)]
     await eventually(lambda: LAST in opens)
@@ -148,15 +145,12 @@ async def test_one_that_cannot_be_opened_leaves_those_behind_it_alone(serve, hom
     await check_refused(running.search("heron", agent_id="a0"), "UNAVAILABLE", "INDEX_UNAVAILABLE")
 
 
-async def test_a_bug_that_meets_one_agent_leaves_those_behind_it_alone(serve, home, few_first, monkeypatch):
-    sound = SqliteStore.open
-
+async def test_a_bug_that_meets_one_agent_leaves_those_behind_it_alone(serve, home, few_first, before_open):
     def spoilt(store):
         if store.path.stem == "a2":
             raise ValueError("spoilt")
-        sound(store)
 
-    monkeypatch.setattr(SqliteStore, "open", spoilt)
+    before_open(SqliteStore, spoilt)
     running = await serve(many(home))
     await eventually(lambda: opened(running) == ["a0", "a1", "a3", "a4", LAST])
     await check_refused(running.search("heron", agent_id="a2"), "UNAVAILABLE", "INDEX_UNAVAILABLE", mentions="spoilt")

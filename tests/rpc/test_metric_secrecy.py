@@ -156,7 +156,7 @@ async def test_a_fetch_wakes_nobody_who_rests(serve, home):
     await running.synced()
     await fetched(running)
     memory = running.memory()
-    await memory._on_writer_thread(memory._rest)
+    await running.release_memory()
     text = await fetched(running)
     assert memory.at_rest
     assert "memoryd_agents_resting 1.0" in text

@@ -4,7 +4,6 @@ import os
 import threading
 from pathlib import Path
 
-from memoryd_server.agent import threads
 from rpc.wire import paths
 from waiting import eventually
 
@@ -21,13 +20,13 @@ def open_files(home, ending):
 def passes_of(running):
     """One entry for each pass from now on."""
     passes = []
-    tidy = running.memory()._background._tidy
+    tidy = running.background()._tidy
 
     async def counted():
         await tidy()
         passes.append(1)
 
-    running.memory()._background._tidy = counted
+    running.background()._tidy = counted
     return passes
 
 
@@ -46,12 +45,12 @@ async def test_an_agent_at_rest_holds_no_reader_and_answers_when_asked(serve, ho
     assert not running.memory().at_rest
 
 
-async def test_what_an_agent_frees_is_returned_to_the_system_once(serve, home, monkeypatch):
+async def test_what_an_agent_frees_is_returned_to_the_system_once(serve, home):
     returned = []
-    monkeypatch.setattr(threads, "release_free_memory", lambda: returned.append(1))
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
-    running.daemon._threads.freed._after_seconds = 0.0
+    trimmer = running.daemon._threads.freed
+    trimmer.after_seconds, trimmer.release = 0.0, lambda: returned.append(1)
     await running.search("ferry")
     await eventually(lambda: running.memory().at_rest and returned)
     before = len(returned)
@@ -86,10 +85,10 @@ async def test_health_does_not_wake_who_rests(serve, home):
     home.write(a="the red ferry sails at dawn")
     running = await serve()
     memory = running.memory()
-    await running.daemon._server._readiness.check()
+    await running.readiness.check()
     assert not memory.at_rest
-    await memory._on_writer_thread(memory._rest)
-    await running.daemon._server._readiness.check()
+    await running.release_memory()
+    await running.readiness.check()
     assert memory.at_rest
 
 

@@ -57,6 +57,7 @@ class Agents:
         self._changing: dict[str, asyncio.Event] = {}
         self._errands = DetachedTasks()
         self._queue = OpeningQueue(self._open_first_time)
+        self.reopen_seconds = REOPEN_SECONDS
         self._ending = False
         self._never_opened: list[Agent] = []
         self._background = False
@@ -223,7 +224,7 @@ class Agents:
 
     async def _open_again(self, agent_id: str) -> None:
         """Tries an index that could not be opened once more, when it is time to; calls that come meanwhile wait."""
-        if agent_id not in self._unopened or time.monotonic() - self._tried_at[agent_id] < REOPEN_SECONDS:
+        if agent_id not in self._unopened or time.monotonic() - self._tried_at[agent_id] < self.reopen_seconds:
             return
         self._changing[agent_id] = asyncio.Event()
         await self._errands.run(self._open_now(agent_id))

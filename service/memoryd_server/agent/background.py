@@ -53,7 +53,11 @@ class BackgroundSync:
         tidy: Callable[[], Awaitable[None]] | None = None,
         first_turns: asyncio.Semaphore | None = None,
         rests_at_first: bool = False,
+        transcript_window_seconds: float = TRANSCRIPT_WINDOW_SECONDS,
+        first_turn_seconds: float = FIRST_TURN_SECONDS,
     ) -> None:
+        self._transcript_window_seconds = transcript_window_seconds
+        self._first_turn_seconds = first_turn_seconds
         self._config = config
         self._engine = engine
         self._coordinator = coordinator
@@ -129,7 +133,7 @@ class BackgroundSync:
 
     def _open_window(self) -> None:
         if self._window is None:
-            self._window = self._loop.call_later(TRANSCRIPT_WINDOW_SECONDS, self._close_window)
+            self._window = self._loop.call_later(self._transcript_window_seconds, self._close_window)
 
     def _close_window(self) -> None:
         self._window = None
@@ -181,7 +185,7 @@ class BackgroundSync:
     async def _first_sync(self) -> None:
         async with self._first_turns:
             sync = self._spawn(self._sync(SyncTrigger.STARTUP))
-            await asyncio.wait({sync}, timeout=FIRST_TURN_SECONDS)
+            await asyncio.wait({sync}, timeout=self._first_turn_seconds)
         await sync
         if self._rests_at_first:
             await self._tidy_up()

@@ -74,8 +74,18 @@ class QueryEmbedding:
 class QueryEmbedder:
     """Embeds the questions of one provider's users. On the event loop's thread; the provider runs on `threads`."""
 
-    def __init__(self, provider: EmbeddingProvider, threads: Executor) -> None:
+    def __init__(
+        self,
+        provider: EmbeddingProvider,
+        threads: Executor,
+        *,
+        longest_wait_seconds: float = LONGEST_WAIT_SECONDS,
+        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+        max_remembered: int = REMEMBERED_QUESTIONS,
+    ) -> None:
         self.provider = provider
+        self._longest_wait_seconds, self._first_pause_seconds = longest_wait_seconds, first_pause_seconds
+        self._max_remembered = max_remembered
         self._threads = threads
         self._known: OrderedDict[str, Vector] = OrderedDict()
         self._pause_seconds = 0.0
@@ -102,7 +112,7 @@ class QueryEmbedder:
         if known is not None:
             return known
         began = time.monotonic()
-        latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, began + LONGEST_WAIT_SECONDS)
+        latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, began + self._longest_wait_seconds)
         try:
             vector = await self._ask(text, latest)
             if dimensions not in (0, vector.size):
@@ -115,7 +125,7 @@ class QueryEmbedder:
             return QueryEmbedding(None, error)
         self._pause_seconds = self._paused_until = 0.0
         self._known[text] = vector
-        if len(self._known) > REMEMBERED_QUESTIONS:
+        if len(self._known) > self._max_remembered:
             self._known.popitem(last=False)
         return QueryEmbedding(vector, fresh=True)
 
@@ -139,7 +149,7 @@ class QueryEmbedder:
             async with asyncio.timeout(max(0.0, latest - time.monotonic())):
                 return await call
         except TimeoutError:
-            waited = LONGEST_WAIT_SECONDS
+            waited = self._longest_wait_seconds
             raise EmbeddingOutage(
                 f"{self.provider.spec.provider} did not embed the question in time (at most {waited:g} s)"
             ) from None
@@ -152,7 +162,7 @@ class QueryEmbedder:
         if began <= self._failed_at:
             return
         self._failed_at = time.monotonic()
-        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
+        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(self._first_pause_seconds, 2 * self._pause_seconds))
         self._paused_until = self._failed_at + self._pause_seconds
         self._last_error = error
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -50,18 +51,20 @@ class MemoryTrimmer:
     memory within `after_seconds`.
     """
 
-    def __init__(self, after_seconds: float = GIVE_BACK_SECONDS) -> None:
-        self._after_seconds = after_seconds
+    def __init__(
+        self, after_seconds: float = GIVE_BACK_SECONDS, release: Callable[[], None] = release_free_memory
+    ) -> None:
+        self.after_seconds, self.release = after_seconds, release
         self._scheduled: asyncio.TimerHandle | None = None
 
     def note(self) -> None:
         """Record that memory is being freed, and return it to the system after `after_seconds`."""
         if self._scheduled is None:
-            self._scheduled = asyncio.get_running_loop().call_later(self._after_seconds, self._begin)
+            self._scheduled = asyncio.get_running_loop().call_later(self.after_seconds, self._begin)
 
     def _begin(self) -> None:
         self._scheduled = None
-        asyncio.get_running_loop().run_in_executor(None, release_free_memory)
+        asyncio.get_running_loop().run_in_executor(None, self.release)
 
 
 # More would not be faster, and would take memory and threads for idle agents.

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from memoryd_server.agent import background as background_module
 from memoryd_server.agent.background import MOST_DEBOUNCES, BackgroundSync
 from memoryd_server.agent.config import SyncConfig
 from memoryd_server.agent.sync_run import SyncTrigger
@@ -58,11 +57,6 @@ class FakeWatcher:
         return ()
 
 
-@pytest.fixture(autouse=True)
-def short_window(monkeypatch):
-    monkeypatch.setattr(background_module, "TRANSCRIPT_WINDOW_SECONDS", DEBOUNCE)
-
-
 @pytest.fixture
 async def watch(fixture):
     """Starts background syncs whose first one has ended; `compare` says what a look at the disk finds."""
@@ -88,6 +82,8 @@ async def watch(fixture):
             tidy=tidy,
             first_turns=turns,
             rests_at_first=rests_at_first,
+            transcript_window_seconds=DEBOUNCE,
+            first_turn_seconds=0.2,
         )
         await background.start()
         started.append(background)
@@ -285,8 +281,7 @@ async def test_many_events_of_transcripts_are_one_look_and_a_sync_only_when_one_
     assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
 
 
-async def test_first_syncs_come_in_turn_and_one_that_takes_long_leaves_its_turn_to_others(fixture, watch, monkeypatch):
-    monkeypatch.setattr(background_module, "FIRST_TURN_SECONDS", 0.2)
+async def test_first_syncs_come_in_turn_and_one_that_takes_long_leaves_its_turn_to_others(fixture, watch):
     turns = asyncio.Semaphore(1)
     await turns.acquire()
     await watch(turns=turns, awaited=0)

@@ -71,7 +71,7 @@ async def check_mode(running, mode, words="", *, at=0):
 
 
 def the_watcher(running):
-    return running.memory()._background._watcher
+    return running.memory().index._background.watcher
 
 
 async def test_a_watchers_thread_that_is_killed_costs_one_pass(begin, home):
@@ -136,7 +136,7 @@ async def check_away(running, place, *, files, at=0):
 
 async def passes(running, count=2):
     """Waits until so many reconcile passes have looked."""
-    looks, engine = [], running.memory()._engine
+    looks, engine = [], running.memory().index.runner
     plain, engine.compare = engine.compare, lambda: (looks.append(1), plain())[1]
     await eventually(lambda: len(looks) >= count)
     engine.compare = plain
@@ -316,12 +316,12 @@ async def test_a_file_that_is_gone_waits_too(serve, home):
 async def test_a_pass_that_fails_is_told_and_the_next_one_makes_up_for_it(begin, home, monkeypatch):
     running = await begin()
     memory = running.memory()
-    monkeypatch.setattr(memory._background._watcher, "check", lambda: 1 / 0)
-    await eventually(lambda: "ZeroDivisionError" in memory._background.trouble)
+    monkeypatch.setattr(memory.index._background.watcher, "check", lambda: 1 / 0)
+    await eventually(lambda: "ZeroDivisionError" in memory.index._background.trouble)
     status = await running.status()
     assert kinds(status.degradations) == ["WATCHER_IMPAIRED"]
     assert "ZeroDivisionError" in status.degradations[0].reason
     await check_new_file_found(running, home)
     monkeypatch.undo()
-    await eventually(lambda: memory._background.trouble == "")
+    await eventually(lambda: memory.index._background.trouble == "")
     assert not (await running.status()).degradations

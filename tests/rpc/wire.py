@@ -123,7 +123,7 @@ class Running:
         await self.stop_daemon()
 
     def memory(self, agent_id="main"):
-        return self.daemon.agents.memory(agent_id)
+        return self.daemon.agents.agent(agent_id)
 
     def logged(self, event):
         lines = [json.loads(line) for line in self.log.getvalue().splitlines()]

@@ -99,8 +99,8 @@ class FallbackBackend:
     async def _ask_qmd(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
         await self._reach(query, session_key, min_revision)
         seconds = min(self._qmd.config.limits.seconds, self._left(query))
-        board = self._builtin.board.current
-        return await self._qmd.search(query, seconds=seconds, stale=board.dirty or board.pending_files > 0)
+        snapshot = self._builtin.snapshot
+        return await self._qmd.search(query, seconds=seconds, stale=snapshot.dirty or snapshot.pending_files > 0)
 
     def _left(self, query: SearchQuery) -> float:
         """The time that qmd may take, so that the builtin engine can still answer after it."""
@@ -114,7 +114,7 @@ class FallbackBackend:
                 'memoryd keeps no index of its own for this agent (memoryd.qmdFallback is "none"), and qmd\'s has no '
                 "revisions; search without min_revision, or call Sync first"
             )
-        await self._builtin.reach(session_key, min_revision, query.deadline)
+        await self._builtin.prepare_search(session_key, min_revision, query.deadline)
         covered = self._qmd.covered
         if min_revision and (covered is None or covered.revision < min_revision):
             try:
@@ -140,7 +140,7 @@ class FallbackBackend:
                 metadata={"backend": "qmd", **({} if reason is None else {"cause": reason.name})},
                 retry_after_seconds=max(1.0, self._breaker.next_trial_seconds),
             )
-        answer = await self._builtin.search(query, session_key=session_key, min_revision=min_revision)
+        answer = await self._builtin.search_builtin(query, session_key=session_key, min_revision=min_revision)
         return replace(answer, degradations=(*self._fallen_back(why), *answer.degradations))
 
     def _fallen_back(self, why: str) -> Sequence[Degradation]:
@@ -197,7 +197,7 @@ class FallbackBackend:
 
         Return the number of the session's documents, and whether all of it was done before `deadline`.
         """
-        return await self._qmd.forget(request.session_id, deadline)
+        return await self._qmd.forget(request.session_id or "", deadline)
 
     async def check(self, deadline: float) -> None:
         """Searches once through qmd, whatever it did before."""
@@ -260,7 +260,7 @@ def make_qmd(
         ranking=lambda: memory.config.ranking,
         max_file_bytes=agent.sync.max_file_bytes,
         threads=threads,
-        revision=(lambda: memory.board.current.revision) if config.fallback else None,
+        revision=(lambda: memory.snapshot.revision) if config.fallback else None,
         forgotten=memory.forgotten,
     )
     runner = None if config.fallback else QmdSyncRunner(agent.roots, lambda: qmd.covered_files, Clock())

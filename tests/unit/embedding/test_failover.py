@@ -349,7 +349,11 @@ def test_a_hand_over_steps_aside_for_files_that_have_changed_and_goes_on_where_i
     news = []
     failover.second.before = lambda _texts: news.append(1)
     outcome = engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False, lambda: bool(news))
-    assert (outcome.yielded, outcome.pending_embeddings, failover.provider_failover.active_failover) == (True, 300, None)
+    assert (outcome.yielded, outcome.pending_embeddings, failover.provider_failover.active_failover) == (
+        True,
+        300,
+        None,
+    )
     failover.write(new="swan")
     asked = failover.first.asked
     outcome = engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)

@@ -288,7 +288,7 @@ async def test_a_full_sync_steps_aside_for_new_notes_and_for_forgetting_and_rebu
     full = asyncio.create_task(running.synced(mode="SYNC_MODE_FULL"))
     await eventually(lambda: openai.jobs)
     home.write(news="an avocet on the mud")
-    running.memory().board.update(dirty=True)
+    running.memory().index.monitor.update(dirty=True)
     await eventually(lambda: found(running, "avocet", "memory/news.md", KEYWORD))
     request = pb.MemoryForgetRequest(path="memory/heron003.md")
     await running.stub.MemoryForget(request, timeout=10)

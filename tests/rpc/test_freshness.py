@@ -72,7 +72,7 @@ async def check_mode(running, mode, words="", *, at=0):
 
 
 def the_watcher(running):
-    return running.background()._watcher
+    return running.background().watcher
 
 
 def shared_reader(running):

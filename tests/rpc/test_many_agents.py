@@ -20,7 +20,7 @@ LAST = f"a{AGENTS - 1}"
 def few_first(monkeypatch):
     """One index is open before the daemon listens, and the others follow one by one."""
     monkeypatch.setattr(agents, "OPENED_FIRST", 1)
-    monkeypatch.setattr(agents, "OPENED_BESIDE_CALLS", 1)
+    monkeypatch.setattr(agents, "OPENED_DURING_CALLS", 1)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_words_that_were_met_are_remembered_once_for_all_agents(serve, hom
     for number in range(AGENTS):
         await running.synced(agent_id=f"a{number}")
     memories = running.daemon.agents.opened().values()
-    assert len({id(memory._analyzer) for memory in memories}) == 1
+    assert len({id(memory._search.engine._analyzer) for memory in memories}) == 1
     assert running.daemon._threads.analyzer._pieces[""].keys() >= {"heron", "pier", "5"}
 
 
@@ -163,7 +163,7 @@ async def test_a_daemon_that_is_stopped_while_it_opens_refuses_who_waits_and_ope
     running = await serve(many(home))
     await asyncio.to_thread(gate.reached.wait, 10)
     stopping = asyncio.ensure_future(running.stop_daemon())
-    await eventually(lambda: running.daemon.agents._ending)
+    await eventually(lambda: running.daemon.agents._stopping)
     assert not stopping.done()
     gate.open()
     await stopping
@@ -189,7 +189,7 @@ async def test_agents_that_nobody_asks_rest_after_their_first_sync_and_the_other
     running = await serve(settings, background=True)
     memories = running.daemon.agents.opened
     await eventually(lambda: len(opened(running)) == AGENTS)
-    await eventually(lambda: all(memories()[f"a{number}"].at_rest for number in range(1, AGENTS)))
-    assert all(memory.board.current.files == 1 for memory in memories().values() if memory.at_rest)
-    assert not memories()["a0"].at_rest
+    await eventually(lambda: all(memories()[f"a{number}"].index.is_idle for number in range(1, AGENTS)))
+    assert all(memory.index.monitor.current.files == 1 for memory in memories().values() if memory.index.is_idle)
+    assert not memories()["a0"].index.is_idle
     assert paths(await running.search("heron", agent_id=LAST)) == ["memory/x.md"]

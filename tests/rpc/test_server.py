@@ -42,7 +42,7 @@ async def test_health_is_a_search_and_not_a_hope(serve, monkeypatch):
     async def broken():
         return "the index cannot be read"
 
-    monkeypatch.setattr(running.memory(), "keyword_error", broken)
+    monkeypatch.setattr(running.memory().index, "keyword_error", broken)
     await readiness.check()
     assert [await health(running, service) for service in ("", SERVICE)] == [NOT_SERVING, NOT_SERVING]
     monkeypatch.undo()
@@ -224,5 +224,5 @@ async def test_streams_that_are_left_leave_nothing_behind(serve, home):
             stream.cancel()
     memory = running.memory()
     await eventually(lambda: len(asyncio.all_tasks()) <= before + 2)
-    runs = [memory.coordinator.active, *memory.coordinator._past]
+    runs = [memory.index.coordinator.active, *memory.index.coordinator._past]
     assert all(run.followers == 0 for run in runs if run is not None)

@@ -245,8 +245,8 @@ async def test_a_sync_goes_on_when_the_token_of_its_stream_is_revoked(over_tcp, 
     store(home).revoke(token_id)
     await check_refused(stream, "UNAUTHENTICATED", "TOKEN_INVALID")
     held.release()
-    await eventually(lambda: over_tcp.memory().coordinator.active is None)
-    assert over_tcp.memory().board.current.revision > 0
+    await eventually(lambda: over_tcp.memory().index.coordinator.active is None)
+    assert over_tcp.memory().index.monitor.current.revision > 0
 
 
 async def test_a_file_that_is_spoilt_at_work_lets_nobody_in_and_says_so_until_it_is_mended(serve, home, monkeypatch):
@@ -318,7 +318,7 @@ async def test_calls_wait_for_no_file_on_the_event_loop(over_tcp, home, monkeypa
 
     monkeypatch.setattr("memoryd_server.access.private_files.os.stat", hanging)
     call = asyncio.ensure_future(over_tcp.stub.ListAgents(pb.ListAgentsRequest(), **bearer(token)))
-    assert await over_tcp.memory().keyword_error() == ""
+    assert await over_tcp.memory().index.keyword_error() == ""
     assert not call.done()
     released.set()
     assert (await call).agents

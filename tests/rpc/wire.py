@@ -139,18 +139,17 @@ class Running:
         return self.daemon.extensions[0].directory
 
     def memory(self, agent_id="main"):
-        return self.daemon.agents.memory(agent_id)
+        return self.daemon.agents.agent(agent_id)
 
     def background(self, agent_id="main"):
-        return self.memory(agent_id)._background
+        return self.memory(agent_id).index._background
 
     def engine(self, agent_id="main"):
-        return self.memory(agent_id)._engine
+        return self.memory(agent_id).index.runner
 
     async def release_memory(self, agent_id="main"):
         """Make an agent idle, as after its idle time."""
-        memory = self.memory(agent_id)
-        await memory._on_writer_thread(memory._rest)
+        await self.memory(agent_id).index.release_memory()
 
     def logged(self, event):
         lines = [json.loads(line) for line in self.log.getvalue().splitlines()]

@@ -37,7 +37,7 @@ from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.model import Clock
 from memoryd_server.observe import FaultLog, Log, LogLevel, Meter, Metrics, MetricsListener, NoMeter, SyncFinished
 from memoryd_server.providers import EmbeddingConfig, ProviderPool, ProviderSelection
-from memoryd_server.rpc import Authorizer, HealthReporter, MemoryService, RpcServer, utc_now
+from memoryd_server.rpc import Authorizer, HealthReporter, MemoryService, RpcServer
 from memoryd_server.settings import RefusedSettings, ResolvedSettings, brought_into_force, changed_keys
 from memoryd_server.sources import SharedInotify, open_inotify
 from memoryd_server.sqlite import bound_page_caches
@@ -86,14 +86,13 @@ class Daemon:
         )
         configs = _agent_configs(settings)
         bound_page_caches(len(configs))
+        self._metrics = self._made_metrics(settings)
+        self._meter: Meter = NoMeter() if self._metrics is None else self._metrics.metrics
         self._backends = Backends(self._threads, log)
         self.agents = Agents(configs, self._make_memory, self._backends.make)
         limits = settings.service.limits
         addresses = [parse_address(address) for address in settings.service.listen]
         access = Credentials(*keyring_and_certificates(settings, addresses, log))
-        self._metrics = self._made_metrics(settings)
-        meter = NoMeter() if self._metrics is None else self._metrics.metrics
-        self._meter: Meter = meter
         self._gate = gate = Authorizer(access, call_limits(limits))
         self._service = service = MemoryService(
             self.agents,
@@ -104,8 +103,6 @@ class Daemon:
             ),
             gate.grant_of,
             ceiling_seconds=limits.default_deadline_seconds,
-            now=utc_now,
-            meter=meter,
         )
         # A command that runs without a daemon opens nothing of an extension that it does not need.
         parts = ExtensionParts(self.agents, self._select, self._threads.embed, log, service, background)
@@ -121,7 +118,7 @@ class Daemon:
             access=access,
             max_connections=limits.max_connections,
             log=log,
-            meter=meter,
+            meter=self._meter,
         )
 
     def _made_metrics(self, settings: ResolvedSettings) -> MetricsListener | None:
@@ -151,7 +148,7 @@ class Daemon:
 
     def _make_memory(self, config: AgentConfig) -> Agent:
         selection = self._select(config.embedding)
-        return Agent(config, selection, self._threads, Clock(), self._end_run)
+        return Agent(config, selection, self._threads, Clock(), on_sync_end=self._end_run, meter=self._meter)
 
     def _end_run(self, agent_id: str, run: SyncRun) -> None:
         self._log_run(agent_id, run)

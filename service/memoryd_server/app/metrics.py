@@ -34,39 +34,39 @@ def figures(agents: Agents, pool: ProviderPool, admission: RateLimiter) -> Metri
     found: list[AgentMetrics] = []
     unavailable: list[str] = []
     opened = agents.opened()
-    for agent_id, memory in sorted(opened.items()):
+    for agent_id, agent in sorted(opened.items()):
         try:
-            found.append(_of_agent(memory))
+            found.append(_of_agent(agent))
         except MemorydError:
             unavailable.append(agent_id)
     return MetricsSnapshot(
         found,
         _of_providers(pool.made()),
         unavailable,
-        resting=sum(memory.at_rest for memory in opened.values()),
+        resting=sum(agent.index.is_idle for agent in opened.values()),
         calls=admission.calls,
         streams=admission.streams,
     )
 
 
-def _of_agent(memory: Agent) -> AgentMetrics:
-    counts, sizes = memory.measure()
-    board, vectors = memory.board.current, memory.vectors
+def _of_agent(agent: Agent) -> AgentMetrics:
+    index, snapshot = agent.index, agent.snapshot
+    counts, database_bytes, wal_bytes, cache_bytes = index.measure()
     return AgentMetrics(
-        agent_id=memory.config.agent_id,
+        agent_id=agent.config.agent_id,
         files=counts.files,
         chunks=counts.chunks,
-        database_bytes=sizes.database_bytes,
-        wal_bytes=sizes.wal_bytes,
-        cache_bytes=sizes.cache_bytes,
+        database_bytes=database_bytes,
+        wal_bytes=wal_bytes,
+        cache_bytes=cache_bytes,
         revision=counts.revision,
-        dirty=board.dirty or board.pending_files > 0,
-        lag_seconds=memory.board.lag_seconds,
-        syncing=board.syncing,
-        pending_embeddings=vectors.pending(counts.chunks),
-        resident_vector_bytes=vectors.store.vector_memory_bytes(),
-        degradations=[degradation.kind for degradation in memory.degradations()],
-        cache_hits=[(*maker, usage.cache_hits) for maker, usage in sorted(vectors.usage.totals().items())],
+        dirty=snapshot.dirty or snapshot.pending_files > 0,
+        lag_seconds=index.monitor.lag_seconds,
+        syncing=snapshot.syncing,
+        pending_embeddings=index.embedding.pending(counts.chunks),
+        resident_vector_bytes=index.store.vector_memory_bytes(),
+        degradations=[degradation.kind for degradation in index.degradations()],
+        cache_hits=[(*maker, usage.cache_hits) for maker, usage in sorted(index.embedding.usage.totals().items())],
     )
 
 

@@ -64,7 +64,7 @@ async def watch(fixture):
     started = []
     threads = ThreadPoolExecutor(2)
 
-    async def watch(*, differs=lambda: False, tidy=None, turns=None, rests_at_first=False, awaited=1, **changes):
+    async def watch(*, differs=lambda: False, clean_up=None, turns=None, idle_at_first=False, awaited=1, **changes):
         fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(needs_run=differs(), changed=CHANGED))
         watchers = []
 
@@ -76,12 +76,12 @@ async def watch(fixture):
             config(**changes),
             fixture.engine,
             fixture.coordinator,
-            fixture.board,
+            fixture.monitor,
             make_watcher=make,
             threads=threads,
-            tidy=tidy,
+            clean_up=clean_up,
             first_turns=turns,
-            rests_at_first=rests_at_first,
+            idle_at_first=idle_at_first,
             transcript_window_seconds=DEBOUNCE,
             first_turn_seconds=0.2,
         )
@@ -99,7 +99,7 @@ async def watch(fixture):
 async def passes(fixture, count):
     async with asyncio.timeout(10):
         while len(fixture.ended) < count:
-            await fixture.board.next_change()
+            await fixture.monitor.next_change()
             await asyncio.sleep(0)
 
 
@@ -190,7 +190,7 @@ async def test_tidying_that_fails_or_hangs_does_not_end_the_reconciling(fixture,
             raise ValueError("untidy")
         await hang.wait()
 
-    background, _ = await watch(tidy=tidy, watch=False, reconcile_seconds=0.02)
+    background, _ = await watch(clean_up=tidy, watch=False, reconcile_seconds=0.02)
     await eventually(lambda: "untidy" in background.trouble)
     found = iter([True, *[False] * 1000])
     fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(needs_run=next(found), changed=()))
@@ -305,7 +305,7 @@ async def test_who_is_not_asked_for_rests_after_the_first_sync(fixture, watch, r
     async def tidy():
         ended.append(len(fixture.ended))
 
-    await watch(tidy=tidy, rests_at_first=rests)
+    await watch(clean_up=tidy, idle_at_first=rests)
     if rests:
         await eventually(lambda: ended)
     assert ended == [1] * rests

@@ -78,7 +78,7 @@ def _inspect_command(config: QmdConfig, home: QmdHome, guard: ProcessGuard) -> Q
     except QmdFailure as failure:
         return replace(inspection, problem=failure.message)
     except OSError as error:
-        return replace(inspection, problem=f"no process can be started: {error}")
+        return replace(inspection, problem=f"the process cannot be started: {error}")
     return inspection
 
 

@@ -46,7 +46,7 @@ from memoryd_server.agent.sync_run import (
     SyncRun,
     SyncTrigger,
 )
-from memoryd_server.agent.threads import ProviderExecutors, SharedResources
+from memoryd_server.agent.threads import AgentStorage, ProviderExecutors, SharedResources, StoreFactory
 
 __all__ = [
     "DEFAULT_LINES",
@@ -70,6 +70,7 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentEmbedding",
+    "AgentStorage",
     "Agents",
     "AppendRequest",
     "BackendStatus",
@@ -97,6 +98,7 @@ __all__ = [
     "SessionContextRequest",
     "SettingsReport",
     "SharedResources",
+    "StoreFactory",
     "SyncConfig",
     "SyncEvent",
     "SyncRequest",

@@ -43,8 +43,7 @@ from memoryd_server.providers import ProviderSelection
 from memoryd_server.search import SearchAnswer, SearchEngine, SearchMode, SearchQuery
 from memoryd_server.sessions import ContextFile, SeenSessions, load_context
 from memoryd_server.sources import ForgottenSources, GrowthRule, WatchedRoot
-from memoryd_server.sqlite import EmbeddingCache, SqliteStore, VectorIndex
-from memoryd_server.store import BuildIdentity, Difference, IndexCounts
+from memoryd_server.store import BuildIdentity, Difference, IndexCounts, VectorCache
 from memoryd_server.sync import FilePreparer, PendingScope, SyncEngine, SyncMode, SyncPlanner, SyncScope
 from memoryd_server.threads import SerialExecutor
 from memoryd_server.writing import Appender, Archiver, ArchiveReceipt, ArchiveRequest
@@ -65,12 +64,8 @@ class Agent:
         on_sync_end: Callable[[str, SyncRun], None],
     ) -> None:
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
-        leg = VectorIndex(
-            sqlite_vec=config.vector_enabled,
-            extension_path=config.vector_extension_path,
-            memory_budget_bytes=config.vector_memory_bytes,
-        )
-        self._store = SqliteStore(config.index_path, identity, leg)
+        self._storage = threads.make_storage(config, identity)
+        self._store = self._storage.store
         self.vectors = AgentEmbedding(
             config,
             selection,
@@ -111,7 +106,7 @@ class Agent:
         # Its own, because a disk that hangs during a write can hold it for ever.
         self._archive_thread = SerialExecutor(f"archive-{config.agent_id}")
         self._archiver = Archiver(config.agent_id)
-        self._cache: EmbeddingCache | None = None
+        self._cache: VectorCache | None = None
         self._forget = ForgetJob(self._store, self.forgotten, lambda: self.config, lambda: self._cache, clock.now_ns)
         self.session_starts = SeenSessions()
         self.coordinator = SyncCoordinator(
@@ -228,20 +223,9 @@ class Agent:
 
     def _open(self) -> None:
         self._store.open()
-        enabled = self.config.cache_enabled
-        # Switched off, it holds no vectors, and remembers what was refused until the daemon's end.
-        self._cache = EmbeddingCache(
-            self._cache_path if enabled else None,
-            self.config.cache_max_entries if enabled else 0,
-            lambda: self._clock.now_ns() // 1_000_000,
-            self._store.journal,
-        )
+        self._cache = self._storage.open_cache(lambda: self._clock.now_ns() // 1_000_000)
         self._appender.recover()
         self.forgotten.load()
-
-    @property
-    def _cache_path(self) -> Path:
-        return self._store.path.with_name(self._store.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
 
     async def stop(self) -> None:
         """Stops watching, ends the run under way at a file boundary, and closes the index."""
@@ -455,7 +439,7 @@ class Agent:
     @property
     def index_path(self) -> Path:
         """Where the index is."""
-        return self._store.path
+        return Path(self._store.location)
 
     async def _note_counts(self) -> None:
         counts = await self._on(self._quick, self._counts)
@@ -471,7 +455,9 @@ class Agent:
         """
         known = self._store.last_counts if self.at_rest else None
         asked = known is None or known.revision != self.board.current.revision
-        return self._counts() if asked or known is None else known, sizes(self._store.sizes(), self._cache_path)
+        return self._counts() if asked or known is None else known, sizes(
+            self._store.sizes(), self._storage.cache_bytes()
+        )
 
     def _counts(self) -> IndexCounts:
         with self._store.read() as reader:

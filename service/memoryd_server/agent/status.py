@@ -9,7 +9,6 @@ What keeps an agent's index from following its files and settings, in words for 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from memoryd_server.agent.config import SyncConfig
 from memoryd_server.agent.coordinator import SyncRunner
@@ -17,7 +16,6 @@ from memoryd_server.agent.embedding import AgentEmbedding, VectorUse
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import Degradation, DegradationKind, FileFailure, Source
 from memoryd_server.sources import SESSIONS_FOLDER, Corpus, WatchedRoot, WatcherMode
-from memoryd_server.sqlite import size_bytes
 from memoryd_server.store import Difference, FileRow, IndexCounts, Store, StoreSizes, VectorCache
 from memoryd_server.sync import DiskComparison, HiddenFiles
 from memoryd_server.text import QueryTerm
@@ -151,9 +149,9 @@ class DiskSizes:
     cache_bytes: int
 
 
-def sizes(index: StoreSizes, cache: Path) -> DiskSizes:
-    """Return the sizes in bytes; 0 for a missing file. Blocks."""
-    return DiskSizes(index.database_bytes, index.log_bytes, sum(size_bytes(cache)))
+def sizes(index: StoreSizes, cache_bytes: int) -> DiskSizes:
+    """Return the sizes in bytes; 0 for a missing file."""
+    return DiskSizes(index.database_bytes, index.log_bytes, cache_bytes)
 
 
 def freshness(

@@ -31,6 +31,7 @@ from memoryd_server.settings import (
     ResolvedSettings,
     ServiceSettings,
     default_model,
+    fill,
 )
 from memoryd_server.sources import GrowthLimits, Roots
 
@@ -61,6 +62,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         time_zone=zone,
         flush=_flush_policy(agent, zone),
         sync=_sync_config(agent, settings.service),
+        store_driver=search.store.driver,
         configured_backend=agent.memory.backend,
         ranking=_ranking(agent, settings.service),
         # Without an index of memoryd, nothing is embedded.
@@ -108,30 +110,20 @@ def check_listeners(settings: ResolvedSettings) -> None:
 
 
 def _flush_policy(agent: AgentSettings, zone: str) -> FlushPolicy:
-    flush = agent.compaction.memory_flush
-    return FlushPolicy(
-        enabled=flush.enabled,
-        reserve_tokens_floor=agent.compaction.reserve_tokens_floor,
-        soft_threshold_tokens=flush.soft_threshold_tokens,
-        force_flush_transcript_bytes=flush.force_flush_transcript_bytes,
-        prompt=flush.prompt,
-        system_prompt=flush.system_prompt,
-        time_zone=zone,
-    )
+    return fill(FlushPolicy, agent.compaction.memory_flush, agent.compaction, time_zone=zone)
 
 
 def _sync_config(agent: AgentSettings, service: ServiceSettings) -> SyncConfig:
-    sync = agent.memory_search.sync
-    return SyncConfig(
-        on_session_start=sync.on_session_start,
-        on_search=sync.on_search,
-        watch=sync.watch and service.watcher.mode != "off",
-        poll=service.watcher.mode == "polling",
-        poll_seconds=service.watcher.poll_seconds,
+    sync, watcher = agent.memory_search.sync, service.watcher
+    return fill(
+        SyncConfig,
+        sync,
+        watcher,
+        service,
+        watch=sync.watch and watcher.mode != "off",
+        poll=watcher.mode == "polling",
         debounce_seconds=sync.watch_debounce_ms / 1000,
         interval_seconds=sync.interval_minutes * 60,
-        reconcile_seconds=service.reconcile_seconds,
-        files_per_transaction=service.files_per_transaction,
         max_file_bytes=service.limits.max_file_bytes,
         growth=GrowthLimits(sync.sessions.delta_bytes, sync.sessions.delta_messages),
         compaction_forces=sync.sessions.post_compaction_force,
@@ -140,17 +132,15 @@ def _sync_config(agent: AgentSettings, service: ServiceSettings) -> SyncConfig:
 
 def _ranking(agent: AgentSettings, service: ServiceSettings) -> RankingConfig:
     hybrid = agent.memory_search.query.hybrid
-    return RankingConfig(
+    return fill(
+        RankingConfig,
+        hybrid,
+        hybrid.temporal_decay,
+        service,
         hybrid=hybrid.enabled,
-        vector_weight=hybrid.vector_weight,
-        text_weight=hybrid.text_weight,
-        candidate_multiplier=hybrid.candidate_multiplier,
         mmr=hybrid.mmr.enabled,
         mmr_lambda=hybrid.mmr.lambda_,
         decay=hybrid.temporal_decay.enabled,
-        half_life_days=hybrid.temporal_decay.half_life_days,
-        decay_floor=service.decay_floor,
-        abstain_below=service.abstain_below,
         merged_chars=4 * agent.memory_search.chunking.tokens,
     )
 
@@ -181,12 +171,11 @@ def _batch_policy(agent: AgentSettings, service: ServiceSettings) -> BatchPolicy
     if remote is None:
         return BatchPolicy()
     batch = remote.batch
-    return BatchPolicy(
-        enabled=batch.enabled,
-        wait=batch.wait,
+    return fill(
+        BatchPolicy,
+        batch,
         at_once=batch.concurrency,
         poll_seconds=batch.poll_interval_ms / 1_000,
-        timeout_minutes=batch.timeout_minutes,
         least_texts=service.batch_min_chunks,
     )
 
@@ -209,14 +198,8 @@ def _remote(
 
 
 def call_limits(limits: LimitsSettings) -> CallLimits:
-    """How many calls and streams are taken on."""
-    return CallLimits(
-        limits.max_concurrent_calls,
-        limits.max_concurrent_streams,
-        limits.token_concurrent_calls,
-        limits.token_concurrent_streams,
-        limits.token_calls_per_second,
-    )
+    """Return the limits on concurrent calls and streams, and on the rate of calls."""
+    return fill(CallLimits, limits)
 
 
 def host_time_zone() -> str:

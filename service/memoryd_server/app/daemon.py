@@ -31,7 +31,7 @@ from memoryd_server.agent import (
 )
 from memoryd_server.app.config import agent_config, call_limits, check_listeners, keyring_and_certificates
 from memoryd_server.app.metrics import figures, metrics_address
-from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts
+from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, make_storage
 from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.model import Clock
@@ -83,6 +83,7 @@ class Daemon:
             slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
             embed=ProviderExecutors(),
             native=SharedInotify(open_inotify),
+            make_storage=make_storage,
         )
         configs = _agent_configs(settings)
         bound_page_caches(len(configs))

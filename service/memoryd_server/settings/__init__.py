@@ -7,6 +7,7 @@ from memoryd_server.settings.memory import QmdSettings
 from memoryd_server.settings.memory_search import default_model
 from memoryd_server.settings.provider_access import ProviderAccess
 from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, brought_into_force, changed_keys
+from memoryd_server.settings.rules import fill
 from memoryd_server.settings.service import LimitsSettings, ServiceSettings
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "client_address",
     "client_token_file",
     "default_model",
+    "fill",
     "load",
     "process_environment",
     "state_directory",

@@ -10,6 +10,7 @@ What every block of settings has in common.
 The words of complaints about settings: where a key stands, and which key was meant.
 """
 
+import dataclasses
 import difflib
 import json
 import math
@@ -17,12 +18,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeGuard, get_args
+from typing import Any, ClassVar, TypeGuard, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
+
+C = TypeVar("C")
 
 # JavaScript's largest safe integer: what the reference can write, and what SQLite and protobuf can hold.
 LARGEST = 2**53 - 1
@@ -265,6 +268,30 @@ def nested(annotation: object) -> type[SettingsBlock] | None:
 def rules_of(field: FieldInfo) -> list[ValueRule]:
     """The rules in a field's annotation."""
     return [rule for rule in field.metadata if isinstance(rule, ValueRule)]
+
+
+def fill(config: type[C], *blocks: SettingsBlock, **values: object) -> C:
+    """Return a `config`, which is a dataclass: each field from `values`, else from the first block that has it.
+
+    A field `<name>_seconds` is also filled from a block's `<name>_ms`.
+
+    Raises:
+        TypeError: a field is neither in `values` nor in a block, or a name in `values` is not a field.
+    """
+    fields = dataclasses.fields(cast("type[Any]", config))
+    return config(
+        **{field.name: _value_of(field.name, blocks) for field in fields if field.name not in values} | values
+    )
+
+
+def _value_of(name: str, blocks: Iterable[SettingsBlock]) -> object:
+    in_ms = f"{name.removesuffix('_seconds')}_ms" if name.endswith("_seconds") else ""
+    for block in blocks:
+        if name in type(block).model_fields:
+            return getattr(block, name)
+        if in_ms in type(block).model_fields:
+            return getattr(block, in_ms) / 1000
+    raise TypeError(f"no block has the field {name}")
 
 
 KeyPath = tuple[str, ...]

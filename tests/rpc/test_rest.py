@@ -51,7 +51,7 @@ async def test_what_an_agent_frees_is_returned_to_the_system_once(serve, home, m
     monkeypatch.setattr(threads, "release_free_memory", lambda: returned.append(1))
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
-    running.daemon._threads.freed._after_seconds = 0.0
+    running.daemon._resources.freed._after_seconds = 0.0
     await running.search("ferry")
     await eventually(lambda: running.memory().at_rest and returned)
     before = len(returned)

@@ -1,4 +1,7 @@
-"""Settings into what the stages are made with. With `app.py`, the only place that sees both."""
+"""The settings into the configurations of the other packages: agents, limits, tokens and certificates.
+
+Only `app` sees both the settings and these configurations.
+"""
 
 import time
 from collections.abc import Sequence
@@ -37,7 +40,7 @@ from memoryd_server.sources import GrowthLimits, Roots
 
 
 def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:
-    """What one agent's memory is made with."""
+    """Return the configuration of an agent. Blocks: the host's time zone is a file."""
     search = agent.memory_search
     zone = agent.user_timezone or host_time_zone()
     roots = Roots(str(agent.workspace), tuple(str(Path(p).expanduser()) for p in search.extra_paths))
@@ -65,7 +68,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         store_driver=search.store.driver,
         configured_backend=agent.memory.backend,
         ranking=_ranking(agent, settings.service),
-        # Without an index of memoryd, nothing is embedded.
+        # Without an index of its own, memoryd embeds nothing.
         embedding=embedding if keeps_builtin_index(agent, settings) else EmbeddingConfig("none"),
         confirm_above_tokens=settings.service.confirm_above_tokens,
         vector_enabled=search.store.vector.enabled,
@@ -78,13 +81,15 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
     )
 
 
-def keyring_and_certificates(
+def verifier_and_certificates(
     settings: ResolvedSettings, listen: Sequence[Address], log: Log
 ) -> tuple[TokenVerifier, Certificates | None]:
-    """Who may call at these addresses, and what they are shown; reads the files, and makes the first token.
+    """Return the verifier of tokens and the TLS certificates for these addresses.
+
+    Reads the files, and creates the first token if there is none.
 
     Raises:
-        SettingsError: a file cannot be used, or an address is not safe without TLS.
+        SettingsError: a file cannot be used, or an address is unsafe without TLS.
     """
     tls = settings.service.tls
     certificates = CertificateFiles.from_settings(tls.cert_file, tls.key_file, tls.client_ca_file)
@@ -98,10 +103,12 @@ def keyring_and_certificates(
 
 
 def check_listeners(settings: ResolvedSettings) -> None:
-    """Checks listeners that wait for a restart, so that the restart will not fail of them. Binds and writes nothing.
+    """Check the listeners that take effect only after a restart, so that the restart does not fail because of them.
+
+    Binds and writes nothing.
 
     Raises:
-        SettingsError: an address is none, or is not safe without TLS.
+        SettingsError: an address is invalid, or unsafe without TLS.
     """
     tls = settings.service.tls
     certificates = CertificateFiles.from_settings(tls.cert_file, tls.key_file, tls.client_ca_file)
@@ -161,7 +168,7 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
     )
     fallback = None
     if search.fallback not in {"none", "auto", search.provider}:
-        # Model and dimensions are the configured provider's.
+        # The configured model and dimensions belong to the configured provider.
         fallback = EmbeddingConfig(search.fallback, (_remote(search.fallback, agent.fallback_access, pace),), local)
     return EmbeddingConfig(search.provider, remotes, local, fallback, settings.blocked_by(agent.agent_id))
 
@@ -203,7 +210,7 @@ def call_limits(limits: LimitsSettings) -> CallLimits:
 
 
 def host_time_zone() -> str:
-    """The IANA name of the host's zone; UTC when the host does not say."""
+    """Return the IANA name of the host's time zone; UTC if it cannot be determined."""
     try:
         target = str(Path("/etc/localtime").resolve(strict=True))
         name = target.split("/zoneinfo/", 1)[1].removeprefix("posix/")

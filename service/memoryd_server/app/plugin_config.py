@@ -98,7 +98,7 @@ def _entry_embedding(agent: AgentSettings, settings: ResolvedSettings) -> Embedd
         model=embedding.model,
         base_url=access.base_url,
         keys=tuple(key.get_secret_value() for key in access.keys),
-        dimensions=embedding.dimensions if embedding.takes_dimensions else None,
+        dimensions=embedding.dimensions if embedding.accepts_dimensions else None,
         problem=access.problem,
         pace=ThrottleConfig(requests_per_minute=settings.service.embedding.requests_per_minute),
     )

@@ -44,7 +44,7 @@ from memoryd_server.agent.sync_run import (
     SyncRun,
     SyncTrigger,
 )
-from memoryd_server.agent.threads import ProviderExecutors, SharedResources
+from memoryd_server.agent.threads import AgentStorage, ProviderExecutors, SharedResources, StoreFactory
 from memoryd_server.embedding import BatchJobsState, ProviderUsage
 from memoryd_server.search import CitationMode, Hit, RetrieverReport, SearchMode, citation
 from memoryd_server.sessions import ContextFile, FlushDecision, ToolSchema, TurnKind, WorkspaceAccess
@@ -63,6 +63,7 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentStatus",
+    "AgentStorage",
     "AgentSummary",
     "Agents",
     "AppendReceipt",
@@ -109,6 +110,7 @@ __all__ = [
     "SessionContextRequest",
     "SettingsReport",
     "SharedResources",
+    "StoreFactory",
     "SyncConfig",
     "SyncEvent",
     "SyncMode",

@@ -28,8 +28,7 @@ from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError
 from memoryd_server.model import Clock, Degradation, DegradationKind, Source
 from memoryd_server.providers import ProviderSelection
 from memoryd_server.sources import SESSIONS_FOLDER, ForgottenSources, GrowthRule, WatchedRoot, WatcherMode
-from memoryd_server.sqlite import EmbeddingCache, SqliteStore, VectorIndex, size_bytes
-from memoryd_server.store import BuildIdentity, Difference, IndexCounts, IndexHealth
+from memoryd_server.store import BuildIdentity, Difference, IndexCounts, IndexHealth, VectorCache
 from memoryd_server.sync import DiskComparison, FilePreparer, HiddenFiles, PendingScope, SyncEngine, SyncPlanner
 from memoryd_server.text import QueryTerm
 from memoryd_server.threads import SerialExecutor
@@ -74,13 +73,9 @@ class AgentIndex:
         self.quick, self.slow = threads.quick.share(), threads.slow.share()
         self.writer_thread = SerialExecutor(f"writer-{config.agent_id}")
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
-        vectors = VectorIndex(
-            sqlite_vec=config.vector_enabled,
-            extension_path=config.vector_extension_path,
-            memory_budget_bytes=config.vector_memory_bytes,
-        )
-        self.store = SqliteStore(config.index_path, identity, vectors)
-        self.cache: EmbeddingCache | None = None
+        self._storage = threads.make_storage(config, identity)
+        self.store = self._storage.store
+        self.cache: VectorCache | None = None
         self.embedding = AgentEmbedding(
             config,
             selection,
@@ -160,14 +155,7 @@ class AgentIndex:
 
     def _open(self) -> None:
         self.store.open()
-        enabled = self.config.cache_enabled
-        # A disabled cache holds no vectors, and remembers refused texts until the daemon stops.
-        self.cache = EmbeddingCache(
-            self._cache_path if enabled else None,
-            self.config.cache_max_entries if enabled else 0,
-            lambda: self._clock.now_ns() // 1_000_000,
-            self.store.journal,
-        )
+        self.cache = self._storage.open_cache(lambda: self._clock.now_ns() // 1_000_000)
         self._recover()
         self.forgotten.load()
 
@@ -234,11 +222,7 @@ class AgentIndex:
     @property
     def path(self) -> Path:
         """The index's file."""
-        return self.store.path
-
-    @property
-    def _cache_path(self) -> Path:
-        return self.path.with_name(self.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
+        return Path(self.store.location)
 
     def sync_soon(self, trigger: SyncTrigger) -> None:
         """Start a sync, unless one is under way or has just failed; do not wait for it."""
@@ -375,7 +359,7 @@ class AgentIndex:
         if counts is None or counts.revision != self.monitor.current.revision:
             counts = self._counts()
         sizes = self.store.sizes()
-        return counts, sizes.database_bytes, sizes.log_bytes, sum(size_bytes(self._cache_path))
+        return counts, sizes.database_bytes, sizes.log_bytes, self._storage.cache_bytes()
 
     def _counts(self) -> IndexCounts:
         with self.store.read() as reader:

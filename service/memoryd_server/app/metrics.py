@@ -1,4 +1,4 @@
-"""What the daemon's parts tell, put together for whoever fetches figures. With `app.py`, part of the composition."""
+"""The metrics of the daemon's parts, collected for one scrape; and the address at which they are served."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ from memoryd_server.settings import ResolvedSettings
 
 
 def metrics_address(settings: ResolvedSettings) -> Address | None:
-    """Where figures are to be fetched; None where nobody wants any.
+    """Return the address at which metrics are served; None if they are disabled.
 
     Raises:
-        SettingsError: others could fetch them, and the settings do not say that they may.
+        SettingsError: other machines can reach the address, and the settings do not allow that.
     """
     metrics = settings.service.metrics
     if not metrics.listen:
@@ -23,14 +23,14 @@ def metrics_address(settings: ResolvedSettings) -> Address | None:
     address = parse_address(metrics.listen)
     if not address.loopback and not metrics.beyond_loopback:
         raise SettingsError(
-            f"refusing to serve metrics at {metrics.listen}: whoever reaches it reads the agents' ids and how they are "
-            "used, without a token; set memoryd.metrics.beyondLoopback to allow it, or listen at 127.0.0.1"
+            f"refusing to serve metrics at {metrics.listen}: any machine that reaches it can read agent ids and usage "
+            "without a token; set memoryd.metrics.beyondLoopback to allow this, or listen on 127.0.0.1"
         )
     return address
 
 
-def figures(agents: Agents, pool: ProviderPool, admission: RateLimiter) -> MetricsSnapshot:
-    """How things are now. Blocks: reads the index of each agent that is in use once."""
+def collect_metrics(agents: Agents, pool: ProviderPool, admission: RateLimiter) -> MetricsSnapshot:
+    """Return the current metrics. Blocks: reads the index of each agent in use once."""
     found: list[AgentMetrics] = []
     unavailable: list[str] = []
     opened = agents.opened()
@@ -71,15 +71,15 @@ def _of_agent(agent: Agent) -> AgentMetrics:
 
 
 def _of_providers(providers: Iterable[EmbeddingProvider]) -> list[ProviderMetrics]:
-    """One a provider and model: agents with keys of their own have providers of their own."""
+    """Return the metrics by provider and model. Agents with their own API keys have their own providers."""
     by_name: dict[tuple[str, str], list[EmbeddingProvider]] = defaultdict(list)
     for provider in providers:
         provider.refresh()
         by_name[provider.spec.provider, provider.spec.model].append(provider)
     found: list[ProviderMetrics] = []
     for (name, model), same in sorted(by_name.items()):
-        told = [provider.status() for provider in same]
-        ready = all(status.state is not ProviderState.UNAVAILABLE for status in told)
-        counts = zip(*((s.calls, s.tokens, s.retries, s.failures) for s in told), strict=True)
+        statuses = [provider.status() for provider in same]
+        ready = all(status.state is not ProviderState.UNAVAILABLE for status in statuses)
+        counts = zip(*((s.calls, s.tokens, s.retries, s.failures) for s in statuses), strict=True)
         found.append(ProviderMetrics(name, model, ready, *map(sum, counts)))
     return found

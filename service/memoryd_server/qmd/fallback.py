@@ -97,7 +97,7 @@ class FallbackBackend:
 
     async def _search_qmd(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
         await self._wait_for_revision(query, session_key, min_revision)
-        seconds = min(self._qmd.config.limits.seconds, self._seconds_for_qmd(query))
+        seconds = min(self._qmd.config.limits.timeout_seconds, self._seconds_for_qmd(query))
         snapshot = self._builtin.snapshot
         return await self._qmd.search(query, seconds=seconds, stale=snapshot.dirty or snapshot.pending_files > 0)
 

@@ -67,7 +67,7 @@ def inspect_qmd(config: QmdConfig) -> QmdInspection:
 def _inspect_command(config: QmdConfig, home: QmdHome, guard: ProcessGuard) -> QmdInspection:
     inspection = QmdInspection()
     command = client.QmdClient(config.command, home, guard)
-    seconds = config.update.command_seconds
+    seconds = config.update.command_timeout_seconds
     try:
         home.prepare()
         inspection = replace(inspection, node=_node_version(home, guard))

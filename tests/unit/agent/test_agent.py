@@ -10,8 +10,9 @@ import pytest
 from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.lifecycle import Deadline
 from memoryd_server.agent.sync_run import SyncTrigger
-from memoryd_server.agent.threads import ProviderExecutors, SharedPool, SharedResources
+from memoryd_server.agent.threads import ProviderExecutors, SharedResources
 from memoryd_server.app.config import agent_config
+from memoryd_server.app.plugins import make_storage
 from memoryd_server.errors import IndexBusy, MemorydError, RevisionNotReached
 from memoryd_server.model import Clock, Source
 from memoryd_server.providers.pool import ProviderSelection
@@ -20,6 +21,7 @@ from memoryd_server.settings.loading import load
 from memoryd_server.sources.inotify import SharedInotify
 from memoryd_server.sources.watcher import open_inotify
 from memoryd_server.sync.progress import SyncMode
+from memoryd_server.threads import SharedPool
 from memoryd_server.writing.append import AppendJob
 
 QUIET = {"onSessionStart": False, "onSearch": False, "watch": False}
@@ -31,7 +33,11 @@ async def memory_of(tmp_path):
     """Starts memories over one workspace; each agent id has its own index."""
     (tmp_path / "workspace" / "memory").mkdir(parents=True)
     threads = SharedResources(
-        SharedPool(4, 3, "quick"), SharedPool(4, 2, "slow"), ProviderExecutors(), SharedInotify(open_inotify)
+        SharedPool(4, 3, "quick"),
+        SharedPool(4, 2, "slow"),
+        ProviderExecutors(),
+        SharedInotify(open_inotify),
+        make_storage,
     )
     started = []
 
@@ -230,7 +236,7 @@ async def test_an_index_that_cannot_be_opened_whole_is_given_up(memory_of, monke
     def fails(*_):
         raise MemorydError("no")
 
-    monkeypatch.setattr("memoryd_server.agent.index.EmbeddingCache", fails)
+    monkeypatch.setattr("memoryd_server.app.plugins.EmbeddingCache", fails)
     with pytest.raises(MemorydError, match="no"):
         await memory_of()
     monkeypatch.undo()

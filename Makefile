@@ -273,7 +273,7 @@ protos/node_modules/.ready: protos/package-lock.json
 .PHONY: docs
 docs: setup ## Regenerate docs/configuration.md and docs/recall.md from the code
 	$(BIN)/python -m memoryd_server.settings.document > docs/configuration.md
-	$(BIN)/python -m memoryd_server.sessions.recall > docs/recall.md
+	$(BIN)/python -m memoryd_server.sessions.document > docs/recall.md
 
 .PHONY: lock
 lock: ## Resolve the dependencies again into service/locks; needs uv

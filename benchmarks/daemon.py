@@ -14,10 +14,10 @@ from memoryd.client import MemorydClient, connect
 class DaemonProcess:
     """`memoryd serve` on a workspace, from `start` to `stop`."""
 
-    def __init__(self, workspace: Path, state_dir: Path, **environment: str) -> None:
+    def __init__(self, workspace: Path, state_dir: Path, *, python: str = sys.executable, **environment: str) -> None:
         self.address = f"unix:{state_dir}/m.sock"
         self._command = [
-            sys.executable, "-m", "memoryd_server", "serve",
+            python, "-m", "memoryd_server", "serve",
             "--workspace", str(workspace), "--state-dir", str(state_dir), "--listen", self.address,
         ]  # fmt: skip
         self._environment = {**os.environ, **environment}

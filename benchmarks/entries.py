@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memoryd_server.entries.dataset import row
+from memoryd_server.entries.dataset import entry_to_row
 from memoryd_server.entries.model import DatasetLocation, Entry, EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import EntryStore, NewEntry
 from memoryd_server.text.analyzer import Analyzer
@@ -79,10 +79,10 @@ def run(folder, count):
         new = NewEntry(words_of(rng, number), 0.7, EntryCategory.OTHER, f"key-{number}")
         embedded = vector(rng)
         stored.append(timed(lambda new=new, embedded=embedded: store.remember(new, embedded))[0])
-        if store.wants_tidying:
+        if store.needs_optimize:
             most_files = max(most_files, on_disk(folder)["files"])
-            tidied.append(timed(store.tidy)[0])
-    store.tidy()
+            tidied.append(timed(store.optimize)[0])
+    store.optimize()
     result = {
         "entries": count,
         "dimensions": DIMENSIONS,
@@ -104,7 +104,7 @@ def recalls(store, rng, dimensions):
     questions = [vector(rng, dimensions) for _ in range(QUESTIONS)]
     return {
         "recall_ms": shares([timed(lambda q=q: store.nearest(q, 5))[0] for q in questions]),
-        "recall_by_words_ms": shares([timed(lambda: store.with_words("heron at the weir", 5))[0] for _ in questions]),
+        "recall_by_words_ms": shares([timed(lambda: store.match_words("heron at the weir", 5))[0] for _ in questions]),
     }
 
 
@@ -112,15 +112,15 @@ def scan(folder, count, dimensions):
     """Measure recalls over entries that were stored a thousand at a time, which no call of the service does."""
     rng = np.random.default_rng(8)
     store = opened(folder)
-    store.fit(dimensions)
+    store.set_dimensions(dimensions)
     for begin in range(0, count, 1_000):
         entries = [
             Entry(str(uuid.uuid4()), words_of(rng, number), 0.7, EntryCategory.OTHER, number + 1)
             for number in range(begin, min(begin + 1_000, count))
         ]
-        rows = [row(each, Analyzer().index_tokens(each.text), vector(rng, dimensions)) for each in entries]
+        rows = [entry_to_row(each, Analyzer().index_tokens(each.text), vector(rng, dimensions)) for each in entries]
         store._dataset.insert(rows)  # noqa: SLF001 -- see above
-    store.tidy()
+    store.optimize()
     result = {"entries": store.count(), "dimensions": dimensions, **recalls(store, rng, dimensions)}
     store.close()
     return result

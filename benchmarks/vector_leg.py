@@ -38,7 +38,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from memoryd_server.model import Source
-from vector_desk import VectorDesk, blob
+from vector_fixture import VectorFixture, blob
 
 RESULT = Path(__file__).parent / "results" / "vector_leg.json"
 LIMIT = 10
@@ -104,35 +104,35 @@ def milliseconds(work, inputs):
 
 
 def stored(vectors, folder):
-    desk = VectorDesk(folder)
+    fixture = VectorFixture(folder)
     for first in range(0, len(vectors), 10_000):
-        desk.commit({first + row + 1: vector for row, vector in enumerate(vectors[first : first + 10_000])})
-    desk.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return desk
+        fixture.commit({first + row + 1: vector for row, vector in enumerate(vectors[first : first + 10_000])})
+    fixture.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return fixture
 
 
-def recall(desk, leg, vectors, queries, limit):
+def recall(fixture, leg, vectors, queries, limit):
     """Return the share of hits whose cosine is at least that of the last true hit, so that ties count."""
     near_enough = 0
     for query in queries:
         last = np.partition(vectors @ query, -limit)[-limit] - 1e-6
-        near_enough += sum(hit.cosine >= last for hit in desk.search(leg, query, limit))
+        near_enough += sum(hit.cosine >= last for hit in fixture.search(leg, query, limit))
     return round(near_enough / limit / len(queries), 4)
 
 
-def load(desk, leg, query):
+def load(fixture, leg, query):
     """Return the seconds of the first search, and the peak memory of Python and numpy during it."""
     tracemalloc.start()
-    desk.search(leg, query, LIMIT)
+    fixture.search(leg, query, LIMIT)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    leg.unload()
+    leg.release_memory()
     began = time.perf_counter()
-    desk.search(leg, query, LIMIT)
+    fixture.search(leg, query, LIMIT)
     return {"first_search_s": round(time.perf_counter() - began, 3), "load_peak_mib": round(peak / 2**20, 1)}
 
 
-def updates(desk, leg, vectors, rounds=30):
+def updates(fixture, leg, vectors, rounds=30):
     """Measure adding and changing a file of twenty chunks: vector search's share, and the writer's whole commit."""
     count = len(vectors)
     leg_ms = {"add": [], "change": []}
@@ -154,7 +154,7 @@ def updates(desk, leg, vectors, rounds=30):
             added = {next_id + row: blob(vectors[(next_id + row) % count]) for row in range(FILE_CHUNKS)}
             removed = () if kind == "add" else range(100 * round_ + 1, 100 * round_ + 1 + FILE_CHUNKS)
             began = time.perf_counter()
-            desk.commit(added, removed)
+            fixture.commit(added, removed)
             commit_ms[kind].append(1_000 * (time.perf_counter() - began))
             next_id += FILE_CHUNKS
     leg.apply = apply
@@ -239,11 +239,11 @@ def bystander_waits(legs, reader, queries, folder):
 def scan(count, dimensions, folder):
     """Measure the scan by each engine, with no vectors in memory."""
     vectors, queries = clustered(count, dimensions, max(20, 400_000 // count))
-    desk = stored(vectors, folder)
+    fixture = stored(vectors, folder)
     nothing_in_memory = {"memory_budget_bytes": 0}
-    legs = {"sqlite_vec": desk.leg(sqlite_vec=True, **nothing_in_memory), "numpy": desk.leg(**nothing_in_memory)}
+    legs = {"sqlite_vec": fixture.leg(sqlite_vec=True, **nothing_in_memory), "numpy": fixture.leg(**nothing_in_memory)}
     result = {"chunks": count, "dimensions": dimensions}
-    with desk.read() as reader:
+    with fixture.read() as reader:
         found = {name: [leg.search(reader, query, LIMIT) for query in queries[:20]] for name, leg in legs.items()}
         result["same_hits"] = found["sqlite_vec"] == found["numpy"]
         result["cpu"] = compared(legs, reader, queries)
@@ -255,39 +255,39 @@ def scan(count, dimensions, folder):
         "scan_cpu_ratio": result["cpu"]["ratio"] <= GATE["scan_cpu_ratio"],
         "bystander_p99_ms": result["bystander"]["sqlite_vec"]["p99_ms"] <= GATE["bystander_p99_ms"],
     }
-    desk.close()
+    fixture.close()
     return result
 
 
 def large(count, dimensions, folder):
     vectors, queries = clustered(count, dimensions, 300)
-    desk = stored(vectors, folder)
-    leg = desk.leg()
-    result = {"chunks": count, "dimensions": dimensions, "load": load(desk, leg, queries[0])}
+    fixture = stored(vectors, folder)
+    leg = fixture.leg()
+    result = {"chunks": count, "dimensions": dimensions, "load": load(fixture, leg, queries[0])}
     result["bytes_a_chunk"] = round(leg.memory_bytes / count, 1)
-    with desk.read() as reader:
+    with fixture.read() as reader:
         for limit in (LIMIT, LEG_LIMIT):
             result[f"leg_{limit}"] = milliseconds(lambda q, limit=limit: leg.search(reader, q, limit), queries)
     result["numpy_exact_10"] = milliseconds(lambda q: nearest(vectors, q, LIMIT), queries[:60])
-    result["recall_at_10_synthetic"] = recall(desk, leg, vectors, queries[:100], LIMIT)
-    result["one_file"] = updates(desk, leg, vectors)
+    result["recall_at_10_synthetic"] = recall(fixture, leg, vectors, queries[:100], LIMIT)
+    result["one_file"] = updates(fixture, leg, vectors)
     result["bytes_a_chunk_after"] = round(leg.memory_bytes / count, 1)
-    desk.close()
+    fixture.close()
     return result
 
 
 def small(count, dimensions, folder):
     """Measure an index whose vectors are compared as a whole in memory."""
     vectors, queries = clustered(count, dimensions, 300)
-    desk = stored(vectors, folder)
-    leg = desk.leg()
-    result = {"chunks": count, "dimensions": dimensions, **load(desk, leg, queries[0])}
-    with desk.read() as reader:
+    fixture = stored(vectors, folder)
+    leg = fixture.leg()
+    result = {"chunks": count, "dimensions": dimensions, **load(fixture, leg, queries[0])}
+    with fixture.read() as reader:
         result |= milliseconds(lambda q: leg.search(reader, q, LIMIT), queries)
-    result["recall_at_10"] = recall(desk, leg, vectors, queries[:100], LIMIT)
+    result["recall_at_10"] = recall(fixture, leg, vectors, queries[:100], LIMIT)
     result["mib"] = round(leg.memory_bytes / 2**20, 1)
     result["passed"] = {"small_p50_ms": result["p50_ms"] <= GATE["small_p50_ms"]}
-    desk.close()
+    fixture.close()
     return result
 
 
@@ -296,15 +296,15 @@ def real(file, folder):
         return "not measured: no real embeddings given (--real)"
     data = np.load(file)
     vectors, queries = unit(data["documents"]), unit(data["queries"])
-    desk = stored(vectors, folder)
-    leg = desk.leg(coarse_above=0)
-    with desk.read() as reader:
+    fixture = stored(vectors, folder)
+    leg = fixture.leg(coarse_above=0)
+    with fixture.read() as reader:
         speed = milliseconds(lambda q: leg.search(reader, q, LIMIT), queries)
     result = {
         "embeddings": len(vectors), "dimensions": vectors.shape[1], "queries": len(queries),
-        **{f"recall_at_{limit}": recall(desk, leg, vectors, queries, limit) for limit in (10, 24, 50)}, **speed,
+        **{f"recall_at_{limit}": recall(fixture, leg, vectors, queries, limit) for limit in (10, 24, 50)}, **speed,
     }  # fmt: skip
-    desk.close()
+    fixture.close()
     return result
 
 

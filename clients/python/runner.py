@@ -1,4 +1,7 @@
-"""Runs the table of all clients with this one, or `--asyncio`; tests/clients/README.md has the protocol."""
+"""Run the test cases of all clients with the Python client, blocking or with `--asyncio`.
+
+tests/clients/README.md describes the protocol.
+"""
 
 import asyncio
 import inspect
@@ -11,7 +14,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from memoryd import messages
 from memoryd.client import MemorydError, Tls, connect, connect_async
 
-# Method: its request, and where the client has it.
+# The request message of each method, and its attribute of the client.
 METHODS = {
     "search": ("MemorySearchRequest", "search"),
     "get": ("MemoryGetRequest", "get"),
@@ -35,12 +38,12 @@ METHODS = {
 
 
 async def settled(value: Any) -> Any:
-    """What either client returned, awaited where it has to be."""
+    """Return the result of a method of either client; await it if necessary."""
     return await value if inspect.isawaitable(value) else value
 
 
 class Runner:
-    """One client at a time, and its streams. `connect` makes it."""
+    """Executes requests with one client at a time, which `connect` creates, and with its streams."""
 
     def __init__(self, connect: Any) -> None:
         self.connect = connect
@@ -51,7 +54,7 @@ class Runner:
         try:
             return await getattr(self, f"on_{request['op']}")(request)
         except MemorydError as error:
-            return {"error": told(error)}
+            return {"error": error_as_dict(error)}
         except (ParseError, KeyError, AttributeError) as error:
             return {"bad": f"{type(error).__name__}: {error}"}
 
@@ -76,10 +79,10 @@ class Runner:
         return {"ok": {}}
 
     async def on_call(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"ok": MessageToDict(await settled(self.called(request)))}
+        return {"ok": MessageToDict(await settled(self.start_call(request)))}
 
     async def on_open(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.streams[request["stream"]] = self.called(request)
+        self.streams[request["stream"]] = self.start_call(request)
         return {"ok": {}}
 
     async def on_next(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -94,17 +97,17 @@ class Runner:
         self.streams[request["stream"]].close()
         return {"ok": {}}
 
-    def called(self, request: dict[str, Any]) -> Any:
-        kind, place = METHODS[request["method"]]
+    def start_call(self, request: dict[str, Any]) -> Any:
+        kind, attribute = METHODS[request["method"]]
         message = ParseDict(request.get("request", {}), getattr(messages, kind)())
         method = self.client
-        for name in place.split("."):
+        for name in attribute.split("."):
             method = getattr(method, name)
         return method(message, timeout=request["timeout_ms"] / 1000 if "timeout_ms" in request else None)
 
 
-def told(error: MemorydError) -> dict[str, Any]:
-    """A typed error as the protocol has it."""
+def error_as_dict(error: MemorydError) -> dict[str, Any]:
+    """Return a typed error in the form of the protocol."""
     after = error.retry_after_seconds
     return {
         "code": error.code.name,
@@ -117,7 +120,7 @@ def told(error: MemorydError) -> dict[str, Any]:
 
 
 async def main() -> None:
-    """Answers until the input ends."""
+    """Answer requests until the input ends."""
     runner = Runner(connect_async if "--asyncio" in sys.argv else connect)
     while line := await asyncio.to_thread(sys.stdin.readline):
         request = json.loads(line)

@@ -1,3 +1,3 @@
-"""memoryd: a gRPC daemon that gives AI agents a memory that lasts."""
+"""memoryd: a gRPC daemon that gives AI agents long-term memory."""
 
 __version__ = "0.1.0"

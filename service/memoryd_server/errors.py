@@ -209,7 +209,7 @@ class FileReplaced(MemorydError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path!r} is replaced by another program again and again; try again when that program is done",
+            f"{path!r} was replaced repeatedly by another program; try again when that program has finished",
             metadata={"path": path},
             retry_after_seconds=1.0,
         )

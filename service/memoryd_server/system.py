@@ -1,10 +1,10 @@
-"""Lock files, durable renames, and the return of free memory to the operating system.
+"""Lock files, durable renames, and the release of free memory to the operating system.
 
 The locks are `flock` locks between processes: they end with the process that holds them. No function here waits without
 a limit, because any program can hold a lock on any file that it can open.
 
-`sync_folder` makes changes of names in a folder survive a power failure. `give_back` is for LanceDB, whose many threads
-otherwise leave memory allocated that they no longer use.
+`sync_folder` makes changes of names in a folder survive a power failure. `release_free_memory` is for LanceDB, whose
+many threads otherwise leave memory allocated that they no longer use.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def give_back() -> None:
+def release_free_memory() -> None:
     """Return free pages to the operating system, if the C library is glibc."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -44,7 +44,7 @@ READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of a file system, or of a quota, without space."""
 
-_HELD = frozenset({errno.EWOULDBLOCK, errno.EACCES})
+_LOCKED = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 _PAUSE_SECONDS = 0.05
 
 
@@ -62,7 +62,7 @@ def try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in _LOCKED:
             return False
         raise
     return True
@@ -127,7 +127,7 @@ class FileLock:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = self._open()
         except OSError as error:
-            raise self._not_created(error) from error
+            raise self._creation_error(error) from error
         self._take_or_raise(descriptor)
         # The process id is informational. A full disk has no room for it.
         with suppress(OSError):
@@ -186,16 +186,16 @@ class FileLock:
         except OSError as error:
             os.close(descriptor)
             raise IndexUnavailable(
-                f"the file system of {self._path} gives no locks ({error.strerror}); choose another --state-dir"
+                f"the file system of {self._path} does not support locks ({error.strerror}); choose another --state-dir"
             ) from error
         os.close(descriptor)
         raise IndexBusy(
-            f"the index {self._path.name.removesuffix('.lock')} is held by another memoryd (process {holder}); "
-            "use that daemon, stop it, or give this one another --state-dir",
+            f"the index {self._path.name.removesuffix('.lock')} is in use by another memoryd (process {holder}); "
+            "use that daemon, stop it, or choose another --state-dir for this one",
             retry_after_seconds=1.0,
         )
 
-    def _not_created(self, error: OSError) -> MemorydError:
+    def _creation_error(self, error: OSError) -> MemorydError:
         if error.errno in READ_ONLY:
             return IndexReadOnly(
                 f"{self._path.parent} cannot be written ({error.strerror}); make it writable for the daemon's user, or "
@@ -203,4 +203,4 @@ class FileLock:
             )
         if error.errno in DISK_FULL:
             return index_disk_full()
-        return IndexUnavailable(f"cannot make the lock file {self._path}: {error.strerror}")
+        return IndexUnavailable(f"cannot create the lock file {self._path}: {error.strerror}")

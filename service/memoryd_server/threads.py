@@ -1,40 +1,130 @@
-"""Executors and locks for threads: `SerialExecutor`, `RWLock`, and helpers that return futures."""
+"""Executors and a lock for threads.
+
+- `SharedPool`: threads shared by several users, each of which occupies at most some of them.
+- `DaemonExecutor`: a daemon thread per call, for calls that may hang, such as those to embedding providers.
+- `SerialExecutor`: one call at a time, in order, for example the writes to one index.
+- `RWLock`: many readers or one writer.
+
+An `asyncio.Semaphore` cannot limit calls that may hang: a caller that is cancelled would release it while the call
+still occupies its thread. The executors therefore count calls until they end.
+"""
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from memoryd_server.errors import EmbeddingUnavailable
 
-T = TypeVar("T")
-
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_P = ParamSpec("_P")
+_Call = tuple["Future[Any]", Callable[[], Any]]
 
 
-class _DaemonThreads(Executor):
-    """Run up to `most` calls concurrently, each on its own daemon thread, and queue the others in order."""
+class SharedPool:
+    """`count` threads for several users, each with at most `each` of them.
 
-    def __init__(self, most: int, name: str) -> None:
-        self._most = most
+    A user whose calls hang leaves the remaining threads to the others. Each user has at most `each` calls in the common
+    queue, so the users take turns.
+    """
+
+    def __init__(self, count: int, each: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._each = each
+
+    def share(self) -> Executor:
+        """Return an executor for one user, for example one agent. It runs calls in the order of `submit`."""
+        return _Share(self._pool, self._each)
+
+    def shutdown(self) -> None:
+        """Accept no more calls and cancel the queued ones of all users. Does not wait for running calls."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Share(Executor):
+    """Passes at most `limit` calls at a time to the pool. The others wait here, in order."""
+
+    def __init__(self, pool: ThreadPoolExecutor, limit: int) -> None:
+        self._pool = pool
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._in_pool = 0
+        self._waiting: deque[_Call] = deque()
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> "Future[_T]":
+        """Return the future of `fn`. A shutdown of the pool cancels it.
+
+        Raises:
+            RuntimeError: the pool was shut down.
+        """
+        future: Future[_T] = Future()
+        call = (future, partial(fn, *args, **kwargs))
+        with self._lock:
+            if self._in_pool < self._limit:
+                self._pass_on(call)
+                self._in_pool += 1
+            else:
+                self._waiting.append(call)
+        return future
+
+    def _pass_on(self, call: _Call) -> None:
+        self._pool.submit(self._run, call).add_done_callback(partial(self._on_done, call))
+
+    def _run(self, call: _Call) -> None:
+        _run_unless_cancelled(call)
+        with self._lock:
+            self._pass_on_next()
+
+    def _pass_on_next(self) -> None:
+        while self._waiting:
+            call = self._waiting.popleft()
+            try:
+                return self._pass_on(call)
+            except RuntimeError:
+                call[0].cancel()
+        self._in_pool -= 1
+        return None
+
+    def _on_done(self, call: _Call, in_pool: "Future[None]") -> None:
+        """Cancel the call and all that wait if a shutdown cancelled the call in the pool's queue."""
+        if not in_pool.cancelled():
+            return
+        call[0].cancel()
+        with self._lock:
+            for future, _ in self._waiting:
+                future.cancel()
+            self._waiting.clear()
+
+
+class DaemonExecutor(Executor):
+    """Run up to `limit` calls concurrently, each on its own daemon thread, and queue the others in order.
+
+    A call that hangs neither keeps the process from exiting nor, after `shutdown`, its caller waiting.
+    """
+
+    def __init__(self, limit: int, name: str) -> None:
+        self.limit = limit
         self._name = name
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._under_way: set[Future[Any]] = set()
+        self._waiting: deque[_Call] = deque()
+        self._running: set[Future[Any]] = set()
         self._closed = False
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> "Future[_T]":
-        """Return the future of `fn`. After `shutdown` the future fails with `EmbeddingUnavailable`."""
+        """Return the future of `fn`.
+
+        The future fails with `EmbeddingUnavailable` after `shutdown`, and with `RuntimeError` if the system cannot
+        start a thread.
+        """
         future: Future[_T] = Future()
         with self._lock:
             if not self._closed:
-                self._waiting.append((future, lambda: fn(*args, **kwargs)))
-                if len(self._under_way) < self._most:
+                self._waiting.append((future, partial(fn, *args, **kwargs)))
+                if len(self._running) < self.limit:
                     self._start_next()
                 return future
         future.set_exception(_stopping())
@@ -42,65 +132,45 @@ class _DaemonThreads(Executor):
 
     def _start_next(self) -> None:
         while self._waiting:
-            future, call = self._waiting.popleft()
+            future, work = self._waiting.popleft()
             if future.set_running_or_notify_cancel():
-                self._under_way.add(future)
+                self._running.add(future)
                 try:
-                    threading.Thread(target=self._run, args=(future, call), name=self._name, daemon=True).start()
+                    threading.Thread(target=self._run, args=(future, work), name=self._name, daemon=True).start()
                 except RuntimeError as error:
                     # The system cannot start another thread. A queued call may succeed later.
-                    self._under_way.remove(future)
+                    self._running.remove(future)
                     future.set_exception(error)
                 else:
                     return
 
-    def _run(self, future: "Future[Any]", call: Callable[[], Any]) -> None:
-        result, error = None, None
-        try:
-            result = call()
-        except BaseException as raised:  # noqa: BLE001 -- passed to the caller
-            error = raised
+    def _run(self, future: "Future[Any]", work: Callable[[], Any]) -> None:
+        outcome = run_inline(work)
         with self._lock:
-            if future in self._under_way:
-                self._under_way.remove(future)
-                self._start_next()
-            else:
+            if future not in self._running:
                 # `shutdown` has already failed this future.
                 return
+            self._running.remove(future)
+            self._start_next()
+        error = outcome.exception()
         if error is None:
-            future.set_result(result)
+            future.set_result(outcome.result())
         else:
             future.set_exception(error)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 -- never waits
-        """Fail all pending and running futures with `EmbeddingUnavailable`. Does not wait for running calls."""
+        """Fail all queued and running futures with `EmbeddingUnavailable`. Does not wait for running calls."""
         with self._lock:
             self._closed = True
             waiting, self._waiting = list(self._waiting), deque()
-            under_way, self._under_way = self._under_way, set()
+            running, self._running = self._running, set()
         futures = [future for future, _ in waiting if future.set_running_or_notify_cancel()]
-        for future in [*futures, *under_way]:
+        for future in [*futures, *running]:
             future.set_exception(_stopping())
 
 
 def _stopping() -> EmbeddingUnavailable:
-    return EmbeddingUnavailable("the daemon is stopping and waits for no provider")
-
-
-_Job = tuple["Future[Any]", Callable[[], Any]]
-
-
-def _carry_out(job: _Job) -> None:
-    """Run the job unless its future was cancelled."""
-    future, work = job
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 -- passed to the caller
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+    return EmbeddingUnavailable("the daemon is stopping and no longer waits for embedding providers")
 
 
 LINGER_SECONDS = 0.2
@@ -113,8 +183,8 @@ class SerialExecutor(Executor):
     def __init__(self, name: str) -> None:
         self._name = name
         self._changed = threading.Condition()
-        self._waiting: deque[_Job] = deque()
-        self._at_work = False
+        self._waiting: deque[_Call] = deque()
+        self._has_thread = False
         self._closed = False
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> "Future[_T]":
@@ -128,7 +198,7 @@ class SerialExecutor(Executor):
             if self._closed:
                 raise RuntimeError(f"{self._name} was shut down")
             self._waiting.append((future, partial(fn, *args, **kwargs)))
-            if self._at_work:
+            if self._has_thread:
                 self._changed.notify()
             else:
                 self._start()
@@ -141,21 +211,21 @@ class SerialExecutor(Executor):
         except RuntimeError:
             self._waiting.pop()
             raise
-        self._at_work = True
+        self._has_thread = True
 
     def _run(self) -> None:
-        while (job := self._next()) is not None:
-            _carry_out(job)
+        while (call := self._next()) is not None:
+            _run_unless_cancelled(call)
             # Release the call's arguments and its future while the thread is idle.
-            del job
+            del call
 
-    def _next(self) -> _Job | None:
+    def _next(self) -> _Call | None:
         with self._changed:
             if not (self._waiting or self._closed):
                 self._changed.wait(LINGER_SECONDS)
             if self._waiting:
                 return self._waiting.popleft()
-            self._at_work = False
+            self._has_thread = False
             return None
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 -- never waits
@@ -169,23 +239,29 @@ class SerialExecutor(Executor):
                 self._waiting.clear()
 
 
-def on_thread(name: str, call: Callable[[], T]) -> "Future[T]":
-    """Run `call` on a new daemon thread and return its future."""
-    future: Future[T] = Future()
-    threading.Thread(target=_settle, args=(future, call), name=name, daemon=True).start()
+def on_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
+    """Start `work` on a new daemon thread and return its future."""
+    future: Future[_T] = Future()
+    threading.Thread(target=_run, args=(future, work), name=name, daemon=True).start()
     return future
 
 
-def at_once(call: Callable[[], T], _should_stop: Callable[[], bool]) -> "Future[T]":
-    """Run `call` in the calling thread and return its completed future."""
-    future: Future[T] = Future()
-    _settle(future, call)
+def run_inline(work: Callable[[], _T]) -> "Future[_T]":
+    """Run `work` in the calling thread and return its completed future."""
+    future: Future[_T] = Future()
+    _run(future, work)
     return future
 
 
-def _settle(future: "Future[T]", call: Callable[[], T]) -> None:
+def _run_unless_cancelled(call: _Call) -> None:
+    future, work = call
+    if future.set_running_or_notify_cancel():
+        _run(future, work)
+
+
+def _run(future: "Future[Any]", work: Callable[[], Any]) -> None:
     try:
-        result = call()
+        result = work()
     except BaseException as error:  # noqa: BLE001 -- passed to the caller
         future.set_exception(error)
     else:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.ground import Ground
+from clients.daemon_fixture import ClientsDaemon
 from clients.runner import running
 from tiers import keep_cases
 
@@ -18,17 +18,17 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="module")
-def grounds(tmp_path_factory):
+def daemons(tmp_path_factory):
     """A daemon that speaks TLS, a `plain` one, and a `mutual` one, each started when it is first asked for."""
     made = {}
 
-    def ground(**kind):
+    def daemon(**kind):
         name = str(sorted(kind.items()))
         if name not in made:
-            made[name] = Ground(tmp_path_factory.mktemp("g"), **kind).start()
+            made[name] = ClientsDaemon(tmp_path_factory.mktemp("g"), **kind).start()
         return made[name]
 
-    yield ground
+    yield daemon
     for each in made.values():
         each.stop()
 

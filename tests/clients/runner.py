@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from serving import environment
+from daemon_process import environment
 
 REPOSITORY = Path(__file__).parents[2]
 

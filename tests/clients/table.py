@@ -5,8 +5,8 @@ import json
 import os
 from pathlib import Path
 
-from clients.ground import Ground, has_ipv6
-from clients.play import Play
+from clients.case_run import CaseRun
+from clients.daemon_fixture import ClientsDaemon, has_ipv6
 from rpc.agent_calls import HAS_LANCEDB
 
 TABLE = json.loads((Path(__file__).parent / "cases.json").read_text("utf-8"))
@@ -29,25 +29,25 @@ def missing(case):
     return next(filter(None, (_ABSENT[need] for need in case.get("needs", []))), "")
 
 
-def play(case, over, runners, grounds, folder):
+def run_case(case, over, runners, daemons, folder):
     """Plays a case; `folder` is its scratch place."""
-    ground = grounds(plain=over == "plain")
+    daemon = daemons(plain=over == "plain")
     unique = f"u{os.getpid()}x{next(_NUMBERS)}"
-    player = Play(ground, None, over, {**_VALUES, "scratch": str(folder), "unique": unique})
-    ground.reset(TABLE["workspace"] | player.filled(case.get("files", {})), TABLE["transcripts"])
-    player.saved |= ground.values()
-    player.saved["dialled"] = ground.connection(over)["address"].removeprefix("unix:")
+    player = CaseRun(daemon, None, over, {**_VALUES, "scratch": str(folder), "unique": unique})
+    daemon.reset(TABLE["workspace"] | player.filled(case.get("files", {})), TABLE["transcripts"])
+    player.saved |= daemon.values()
+    player.saved["dialled"] = daemon.connection(over)["address"].removeprefix("unix:")
     _scratch(folder, case, player)
     given = {"HOME": str(folder), **player.filled(case["environment"])} if "environment" in case else None
     with runners(given) as player.runner:
         if given is None:
-            player.runner.connect(**ground.connection(over))
+            player.runner.connect(**daemon.connection(over))
         player.run(case["steps"])
 
 
 def _scratch(folder, case, player):
     for path, text in case.get("scratch", {}).items():
-        Ground.write(folder, path, player.filled(text)).chmod(0o600)
+        ClientsDaemon.write(folder, path, player.filled(text)).chmod(0o600)
     for path, target in case.get("links", {}).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).symlink_to(player.filled(target))

@@ -4,7 +4,7 @@ import pytest
 
 from certificates import needs_openssl
 from clients.languages import LANGUAGES, OWN
-from clients.table import cases, missing, play
+from clients.table import cases, missing, run_case
 
 pytestmark = needs_openssl
 
@@ -19,7 +19,7 @@ def plays():
 
 
 @pytest.mark.parametrize(("runners", "case", "over"), list(plays()), indirect=["runners"])
-def test_a_client_does_what_the_table_says(runners, case, over, grounds, tmp_path):
+def test_a_client_does_what_the_table_says(runners, case, over, daemons, tmp_path):
     if missing(case):
         pytest.skip(missing(case))
-    play(case, over, runners, grounds, tmp_path)
+    run_case(case, over, runners, daemons, tmp_path)

@@ -12,7 +12,8 @@ import pytest
 from certificates import needs_openssl
 from clients.languages import LANGUAGES, every_language
 from clients.runner import Runner
-from serving import environment
+from daemon_process import environment
+from waiting import wait_until
 
 pytestmark = [needs_openssl, pytest.mark.clients]
 
@@ -31,13 +32,6 @@ def threads(process):
     return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
 
 
-def eventually(look, seconds=30):
-    end = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.05)
-
-
 def settled(look):
     """The least of what is seen in a moment: what was closed may go a little later."""
     seen = []
@@ -49,9 +43,9 @@ def settled(look):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("runners", every_language(), indirect=True)
-def test_two_hundred_connections_are_given_back(runners, grounds):
-    ground = grounds()
-    ways = [ground.connection("unix"), ground.connection("tls")]
+def test_two_hundred_connections_are_given_back(runners, daemons):
+    daemon = daemons()
+    ways = [daemon.connection("unix"), daemon.connection("tls")]
 
     def reconnect(runner, times):
         for number in range(times):
@@ -62,17 +56,17 @@ def test_two_hundred_connections_are_given_back(runners, grounds):
     with runners() as runner:
         # What a runtime makes once is there after these.
         reconnect(runner, 30)
-        served = settled(lambda: descriptors(ground.process))
+        served = settled(lambda: descriptors(daemon.process))
         mine, at_work = settled(lambda: descriptors(runner.process)), threads(runner.process)
         runner.connect(**ways[0])
         runner.call("list_agents")
         # The process that is looked at is the one that connects, and an open connection shows.
-        eventually(lambda: descriptors(runner.process) > mine)
-        eventually(lambda: descriptors(ground.process) > served)
+        wait_until(lambda: descriptors(runner.process) > mine)
+        wait_until(lambda: descriptors(daemon.process) > served)
         reconnect(runner, RECONNECTS)
-        eventually(lambda: descriptors(runner.process) <= mine + SLACK)
-        eventually(lambda: threads(runner.process) <= at_work + SLACK)
-        eventually(lambda: descriptors(ground.process) <= served + SLACK)
+        wait_until(lambda: descriptors(runner.process) <= mine + SLACK)
+        wait_until(lambda: threads(runner.process) <= at_work + SLACK)
+        wait_until(lambda: descriptors(daemon.process) <= served + SLACK)
 
 
 class Forwarder:
@@ -121,16 +115,16 @@ class Forwarder:
 
 
 @pytest.mark.timeout(300)
-async def test_a_client_that_pings_every_ten_seconds_for_a_minute_is_not_sent_away(grounds, tmp_path):
+async def test_a_client_that_pings_every_ten_seconds_for_a_minute_is_not_sent_away(daemons, tmp_path):
     """All languages at once, each over a socket and over TCP, so that it takes one minute in all."""
-    ground = grounds()
+    daemon = daemons()
     ready = [language.or_skip() for language in LANGUAGES if not language.missing() or language.in_ci]
     watched = []
     async with AsyncExitStack() as stack:
         for number, (language, over) in enumerate((each, over) for each in ready for over in ("unix", "tls")):
             folder = tmp_path / str(number)
             folder.mkdir()
-            connection = ground.connection(over)
+            connection = daemon.connection(over)
             forwarder = Forwarder(connection["address"])
             connection["address"] = await stack.enter_async_context(forwarder.listening(folder))
             runner = Runner(language.command, environment(folder), folder / "log")
@@ -149,10 +143,10 @@ async def test_a_client_that_pings_every_ten_seconds_for_a_minute_is_not_sent_aw
 
 
 @pytest.mark.parametrize("runners", every_language(), indirect=True)
-def test_a_certificate_is_shown_where_the_daemon_asks_for_one(runners, grounds, tmp_path):
-    ground = grounds(mutual=True)
-    certificate, key = ground.authority.issue("gateway")
-    connection = ground.connection("tls")
+def test_a_certificate_is_shown_where_the_daemon_asks_for_one(runners, daemons, tmp_path):
+    daemon = daemons(mutual=True)
+    certificate, key = daemon.authority.issue("gateway")
+    connection = daemon.connection("tls")
     mine = {"cert_file": str(certificate), "key_file": str(key)}
     with runners() as runner:
         runner.connect(**connection | {"tls": connection["tls"] | mine})
@@ -177,9 +171,9 @@ def trusted_by_all_runtimes(authority, folder):
 
 
 @pytest.mark.parametrize("runners", every_language(), indirect=True)
-def test_one_variable_has_a_client_trust_the_authorities_of_its_runtime(runners, grounds, tmp_path):
-    ground = grounds()
-    values = ground.values()
+def test_one_variable_has_a_client_trust_the_authorities_of_its_runtime(runners, daemons, tmp_path):
+    daemon = daemons()
+    values = daemon.values()
     given = {
         "MEMORYD_ADDRESS": values["tcp"],
         "MEMORYD_TOKEN_FILE": values["token_file"],

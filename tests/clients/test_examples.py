@@ -10,7 +10,7 @@ import pytest
 from certificates import needs_openssl
 from clients.languages import LANGUAGES
 from clients.runner import REPOSITORY
-from serving import environment
+from daemon_process import environment
 
 pytestmark = needs_openssl
 
@@ -25,19 +25,19 @@ def examples():
     return [pytest.param(each, id=each.name, marks=each.marks) for each in LANGUAGES if each.example]
 
 
-def log_of_today(ground):
+def log_of_today(daemon):
     """Today's log; on a machine where midnight comes between, yesterday's."""
     days = [datetime.now(UTC) - timedelta(days=ago) for ago in (0, 1)]
-    names = [ground.workspace / "memory" / f"{day:%Y-%m-%d}.md" for day in days]
+    names = [daemon.workspace / "memory" / f"{day:%Y-%m-%d}.md" for day in days]
     return next((name.read_text("utf-8") for name in names if name.exists()), "")
 
 
 @pytest.mark.parametrize("language", examples())
 @pytest.mark.parametrize("over", ["unix", "tls"])
-def test_a_turn_is_done_and_told(language, over, grounds, tmp_path):
-    ground = grounds()
-    ground.reset(FILES, {})
-    values = ground.values()
+def test_a_turn_is_done_and_told(language, over, daemons, tmp_path):
+    daemon = daemons()
+    daemon.reset(FILES, {})
+    values = daemon.values()
     secured = {"MEMORYD_TOKEN_FILE": values["token_file"], "MEMORYD_TLS_CA": values["ca_file"]}
     found = {"unix": {"MEMORYD_ADDRESS": values["unix"]}, "tls": {"MEMORYD_ADDRESS": values["tcp"], **secured}}[over]
     command = [*language.or_skip().example, QUESTION]
@@ -56,16 +56,16 @@ def test_a_turn_is_done_and_told(language, over, grounds, tmp_path):
         # No terminal, so no bar is drawn over another.
         assert "\r" not in done.stdout.replace("\r\n", "\n")
         assert "\x1b" not in done.stdout
-    assert len(log_of_today(ground).splitlines()) >= 2, "a turn appends a line"
+    assert len(log_of_today(daemon).splitlines()) >= 2, "a turn appends a line"
 
 
 @pytest.mark.parametrize("language", examples())
-def test_on_a_terminal_the_bar_is_drawn_in_place(language, grounds, tmp_path):
-    ground = grounds()
-    ground.reset(FILES, {})
+def test_on_a_terminal_the_bar_is_drawn_in_place(language, daemons, tmp_path):
+    daemon = daemons()
+    daemon.reset(FILES, {})
     terminal, theirs = pty.openpty()
     surroundings = environment(tmp_path) | {
-        "MEMORYD_ADDRESS": ground.values()["unix"],
+        "MEMORYD_ADDRESS": daemon.values()["unix"],
         "TERM": "xterm",
         "COLUMNS": "80",
     }

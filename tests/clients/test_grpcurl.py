@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from certificates import Authority, needs_openssl
-from serving import serving
+from daemon_process import serving
 
 REPOSITORY = Path(__file__).parents[2]
 SERVICE = "memoryd.v1.MemoryService"

@@ -7,12 +7,12 @@ import subprocess
 import pytest
 
 from certificates import Authority, needs_openssl
-from clients.ground import Ground
+from clients.daemon_fixture import ClientsDaemon
 from clients.runner import REPOSITORY
 from clients.test_grpcurl import grpcurl_command
+from daemon_process import environment
 from memoryd.v1 import entry_service_pb2, memory_service_pb2
 from rpc.agent_calls import HAS_LANCEDB
-from serving import environment
 
 pytestmark = [
     needs_openssl,
@@ -78,9 +78,9 @@ def shell(home, script, *arguments, stdin=None, folder="/", given=None):
     )
 
 
-def where(ground, over):
+def where(daemon, over):
     """The environment of a caller of the daemon."""
-    values = ground.values()
+    values = daemon.values()
     if over == "unix":
         return {"MEMORYD_ADDRESS": values["unix"]}
     return {
@@ -91,8 +91,8 @@ def where(ground, over):
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory):
-    started = Ground(tmp_path_factory.mktemp("g")).start()
+def daemon(tmp_path_factory):
+    started = ClientsDaemon(tmp_path_factory.mktemp("g")).start()
     started.reset(WORKSPACE, TRANSCRIPTS)
     yield started
     started.stop()
@@ -136,18 +136,18 @@ def test_a_script_says_in_a_line_what_it_does(name, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), CALLS, ids=lambda value: str(value)[:30])
-def test_a_script_calls_the_daemon(ground, tmp_path, name, arguments, expected):
-    check(shell(tmp_path, name, *arguments, given=where(ground, "unix")), *expected)
+def test_a_script_calls_the_daemon(daemon, tmp_path, name, arguments, expected):
+    check(shell(tmp_path, name, *arguments, given=where(daemon, "unix")), *expected)
 
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), [CALLS[0], CALLS[4], *CALLS[-3:]], ids=str)
-def test_a_script_calls_the_daemon_over_tls(ground, tmp_path, name, arguments, expected):
-    check(shell(tmp_path, name, *arguments, given=where(ground, "tls")), *expected)
+def test_a_script_calls_the_daemon_over_tls(daemon, tmp_path, name, arguments, expected):
+    check(shell(tmp_path, name, *arguments, given=where(daemon, "tls")), *expected)
 
 
 @pytest.mark.skipif(not HAS_LANCEDB, reason="LanceDB is missing: `make setup-lancedb` installs it")
-def test_entries_are_stored_recalled_and_forgotten(ground, tmp_path):
-    given = where(ground, "tls")
+def test_entries_are_stored_recalled_and_forgotten(daemon, tmp_path):
+    given = where(daemon, "tls")
     stored = shell(tmp_path, "remember", "the crane of pier seven", given=given)
     for name, arguments, expected in ENTRIES:
         check(shell(tmp_path, name, *arguments, given=given), *expected)
@@ -155,9 +155,9 @@ def test_entries_are_stored_recalled_and_forgotten(ground, tmp_path):
     check(shell(tmp_path, "forget", "id", entry_id, given=given), '"FORGET_ACTION_DELETED"')
 
 
-def test_a_watch_shows_the_state_at_once_and_goes_on(ground, tmp_path):
+def test_a_watch_shows_the_state_at_once_and_goes_on(daemon, tmp_path):
     command = [str(FOLDER / "watch-index.sh"), "--agent", "work"]
-    given = environment(tmp_path) | {"GRPCURL": grpcurl_command(), **where(ground, "unix")}
+    given = environment(tmp_path) | {"GRPCURL": grpcurl_command(), **where(daemon, "unix")}
     process = subprocess.Popen(command, env=given, stdout=subprocess.PIPE, text=True)
     seen = ""
     while "}" not in seen:
@@ -171,14 +171,14 @@ def test_a_watch_shows_the_state_at_once_and_goes_on(ground, tmp_path):
     assert '"agent_id": "work"' in seen
 
 
-def test_whatever_is_in_a_text_arrives(ground, tmp_path):
+def test_whatever_is_in_a_text_arrives(daemon, tmp_path):
     text = "- \"quoted\" 'single' \\ back\\n `x` $HOME $(id) %s * ; &\n\ttab 東京 🎉"
-    check(shell(tmp_path, "memory-append", text, "memory/odd.md", given=where(ground, "unix")))
-    assert (ground.workspace / "memory/odd.md").read_text("utf-8") == f"{text}\n"
+    check(shell(tmp_path, "memory-append", text, "memory/odd.md", given=where(daemon, "unix")))
+    assert (daemon.workspace / "memory/odd.md").read_text("utf-8") == f"{text}\n"
 
 
-def test_a_whole_request_can_be_given_and_read_from_standard_input(ground, tmp_path):
-    given = where(ground, "unix")
+def test_a_whole_request_can_be_given_and_read_from_standard_input(daemon, tmp_path):
+    given = where(daemon, "unix")
     request = json.dumps({"query": "Ilse", "explain": True})
     check(shell(tmp_path, "memory-search", "--json", request, given=given), '"score_detail"')
     check(shell(tmp_path, "memory-search", "-j", "@", stdin=request, given=given), '"score_detail"')
@@ -189,30 +189,30 @@ def test_a_whole_request_can_be_given_and_read_from_standard_input(ground, tmp_p
     assert (late.returncode, "DeadlineExceeded" in late.stderr) == (68, True), late.stderr
 
 
-def test_it_works_from_anywhere_and_through_a_link(ground, tmp_path):
+def test_it_works_from_anywhere_and_through_a_link(daemon, tmp_path):
     (tmp_path / "a folder").mkdir()
     link = tmp_path / "a folder" / "agents"
     link.symlink_to(FOLDER / "list-agents.sh")
-    check(shell(tmp_path, link, folder=tmp_path, given=where(ground, "unix")), '"main"')
+    check(shell(tmp_path, link, folder=tmp_path, given=where(daemon, "unix")), '"main"')
 
 
-def test_the_daemon_is_found_by_its_note_and_its_token_in_the_state_directory(ground, tmp_path):
+def test_the_daemon_is_found_by_its_note_and_its_token_in_the_state_directory(daemon, tmp_path):
     state = tmp_path / "state"
     state.mkdir()
-    found = {"MEMORYD_STATE_DIR": "~/state", "MEMORYD_TLS_CA": ground.values()["ca_file"]}
-    note = {"addresses": ["unix:/none", *ground.addresses[1:], ground.addresses[0]], "pid": 1, "reload": {}}
+    found = {"MEMORYD_STATE_DIR": "~/state", "MEMORYD_TLS_CA": daemon.values()["ca_file"]}
+    note = {"addresses": ["unix:/none", *daemon.addresses[1:], daemon.addresses[0]], "pid": 1, "reload": {}}
     (state / "memoryd.endpoint.json").write_text(json.dumps(note), "utf-8")
     missing = shell(tmp_path, "list-agents", given=found)
     assert "this listener asks for a token" in missing.stderr
-    (state / "memoryd.token").write_text(f"\n # a comment\n{ground.token}\n", "utf-8")
+    (state / "memoryd.token").write_text(f"\n # a comment\n{daemon.token}\n", "utf-8")
     check(shell(tmp_path, "list-agents", given=found), '"main"')
-    (state / "memoryd.endpoint.json").write_text(json.dumps(note | {"addresses": ground.addresses}), "utf-8")
+    (state / "memoryd.endpoint.json").write_text(json.dumps(note | {"addresses": daemon.addresses}), "utf-8")
     check(shell(tmp_path, "list-agents", given=found), '"main"')
     (tmp_path / ".moltbot").symlink_to(state)
     check(shell(tmp_path, "list-agents"), '"main"')
     (state / "run").mkdir()
     (state / "memoryd.endpoint.json").unlink()
-    (state / "run" / "memoryd.sock").symlink_to(ground.values()["socket"])
+    (state / "run" / "memoryd.sock").symlink_to(daemon.values()["socket"])
     check(shell(tmp_path, "list-agents", given={"MEMORYD_STATE_DIR": str(state)}), '"main"')
 
 
@@ -229,11 +229,11 @@ def test_the_daemon_is_found_by_its_note_and_its_token_in_the_state_directory(gr
         ({}, ["--json"], "--json needs a value"),
     ],
 )
-def test_wrong_usage_is_refused_before_any_call(ground, tmp_path, given, arguments, said):
-    done = shell(tmp_path, "list-agents", *arguments, given=where(ground, "tls") | {"MEMORYD_TLS_CA": ""} | given)
+def test_wrong_usage_is_refused_before_any_call(daemon, tmp_path, given, arguments, said):
+    done = shell(tmp_path, "list-agents", *arguments, given=where(daemon, "tls") | {"MEMORYD_TLS_CA": ""} | given)
     assert done.returncode == 2, done
     assert said in done.stderr
-    assert ground.token not in done.stderr
+    assert daemon.token not in done.stderr
 
 
 def test_a_script_without_its_arguments_shows_how_it_is_called(tmp_path):
@@ -251,8 +251,8 @@ def fails(said, home, name, *arguments, given):
 
 
 @pytest.mark.slow
-def test_a_connection_that_fails_looks_as_the_page_says(ground, tmp_path):
-    tls, other = where(ground, "tls"), Authority(tmp_path, "other").ca
+def test_a_connection_that_fails_looks_as_the_page_says(daemon, tmp_path):
+    tls, other = where(daemon, "tls"), Authority(tmp_path, "other").ca
     for said, changed in (
         ("connect: no such file or directory", {"MEMORYD_ADDRESS": f"unix:{tmp_path}/none"}),
         ("connect: connection refused", {"MEMORYD_ADDRESS": "127.0.0.1:1"}),
@@ -270,8 +270,8 @@ def test_a_connection_that_fails_looks_as_the_page_says(ground, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_daemon_that_speaks_otherwise_looks_as_the_page_says(grounds, tmp_path):
-    plain, mutual = grounds(plain=True), grounds(mutual=True)
+def test_a_daemon_that_speaks_otherwise_looks_as_the_page_says(daemons, tmp_path):
+    plain, mutual = daemons(plain=True), daemons(mutual=True)
     clear = where(plain, "tls") | {"MEMORYD_TLS_CA": ""}
     check(shell(tmp_path, "list-agents", given=clear), '"main"')
     certificate, key = mutual.authority.issue("caller")
@@ -286,10 +286,10 @@ def test_a_daemon_that_speaks_otherwise_looks_as_the_page_says(grounds, tmp_path
     check(shell(tmp_path, "list-agents", given=where(mutual, "tls") | shown), '"main"')
 
 
-def test_what_is_refused_looks_as_the_page_says(ground, tmp_path):
-    unix, tls = where(ground, "unix"), where(ground, "tls")
+def test_what_is_refused_looks_as_the_page_says(daemon, tmp_path):
+    unix, tls = where(daemon, "unix"), where(daemon, "tls")
     (tmp_path / "wrong").write_text("wrong\n", "utf-8")
-    (tmp_path / "limited").write_text(f"{ground.limited_token}\n", "utf-8")
+    (tmp_path / "limited").write_text(f"{daemon.limited_token}\n", "utf-8")
     for said, name, arguments, given in (
         ("Unauthenticated … this listener asks for a token", "status", (), tls | {"MEMORYD_TOKEN_FILE": ""}),
         (

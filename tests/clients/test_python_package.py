@@ -8,7 +8,7 @@ import pytest
 from certificates import needs_openssl
 from clients.python_venvs import AGES, CLIENT, build, python_of, run
 from clients.runner import REPOSITORY, running
-from clients.table import cases, missing, play
+from clients.table import cases, missing, run_case
 
 pytestmark = pytest.mark.clients
 
@@ -93,10 +93,10 @@ def test_it_is_imported_from_any_folder(python, where, tmp_path):
 @needs_openssl
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("variant", [(), ("--asyncio",)], ids=["blocking", "asyncio"])
-def test_the_oldest_and_the_newest_libraries_do_what_the_table_says(python, variant, grounds, tmp_path_factory):
+def test_the_oldest_and_the_newest_libraries_do_what_the_table_says(python, variant, daemons, tmp_path_factory):
     wanted = [(case, over) for case, over in cases() if case["name"] in PART and not missing(case)]
     assert len({case["name"] for case, _ in wanted}) >= len(PART) - 1, "a case of this part was renamed"
     command = (str(python), str(CLIENT / "runner.py"), *variant)
     with running(command, tmp_path_factory) as runners:
         for case, over in wanted:
-            play(case, over, runners, grounds, tmp_path_factory.mktemp("s"))
+            run_case(case, over, runners, daemons, tmp_path_factory.mktemp("s"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serving import environment, serving
+from daemon_process import environment, serving
 
 PAGE = Path(__file__).parents[2] / "clients" / "python" / "README.md"
 

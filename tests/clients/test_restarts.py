@@ -8,7 +8,7 @@ import pytest
 from certificates import needs_openssl
 from clients.languages import every_language
 from clients.runner import Runner
-from serving import environment
+from daemon_process import environment
 
 pytestmark = [needs_openssl, pytest.mark.clients]
 
@@ -18,7 +18,7 @@ AWAY_SECONDS = 0.7
 ROUNDS = 5
 
 
-class Door:
+class SocketProxy:
     """A Unix socket behind which the daemon is; while it is shut there is no daemon for those who know the socket."""
 
     def __init__(self, path, daemon):
@@ -52,39 +52,39 @@ async def _pass(reader, writer):
 
 
 @asynccontextmanager
-async def connected(language, folder, ground):
-    """A runner whose client has called the daemon through a door, and asks it in a thread."""
-    door = Door(folder / "d.sock", ground.values()["socket"])
-    await door.open()
+async def connected(language, folder, daemon):
+    """A runner whose client has called the daemon through a proxy, and asks it in a thread."""
+    proxy = SocketProxy(folder / "d.sock", daemon.values()["socket"])
+    await proxy.open()
     runner = Runner(language.or_skip().command, environment(folder), folder / "log")
     try:
-        await asyncio.to_thread(runner.connect, address=f"unix:{door.path}")
+        await asyncio.to_thread(runner.connect, address=f"unix:{proxy.path}")
         await asyncio.to_thread(runner.call, "list_agents", timeout_ms=30_000)
-        yield door, runner
+        yield proxy, runner
     finally:
         await asyncio.to_thread(runner.close)
-        door.shut()
+        proxy.shut()
 
 
-async def call_through_a_restart(door, runner):
+async def call_through_a_restart(proxy, runner):
     """The answer of a call that begins while nobody is there."""
-    door.shut()
+    proxy.shut()
     request = {"path": "memory/restart.md", "text": "- bridged"}
     called = asyncio.create_task(
         asyncio.to_thread(runner.ask, "call", method="append", request=request, timeout_ms=30_000)
     )
     await asyncio.sleep(AWAY_SECONDS)
-    await door.open()
+    await proxy.open()
     return await called
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("language", every_language())
-async def test_a_call_made_during_a_restart_is_answered(language, grounds, tmp_path):
-    ground, ends = grounds(), []
-    async with connected(language, tmp_path, ground) as (door, runner):
+async def test_a_call_made_during_a_restart_is_answered(language, daemons, tmp_path):
+    daemon, ends = daemons(), []
+    async with connected(language, tmp_path, daemon) as (proxy, runner):
         for _ in range(ROUNDS):
-            answer = await call_through_a_restart(door, runner)
+            answer = await call_through_a_restart(proxy, runner)
             if "ok" in answer:
                 return
             ends.append(answer)

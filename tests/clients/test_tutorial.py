@@ -9,7 +9,7 @@ import pytest
 
 from clients.languages import LANGUAGES
 from clients.runner import REPOSITORY
-from serving import environment, serving
+from daemon_process import environment, serving
 
 PAGE = (REPOSITORY / "docs" / "tutorial.md").read_text("utf-8")
 TYPESCRIPT = REPOSITORY / "clients" / "typescript"

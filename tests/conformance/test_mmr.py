@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memoryd_server.search.query import Candidate
-from memoryd_server.search.ranking import diversified, reference_words
+from memoryd_server.search.ranking import ascii_words, diversified
 
 DATA = json.loads((Path(__file__).parent / "data" / "mmr.json").read_text("utf-8"))
 TEXTS = {int(item["id"]): item["content"] for item in DATA["items"]}
@@ -26,4 +26,4 @@ def test_among_equal_scores_the_first_leads_and_its_like_comes_last():
 
 @pytest.mark.parametrize("case", DATA["tokens"], ids=lambda case: case["t"])
 def test_words_are_those_of_the_reference(case):
-    assert reference_words(case["t"]) == case["tokens"]
+    assert ascii_words(case["t"]) == case["tokens"]

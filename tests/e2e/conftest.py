@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.town import Town
+from e2e.daemon_fixture import DaemonFixture
 from tiers import keep_cases
 
 # Each case starts processes of a second each. The fast tier runs so many cases of a parametrized test.
@@ -15,10 +15,10 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture
-def town(tmp_path):
-    town = Town(tmp_path)
-    yield town
-    town.close()
+def daemons(tmp_path):
+    daemons = DaemonFixture(tmp_path)
+    yield daemons
+    daemons.close()
 
 
 @pytest.fixture

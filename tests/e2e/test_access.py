@@ -6,7 +6,7 @@ import re
 import pytest
 
 from certificates import Authority, needs_openssl
-from serving import memoryd, serving
+from daemon_process import memoryd, serving
 
 CONFIG = {"agents": {"list": [{"id": "main", "default": True}, {"id": "work"}]}}
 
@@ -96,8 +96,8 @@ def test_a_client_s_token_file_must_be_private_and_hold_a_token(served, tmp_path
     file.chmod(0o600)
     check(elsewhere(served, file, "agents"), out="main")
     file.write_text("# none\n")
-    check(elsewhere(served, file, "agents"), code=2, err="there is no token")
-    check(elsewhere(served, tmp_path / "none", "agents"), code=2, err="there is no token")
+    check(elsewhere(served, file, "agents"), code=2, err="contains no token")
+    check(elsewhere(served, tmp_path / "none", "agents"), code=2, err="does not exist")
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def test_a_second_daemon_on_the_same_port_is_refused(served, workspace, tmp_path
 @pytest.mark.slow
 def test_a_second_daemon_on_the_same_index_is_refused_also_over_tcp(served, workspace, home):
     done = memoryd("serve", "--workspace", workspace, "--state-dir", served.state, "--listen", "127.0.0.1:0", home=home)
-    check(done, code=5, err=rf"held by another memoryd \(process {served.process.pid}\)")
+    check(done, code=5, err=rf"in use by another memoryd \(process {served.process.pid}\)")
     check(served.memoryd("agents"), out="main")
 
 
@@ -131,7 +131,7 @@ def test_a_second_daemon_on_the_same_index_is_refused_also_over_tcp(served, work
 def test_a_token_is_not_sent_in_the_clear_beyond_this_machine(served, tmp_path, home):
     _, file = made(served, tmp_path)
     done = memoryd("agents", "--address", "192.0.2.1:7627", "--token-file", file, home=home)
-    check(done, code=2, err="refusing to send the token to 192.0.2.1:7627 in the clear; speak TLS")
+    check(done, code=2, err="refusing to send the token to 192.0.2.1:7627 in the clear; use --tls")
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_a_daemon_beyond_loopback_serves_over_tls(workspace, tmp_path, home, mut
             check(memoryd(*named, "--tls-ca", authority.ca, home=home), code=5)
         # On this machine the daemon's own certificate is known.
         check(daemon.memoryd("agents", *shown), out="main")
-        check(daemon.memoryd("doctor", *shown), out="ok   certificate: .* is good until")
+        check(daemon.memoryd("doctor", *shown), out="ok   certificate: .* is valid until")
 
 
 @pytest.mark.slow

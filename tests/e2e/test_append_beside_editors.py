@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.town import client, eventually
+from e2e.daemon_fixture import client
 from memoryd.client import MemorydError
+from waiting import wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -51,12 +52,12 @@ def append_all(served, name, taken):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["locking", "blind"])
-def test_acknowledged_text_is_lost_only_by_a_save_of_what_was_read_before_it(town, kind):
-    town.configure(watch=False)
-    log = town.write(LOG, "# Log\n")
-    served = town.start()
+def test_acknowledged_text_is_lost_only_by_a_save_of_what_was_read_before_it(daemons, kind):
+    daemons.configure(watch=False)
+    log = daemons.write(LOG, "# Log\n")
+    served = daemons.start()
     editor, taken = Editor(log, kind), []
-    eventually(lambda: "edit 1\n" in log.read_text())
+    wait_until(lambda: "edit 1\n" in log.read_text())
     threads = [threading.Thread(target=append_all, args=(served, f"client{n}", taken)) for n in range(CLIENTS)]
     for thread in threads:
         thread.start()

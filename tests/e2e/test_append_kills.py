@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from daemon_process import end, environment
 from e2e.appending_client import text_of
-from e2e.crashes import check_equal_to_fresh, found, kill, points
-from e2e.town import client, eventually, last_event
-from serving import end, environment
+from e2e.crash_fixture import check_equal_to_fresh, found, kill, points
+from e2e.daemon_fixture import client, last_event
+from waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
@@ -20,10 +21,10 @@ CLIENTS = 8
 SEED = 5
 
 
-def started(town, name, count):
-    command = [sys.executable, CHILD, f"unix:{town.state}/m.sock", name, count]
+def started(daemons, name, count):
+    command = [sys.executable, CHILD, f"unix:{daemons.state}/m.sock", name, count]
     return subprocess.Popen(
-        [str(part) for part in command], env=environment(town.home), stdout=subprocess.PIPE, text=True
+        [str(part) for part in command], env=environment(daemons.home), stdout=subprocess.PIPE, text=True
     )
 
 
@@ -36,25 +37,25 @@ def answers(process):
 @pytest.mark.parametrize(
     ("kills", "each"), [(3, 12), pytest.param(20, 40, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
-def test_every_text_of_eight_clients_stands_once(town, tmp_path, kills, each):
-    town.configure(watch=False)
-    town.write(LOG, "# Log\n\nwhat was there before, without a newline")
-    town.write("memory/other.md", "nobody writes here\n")
-    before = (town.workspace / LOG).read_bytes()
-    served = town.start()
+def test_every_text_of_eight_clients_stands_once(daemons, tmp_path, kills, each):
+    daemons.configure(watch=False)
+    daemons.write(LOG, "# Log\n\nwhat was there before, without a newline")
+    daemons.write("memory/other.md", "nobody writes here\n")
+    before = (daemons.workspace / LOG).read_bytes()
+    served = daemons.start()
     names = [f"client{number}" for number in range(CLIENTS)]
-    clients = [started(town, name, each) for name in names]
+    clients = [started(daemons, name, each) for name in names]
     done = 0
     for seconds in points(kills, 0.2, SEED):
         # Somebody must have been served between two kills, and something be left to do, or this would say little.
-        eventually(lambda seen=done: (town.workspace / LOG).stat().st_size > len(before) + seen)
+        wait_until(lambda seen=done: (daemons.workspace / LOG).stat().st_size > len(before) + seen)
         assert any(process.poll() is None for process in clients), "too soon done: give them more texts"
         kill(served, seconds)
-        done = (town.workspace / LOG).stat().st_size - len(before)
-        served = town.start()
+        done = (daemons.workspace / LOG).stat().st_size - len(before)
+        served = daemons.start()
     heard = {name: answers(process) for name, process in zip(names, clients, strict=True)}
 
-    data = (town.workspace / LOG).read_bytes()
+    data = (daemons.workspace / LOG).read_bytes()
     assert data.startswith(before)
     lines = data.decode().split("\n")
     taken = set()
@@ -65,13 +66,13 @@ def test_every_text_of_eight_clients_stands_once(town, tmp_path, kills, each):
             taken.update(range(answer["first"], answer["last"] + 1))
     # What was there, the texts, and the empty string behind the last newline: not a line more.
     assert len(lines) == 3 + len(taken) + 1
-    assert (town.workspace / "memory/other.md").read_text() == "nobody writes here\n"
+    assert (daemons.workspace / "memory/other.md").read_text() == "nobody writes here\n"
 
     with client(served) as connection:
         assert last_event(connection).failed_files == 0
         assert not [issue for issue in connection.status().source_issues if "append" in issue]
         assert set(found(connection, f"client3-{each - 1}")) == {LOG}
-    names = {file.name for file in town.index.parent.iterdir()}
+    names = {file.name for file in daemons.index.parent.iterdir()}
     assert {name for name in names if "appends" in name} == {"main.appends"}
     end(served.process)
-    check_equal_to_fresh(town, tmp_path, vectors=False)
+    check_equal_to_fresh(daemons, tmp_path, vectors=False)

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from e2e.town import client
+from e2e.daemon_fixture import client
 from memoryd.client import MemorydError
 
 pytestmark = pytest.mark.faults
@@ -17,12 +17,12 @@ TEXT = "- ok"
 @pytest.mark.slow
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("earlier", [0, 1, 2])
-def test_a_refused_append_is_written_by_its_retry_beside_equal_texts(town, earlier, restart):
-    town.configure(watch=False)
+def test_a_refused_append_is_written_by_its_retry_beside_equal_texts(daemons, earlier, restart):
+    daemons.configure(watch=False)
     # Larger than the ledger, so that the limit on file sizes stops only the write of the text.
     before = "# Log\n" + "a line of the user\n" * 10_000 + f"{TEXT}\n" * earlier
-    log = town.write(LOG, before)
-    served = town.start()
+    log = daemons.write(LOG, before)
+    served = daemons.start()
     unlimited = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
     with client(served) as connection:
         resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (len(before) + 2, unlimited[1]))
@@ -39,7 +39,7 @@ def test_a_refused_append_is_written_by_its_retry_beside_equal_texts(town, earli
     if restart:
         served.process.send_signal(signal.SIGKILL)
         served.process.wait(30)
-        served = town.start()
+        served = daemons.start()
     with client(served) as connection:
         assert not connection.append(text=TEXT, path=LOG, idempotency_key="k").already_appended
         assert connection.append(text=TEXT, path=LOG, idempotency_key="k").already_appended

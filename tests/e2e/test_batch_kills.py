@@ -4,10 +4,11 @@ import signal
 
 import pytest
 
-from e2e.town import client, eventually, last_event
+from daemon_process import end
+from e2e.daemon_fixture import client, last_event
 from fake_providers import fake_provider
 from memoryd.messages import SEARCH_MODE_VECTOR
-from serving import end
+from waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -21,22 +22,22 @@ def provider(request):
 
 
 @pytest.fixture
-def notes(town, provider):
+def notes(daemons, provider):
     remote = {"baseUrl": provider.url, "apiKey": "key-of-this-test", "batch": {"pollIntervalMs": 50}}
     search = {"provider": provider.provider, "model": provider.model, "remote": remote}
-    town.configure(watch=False, search=search, batchMinChunks=10)
+    daemons.configure(watch=False, search=search, batchMinChunks=10)
     for number in range(NOTES):
-        town.write(f"memory/{number}.md", f"the heron number{number}x waits")
+        daemons.write(f"memory/{number}.md", f"the heron number{number}x waits")
 
 
-def killed_when(town, holds):
-    served = town.start()
-    eventually(holds)
+def killed_when(daemons, holds):
+    served = daemons.start()
+    wait_until(holds)
     end(served.process, signal.SIGKILL)
 
 
-def check_goes_on(town, provider, jobs=1):
-    served = town.start()
+def check_goes_on(daemons, provider, jobs=1):
+    served = daemons.start()
     with client(served) as connection:
         last_event(connection)
         status = connection.status()
@@ -54,24 +55,24 @@ def looked_at(provider):
     return any(request.method == "GET" and "/batches/" in request.path for request in provider.requests)
 
 
-def test_killed_while_the_job_is_at_work(town, notes, provider):
+def test_killed_while_the_job_is_at_work(daemons, notes, provider):
     provider.fates.append("hangs")
-    killed_when(town, lambda: looked_at(provider))
+    killed_when(daemons, lambda: looked_at(provider))
     next(iter(provider.jobs.values())).fate = "done"
-    check_goes_on(town, provider)
+    check_goes_on(daemons, provider)
 
 
-def test_killed_after_the_job_was_made_and_before_its_id_came(town, notes, provider):
+def test_killed_after_the_job_was_made_and_before_its_id_came(daemons, notes, provider):
     provider.keep_back = 1.0
-    killed_when(town, lambda: provider.jobs)
+    killed_when(daemons, lambda: provider.jobs)
     provider.keep_back = 0.0
-    check_goes_on(town, provider)
+    check_goes_on(daemons, provider)
 
 
 @pytest.mark.slow
-def test_killed_again_and_again(town, notes, provider):
+def test_killed_again_and_again(daemons, notes, provider):
     provider.fates.append("hangs")
     for looks in (1, 3, 5):
-        killed_when(town, lambda looks=looks: len([r for r in provider.requests if "/batches/" in r.path]) >= looks)
+        killed_when(daemons, lambda looks=looks: len([r for r in provider.requests if "/batches/" in r.path]) >= looks)
     next(iter(provider.jobs.values())).fate = "done"
-    check_goes_on(town, provider)
+    check_goes_on(daemons, provider)

@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from serving import COMMAND, environment, memoryd, serving
+from daemon_process import COMMAND, environment, memoryd, serving
 
 # Runs a command with the default handler of SIGINT, which a process inherits as ignored where the tests run in the
 # background.
@@ -85,7 +85,7 @@ def test_a_search_without_a_match_says_why_and_succeeds(run):
 
 @pytest.mark.slow
 def test_a_search_for_nothing_is_a_usage_error(run):
-    check(run("search"), code=2, err="say what to search for")
+    check(run("search"), code=2, err="the query is empty")
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_min_score_out_of_range_is_told_with_the_field(run):
 
 
 def test_get_prints_the_lines_and_how_to_go_on(run):
-    done = check(run("get", "MEMORY.md", "--line-count", "1"), err=r"lines 1-1 of \d; go on with --start-line 2")
+    done = check(run("get", "MEMORY.md", "--line-count", "1"), err=r"lines 1-1 of \d; continue with --start-line 2")
     assert done.stdout == "# Lasting\n"
 
 
@@ -182,8 +182,8 @@ def test_what_is_forgotten_is_found_no_more_and_stays_unless_it_is_to_go(run, wo
     assert reply["sourceFiles"] == 1
     assert not file.exists()
     check(run("forget", path), code=3, err="neither on disk nor in the index.*FILE_NOT_FOUND")
-    check(run("forget", "--text", "x", path), code=2, err="name one of")
-    check(run("forget"), code=2, err="name one of")
+    check(run("forget", "--text", "x", path), code=2, err="give exactly one of")
+    check(run("forget"), code=2, err="give exactly one of")
 
 
 @pytest.mark.slow
@@ -191,7 +191,7 @@ def test_a_session_s_start_and_end(run, workspace, served, request):
     context = check(run("session", "context", "--session-key", "main", "--recall"), out="^== MEMORY.md .*Ilse")
     assert "memory_search" in context.stdout
     assert "MEMORY.md" not in run("session", "context", "--session-key", "agent:main:x:group:1").stdout
-    check(run("session", "context", "--session-key", "main", "--max-chars", "10"), out="cut")
+    check(run("session", "context", "--session-key", "main", "--max-chars", "10"), out="truncated")
     assert json.loads(run("session", "context", "--json").stdout)["mainSession"] is False
     check(run("session", "archive", "nobody"), code=3, err="sessions folder")
     if "without" in request.node.callspec.id:
@@ -251,6 +251,17 @@ def test_help_names_every_verb(home):
         check(memoryd(verb, "--help", home=home), out="Options:")
 
 
+def test_client_verbs_import_no_module_of_the_daemon(served, home):
+    code = (
+        "import sys; from memoryd_server.cli import main; main(sys.argv[1:], standalone_mode=False); "
+        "print({'apsw', 'httpx', 'memoryd_server.app', 'numpy'} & set(sys.modules))"
+    )
+    for verb in (["search", "ferry"], ["get", "MEMORY.md"], ["append", "a note"], ["agents"], ["files"]):
+        command = [sys.executable, "-c", code, *verb, "--state-dir", str(served.state)]
+        done = subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=60, check=False)
+        assert check(done).stdout.splitlines()[-1] == "set()", verb
+
+
 def test_a_second_daemon_on_the_same_socket_is_refused(served, workspace, tmp_path, home):
     done = memoryd("serve", "--workspace", workspace, "--state-dir", tmp_path, "--listen", served.address, home=home)
     check(done, code=2, err="another memoryd listens at")
@@ -261,13 +272,13 @@ def test_a_second_daemon_on_the_same_index_is_refused(served, workspace, tmp_pat
     done = memoryd(
         "serve", "--workspace", workspace, "--state-dir", served.state, "--listen", f"unix:{tmp_path}/s", home=home
     )
-    check(done, code=5, err=rf"held by another memoryd \(process {served.process.pid}\)")
+    check(done, code=5, err=rf"in use by another memoryd \(process {served.process.pid}\)")
     check(served.memoryd("agents"), out="main")
 
 
 def test_a_daemon_beyond_loopback_is_refused(workspace, tmp_path, home):
     done = memoryd("serve", "--workspace", workspace, "--state-dir", tmp_path, "--listen", "0.0.0.0:0", home=home)
-    check(done, code=2, err="beyond loopback")
+    check(done, code=2, err="refusing to listen at .* without TLS")
 
 
 @pytest.mark.slow

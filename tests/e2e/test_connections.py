@@ -11,9 +11,9 @@ import time
 import psutil
 import pytest
 
-from e2e.town import eventually
+from daemon_process import serving_heron
 from memoryd.client import connect
-from serving import serving_heron
+from waiting import wait_until
 
 pytestmark = pytest.mark.attacks
 
@@ -99,9 +99,9 @@ def test_who_is_connected_is_served_while_thousands_connect_and_say(served, room
                 answers(another)
             assert daemon.num_fds() - descriptors < 2_000
             assert daemon.memory_info().rss - rss < MOST_GROWTH_BYTES
-        eventually(lambda: daemon.num_fds() <= descriptors + 16)
+        wait_until(lambda: daemon.num_fds() <= descriptors + 16)
         with connect(tcp, token) as another:
-            eventually(lambda: answers_in_time(another))
+            wait_until(lambda: answers_in_time(another))
         answers(there)
     assert served.process.poll() is None
 

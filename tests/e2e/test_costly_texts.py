@@ -10,8 +10,8 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from e2e.town import client, last_event
-from transcripts import assistant, user
+from e2e.daemon_fixture import client, last_event
+from transcript_fixture import assistant, user
 
 pytestmark = [pytest.mark.attacks, pytest.mark.timeout(300)]
 
@@ -38,10 +38,10 @@ TEXTS = {
 
 
 @pytest.fixture
-def served(town):
+def served(daemons):
     search = {"experimental": {"sessionMemory": True}, "sources": ["memory", "sessions"], "provider": "none"}
-    town.configure(watch=False, search=search)
-    return town.start()
+    daemons.configure(watch=False, search=search)
+    return daemons.start()
 
 
 class Probe:
@@ -73,9 +73,9 @@ class Probe:
         self._thread.join()
 
 
-def cost(town, served, connection, name, line):
+def cost(daemons, served, connection, name, line):
     """Processor seconds that the daemon takes to index a new transcript."""
-    folder = town.state / "agents" / "main" / "sessions"
+    folder = daemons.state / "agents" / "main" / "sessions"
     folder.mkdir(parents=True, exist_ok=True)
     process = psutil.Process(served.process.pid)
     before = process.cpu_times()
@@ -87,12 +87,12 @@ def cost(town, served, connection, name, line):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
-def test_costly_message_in_a_transcript_delays_no_call(town, served, name):
+def test_costly_message_in_a_transcript_delays_no_call(daemons, served, name):
     with client(served) as connection:
         last_event(connection)
         for size in SIZES:
-            plain = cost(town, served, connection, f"plain-{size}.jsonl", user(filled(PLAIN, size)))
+            plain = cost(daemons, served, connection, f"plain-{size}.jsonl", user(filled(PLAIN, size)))
             with Probe(served) as probe:
-                costly = cost(town, served, connection, f"costly-{size}.jsonl", TEXTS[name](size))
+                costly = cost(daemons, served, connection, f"costly-{size}.jsonl", TEXTS[name](size))
             assert probe.failures == []
             assert costly < MOST_TIMES_PLAIN * plain + MOST_MORE_SECONDS, (size, costly, plain, probe.answers)

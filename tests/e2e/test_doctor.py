@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from serving import end, memoryd, serving, start
+from daemon_process import end, memoryd, serving, start
 
 # Another a moment later.
 MOVING = {"free space", "clock", "inotify"}
@@ -45,7 +45,7 @@ def test_a_healthy_daemon_is_explained_line_by_line(places):
         "memory of main",
     }
     assert wanted <= set(by_name(checks))
-    assert any("is listened at" in check["detail"] for check in checks)
+    assert any("a process listens at" in check["detail"] for check in checks)
     assert any("1 files" in check["detail"] for check in checks)
     for check in checks:
         assert (check["verdict"] == "ok") == (not check["advice"]) == (not check["meaning"])
@@ -60,8 +60,8 @@ def test_a_socket_that_a_killed_daemon_left_is_told_and_is_no_failure(places):
     done = memoryd("doctor", "--json", "--workspace", workspace, "--state-dir", state, home=home)
     assert done.returncode == 0
     (socket_check,) = [check for check in found(done) if check["name"] == "socket" and check["verdict"] != "ok"]
-    assert "nobody listens" in socket_check["detail"]
-    assert "is not running" in by_name(found(done))["daemon"]["detail"]
+    assert "no process listens" in socket_check["detail"]
+    assert "not running" in by_name(found(done))["daemon"]["detail"]
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_the_figures_of_a_daemon_are_fetched(places):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with serving(workspace, state, home=home) as served:
-        assert by_name(found(served.memoryd("doctor", "--json")))["metrics"]["detail"].startswith("off")
+        assert by_name(found(served.memoryd("doctor", "--json")))["metrics"]["detail"].startswith("disabled")
         with_metrics_at(state, port)
         late = by_name(found(served.memoryd("doctor", "--json")))["metrics"]
     assert late["verdict"] == "warning"
@@ -108,5 +108,5 @@ def test_a_port_that_another_has_fails_where_no_daemon_runs_and_keeps_no_command
     checks = by_name(found(done))
     assert done.returncode == 1
     assert "does not start while another has its address" in checks["metrics"]["meaning"]
-    assert "is not running" in checks["daemon"]["detail"]
+    assert "not running" in checks["daemon"]["detail"]
     assert checks["memory of main"]["verdict"] == "ok"

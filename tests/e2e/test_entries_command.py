@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from entry_desk import needs_lancedb
-from serving import serving
+from daemon_process import serving
+from entry_fixture import needs_lancedb
 
 pytestmark = needs_lancedb
 
@@ -50,13 +50,13 @@ def test_the_verbs_store_recall_list_forget_export_and_import(folders):
         check(run("entry", "list", "--category", "fact"), out="1 of 1 entries")
         exported = check(run("entry", "export"))
         assert [json.loads(line)["text"] for line in exported.splitlines()] == ["otters hide\nkeys", "the heron nests"]
-        check(run("entry", "forget", "otter"), out="Say which by --id")
+        check(run("entry", "forget", "otter"), out="Give one with --id")
         entry_id = json.loads(exported.splitlines()[0])["id"]
-        check(run("entry", "forget", "--id", entry_id), out="Forgotten: ")
+        check(run("entry", "forget", "--id", entry_id), out="Deleted: ")
         check(run("entry", "forget", "--id", entry_id), code=3, err="ENTRY_NOT_FOUND")
-        check(run("entry", "forget"), code=2, err="either --id or a text")
-        check(run("entry", "import", "-", stdin=exported), out="1 entries stored, 1 were there")
-        check(run("entry", "import", "-", stdin=exported), out="0 entries stored, 2 were there")
+        check(run("entry", "forget"), code=2, err="either --id or QUERY")
+        check(run("entry", "import", "-", stdin=exported), out="1 entries stored, 1 existed already")
+        check(run("entry", "import", "-", stdin=exported), out="0 entries stored, 2 existed already")
         newest, *_ = check(run("entry", "export")).splitlines()
         assert json.loads(newest)["text"] == "otters hide\nkeys"
         check(run("entry", "import", "-", stdin='{"text": "x"}\n{"txet": 1}\n'), code=2, err="line 2")

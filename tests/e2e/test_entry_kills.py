@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from e2e.crashes import points
-from entry_desk import needs_lancedb
+from daemon_process import end, start
+from e2e.crash_fixture import points
+from entry_fixture import needs_lancedb
 from memoryd.client import MemorydError, connect
 from memoryd.messages import REMEMBER_ACTION_ALREADY_STORED, REMEMBER_ACTION_DUPLICATE, REMEMBER_ACTION_STORED
 from object_store import BUCKET, needs_object_store, object_store
-from serving import end, start
 
 pytestmark = [needs_lancedb, pytest.mark.faults, pytest.mark.slow]
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from serving import memoryd
+from daemon_process import memoryd
 
 NOTES = {
     "dry": {
@@ -101,9 +101,9 @@ def test_questions_on_files_that_are_no_memory_are_left_out_and_said(run, tmp_pa
     (tmp_path / "shore" / "other").mkdir()
     (tmp_path / "shore" / "other" / "notes.txt").write_text("one\ntwo\nthree\n")
     other = row(9, "other", "two?", "notes.txt")
-    done = check(run("--json", rows=[*ROWS, other]), err="left out: 1 questions on shore/other")
+    done = check(run("--json", rows=[*ROWS, other]), err="left out: 1 queries on shore/other")
     assert json.loads(done.stdout)["overall"]["queries"] == 3
-    check(run(rows=[other]), code=2, err="no question could be asked")
+    check(run(rows=[other]), code=2, err="no query could be run")
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_an_index_that_is_kept_is_used_again(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "err"),
     [
-        (["--by", "size"], 2, "--by: size: the labels are dataset, kind, lang"),
+        (["--by", "size"], 2, "--by: unknown label size; the labels are dataset, kind, lang"),
         (["--agent", "nobody"], 3, "no agent 'nobody'"),
         (["--limit", "0"], 2, "--limit"),
     ],

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from daemon_process import COMMAND, environment
 from e2e import namespaces
-from e2e.town import PATIENCE_SECONDS, client, eventually
+from e2e.daemon_fixture import client
 from memoryd.client import MemorydError
-from serving import COMMAND, environment
+from waiting import WAIT_SECONDS, wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -36,52 +37,52 @@ def terminate(process):
 
 
 @pytest.fixture
-def daemon(town):
+def daemon(daemons):
     """A daemon that listens, as the first process of its namespace."""
-    town.configure(watch=False, limits={"shutdownGraceSeconds": GRACE_SECONDS})
-    served = town.start(within=FIRST)
+    daemons.configure(watch=False, limits={"shutdownGraceSeconds": GRACE_SECONDS})
+    served = daemons.start(within=FIRST)
     yield served
     served.process.kill()
-    served.process.wait(PATIENCE_SECONDS)
+    served.process.wait(WAIT_SECONDS)
 
 
-def test_a_sigterm_ends_it_with_0(town, daemon):
+def test_a_sigterm_ends_it_with_0(daemons, daemon):
     terminate(daemon.process)
-    assert daemon.process.wait(PATIENCE_SECONDS) == 0
-    assert town.events("stop-daemon")
+    assert daemon.process.wait(WAIT_SECONDS) == 0
+    assert daemons.events("stop-daemon")
 
 
 @pytest.mark.slow
-def test_a_sigterm_that_comes_while_it_starts_ends_it(town):
-    command = [*FIRST, *COMMAND, "serve", "--workspace", town.workspace, "--state-dir", town.state]
+def test_a_sigterm_that_comes_while_it_starts_ends_it(daemons):
+    command = [*FIRST, *COMMAND, "serve", "--workspace", daemons.workspace, "--state-dir", daemons.state]
     with subprocess.Popen(
-        [str(part) for part in command], env=environment(town.home), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [str(part) for part in command], env=environment(daemons.home), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         try:
-            until = time.monotonic() + PATIENCE_SECONDS
+            until = time.monotonic() + WAIT_SECONDS
             # The interpreter itself has to be there to hear one.
             while process.poll() is None and time.monotonic() < until:
                 terminate(process)
                 time.sleep(0.01)
         finally:
             process.kill()
-        told, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        told, errors = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, told, errors) == (ENDED, b"", b"")
 
 
 @pytest.mark.slow
-def test_the_second_sigterm_ends_it_at_once(town, daemon):
+def test_the_second_sigterm_ends_it_at_once(daemons, daemon):
     def wait_for_what_never_comes():
         with client(daemon) as connection, pytest.raises(MemorydError):
-            connection.search(query="heron", min_revision=2**62, timeout=PATIENCE_SECONDS)
+            connection.search(query="heron", min_revision=2**62, timeout=WAIT_SECONDS)
 
     waiting = threading.Thread(target=wait_for_what_never_comes)
     waiting.start()
     time.sleep(0.2)
     terminate(daemon.process)
-    eventually(lambda: town.events("stop-daemon"))
+    wait_until(lambda: daemons.events("stop-daemon"))
     with pytest.raises(subprocess.TimeoutExpired):
         daemon.process.wait(0.5)
     terminate(daemon.process)
     assert daemon.process.wait(GRACE_SECONDS / 2) == ENDED
-    waiting.join(PATIENCE_SECONDS)
+    waiting.join(WAIT_SECONDS)

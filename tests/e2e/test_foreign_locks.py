@@ -13,9 +13,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from e2e.town import client, eventually, last_event, paths
+from daemon_process import COMMAND, environment
+from e2e.daemon_fixture import client, last_event, paths
 from memoryd.client import MemorydError
-from serving import COMMAND, environment
+from waiting import wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -39,22 +40,22 @@ def locked(*files):
             os.close(descriptor)
 
 
-def log_of(town, name):
+def log_of(daemons, name):
     # What the command line names is the default agent's.
-    return (town.workspace if name == "ada" else town.home / name) / LOG
+    return (daemons.workspace if name == "ada" else daemons.home / name) / LOG
 
 
 @pytest.fixture
-def served(town):
+def served(daemons):
     """A daemon with three agents whose logs are indexed."""
-    agents = [{"id": name, "default": name == "ada", "workspace": str(town.home / name)} for name in AGENTS]
+    agents = [{"id": name, "default": name == "ada", "workspace": str(daemons.home / name)} for name in AGENTS]
     for name in AGENTS:
-        log_of(town, name).parent.mkdir(parents=True, exist_ok=True)
-        log_of(town, name).write_text(f"the heron of {name}\n")
+        log_of(daemons, name).parent.mkdir(parents=True, exist_ok=True)
+        log_of(daemons, name).write_text(f"the heron of {name}\n")
     limits = {"limits": {"shutdownGraceSeconds": GRACE_SECONDS}, "log": {"format": "json"}}
     settings = {"agents": {"defaults": {"memorySearch": {"sync": {"watch": False}}}, "list": agents}, "memoryd": limits}
-    town.config.write_text(json.dumps(settings))
-    served = town.start()
+    daemons.config.write_text(json.dumps(settings))
+    served = daemons.start()
     with client(served) as connection:
         for name in AGENTS:
             last_event(connection, agent_id=name)
@@ -86,19 +87,19 @@ class Appends:
         return self.outcomes
 
 
-def begun(town, agents):
+def begun(daemons, agents):
     """Returns once appends of these agents have been tried."""
     for name in agents:
-        eventually((town.state / "memory" / f"{name}.appends").exists)
+        wait_until((daemons.state / "memory" / f"{name}.appends").exists)
     time.sleep(0.2)
 
 
 @pytest.mark.slow
-def test_everything_but_the_locked_files_answers_and_the_retry_writes_once(town, served):
-    files = [log_of(town, name) for name in ("ada", "bob")]
+def test_everything_but_the_locked_files_answers_and_the_retry_writes_once(daemons, served):
+    files = [log_of(daemons, name) for name in ("ada", "bob")]
     with locked(*files):
         appends = Appends(served, ("ada", "bob"), seconds=8)
-        begun(town, ("ada", "bob"))
+        begun(daemons, ("ada", "bob"))
         with client(served) as connection, grpc.insecure_channel(served.address) as channel:
             health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
             assert health.status == health_pb2.HealthCheckResponse.SERVING
@@ -115,7 +116,7 @@ def test_everything_but_the_locked_files_answers_and_the_retry_writes_once(town,
             assert seconds < 8
         for name, file in zip(AGENTS, files, strict=False):
             assert file.read_text() == f"the heron of {name}\n"
-            assert (town.state / "memory" / f"{name}.appends").read_bytes() == b""
+            assert (daemons.state / "memory" / f"{name}.appends").read_bytes() == b""
     for already in (False, True):
         for outcome, _ in Appends(served, ("ada", "bob"), seconds=10).join():
             assert outcome.already_appended is already
@@ -124,11 +125,11 @@ def test_everything_but_the_locked_files_answers_and_the_retry_writes_once(town,
 
 
 @pytest.mark.slow
-def test_sigterm_ends_the_process_while_appends_wait_for_locks(town, served):
-    files = [log_of(town, name) for name in ("ada", "bob")]
+def test_sigterm_ends_the_process_while_appends_wait_for_locks(daemons, served):
+    files = [log_of(daemons, name) for name in ("ada", "bob")]
     with locked(*files):
         appends = Appends(served, ("ada", "bob"), seconds=60)
-        begun(town, ("ada", "bob"))
+        begun(daemons, ("ada", "bob"))
         began = time.monotonic()
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(30) == 0
@@ -136,7 +137,7 @@ def test_sigterm_ends_the_process_while_appends_wait_for_locks(town, served):
         for outcome, _ in appends.join():
             assert (outcome.code, outcome.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
         # A start beside the locks does not wait either.
-        with client(town.start()) as connection:
+        with client(daemons.start()) as connection:
             assert paths(connection, "heron") == [LOG]
     for name, file in zip(AGENTS, files, strict=False):
         assert file.read_text() == f"the heron of {name}\n"
@@ -150,14 +151,23 @@ def fill(descriptor):
 
 
 @pytest.mark.slow
-def test_sigterm_ends_the_process_although_whoever_reads_its_log_hangs(town):
+def test_sigterm_ends_the_process_although_whoever_reads_its_log_hangs(daemons):
     reading, writing = os.pipe()
     filler = None
-    command = [*COMMAND, "serve", "--workspace", town.workspace, "--state-dir", town.state, "--config", town.config]
-    settings = {"memoryd": {"limits": {"shutdownGraceSeconds": 1}, "listen": [f"unix:{town.state}/m.sock"]}}
-    town.config.write_text(json.dumps(settings))
+    command = [
+        *COMMAND,
+        "serve",
+        "--workspace",
+        daemons.workspace,
+        "--state-dir",
+        daemons.state,
+        "--config",
+        daemons.config,
+    ]
+    settings = {"memoryd": {"limits": {"shutdownGraceSeconds": 1}, "listen": [f"unix:{daemons.state}/m.sock"]}}
+    daemons.config.write_text(json.dumps(settings))
     process = subprocess.Popen(
-        list(map(str, command)), env=environment(town.home), stdout=subprocess.PIPE, stderr=writing, text=True
+        list(map(str, command)), env=environment(daemons.home), stdout=subprocess.PIPE, stderr=writing, text=True
     )
     try:
         assert process.stdout.readline().startswith("listening on ")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from daemon_process import memoryd
 from memoryd_server.evaluation.golden import read_golden_set
-from serving import memoryd
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 # 80 of 81: the one that is missed shares no word with what answers it.

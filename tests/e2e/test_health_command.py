@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from serving import COMMAND, end, environment, memoryd, serving
+from daemon_process import COMMAND, end, environment, memoryd, serving
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_daemon_that_serves_ends_with_0_on_a_socket_and_over_tcp(places):
 def test_none_is_started_and_an_absent_one_ends_with_5(places):
     home, _, state = places
     done = memoryd("health", "--state-dir", state, home=home)
-    assert (done.returncode, "no daemon runs here" in done.stderr) == (5, True)
+    assert (done.returncode, "no daemon is running" in done.stderr) == (5, True)
     named = memoryd("health", "--address", f"unix:{state}/absent", "--timeout", "0.5", home=home)
     assert (named.returncode, "UNAVAILABLE" in named.stderr) == (5, True)
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from e2e.town import client, last_event
+from e2e.daemon_fixture import client, last_event
 from memoryd.client import MemorydError
 from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL
 
@@ -24,12 +24,12 @@ CHECKS = 300
 
 
 @pytest.fixture
-def served(town):
+def served(daemons):
     for number in range(FILES):
         body = f"The heron number{number}x stands in the reeds.\n" * 40
-        town.write(f"memory/{number % 30:02}/note-{number}.md", f"# Note {number}\n\n{body}")
-    town.write("memory/long.md", "the kestrel hovers over the field\n" * 200_000)
-    return town.start()
+        daemons.write(f"memory/{number % 30:02}/note-{number}.md", f"# Note {number}\n\n{body}")
+    daemons.write("memory/long.md", "the kestrel hovers over the field\n" * 200_000)
+    return daemons.start()
 
 
 @pytest.fixture

@@ -1,29 +1,30 @@
 """`.memoryignore` written beside a running daemon: what it names vanishes from the answers, and comes back."""
 
-from e2e.town import client, eventually, paths
+from e2e.daemon_fixture import client, paths
+from waiting import wait_until
 
 
 def found(connection):
     return sorted(paths(connection, "heron"))
 
 
-def test_rules_hold_soon_after_they_are_written(town):
-    town.configure(reconcile_seconds=1)
+def test_rules_hold_soon_after_they_are_written(daemons):
+    daemons.configure(reconcile_seconds=1)
     everything = ["memory/a.md", "memory/node_modules/p/README.md", "memory/private/b.md"]
     for path in everything:
-        town.write(path, f"the heron of {path}\n")
-    with client(town.start()) as connection:
-        eventually(lambda: found(connection) == everything)
-        town.write(".memoryignore", "# nobody's business\nprivate/\nnode_modules/\n")
-        eventually(lambda: found(connection) == ["memory/a.md"])
+        daemons.write(path, f"the heron of {path}\n")
+    with client(daemons.start()) as connection:
+        wait_until(lambda: found(connection) == everything)
+        daemons.write(".memoryignore", "# nobody's business\nprivate/\nnode_modules/\n")
+        wait_until(lambda: found(connection) == ["memory/a.md"])
         assert [file.path for file in connection.list_files().files] == ["memory/a.md"]
-        town.write("memory/private/c.md", "another heron\n")
-        town.write("memory/d.md", "the last heron\n")
-        eventually(lambda: found(connection) == ["memory/a.md", "memory/d.md"])
+        daemons.write("memory/private/c.md", "another heron\n")
+        daemons.write("memory/d.md", "the last heron\n")
+        wait_until(lambda: found(connection) == ["memory/a.md", "memory/d.md"])
         # The rules are gone: so is the silence about what they left out, also about what was written meanwhile.
-        (town.workspace / ".memoryignore").unlink()
+        (daemons.workspace / ".memoryignore").unlink()
         everything = sorted([*everything, "memory/private/c.md", "memory/d.md"])
-        eventually(lambda: found(connection) == everything)
-        town.write("memory/private/b.md", "a kestrel instead\n")
-        eventually(lambda: paths(connection, "kestrel") == ["memory/private/b.md"])
-    assert (town.workspace / "memory/private/c.md").exists()
+        wait_until(lambda: found(connection) == everything)
+        daemons.write("memory/private/b.md", "a kestrel instead\n")
+        wait_until(lambda: paths(connection, "kestrel") == ["memory/private/b.md"])
+    assert (daemons.workspace / "memory/private/c.md").exists()

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from daemon_process import memoryd, serving
 from fake_providers import Fault, embedding_server
-from serving import memoryd, serving
 
 NOTES = {"boat": "the red ferry sails at dawn", "food": "soup and bread for lunch"}
 
@@ -18,7 +18,7 @@ def provider():
         yield server
 
 
-class Place:
+class CommandFixture:
     """A state directory with settings, and a workspace; `index` runs the command on them."""
 
     def __init__(self, root):
@@ -48,7 +48,7 @@ def begin(request, tmp_path):
     started = []
 
     def begin(search, agents=(), **ours):
-        place = Place(tmp_path)
+        place = CommandFixture(tmp_path)
         place.settings(search, agents, **ours)
         if request.param == "with a daemon":
             daemon = serving(place.workspace, place.state, home=tmp_path)
@@ -102,7 +102,7 @@ def test_a_refused_key_is_named_and_the_exit_status_is_1(begin, provider):
         in done.stderr
     )
     assert "check the provider's apiKey" in done.stderr
-    assert "run memoryd index again when the cause is removed" in done.stderr
+    assert "fix the cause and run memoryd index again" in done.stderr
     assert done.stderr.count("refuses the key") == 1
     check(place.run("index", "--agent", "main", "--force"), 1, "incomplete", "refuses the key")
     end = completed(check(place.run("index", "--json"), 1))
@@ -191,7 +191,7 @@ def test_one_agent_that_fails_keeps_no_other_from_its_sync(begin, tmp_path):
     listed = []
     for name in ("broken", "main", "unkeyed"):
         workspace = tmp_path / name
-        Place.write(None, workspace, **NOTES)
+        CommandFixture.write(None, workspace, **NOTES)
         listed.append({"id": name, "workspace": str(workspace), "default": name == "main"})
     listed[2]["memorySearch"] = {"provider": "openai"}
     (tmp_path / "s" / "memory" / "broken.sqlite").mkdir(parents=True)

@@ -7,10 +7,11 @@ import random
 
 import pytest
 
-from e2e.crashes import FILES, Ruin, ends, kill, note, points
-from e2e.town import Questioner, client, eventually
+from e2e.crash_fixture import FILES, CrashFixture, ends, kill, note, points
+from e2e.daemon_fixture import SearchLoop, client
 from fake_providers import embedding_server
 from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL, SYNC_PHASE_SWAPPING
+from waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
@@ -19,85 +20,85 @@ KILLS = [2, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
 
 
 @pytest.fixture
-def ruin(town, tmp_path):
+def crash(daemons, tmp_path):
     with embedding_server() as server:
-        yield Ruin(town, server, tmp_path).prepare()
+        yield CrashFixture(daemons, server, tmp_path).prepare()
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_a_first_index(ruin, kills):
-    before = ruin.markdown()
-    for seconds in points(kills, ruin.seconds, seed=1):
-        ruin.begin_anew()
-        kill(ruin.town.start(), seconds)
-        ruin.check_recovery(NOTE_7, at_once=False)
-    assert ruin.markdown() == before
-    in_the_middle = [count for count in ruin.found_cached if 0 < count < max(ruin.found_cached)]
+def test_a_first_index(crash, kills):
+    before = crash.markdown()
+    for seconds in points(kills, crash.seconds, seed=1):
+        crash.delete_state()
+        kill(crash.daemons.start(), seconds)
+        crash.check_recovery(NOTE_7, at_once=False)
+    assert crash.markdown() == before
+    in_the_middle = [count for count in crash.found_cached if 0 < count < max(crash.found_cached)]
     assert in_the_middle or kills < 10, "no kill came in the middle: slow the provider down"
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_a_sync_of_what_changed(ruin, kills):
+def test_a_sync_of_what_changed(crash, kills):
     chance = random.Random(2)
     numbers = list(range(10, FILES))
-    for turn, seconds in enumerate(points(kills, ruin.seconds, seed=2)):
+    for turn, seconds in enumerate(points(kills, crash.seconds, seed=2)):
         for number in chance.sample(numbers, 40):
-            ruin.town.write(f"memory/{number % 8}/note-{number}.md", note(number, f"kestrel{turn}"))
+            crash.daemons.write(f"memory/{number % 8}/note-{number}.md", note(number, f"kestrel{turn}"))
         gone = numbers.pop()
-        (ruin.town.memory / f"{gone % 8}" / f"note-{gone}.md").unlink()
-        ruin.town.write(f"memory/new-{turn}.md", note(1000 + turn, "stork"))
-        before = ruin.markdown()
-        kill(ruin.town.start(), seconds)
+        (crash.daemons.memory / f"{gone % 8}" / f"note-{gone}.md").unlink()
+        crash.daemons.write(f"memory/new-{turn}.md", note(1000 + turn, "stork"))
+        before = crash.markdown()
+        kill(crash.daemons.start(), seconds)
         new = {f"number{1000 + turn}x": {f"memory/new-{turn}.md"}, f"number{gone}x": set()}
-        ruin.check_recovery({**NOTE_7, **new}, at_once=True)
-        assert ruin.markdown() == before
+        crash.check_recovery({**NOTE_7, **new}, at_once=True)
+        assert crash.markdown() == before
 
 
-def rebuild(ruin, die):
+def rebuild(crash, die):
     """Starts a rebuild under searches, lets `die` kill the daemon in it, and returns how many were answered."""
-    asked = len(ruin.server.texts)
-    served = ruin.town.start()
+    asked = len(crash.server.texts)
+    served = crash.daemons.start()
     with client(served) as connection:
         # The first sync must not be under way, or the rebuild is refused.
-        eventually(lambda: not connection.status().active_sync.sync_id)
+        wait_until(lambda: not connection.status().active_sync.sync_id)
         stream = connection.sync(mode=SYNC_MODE_FULL)
         next(iter(stream))
-        with Questioner(served, "number7x") as questioner:
-            errors, answers = die(served, stream, questioner)
+        with SearchLoop(served, "number7x") as searches:
+            errors, answers = die(served, stream, searches)
         ends(stream)
     assert errors == []
     assert 0 not in answers
-    assert all("reeds" not in text for text in ruin.server.texts[asked:]), "what is cached is not paid for again"
+    assert all("reeds" not in text for text in crash.server.texts[asked:]), "what is cached is not paid for again"
     return len(answers)
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_a_rebuild(ruin, kills):
-    before = ruin.markdown()
-    moments = iter(points(kills, ruin.seconds, seed=3))
+def test_a_rebuild(crash, kills):
+    before = crash.markdown()
+    moments = iter(points(kills, crash.seconds, seed=3))
 
-    def die(served, _stream, questioner):
-        return kill(served, next(moments), questioner)
+    def die(served, _stream, searches):
+        return kill(served, next(moments), searches)
 
     answered = 0
     for _ in range(kills):
-        answered += rebuild(ruin, die)
-        ruin.check_recovery(NOTE_7, at_once=True)
+        answered += rebuild(crash, die)
+        crash.check_recovery(NOTE_7, at_once=True)
     assert answered
-    assert ruin.markdown() == before
+    assert crash.markdown() == before
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_a_swap(ruin, kills):
+def test_a_swap(crash, kills):
     """A swap takes milliseconds: the kill follows its announcement."""
     moments = iter(points(kills, 0.02, seed=4))
 
-    def die(served, stream, questioner):
+    def die(served, stream, searches):
         assert any(event.progress.phase == SYNC_PHASE_SWAPPING for event in stream)
-        return kill(served, next(moments), questioner)
+        return kill(served, next(moments), searches)
 
     answered = 0
     for _ in range(kills):
-        answered += rebuild(ruin, die)
-        ruin.check_recovery(NOTE_7, at_once=True)
+        answered += rebuild(crash, die)
+        crash.check_recovery(NOTE_7, at_once=True)
     assert answered

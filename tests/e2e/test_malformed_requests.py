@@ -13,10 +13,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from daemon_process import serving
 from memoryd.v1 import entry_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.agent_calls import AGENT_CALLS
-from serving import serving
 
 pytestmark = pytest.mark.attacks
 

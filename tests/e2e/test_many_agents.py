@@ -5,9 +5,9 @@ import json
 import psutil
 import pytest
 
-from e2e.town import eventually
+from daemon_process import serving
 from memoryd.client import connect
-from serving import serving
+from waiting import wait_until
 
 AGENTS = 120
 USED = 6
@@ -41,7 +41,7 @@ def test_many_agents_cost_few_threads_and_each_a_little(tmp_path):
                     list(events)
                 (found,) = client.search(query="heron", agent_id=name(number)).results
                 assert name(number) in found.snippet
-            eventually(lambda: process.num_threads() <= THREADS)
+            wait_until(lambda: process.num_threads() <= THREADS)
             assert process.num_fds() <= DESCRIPTORS_BESIDES + DESCRIPTORS_OF_AN_AGENT * AGENTS
             mebibytes = process.memory_info().rss / 2**20
             assert mebibytes <= MEBIBYTES_BESIDES + MEBIBYTES_OF_AN_AGENT * AGENTS

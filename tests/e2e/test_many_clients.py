@@ -10,9 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from e2e.town import client, eventually, last_event, paths
+from e2e.daemon_fixture import client, last_event, paths
 from memoryd.client import MemorydError
 from memoryd.messages import SEARCH_MODE_KEYWORD
+from waiting import wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -23,22 +24,22 @@ BUSY_CLIENT = Path(__file__).with_name("busy_client.py")
 SECONDS = [4, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(400)])]
 
 
-def log_bytes(town):
-    log = town.index.with_name(f"{town.index.name}-wal")
+def log_bytes(daemons):
+    log = daemons.index.with_name(f"{daemons.index.name}-wal")
     return log.stat().st_size if log.exists() else 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", SECONDS)
-def test_eight_processes_that_search_sync_and_write_meet_no_lock(town, seconds):
+def test_eight_processes_that_search_sync_and_write_meet_no_lock(daemons, seconds):
     for number in range(200):
-        town.write(f"memory/note-{number}.md", f"the heron number{number}x stands in the reeds\n")
-    served = town.start()
+        daemons.write(f"memory/note-{number}.md", f"the heron number{number}x stands in the reeds\n")
+    served = daemons.start()
     with client(served) as connection:
         last_event(connection)
         running = [
             subprocess.Popen(
-                [sys.executable, str(BUSY_CLIENT), served.address, str(town.workspace), str(number), str(seconds)],
+                [sys.executable, str(BUSY_CLIENT), served.address, str(daemons.workspace), str(number), str(seconds)],
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -52,10 +53,10 @@ def test_eight_processes_that_search_sync_and_write_meet_no_lock(town, seconds):
         last_event(connection)
         for number, each in enumerate(told):
             assert paths(connection, f"writer{number}at{each['writes'] - 1}x") == [f"memory/of-{number}.md"]
-        assert len((town.memory / "shared.md").read_text().splitlines()) == sum(each["appends"] for each in told)
-    assert log_bytes(town) <= MOST_LOG_BYTES
+        assert len((daemons.memory / "shared.md").read_text().splitlines()) == sum(each["appends"] for each in told)
+    assert log_bytes(daemons) <= MOST_LOG_BYTES
     assert served.process.poll() is None
-    log = town.log.read_text()
+    log = daemons.log.read_text()
     assert "locked" not in log
     assert "busy" not in log.lower()
 
@@ -73,16 +74,16 @@ def cancelled_streams(connection, count):
 @pytest.mark.parametrize(
     ("count", "warm_up"), [(300, 100), pytest.param(10_000, 1_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
-def test_streams_that_are_given_up_leave_nothing(town, count, warm_up):
-    town.write("memory/a.md", "the heron\n")
-    served = town.start()
+def test_streams_that_are_given_up_leave_nothing(daemons, count, warm_up):
+    daemons.write("memory/a.md", "the heron\n")
+    served = daemons.start()
     daemon = psutil.Process(served.process.pid)
     with client(served) as connection:
         last_event(connection)
         cancelled_streams(connection, warm_up)
         before, descriptors, threads = daemon.memory_info().rss, daemon.num_fds(), daemon.num_threads()
         cancelled_streams(connection, count)
-        eventually(lambda: not connection.status().active_sync.sync_id)
+        wait_until(lambda: not connection.status().active_sync.sync_id)
         assert daemon.memory_info().rss - before < MOST_GROWTH_BYTES
         assert daemon.num_fds() <= descriptors + 8
         assert daemon.num_threads() <= threads + 8
@@ -91,12 +92,12 @@ def test_streams_that_are_given_up_leave_nothing(town, count, warm_up):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
-def test_a_reader_that_stalls_slows_nobody_down(town, seconds):
+def test_a_reader_that_stalls_slows_nobody_down(daemons, seconds):
     """Its streams' events are bounded, the latest of them wins, and syncs go on beside it."""
-    town.configure(debounce_ms=50, filesPerTransaction=1)
+    daemons.configure(debounce_ms=50, filesPerTransaction=1)
     for number in range(400):
-        town.write(f"memory/note-{number}.md", f"the heron number{number}x\n")
-    served = town.start()
+        daemons.write(f"memory/note-{number}.md", f"the heron number{number}x\n")
+    served = daemons.start()
     daemon = psutil.Process(served.process.pid)
     with client(served) as stalled, client(served) as connection:
         last_event(connection)
@@ -106,7 +107,7 @@ def test_a_reader_that_stalls_slows_nobody_down(town, seconds):
         before, passes = daemon.memory_info().rss, 0
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            town.write("memory/changing.md", f"the kestrel at{passes}x hovers\n")
+            daemons.write("memory/changing.md", f"the kestrel at{passes}x hovers\n")
             began = time.monotonic()
             assert last_event(connection).failed_files == 0
             assert time.monotonic() - began < 20
@@ -127,9 +128,9 @@ def test_a_reader_that_stalls_slows_nobody_down(town, seconds):
 
 
 @pytest.mark.slow
-def test_a_client_that_never_ends_its_call_holds_no_other_up(town):
-    town.write("memory/a.md", "the heron\n")
-    served = town.start()
+def test_a_client_that_never_ends_its_call_holds_no_other_up(daemons):
+    daemons.write("memory/a.md", "the heron\n")
+    served = daemons.start()
     with client(served) as patient, client(served) as connection:
         last_event(connection)
         revision = connection.status().index.revision

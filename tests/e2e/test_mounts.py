@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import pytest
 
 from e2e import namespaces
-from e2e.town import client, eventually, paths
+from e2e.daemon_fixture import client, paths
 from memoryd.messages import DegradationKind, IndexState, WatcherMode
+from waiting import wait_until
 
 NAMESPACES = ("unshare", "--user", "--map-root-user", "--mount")
 
@@ -36,15 +37,15 @@ class Inside:
         return done.stdout
 
 
-def start(town, script):
+def start(daemons, script):
     probe = subprocess.run([*after(script), "true"], capture_output=True, text=True, timeout=30, check=False)
     if probe.returncode:
         pytest.skip(f"not to be had here: {probe.stderr.strip()}")
-    return Inside(town.start(within=after(script)))
+    return Inside(daemons.start(within=after(script)))
 
 
 def found(connection, query, expected):
-    eventually(lambda: paths(connection, query) == expected)
+    wait_until(lambda: paths(connection, query) == expected)
 
 
 def mode(connection, at=0):
@@ -58,23 +59,23 @@ def kinds(connection):
 
 
 @pytest.mark.slow
-def test_a_drive_that_is_unmounted_is_not_forgotten_and_found_again_when_it_is_back(town):
+def test_a_drive_that_is_unmounted_is_not_forgotten_and_found_again_when_it_is_back(daemons):
     """Its mount point is then an empty folder, as if every note had been deleted."""
-    town.configure(debounce_ms=50, reconcile_seconds=1)
-    drive = town.home / "drive"
+    daemons.configure(debounce_ms=50, reconcile_seconds=1)
+    drive = daemons.home / "drive"
     drive.mkdir()
-    mount = f"mount --bind {drive} {town.workspace}"
+    mount = f"mount --bind {drive} {daemons.workspace}"
     inside = start(
-        town,
+        daemons,
         f"mount -t tmpfs drive {drive}; mkdir {drive}/memory; echo the first heron > {drive}/memory/a.md; {mount}",
     )
     with client(inside.served) as connection:
         found(connection, "heron", ["memory/a.md"])
         indexed = connection.status().index.revision
-        inside.run(f"umount --lazy {town.workspace}")
-        eventually(lambda: kinds(connection) == ["SOURCE_SKIPPED"])
+        inside.run(f"umount --lazy {daemons.workspace}")
+        wait_until(lambda: kinds(connection) == ["SOURCE_SKIPPED"])
         # Two passes, of which each would forget the files if it took them for deleted.
-        eventually(lambda: "replaced" not in mode(connection)[1])
+        wait_until(lambda: "replaced" not in mode(connection)[1])
         status = connection.status()
         assert (status.index.files, status.index.revision, status.index.dirty) == (1, indexed, True)
         assert (status.index.sources[0].files_on_disk, status.index.sources[0].files_indexed) == (0, 1)
@@ -82,29 +83,29 @@ def test_a_drive_that_is_unmounted_is_not_forgotten_and_found_again_when_it_is_b
         assert paths(connection, "heron") == []
         inside.run(mount)
         found(connection, "heron", ["memory/a.md"])
-        eventually(lambda: kinds(connection) == [])
-        inside.run(f"echo a kestrel > {town.workspace}/memory/b.md")
+        wait_until(lambda: kinds(connection) == [])
+        inside.run(f"echo a kestrel > {daemons.workspace}/memory/b.md")
         found(connection, "kestrel", ["memory/b.md"])
-        eventually(lambda: mode(connection) == ("NATIVE", ""))
+        wait_until(lambda: mode(connection) == ("NATIVE", ""))
         assert IndexState.Name(connection.status().index.state) == "INDEX_STATE_READY"
 
 
 @pytest.mark.slow
-def test_a_mount_that_is_silent_without_our_knowing_is_found_out_and_polled(town):
+def test_a_mount_that_is_silent_without_our_knowing_is_found_out_and_polled(daemons):
     """An overlay tells nothing of what is written to the folder under it."""
-    town.configure(debounce_ms=50, reconcile_seconds=9, watcher={"pollSeconds": 0.5})
-    lower = town.home / "lower"
+    daemons.configure(debounce_ms=50, reconcile_seconds=9, watcher={"pollSeconds": 0.5})
+    lower = daemons.home / "lower"
     for name in ("lower", "lower/memory", "upper", "work"):
-        (town.home / name).mkdir()
+        (daemons.home / name).mkdir()
     (lower / "memory" / "a.md").write_text("the first heron")
-    options = ",".join(f"{name}dir={town.home}/{name}" for name in ("lower", "upper", "work"))
-    inside = start(town, f"mount -t overlay overlay -o {options} {town.workspace}")
+    options = ",".join(f"{name}dir={daemons.home}/{name}" for name in ("lower", "upper", "work"))
+    inside = start(daemons, f"mount -t overlay overlay -o {options} {daemons.workspace}")
     with client(inside.served) as connection:
         found(connection, "heron", ["memory/a.md"])
         assert mode(connection) == ("NATIVE", "")
         for number in range(100):
             (lower / "memory" / f"{number}.md").write_text(f"kestrel{number} hovers")
-            eventually(lambda n=number: paths(connection, f"kestrel{n}") == [f"memory/{n}.md"])
+            wait_until(lambda n=number: paths(connection, f"kestrel{n}") == [f"memory/{n}.md"])
             if mode(connection)[0] == "POLLING":
                 break
         assert "changes came without one" in mode(connection)[1]
@@ -118,39 +119,39 @@ def test_a_mount_that_is_silent_without_our_knowing_is_found_out_and_polled(town
     ("limit", "words"),
     [("max_inotify_watches", "max_user_watches"), ("max_inotify_instances", "max_user_instances")],
 )
-def test_where_inotify_is_used_up_the_files_are_polled_and_status_says_so(town, limit, words):
-    town.configure(debounce_ms=50, watcher={"pollSeconds": 0.2})
-    town.write("memory/a.md", "the first heron")
-    inside = start(town, f"echo 0 > /proc/sys/user/{limit}")
+def test_where_inotify_is_used_up_the_files_are_polled_and_status_says_so(daemons, limit, words):
+    daemons.configure(debounce_ms=50, watcher={"pollSeconds": 0.2})
+    daemons.write("memory/a.md", "the first heron")
+    inside = start(daemons, f"echo 0 > /proc/sys/user/{limit}")
     with client(inside.served) as connection:
         found(connection, "heron", ["memory/a.md"])
         chosen, reason = mode(connection)
         assert (chosen, words in reason) == ("POLLING", True), reason
         assert kinds(connection) == ["WATCHER_IMPAIRED"]
-        town.write("memory/b.md", "a kestrel")
+        daemons.write("memory/b.md", "a kestrel")
         found(connection, "kestrel", ["memory/b.md"])
-        (town.workspace / "memory/b.md").unlink()
-        eventually(lambda: connection.status().index.files == 1)
+        (daemons.workspace / "memory/b.md").unlink()
+        wait_until(lambda: connection.status().index.files == 1)
 
 
 @pytest.mark.slow
-def test_a_workspace_that_cannot_be_read_any_more_is_not_forgotten(town):
+def test_a_workspace_that_cannot_be_read_any_more_is_not_forgotten(daemons):
     """A file system that stops answering: every look at it fails."""
-    town.configure(debounce_ms=50, reconcile_seconds=1)
-    town.write("memory/a.md", "the first heron")
-    inside = start(town, "true")
+    daemons.configure(debounce_ms=50, reconcile_seconds=1)
+    daemons.write("memory/a.md", "the first heron")
+    inside = start(daemons, "true")
     with client(inside.served) as connection:
         found(connection, "heron", ["memory/a.md"])
         revision = connection.status().index.revision
-        broken = town.home / "broken"
+        broken = daemons.home / "broken"
         broken.symlink_to(broken)
-        moved = town.home / "moved"
-        town.workspace.rename(moved)
-        town.workspace.symlink_to(broken)
-        eventually(lambda: kinds(connection) == ["SOURCE_SKIPPED"])
+        moved = daemons.home / "moved"
+        daemons.workspace.rename(moved)
+        daemons.workspace.symlink_to(broken)
+        wait_until(lambda: kinds(connection) == ["SOURCE_SKIPPED"])
         assert connection.status().index.revision == revision
         assert mode(connection)[0] == "DEAD"
-        town.workspace.unlink()
-        moved.rename(town.workspace)
+        daemons.workspace.unlink()
+        moved.rename(daemons.workspace)
         found(connection, "heron", ["memory/a.md"])
-        eventually(lambda: mode(connection)[0] == "NATIVE")
+        wait_until(lambda: mode(connection)[0] == "NATIVE")

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
+from daemon_process import memoryd
 from fake_qmd.installs import make_fake
-from serving import memoryd
 
 STILL = {"onBoot": False, "interval": "0s", "debounceMs": 0}
 
 
-class Desk:
+class QmdCommandFixture:
     """A workspace, and settings under which qmd answers."""
 
     def __init__(self, folder, command):
@@ -31,29 +31,29 @@ def fake(tmp_path):
 
 
 @pytest.fixture
-def desk(tmp_path, fake):
-    return Desk(tmp_path, fake.path)
+def qmd(tmp_path, fake):
+    return QmdCommandFixture(tmp_path, fake.path)
 
 
 @pytest.mark.slow
-def test_a_search_at_the_command_line_is_in_scope(desk):
-    answer = json.loads(desk.memoryd("search", "crane", "--json").stdout)
+def test_a_search_at_the_command_line_is_in_scope(qmd):
+    answer = json.loads(qmd.memoryd("search", "crane", "--json").stdout)
     assert [hit["path"] for hit in answer["results"]] == ["memory/a.md"]
     assert answer["info"]["backend"] == "BACKEND_QMD"
-    out = desk.memoryd("search", "crane", "--session-key", "agent:main:slack:channel:x").stdout
+    out = qmd.memoryd("search", "crane", "--session-key", "agent:main:slack:channel:x").stdout
     assert "memory.qmd.scope" in out
 
 
 @pytest.mark.slow
-def test_status_tells_of_qmd(desk, fake):
-    desk.memoryd("search", "crane")
-    assert "Backend    qmd 2.8.3" in desk.memoryd("status", "--deep").stdout
+def test_status_tells_of_qmd(qmd, fake):
+    qmd.memoryd("search", "crane")
+    assert "Backend    qmd 2.8.3" in qmd.memoryd("status", "--deep").stdout
     fake.faults(search="segfault")
-    assert "not qmd 2.8.3: qmd was ended by SIGSEGV" in desk.memoryd("status", "--deep").stdout
+    assert "qmd 2.8.3 is unavailable: qmd was ended by SIGSEGV" in qmd.memoryd("status", "--deep").stdout
 
 
-def test_doctor_looks_at_qmd(desk):
-    checks = json.loads(desk.memoryd("doctor", "--json").stdout)
+def test_doctor_looks_at_qmd(qmd):
+    checks = json.loads(qmd.memoryd("doctor", "--json").stdout)
     found = {check["name"]: check for check in checks if check["name"].startswith("qmd of ")}
     assert [check["verdict"] for check in found.values()] == ["ok", "ok"]
     assert "version 2.8.3" in found["qmd of main"]["detail"]

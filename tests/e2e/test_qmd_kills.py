@@ -7,9 +7,10 @@ import time
 import psutil
 import pytest
 
-from e2e.town import client, eventually
+from e2e.daemon_fixture import client
 from fake_qmd.installs import make_fake
 from memoryd.v1 import memory_pb2
+from waiting import wait_until
 
 DIRECT = "agent:main:cli:direct:test"
 GONE_SECONDS = 40
@@ -20,11 +21,11 @@ def fake(tmp_path):
     return make_fake(tmp_path / "bin")
 
 
-def configure(town, fake):
+def configure(daemons, fake):
     update = {"onBoot": False, "interval": "0s", "debounceMs": 0}
     qmd = {"command": str(fake.path), "limits": {"timeoutMs": 60_000}, "update": update}
-    settings = json.loads(town.config.read_text())
-    town.config.write_text(json.dumps({**settings, "memory": {"backend": "qmd", "qmd": qmd}}))
+    settings = json.loads(daemons.config.read_text())
+    daemons.config.write_text(json.dumps({**settings, "memory": {"backend": "qmd", "qmd": qmd}}))
 
 
 def is_gone(process):
@@ -37,16 +38,16 @@ def is_gone(process):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
-def test_no_command_outlives_its_daemon(town, fake, number):
-    town.write("memory/a.md", "a crane\n")
-    configure(town, fake)
-    served = town.start()
+def test_no_command_outlives_its_daemon(daemons, fake, number):
+    daemons.write("memory/a.md", "a crane\n")
+    configure(daemons, fake)
+    served = daemons.start()
     with client(served) as connection:
         list(connection.sync(timeout=60))
     # An update is under way: nobody cancels it, and its time is not up.
     fake.faults(update="hang")
-    town.write("memory/b.md", "a second crane\n")
-    pids = eventually(fake.hanging)
+    daemons.write("memory/b.md", "a second crane\n")
+    pids = wait_until(fake.hanging)
     daemon = psutil.Process(served.process.pid)
     children = daemon.children(recursive=True)
     assert set(pids) <= {child.pid for child in children}
@@ -60,15 +61,15 @@ def test_no_command_outlives_its_daemon(town, fake, number):
 
 
 @pytest.mark.slow
-def test_a_daemon_that_starts_again_goes_on_with_the_index(town, fake):
-    town.write("memory/a.md", "a crane\n")
-    configure(town, fake)
-    served = town.start()
+def test_a_daemon_that_starts_again_goes_on_with_the_index(daemons, fake):
+    daemons.write("memory/a.md", "a crane\n")
+    configure(daemons, fake)
+    served = daemons.start()
     with client(served) as connection:
         list(connection.sync(timeout=60))
     served.process.kill()
     served.process.wait(30)
-    with client(town.start()) as connection:
+    with client(daemons.start()) as connection:
         answer = connection.search(query="crane", session_key=DIRECT)
         assert answer.info.backend == memory_pb2.BACKEND_QMD
         assert [hit.path for hit in answer.results] == ["memory/a.md"]

@@ -9,26 +9,27 @@ import time
 
 import pytest
 
-from e2e.town import client, eventually, paths
+from daemon_process import end, memoryd
+from e2e.daemon_fixture import client, paths
 from memoryd.client import MemorydError
-from serving import end, memoryd
+from waiting import wait_until
 
 
-def configure(town, *, max_results=6, agents=("main",), **ours):
-    """Writes settings that a daemon of `town` was started with, or is to read again."""
+def configure(daemons, *, max_results=6, agents=("main",), **ours):
+    """Writes settings that a daemon of `daemons` was started with, or is to read again."""
     defaults = {"memorySearch": {"query": {"maxResults": max_results}, "sync": {"watchDebounceMs": 50}}}
     listed = [{"id": agent} for agent in agents]
-    town.config.write_text(json.dumps({"agents": {"list": listed, "defaults": defaults}, "memoryd": ours}))
+    daemons.config.write_text(json.dumps({"agents": {"list": listed, "defaults": defaults}, "memoryd": ours}))
 
 
 @pytest.fixture
-def served(town):
+def served(daemons):
     for number in range(5):
-        town.write(f"memory/{number}.md", f"heron number {number}")
-    configure(town)
-    served = town.start()
+        daemons.write(f"memory/{number}.md", f"heron number {number}")
+    configure(daemons)
+    served = daemons.start()
     with client(served) as connection:
-        eventually(lambda: len(paths(connection, "heron")) == 5)
+        wait_until(lambda: len(paths(connection, "heron")) == 5)
     return served
 
 
@@ -42,60 +43,60 @@ def check_reload(served, code, *, out="", err=""):
     return done
 
 
-def test_a_hangup_signal_brings_new_settings_into_force(town, served):
+def test_a_hangup_signal_brings_new_settings_into_force(daemons, served):
     with client(served) as connection:
         assert hits(connection) == 5
-        configure(town, max_results=2)
+        configure(daemons, max_results=2)
         served.process.send_signal(signal.SIGHUP)
-        eventually(lambda: hits(connection) == 2)
+        wait_until(lambda: hits(connection) == 2)
         service = connection.status().service
         assert (service.settings_loads, service.settings_error) == (2, "")
-    (event,) = town.events("reload-settings")
+    (event,) = daemons.events("reload-settings")
     assert event["changed"] == ["agents.list[main].memorySearch.query.maxResults"]
 
 
 @pytest.mark.slow
-def test_memoryd_reload_tells_what_is_in_force_and_what_waits(town, served):
-    configure(town, max_results=2, listen=["unix:/tmp/elsewhere.sock"], local={"threads": 1})
-    done = check_reload(served, 0, out="in force: agents.list[main].memorySearch.query.maxResults")
+def test_memoryd_reload_tells_what_is_in_force_and_what_waits(daemons, served):
+    configure(daemons, max_results=2, listen=["unix:/tmp/elsewhere.sock"], local={"threads": 1})
+    done = check_reload(served, 0, out="in effect: agents.list[main].memorySearch.query.maxResults")
     # The listener is given by flag, which goes over the file.
-    assert "waits for a restart: memoryd.local.threads" in done.stdout
+    assert "needs a restart: memoryd.local.threads" in done.stdout
     assert "listen" not in done.stdout
     with client(served) as connection:
         assert hits(connection) == 2
         assert list(connection.status().service.settings_awaiting_restart) == ["memoryd.local.threads"]
-    assert "memoryd.local.threads waits for a restart" in served.memoryd("status").stdout
+    assert "memoryd.local.threads needs a restart" in served.memoryd("status").stdout
     told = json.loads(served.memoryd("reload", "--json").stdout)
     assert told == {"loads": 3, "error": "", "changed": [], "awaiting_restart": ["memoryd.local.threads"]}
-    configure(town, max_results=2)
-    check_reload(served, 0, out="nothing has changed")
+    configure(daemons, max_results=2)
+    check_reload(served, 0, out="no changes")
 
 
 @pytest.mark.slow
-def test_a_file_that_cannot_be_used_is_an_error_and_changes_nothing(town, served):
-    town.config.write_text('{"memoryd": {"reconcileSecond": 3}}')
+def test_a_file_that_cannot_be_used_is_an_error_and_changes_nothing(daemons, served):
+    daemons.config.write_text('{"memoryd": {"reconcileSecond": 3}}')
     check_reload(served, 1, err="did you mean")
     with client(served) as connection:
         assert hits(connection) == 5
         assert "reconcileSecond" in connection.status().service.settings_error
     assert "the last reload failed" in served.memoryd("status").stdout
-    assert town.events("refuse-settings")
-    configure(town, max_results=2)
-    check_reload(served, 0, out="in force")
+    assert daemons.events("refuse-settings")
+    configure(daemons, max_results=2)
+    check_reload(served, 0, out="in effect")
     with client(served) as connection:
         assert (hits(connection), connection.status().service.settings_error) == (2, "")
 
 
 @pytest.mark.slow
-def test_agents_and_the_log_level_change_under_a_running_daemon(town, served):
+def test_agents_and_the_log_level_change_under_a_running_daemon(daemons, served):
     with client(served) as connection:
         with pytest.raises(MemorydError):
             connection.status(agent_id="bird")
-        configure(town, agents=("main", "bird"), log={"level": "debug"})
-        check_reload(served, 0, out="in force: agents.list[bird]")
+        configure(daemons, agents=("main", "bird"), log={"level": "debug"})
+        check_reload(served, 0, out="in effect: agents.list[bird]")
         assert connection.status(agent_id="bird").agent_id == "bird"
-        eventually(lambda: town.events("serve-call"))
-        configure(town, log={"level": "error"})
+        wait_until(lambda: daemons.events("serve-call"))
+        configure(daemons, log={"level": "error"})
         check_reload(served, 0)
         with pytest.raises(MemorydError, match="there is no agent"):
             connection.status(agent_id="bird")
@@ -103,21 +104,21 @@ def test_agents_and_the_log_level_change_under_a_running_daemon(town, served):
 
 
 @pytest.mark.slow
-def test_many_signals_while_searches_run_lose_no_call(town, served):
+def test_many_signals_while_searches_run_lose_no_call(daemons, served):
     errors = []
     with client(served) as connection:
         until = time.monotonic() + 2
         turn = 0
         while time.monotonic() < until:
             turn += 1
-            configure(town, max_results=1 + turn % 5, vectorMemoryBytes=1_000_000 + turn)
+            configure(daemons, max_results=1 + turn % 5, vectorMemoryBytes=1_000_000 + turn)
             served.process.send_signal(signal.SIGHUP)
             for _ in range(20):
                 try:
                     connection.search(query="heron")
                 except MemorydError as error:
                     errors.append(str(error))
-        configure(town, max_results=3)
+        configure(daemons, max_results=3)
         check_reload(served, 0)
         assert hits(connection) == 3
     assert errors == []
@@ -125,21 +126,21 @@ def test_many_signals_while_searches_run_lose_no_call(town, served):
 
 
 @pytest.mark.slow
-def test_without_a_daemon_reload_says_so(town):
-    done = memoryd("reload", "--state-dir", town.state, home=town.home)
-    assert (done.returncode, "no daemon runs" in done.stderr) == (5, True)
+def test_without_a_daemon_reload_says_so(daemons):
+    done = memoryd("reload", "--state-dir", daemons.state, home=daemons.home)
+    assert (done.returncode, "no daemon is running" in done.stderr) == (5, True)
 
 
 @pytest.mark.slow
-def test_the_note_of_a_daemon_that_was_killed_sends_no_signal_to_whoever_has_its_number_now(town, served):
+def test_the_note_of_a_daemon_that_was_killed_sends_no_signal_to_whoever_has_its_number_now(daemons, served):
     end(served.process, signal.SIGKILL)
-    note = town.state / "memoryd.endpoint.json"
+    note = daemons.state / "memoryd.endpoint.json"
     assert json.loads(note.read_text())["pid"] == served.process.pid
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         note.write_text(json.dumps({**json.loads(note.read_text()), "pid": bystander.pid}))
-        done = memoryd("reload", "--state-dir", town.state, home=town.home)
-        assert (done.returncode, "no daemon runs" in done.stderr) == (5, True)
+        done = memoryd("reload", "--state-dir", daemons.state, home=daemons.home)
+        assert (done.returncode, "no daemon is running" in done.stderr) == (5, True)
         time.sleep(0.1)
         assert bystander.poll() is None
     finally:
@@ -148,9 +149,9 @@ def test_the_note_of_a_daemon_that_was_killed_sends_no_signal_to_whoever_has_its
 
 
 @pytest.mark.slow
-def test_the_note_is_for_its_owner_alone_and_goes_with_the_daemon(town, served):
-    note = town.state / "memoryd.endpoint.json"
+def test_the_note_is_for_its_owner_alone_and_goes_with_the_daemon(daemons, served):
+    note = daemons.state / "memoryd.endpoint.json"
     assert note.stat().st_mode & 0o777 == 0o600
     assert end(served.process) == 0
     assert not note.exists()
-    assert os.path.lexists(town.state / "memoryd.endpoint.lock")
+    assert os.path.lexists(daemons.state / "memoryd.endpoint.lock")

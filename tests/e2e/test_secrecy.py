@@ -5,12 +5,13 @@ import signal
 import apsw
 import pytest
 
-from e2e.crashes import found
-from e2e.town import Questioner, client, eventually, last_event
+from daemon_process import end
+from e2e.crash_fixture import found
+from e2e.daemon_fixture import SearchLoop, client, last_event
 from fake_providers import embedding_server
 from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL
 from memoryd_server.text.analyzer import Analyzer
-from serving import end
+from waiting import wait_until
 
 SECRET = """---
 title: Xylophonographers of Blankenese
@@ -39,16 +40,16 @@ def words(text):
 SECRETS = words(SECRET) | words(APPENDED) | words(EDITED)
 
 
-def traces(town):
+def traces(daemons):
     """The secret words in each file below the state directory that holds any."""
-    files = {file: file.read_bytes() for file in town.state.rglob("*") if file.is_file()}
+    files = {file: file.read_bytes() for file in daemons.state.rglob("*") if file.is_file()}
     read = {file.name: {word for word in SECRETS if word.encode() in data} for file, data in files.items()}
     return {name: held for name, held in read.items() if held}
 
 
-def vocabulary(town):
+def vocabulary(daemons):
     """Every token of a stopped daemon's keyword table: stored, many of them share their beginnings."""
-    connection = apsw.Connection(str(town.index))
+    connection = apsw.Connection(str(daemons.index))
     connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, keyword, row)")
     tokens = {row[0] for row in connection.execute("SELECT term FROM temp.words")}
     connection.close()
@@ -56,15 +57,15 @@ def vocabulary(town):
 
 
 @pytest.fixture
-def served(town):
+def served(daemons):
     with embedding_server() as server:
         search = {"provider": "openai-compatible", "model": "words", "remote": {"baseUrl": server.url}}
-        town.configure(reconcile_seconds=1, search=search)
+        daemons.configure(reconcile_seconds=1, search=search)
         for number in range(40):
-            town.write(f"memory/kept-{number}.md", KEPT * (number + 1))
-        town.write("memory/secret.md", SECRET)
-        town.write("memory/edited.md", KEPT + EDITED)
-        served = town.start()
+            daemons.write(f"memory/kept-{number}.md", KEPT * (number + 1))
+        daemons.write("memory/secret.md", SECRET)
+        daemons.write("memory/edited.md", KEPT + EDITED)
+        served = daemons.start()
         with client(served) as connection:
             connection.append(text=APPENDED, path="memory/log.md", idempotency_key="k")
             last_event(connection)
@@ -73,55 +74,55 @@ def served(town):
         yield served
 
 
-def delete(town):
-    (town.memory / "secret.md").unlink()
-    (town.memory / "edited.md").write_text(KEPT)
-    (town.memory / "log.md").write_text("nothing is left of it\n")
+def delete(daemons):
+    (daemons.memory / "secret.md").unlink()
+    (daemons.memory / "edited.md").write_text(KEPT)
+    (daemons.memory / "log.md").write_text("nothing is left of it\n")
 
 
-def check_gone(town):
-    assert traces(town) == {}
-    assert SECRETS & vocabulary(town) == set()
-    assert {word for word in SECRETS if word in town.log.read_text()} == set()
+def check_gone(daemons):
+    assert traces(daemons) == {}
+    assert SECRETS & vocabulary(daemons) == set()
+    assert {word for word in SECRETS if word in daemons.log.read_text()} == set()
 
 
 @pytest.mark.slow
-def test_deleted_words_are_soon_nowhere_while_searches_go_on(town, served):
+def test_deleted_words_are_soon_nowhere_while_searches_go_on(daemons, served):
     # Its log and its pages: what is looked for can be seen before it is gone.
-    held = traces(town)
+    held = traces(daemons)
     assert set.union(*held.values()) >= {"Zwiebelfisch-4711", "xylophonograph", "fooQuuxBar", "quuxcorge"}
     assert set(held) <= {"main.sqlite", "main.sqlite-wal"}, "the cache and the ledger hold no text at any time"
-    with Questioner(served, "heron") as questioner:
-        delete(town)
-        eventually(lambda: not traces(town))
-    assert questioner.errors == []
+    with SearchLoop(served, "heron") as searches:
+        delete(daemons)
+        wait_until(lambda: not traces(daemons))
+    assert searches.errors == []
     with client(served) as connection:
         assert found(connection, "snollygoster") == []
         # The ledger knows the append still, and not by its text.
         again = connection.append(text=APPENDED, path="memory/log.md", idempotency_key="k")
         assert again.already_appended
     assert end(served.process) == 0
-    check_gone(town)
+    check_gone(daemons)
 
 
 @pytest.mark.slow
-def test_a_kill_between_deletion_and_purge_leaves_the_purge_to_the_next_daemon(town, served):
-    delete(town)
+def test_a_kill_between_deletion_and_purge_leaves_the_purge_to_the_next_daemon(daemons, served):
+    delete(daemons)
     with client(served) as connection:
         last_event(connection)
     end(served.process, signal.SIGKILL)
-    again = town.start()
-    eventually(lambda: not traces(town))
+    again = daemons.start()
+    wait_until(lambda: not traces(daemons))
     assert end(again.process) == 0
-    check_gone(town)
+    check_gone(daemons)
 
 
 @pytest.mark.slow
-def test_a_rebuild_leaves_nothing_of_what_was_deleted_before(town, served):
-    delete(town)
+def test_a_rebuild_leaves_nothing_of_what_was_deleted_before(daemons, served):
+    delete(daemons)
     with client(served) as connection:
-        eventually(lambda: not connection.status().active_sync.sync_id)
+        wait_until(lambda: not connection.status().active_sync.sync_id)
         last_event(connection, mode=SYNC_MODE_FULL)
-        assert traces(town) == {}
+        assert traces(daemons) == {}
     assert end(served.process) == 0
-    check_gone(town)
+    check_gone(daemons)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from daemon_process import memoryd, serving
 from fake_providers import fake_provider
-from serving import memoryd, serving
 
 NAME = "memory.search"
 KEY = "key-of-this-test-0123456789"
@@ -45,11 +45,11 @@ def test_doctor_status_log_and_reload_name_the_setting_and_nothing_is_sent(place
         assert where in (home / "daemon.log").read_text()
         assert openai.requests == []
         configure(state, openai)
-        assert "in force: remoteEmbeddingsBlockedBy" in served.memoryd("reload").stdout
+        assert "in effect: remoteEmbeddingsBlockedBy" in served.memoryd("reload").stdout
         assert served.memoryd("index").returncode == 0
         assert openai.texts == ["the red ferry sails at dawn"]
         configure(state, openai, **NONE)
-        assert "in force: remoteEmbeddingsBlockedBy" in served.memoryd("reload").stdout
+        assert "in effect: remoteEmbeddingsBlockedBy" in served.memoryd("reload").stdout
         openai.requests.clear()
         (workspace / "memory" / "b.md").write_text("the kettle is in the shed")
         served.memoryd("index", "--force")

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from daemon_process import serving_heron
 from memoryd.client import connect
 from memoryd.v1 import memory_service_pb2 as pb
 from raw_http2 import DATA, RawConnection
-from serving import serving_heron
 
 pytestmark = pytest.mark.attacks
 

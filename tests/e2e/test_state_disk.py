@@ -2,8 +2,8 @@
 
 import pytest
 
+from daemon_process import memoryd, serving
 from disks import unwritable
-from serving import memoryd, serving
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_a_daemon_serves_a_read_only_state_directory(tmp_path):
         assert (refused.returncode, "STATE_READ_ONLY" in refused.stderr) == (6, True)
         flags = ("--address", served.address, "--state-dir", state, "--workspace", workspace)
         checked = memoryd("doctor", *flags, home=tmp_path)
-        assert "nothing new is taken up" in checked.stdout
+        assert "nothing new is indexed" in checked.stdout
         assert (tmp_path / "daemon.log").read_text().count("skip-endpoint-note") == 1
     assert served.process.returncode == 0
     note.write_text("a kestrel hovers")

@@ -8,10 +8,11 @@ import time
 import grpc
 import pytest
 
-from e2e.town import client, eventually
+from e2e.daemon_fixture import client
 from fake_providers import embedding_server
 from memoryd.client import MemorydError
 from memoryd.v1 import memory_pb2
+from waiting import wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -37,14 +38,14 @@ def provider(gate):
 
 
 @pytest.fixture
-def served(town, provider):
+def served(daemons, provider):
     """A daemon with an embedding call in flight."""
     search = {"provider": "openai-compatible", "model": MODEL, "remote": {"baseUrl": provider.url}}
-    town.configure(watch=False, search=search, limits={"shutdownGraceSeconds": GRACE_SECONDS})
+    daemons.configure(watch=False, search=search, limits={"shutdownGraceSeconds": GRACE_SECONDS})
     for number in range(20):
-        town.write(f"memory/note-{number}.md", f"the heron number{number}x stands in the reeds\n")
-    served = town.start()
-    eventually(lambda: provider.requests)
+        daemons.write(f"memory/note-{number}.md", f"the heron number{number}x stands in the reeds\n")
+    served = daemons.start()
+    wait_until(lambda: provider.requests)
     return served
 
 
@@ -64,13 +65,13 @@ def outcome(call):
 
 
 @pytest.mark.slow
-def test_sigterm_with_an_embedding_call_in_flight_ends_everything_in_time(town, served, provider, gate):
+def test_sigterm_with_an_embedding_call_in_flight_ends_everything_in_time(daemons, served, provider, gate):
     with client(served) as connection:
         following = connection.sync(timeout=60)
         next(iter(following))
         waiting, answers = outcome(lambda: connection.search(query="heron", timeout=30))
         asked = len(provider.requests)
-        eventually(lambda: len(provider.requests) > asked or answers)
+        wait_until(lambda: len(provider.requests) > asked or answers)
         began = time.monotonic()
         served.process.send_signal(signal.SIGTERM)
         waiting.join(30)
@@ -89,20 +90,20 @@ def test_sigterm_with_an_embedding_call_in_flight_ends_everything_in_time(town, 
     assert "a fresh Sync goes on from the last batch" in str(caught.value)
     # The next start goes on: every word is indexed, and the vectors are made.
     gate.set()
-    with client(town.start()) as connection:
-        eventually(lambda: connection.status().index.pending_embeddings == 0)
+    with client(daemons.start()) as connection:
+        wait_until(lambda: connection.status().index.pending_embeddings == 0)
         status = connection.status()
         assert (status.index.files, list(status.failed_files)) == (20, [])
 
 
-def test_the_second_sigterm_ends_it_at_once(town, served):
+def test_the_second_sigterm_ends_it_at_once(daemons, served):
     with client(served) as connection:
         # A caller who waits for what never comes keeps the first one waiting for its grace.
         revision = connection.status().index.revision
         waiting, _ = outcome(lambda: connection.search(query="x", min_revision=revision + 10**9, timeout=60))
         time.sleep(0.2)
         served.process.send_signal(signal.SIGTERM)
-        eventually(lambda: town.events("stop-daemon"))
+        wait_until(lambda: daemons.events("stop-daemon"))
         began = time.monotonic()
         try:
             with pytest.raises(subprocess.TimeoutExpired):
@@ -113,7 +114,7 @@ def test_the_second_sigterm_ends_it_at_once(town, served):
         finally:
             waiting.join(30)
     # Nothing was lost, and nothing is in the way of the next one.
-    verdict, *_ = town.contents()
+    verdict, *_ = daemons.contents()
     assert verdict == "ok"
-    with client(town.start()) as connection:
+    with client(daemons.start()) as connection:
         assert connection.search(query="heron", mode=memory_pb2.SEARCH_MODE_KEYWORD).results

@@ -32,7 +32,7 @@ class Job:
     born: int = field(default_factory=lambda: int(time.time()))
 
 
-class BatchDesk:
+class BatchApi:
     """The part of a server that takes jobs.
 
     `fates` are used up one a job; then all end well. A job is done once it was looked at `looks` times. `bad(text)`
@@ -40,7 +40,7 @@ class BatchDesk:
     an answer, for so many seconds. `asked` counts each text of a job that was made.
     """
 
-    def open_desk(self):
+    def open_batches(self):
         self.files, self.jobs = {}, {}
         self.fates = deque()
         self.looks = 1
@@ -169,7 +169,7 @@ def page(jobs, limit, after):
 STATES = {"running": "in_progress", "strange": "pondering", "done": "completed"}
 
 
-class OpenAIBatchDesk(BatchDesk):
+class OpenAIBatchApi(BatchApi):
     """OpenAI's form; `window` and `model_apart` are where Voyage's differs."""
 
     window = "24h"

@@ -1,7 +1,7 @@
 """Google's Gemini API: a question alone, or documents together; errors as Google words them."""
 
 from fake_providers.faults import Fault, Refused
-from fake_providers.gemini_batches import GeminiBatchDesk
+from fake_providers.gemini_batches import GeminiBatchApi
 from fake_providers.server import FakeServer
 
 FIELDS = {"model", "content", "taskType", "title", "outputDimensionality"}
@@ -13,7 +13,7 @@ METRIC = "generativelanguage.googleapis.com/embed_content_free_tier_requests"
 EXCEEDED = "You exceeded your current quota, please check your plan and billing details."
 
 
-class GeminiServer(GeminiBatchDesk, FakeServer):
+class GeminiServer(GeminiBatchApi, FakeServer):
     provider = "gemini"
     prefix = "/v1beta"
     model = "gemini-embedding-001"

@@ -1,12 +1,12 @@
 """Gemini's batch jobs: operations over an uploaded file, the answers of all texts in one other file."""
 
-from fake_providers.batches import BatchDesk, lines
+from fake_providers.batches import BatchApi, lines
 from fake_providers.faults import Refused
 
 STATES = {"running": "RUNNING", "strange": "PONDERING", "done": "SUCCEEDED"}
 
 
-class GeminiBatchDesk(BatchDesk):
+class GeminiBatchApi(BatchApi):
     def batch_routes(self):
         return [
             ("POST", "/upload/v1beta/files", self.upload),

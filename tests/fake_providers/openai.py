@@ -1,6 +1,6 @@
 """OpenAI's embeddings, and a server that is merely compatible with them."""
 
-from fake_providers.batches import OpenAIBatchDesk
+from fake_providers.batches import OpenAIBatchApi
 from fake_providers.faults import Fault, Refused
 from fake_providers.server import FakeServer
 from fake_providers.words import DIMENSIONS
@@ -10,7 +10,7 @@ MODELS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
 
 
-class OpenAIServer(OpenAIBatchDesk, FakeServer):
+class OpenAIServer(OpenAIBatchApi, FakeServer):
     provider = "openai"
     model = "text-embedding-3-small"
     native_dimensions = MODELS[model]

@@ -51,7 +51,7 @@ class FakeServer(FaultsOfEveryProvider):
         self.refuse = lambda _texts: None
         self.vector = vector
         self.dimensions = self.native_dimensions
-        self.open_desk()
+        self.open_batches()
         self._lock = threading.Lock()
         self._scheme = "http"
         self._server = _Server(("127.0.0.1", port), _handler(self))
@@ -98,7 +98,7 @@ class FakeServer(FaultsOfEveryProvider):
         if not self.accepts(key):
             raise Refused(self.denied())
 
-    def open_desk(self):
+    def open_batches(self):
         """Gets ready for batch jobs, where there are any."""
 
     # What all share.

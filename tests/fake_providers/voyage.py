@@ -1,6 +1,6 @@
 """Voyage AI's embeddings. Its errors are one sentence in `detail`."""
 
-from fake_providers.batches import OpenAIBatchDesk
+from fake_providers.batches import OpenAIBatchApi
 from fake_providers.faults import Fault
 from fake_providers.server import FakeServer
 
@@ -9,7 +9,7 @@ DIMENSIONS = (256, 512, 1024, 2048)
 MODELS = {"voyage-4-large", "voyage-4", "voyage-4-lite", "voyage-3-large", "voyage-3.5", "voyage-code-3"}
 
 
-class VoyageServer(OpenAIBatchDesk, FakeServer):
+class VoyageServer(OpenAIBatchApi, FakeServer):
     provider = "voyage"
     model = "voyage-4-large"
     native_dimensions = 1024

@@ -19,7 +19,7 @@ def bearer(token):
 
 
 def store(home):
-    return TokenStore(TokenFiles.beneath(home.state_dir, None).store)
+    return TokenStore(TokenFiles.in_state_dir(home.state_dir, None).store)
 
 
 def new_token(home, *agents, name="", age=timedelta(), expires=None):

@@ -5,7 +5,7 @@ import pytest
 
 from fake_providers import embedding_server
 from fake_qmd.installs import make_fake
-from rpc.following import Hold
+from rpc.sync_streams import PausedSync
 from rpc.wire import Home, quiet, start
 from tiers import keep_cases
 
@@ -60,13 +60,13 @@ def provider():
 
 
 @pytest.fixture
-def hold(monkeypatch):
+def pause_sync(monkeypatch):
     holds = []
 
-    def hold(running, at=0, agent_id="main"):
-        holds.append(Hold(running, monkeypatch, at, agent_id))
+    def pause_sync(running, at=0, agent_id="main"):
+        holds.append(PausedSync(running, monkeypatch, at, agent_id))
         return holds[-1]
 
-    yield hold
+    yield pause_sync
     for held in holds:
         held.release()

@@ -1,7 +1,7 @@
 """What the tests of the qmd backend share: settings, and what a reply says of who answered."""
 
 from memoryd.v1 import memory_pb2
-from rpc.wire import eventually
+from waiting import eventually
 
 DIRECT = "agent:main:cli:direct:test"
 QMD, BUILTIN = memory_pb2.BACKEND_QMD, memory_pb2.BACKEND_BUILTIN

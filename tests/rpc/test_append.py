@@ -164,7 +164,8 @@ async def test_a_file_of_an_extra_path_is_not_written(serve, home):
 
 async def test_a_workspace_that_does_not_exist_is_not_made(serve, home):
     running = await serve(workspace=str(home.root / "absent"))
-    await check_refused(running.append("text"), "NOT_FOUND", "FILE_NOT_FOUND")
+    missing = f"{home.root / 'absent'} does not exist; create it"
+    await check_refused(running.append("text"), "NOT_FOUND", "FILE_NOT_FOUND", mentions=missing)
     assert not (home.root / "absent").exists()
 
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from rpc.test_append_trouble import begun
-from rpc.wire import check_refused, eventually
+from rpc.wire import check_refused
+from waiting import eventually
 
 LOG = "memory/log.md"
 TEXT = "decided to keep the cache"

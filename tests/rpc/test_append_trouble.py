@@ -5,7 +5,7 @@ import json
 import pytest
 
 from memoryd_server.writing.ledger import LedgerEntry, encode
-from memoryd_server.writing.memory_file import AppendBlock, content_of, request_digest
+from memoryd_server.writing.memory_file import AppendBlock, encode_content, request_digest
 
 LOG = "memory/log.md"
 TEXT = "decided to keep the cache"
@@ -20,7 +20,7 @@ def ledger(home):
 
 def begun(home, *, before, copies_before=0):
     """Return the ledger's line of an append of TEXT that a crash cut short, and write the file with a part of TEXT."""
-    block = AppendBlock(b"", content_of(TEXT, ""))
+    block = AppendBlock(b"", encode_content(TEXT, ""))
     digest = request_digest(TEXT, LOG, "")
     home.put(LOG, before + block.data[:10].decode())
     newlines = before.count("\n")
@@ -50,7 +50,7 @@ async def test_a_damaged_ledger_is_told_of_and_its_readable_keys_count(serve, ho
 async def test_what_a_crash_cut_short_is_whole_when_the_daemon_listens(serve, home, ledger):
     ledger.parent.mkdir(parents=True)
     ledger.write_bytes(begun(home, before="earlier\n"))
-    ledger.with_name("main.appends.block").write_bytes(content_of(TEXT, ""))
+    ledger.with_name("main.appends.block").write_bytes(encode_content(TEXT, ""))
     running = await serve()
     assert (home.workspace / LOG).read_text() == f"earlier\n{TEXT}\n"
     assert not ledger.with_name("main.appends.block").exists()

@@ -10,7 +10,8 @@ from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.embedding import batch_jobs
 from memoryd_server.providers import pacing
-from rpc.wire import eventually, paths
+from rpc.wire import paths
+from waiting import eventually
 
 KEYWORD, VECTOR = memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR
 KEY = "key-of-this-test-0123456789"
@@ -352,7 +353,7 @@ async def test_a_job_that_was_never_made_counts_as_a_failure(home, serve, provid
     provider.make_job = fail
     running = await serve(using(provider))
     await running.synced()
-    assert "was not made" in (await running.status()).batch.last_error
+    assert "was not created" in (await running.status()).batch.last_error
     assert len(directly(provider)) == NOTES
 
 

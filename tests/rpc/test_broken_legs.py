@@ -11,7 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from fake_providers import Fault
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.wire import TIMEOUT, by_meaning, check_refused, empty_reason, eventually, kinds, paths, refusal
+from rpc.wire import TIMEOUT, by_meaning, check_refused, empty_reason, kinds, paths, refusal
+from waiting import eventually
 
 
 @pytest.fixture
@@ -94,9 +95,9 @@ async def test_a_blank_question_is_refused_before_any_provider_is_asked(running,
     assert len(provider.requests) == asked
 
 
-async def test_health_status_and_searches_say_the_same_of_an_index_that_does_not_answer(running, home, hold):
+async def test_health_status_and_searches_say_the_same_of_an_index_that_does_not_answer(running, home, pause_sync):
     """They ask the same index the same way: none of them is green while another is not."""
-    held = hold(running)
+    held = pause_sync(running)
     health = health_pb2_grpc.HealthStub(running.channel)
 
     async def healths():

@@ -9,8 +9,9 @@ import pytest
 from fake_providers import fake_provider
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.following import CANCEL
-from rpc.wire import TIMEOUT, eventually, kinds, paths
+from rpc.sync_streams import CANCEL
+from rpc.wire import TIMEOUT, kinds, paths
+from waiting import eventually
 
 HYBRID, KEYWORD = memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD
 NOTES = 80
@@ -26,10 +27,10 @@ def openai():
 class Times:
     """When requests arrived; `most` were under way at once."""
 
-    def __init__(self, server, hold=0.0):
+    def __init__(self, server, pause_sync=0.0):
         self.arrived = []
         self.most = self._now = 0
-        self._hold = hold
+        self._hold = pause_sync
         self._lock = threading.Lock()
         server.refuse = self
 

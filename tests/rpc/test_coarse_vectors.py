@@ -36,7 +36,7 @@ def dense(text, _dimensions=DIMENSIONS):
     return [round(value, 4) for value in (values / np.linalg.norm(values)).tolist()]
 
 
-class Shelf:
+class TopicNotes:
     """Notes on sixty topics: files, and what comparing all their vectors would answer."""
 
     def __init__(self, home, seed=7):
@@ -80,8 +80,8 @@ def provider():
 
 
 @pytest.fixture
-def shelf(home):
-    return Shelf(home)
+def notes(home):
+    return TopicNotes(home)
 
 
 def using(server, budget):
@@ -101,14 +101,14 @@ async def synced(daemon):
 
 
 def resident(daemon):
-    return daemon.memory().vectors.store._vectors._residency._resident
+    return daemon.memory().vectors.store._vectors._resident._resident
 
 
-async def check_recall(daemon, shelf, questions, limit=10, least=1.0):
+async def check_recall(daemon, notes, questions, limit=10, least=1.0):
     """Every cosine is exact, and so many of the hits are as near as the last of the true ones."""
     near = 0
     for question in questions:
-        cosines = shelf.cosines(question)
+        cosines = notes.cosines(question)
         last = sorted(cosines.values())[-limit] - 1e-6
         answer = await daemon.search(
             question, mode=memory_pb2.SEARCH_MODE_VECTOR, min_score=0.0, max_results=limit, explain=True
@@ -125,15 +125,15 @@ async def first(daemon, question):
     return answer.results[0].path
 
 
-async def check_follows(daemon, shelf):
+async def check_follows(daemon, notes):
     """Changed, new and removed files are answered for, and what is in memory is still the same."""
     before = resident(daemon)
-    changed, removed, *_ = shelf.texts
-    was, gone, becomes = shelf.texts[changed], shelf.texts[removed], shelf.text()
+    changed, removed, *_ = notes.texts
+    was, gone, becomes = notes.texts[changed], notes.texts[removed], notes.text()
     assert [await first(daemon, was), await first(daemon, gone)] == [changed, removed]
-    shelf.put(changed, becomes)
-    shelf.remove(removed)
-    shelf.put("memory/new.md", "something that was never said before")
+    notes.put(changed, becomes)
+    notes.remove(removed)
+    notes.put("memory/new.md", "something that was never said before")
     await synced(daemon)
     assert await first(daemon, becomes) == changed
     assert await first(daemon, "something that was never said before") == "memory/new.md"
@@ -145,54 +145,54 @@ async def check_follows(daemon, shelf):
 @pytest.mark.parametrize(
     ("budget", "kind"), [(PLENTY, WHOLE), (400 * 2 * BYTES_OF_BITS, BITS), (0, DISK)], ids=["whole", "bits", "disk"]
 )
-async def test_the_budget_decides_what_is_in_memory_and_changes_no_answer(serve, provider, shelf, *, budget, kind):
-    shelf.add(400)
+async def test_the_budget_decides_what_is_in_memory_and_changes_no_answer(serve, provider, notes, *, budget, kind):
+    notes.add(400)
     daemon = await serve(using(provider, budget))
     await synced(daemon)
-    questions = [shelf.text(4) for _ in range(10)]
-    await check_recall(daemon, shelf, questions)
+    questions = [notes.text(4) for _ in range(10)]
+    await check_recall(daemon, notes, questions)
     told = (await daemon.status()).vector
     assert (told.resident_form, told.resident_bytes > 0) == (kind, bool(kind))
     assert daemon.memory().vectors.store.vector_memory_bytes() <= budget
-    await check_follows(daemon, shelf)
-    await check_recall(daemon, shelf, questions)
+    await check_follows(daemon, notes)
+    await check_recall(daemon, notes, questions)
 
 
 @pytest.mark.slow
-async def test_an_index_that_outgrows_the_budget_answers_from_disk(serve, provider, shelf):
-    shelf.add(200)
+async def test_an_index_that_outgrows_the_budget_answers_from_disk(serve, provider, notes):
+    notes.add(200)
     budget = 400 * BYTES_OF_BITS
     daemon = await serve(using(provider, budget))
     await synced(daemon)
-    questions = [shelf.text(4) for _ in range(5)]
-    await check_recall(daemon, shelf, questions)
+    questions = [notes.text(4) for _ in range(5)]
+    await check_recall(daemon, notes, questions)
     assert 0 < daemon.memory().vectors.store.vector_memory_bytes() <= budget
-    shelf.add(400)
+    notes.add(400)
     await synced(daemon)
-    await check_recall(daemon, shelf, questions)
+    await check_recall(daemon, notes, questions)
     assert daemon.memory().vectors.store.vector_memory_bytes() == 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_above_ten_thousand_chunks_bits_find_the_nearest_and_follow_the_files(serve, provider, shelf):
-    shelf.add(COARSE_ABOVE + 300)
-    questions = [shelf.text(5) for _ in range(40)]
+async def test_above_ten_thousand_chunks_bits_find_the_nearest_and_follow_the_files(serve, provider, notes):
+    notes.add(COARSE_ABOVE + 300)
+    questions = [notes.text(5) for _ in range(40)]
     daemon = await serve(using(provider, PLENTY))
     await synced(daemon)
-    assert (await daemon.status()).index.chunks == len(shelf.texts)
-    await check_recall(daemon, shelf, questions, least=0.99)
+    assert (await daemon.status()).index.chunks == len(notes.texts)
+    await check_recall(daemon, notes, questions, least=0.99)
     told = (await daemon.status()).vector
     assert told.resident_form == BITS
-    assert told.resident_bytes < 1.3 * len(shelf.texts) * BYTES_WITH_CODES
-    await check_follows(daemon, shelf)
-    shelf.add(500)
+    assert told.resident_bytes < 1.3 * len(notes.texts) * BYTES_WITH_CODES
+    await check_follows(daemon, notes)
+    notes.add(500)
     await synced(daemon)
-    await check_recall(daemon, shelf, questions, least=0.99)
-    await check_recall(daemon, shelf, questions[:10], limit=50, least=0.97)
+    await check_recall(daemon, notes, questions, least=0.99)
+    await check_recall(daemon, notes, questions[:10], limit=50, least=0.97)
     await daemon.stop()
 
-    small = await serve(using(provider, len(shelf.texts) * BYTES_OF_BITS // 2))
-    await check_recall(small, shelf, questions[:10])
+    small = await serve(using(provider, len(notes.texts) * BYTES_OF_BITS // 2))
+    await check_recall(small, notes, questions[:10])
     assert (await small.status()).vector.resident_form == DISK
-    await check_follows(small, shelf)
+    await check_follows(small, notes)

@@ -10,7 +10,8 @@ import pytest
 from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.wire import TIMEOUT, eventually, kinds, paths, refusal
+from rpc.wire import TIMEOUT, kinds, paths, refusal
+from waiting import eventually
 
 PAGE = 4096
 FILES = 200
@@ -133,10 +134,10 @@ async def test_health_is_true_to_it(running, home):
     assert await memory.keyword_error() == ""
 
 
-async def test_a_caller_who_waits_for_an_old_revision_waits_for_the_new_index_to_be_whole(running, home, hold):
+async def test_a_caller_who_waits_for_an_old_revision_waits_for_the_new_index_to_be_whole(running, home, pause_sync):
     revision = (await running.status()).index.revision
     checkpoint(running)
-    held = hold(running, at=FILES // 2)
+    held = pause_sync(running, at=FILES // 2)
     zero_the_rest(index(home))
     await check_asked(running, 150)
     await held.until_reached()

@@ -8,7 +8,8 @@ import pytest
 
 from fake_providers import fake_provider
 from memoryd.v1 import memory_pb2
-from rpc.wire import eventually, kinds, paths, refusal
+from rpc.wire import kinds, paths, refusal
+from waiting import eventually
 
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)
 FULL = "SYNC_MODE_FULL"

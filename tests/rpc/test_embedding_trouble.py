@@ -5,7 +5,8 @@ import pytest
 
 from fake_providers import Fault, vector
 from memoryd.v1 import memory_pb2
-from rpc.wire import QUIET, eventually, kinds, paths, refusal
+from rpc.wire import QUIET, kinds, paths, refusal
+from waiting import eventually
 
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)
 

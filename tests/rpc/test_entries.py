@@ -8,13 +8,14 @@ import uuid
 import grpc
 import pytest
 
-from entry_desk import needs_lancedb
+from entry_fixture import needs_lancedb
 from fake_providers import vector
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EntriesUnavailable
 from rpc.agent_calls import ENTRY_CALLS, call, for_agent
-from rpc.wire import TIMEOUT, check_refused, eventually, kinds
+from rpc.wire import TIMEOUT, check_refused, kinds
+from waiting import eventually
 
 ON = {"plugins": {"slots": {"memory": "memory-lancedb"}}}
 STORED, DUPLICATE, ALREADY = pb.REMEMBER_ACTION_STORED, pb.REMEMBER_ACTION_DUPLICATE, pb.REMEMBER_ACTION_ALREADY_STORED
@@ -336,7 +337,7 @@ async def test_a_second_daemon_on_the_same_dataset_is_refused(serve, home, tmp_p
     first = await serve(settings)
     await remember(first, "the heron")
     second = await serve(settings, at=Home(tmp_path / "other"))
-    await check_refused(remember(second, "x"), "UNAVAILABLE", "INDEX_BUSY", retry=True, mentions="held by another")
+    await check_refused(remember(second, "x"), "UNAVAILABLE", "INDEX_BUSY", retry=True, mentions="in use by another")
     await first.stop()
     assert (await listed(second)).total == 1
 
@@ -405,7 +406,7 @@ async def test_those_who_wait_for_an_opening_that_fails_share_the_failure(serve,
         asyncio.create_task(check_refused(listed(running), "UNAVAILABLE", "ENTRIES_UNAVAILABLE", retry=True))
         for _ in range(6)
     ]
-    await eventually(lambda: len(running.daemon.extensions[0].directory._errands._tasks) == len(calls))
+    await eventually(lambda: len(running.daemon.extensions[0].directory._tasks._tasks) == len(calls))
     go_on.set()
     await asyncio.gather(*calls)
     assert attempts == ["attempt"]

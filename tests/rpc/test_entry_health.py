@@ -7,11 +7,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from entry_desk import needs_lancedb
+from entry_fixture import needs_lancedb
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd_server.errors import EntriesUnavailable
 from rpc.callers import SERVICE, health
-from rpc.wire import TIMEOUT, Home, check_refused, eventually
+from rpc.wire import TIMEOUT, Home, check_refused
+from waiting import eventually
 
 ENTRIES = "memoryd.v1.EntryService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING

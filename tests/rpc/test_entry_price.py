@@ -2,11 +2,12 @@
 
 import pytest
 
-from entry_desk import needs_lancedb
+from entry_fixture import needs_lancedb
 from fake_providers import vector
 from memoryd.v1 import entry_service_pb2 as pb
 from memoryd.v1 import sync_event_pb2
-from rpc.wire import TIMEOUT, eventually, kinds
+from rpc.wire import TIMEOUT, kinds
+from waiting import eventually
 
 pytestmark = needs_lancedb
 

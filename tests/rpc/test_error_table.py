@@ -14,7 +14,8 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.rpc.errors import _CODES
 from memoryd_server.rpc.wire import make_cursor
 from rpc.agent_calls import AGENT_CALLS, call, for_agent
-from rpc.wire import TIMEOUT, check_refused, eventually, kinds_of, refused
+from rpc.wire import TIMEOUT, check_refused, kinds_of, refused
+from waiting import eventually
 
 VECTOR = memory_pb2.SEARCH_MODE_VECTOR
 FULL = sync_event_pb2.SYNC_MODE_FULL

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from entry_desk import needs_lancedb
+from entry_fixture import needs_lancedb
 from fake_providers import Fault, fake_provider
 from fake_qmd.installs import make_fake
 from memoryd.v1 import entry_service_pb2 as entries_pb

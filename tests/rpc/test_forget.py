@@ -9,9 +9,10 @@ import pytest
 from fake_providers import Fault
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.sqlite.store import SqliteStore
-from rpc.following import FULL, follow, rest
-from rpc.wire import TIMEOUT, check_refused, eventually, paths
-from transcripts import user
+from rpc.sync_streams import FULL, follow, rest
+from rpc.wire import TIMEOUT, check_refused, paths
+from transcript_fixture import user
+from waiting import eventually
 
 WORD = "xylophonographer"
 SECRET = f"# Secret\n\nthe {WORD} lives at the old mill\n\n## More\n\n{WORD} again, and again the {WORD}"
@@ -225,10 +226,10 @@ async def test_a_sync_that_makes_vectors_steps_aside(serve, home, provider):
     assert on_disk(home) == []
 
 
-async def test_a_sync_that_leaves_no_time_is_told_and_nothing_is_removed(serve, home, hold):
+async def test_a_sync_that_leaves_no_time_is_told_and_nothing_is_removed(serve, home, pause_sync):
     home.write(secret=SECRET)
     running = await serve()
-    held = hold(running)
+    held = pause_sync(running)
     events = follow(running)
     await held.until_reached()
     call = running.stub.MemoryForget(pb.MemoryForgetRequest(path="memory/secret.md", delete_source=True), timeout=1)

@@ -8,7 +8,7 @@ from fake_qmd.installs import make_fake, real_qmd
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.qmd_calls import QMD, answered_by, ask, qmd_settings
 from rpc.wire import TIMEOUT, paths
-from transcripts import user
+from transcript_fixture import user
 
 WORD = "flamingo"
 

@@ -8,7 +8,8 @@ import pytest
 from fake_providers import Fault, embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.wire import TIMEOUT, eventually, paths
+from rpc.wire import TIMEOUT, paths
+from waiting import eventually, wait_until
 
 KEYWORD = memory_pb2.SEARCH_MODE_KEYWORD
 NOTES = 600
@@ -66,13 +67,6 @@ async def found(running, path):
     return paths(await running.search("avocet", mode=KEYWORD)) == [path]
 
 
-def wait_for(holds):
-    until = time.monotonic() + TIMEOUT
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 async def check_whole(running, provider):
     """Let go, the run ends with every vector, and no text was sent twice."""
     provider.go.set()
@@ -93,7 +87,7 @@ async def test_a_note_written_meanwhile_is_found_by_its_words(home, serve, setti
 
     def second():
         home.write(news="an avocet on the mud")
-        wait_for(lambda: daemons and daemons[0].memory().board.current.dirty)
+        wait_until(lambda: daemons and daemons[0].memory().board.current.dirty)
 
     provider.second = second
     daemons.append(await serve(settings, background=True))
@@ -105,7 +99,7 @@ async def test_a_note_appended_meanwhile_is_found_by_its_words(home, serve, sett
     settings["agents"]["defaults"]["memorySearch"]["sync"]["watch"] = False
     asked, note = threading.Event(), home.workspace / "memory" / "news.md"
     # The note has to be asked for before the third batch, which is not answered.
-    provider.second = lambda: (asked.set(), wait_for(note.exists), time.sleep(0.2))
+    provider.second = lambda: (asked.set(), wait_until(note.exists), time.sleep(0.2))
     daemon = await serve(settings, background=True)
     await eventually(asked.is_set)
     request = pb.MemoryAppendRequest(text="an avocet on the mud", path="memory/news.md")

@@ -11,8 +11,9 @@ from memoryd.v1 import memory_pb2
 from memoryd_server.app import daemon
 from memoryd_server.sources import watcher
 from memoryd_server.sources.inotify import InotifyReader
-from rpc.following import FULL
-from rpc.wire import eventually, kinds, paths
+from rpc.sync_streams import FULL
+from rpc.wire import kinds, paths
+from waiting import eventually
 
 NATIVE, POLLING = memory_pb2.WATCHER_MODE_NATIVE, memory_pb2.WATCHER_MODE_POLLING
 DEAD = memory_pb2.WATCHER_MODE_DEAD
@@ -100,9 +101,9 @@ async def test_a_descriptor_closed_under_the_watcher_costs_one_pass(begin, home)
 
 
 async def test_a_polling_thread_that_is_killed_costs_one_pass(begin, home, monkeypatch):
-    monkeypatch.setattr(watcher, "silent_mount", lambda _: "nfs4")
+    monkeypatch.setattr(watcher, "mount_without_events", lambda _: "nfs4")
     running = await begin()
-    for emitter in the_watcher(running)._entries[0].watch._observer.emitters:
+    for emitter in the_watcher(running)._watches[0].watch._observer.emitters:
         emitter.stop()
         emitter.join()
     await check_mode(running, DEAD, "polling thread")
@@ -238,7 +239,7 @@ async def test_a_forced_sync_forgets_what_is_away(begin, home):
 
 
 async def test_a_mount_that_tells_nothing_is_polled_and_says_so(begin, home, monkeypatch):
-    monkeypatch.setattr(watcher, "silent_mount", lambda _: "virtiofs")
+    monkeypatch.setattr(watcher, "mount_without_events", lambda _: "virtiofs")
     running = await begin(reconcile_seconds=3600)
     status = await check_mode(running, POLLING, "virtiofs")
     assert kinds(status.degradations) == ["WATCHER_IMPAIRED"]

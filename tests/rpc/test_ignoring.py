@@ -4,7 +4,7 @@ import pytest
 
 from memoryd.v1 import memory_pb2
 from memoryd_server.sources.ignore import IGNORE_FILE, MOST_RULES
-from rpc.following import FULL
+from rpc.sync_streams import FULL
 from rpc.wire import kinds, paths
 
 HERONS = ["memory/a.md", "memory/private/b.md"]

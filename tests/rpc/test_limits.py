@@ -10,7 +10,8 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 from memoryd_server.agent.files import FileRange
 from rpc.callers import bearer, health, health_watch, new_token, token_file
-from rpc.wire import TIMEOUT, check_refused, eventually
+from rpc.wire import TIMEOUT, check_refused
+from waiting import eventually
 
 MIB = 2**20
 

@@ -18,7 +18,7 @@ from rpc.wire import Home, quiet, start
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "example.com", "[2001:db8::1]"])
 async def test_beyond_loopback_nothing_is_listened_at_without_tls(home, host):
-    with pytest.raises(SettingsError, match=r"beyond loopback TLS is needed.*memoryd\.tls\.certFile.*127\.0\.0\.1"):
+    with pytest.raises(SettingsError, match=r"without TLS, texts and tokens.*memoryd\.tls\.certFile.*127\.0\.0\.1"):
         await start(home, quiet(), listen=f"{host}:0")
 
 

@@ -10,7 +10,8 @@ import pytest
 from child_processes import pids_of
 from memoryd.v1 import memory_pb2
 from memoryd_server.providers import worker
-from rpc.wire import eventually, kinds, paths
+from rpc.wire import kinds, paths
+from waiting import eventually
 
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)
 

@@ -9,7 +9,8 @@ from memoryd_server.agent import agents
 from memoryd_server.errors import IndexBusy
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.system import FileLock
-from rpc.wire import check_refused, eventually, paths, quiet, start
+from rpc.wire import check_refused, paths, quiet, start
+from waiting import eventually
 
 AGENTS = 6
 LAST = f"a{AGENTS - 1}"

@@ -16,7 +16,8 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.model import DegradationKind
 from memoryd_server.observe import metrics
-from rpc.wire import TIMEOUT, eventually
+from rpc.wire import TIMEOUT
+from waiting import eventually
 
 METRICS = {"memoryd": {"metrics": {"listen": "127.0.0.1:0"}}}
 MARK = "zq"
@@ -166,9 +167,9 @@ async def test_callers_who_say_nothing_take_no_more_than_a_few_threads_and_are_l
     monkeypatch.setattr(metrics._Handler, "timeout", 1.0)
     running = await serve(METRICS)
     host, _, port = running.daemon.metrics_url.removeprefix("http://").removesuffix("/metrics").rpartition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=5) for _ in range(metrics.MOST_AT_ONCE * 4)]
+    silent = [socket.create_connection((host, int(port)), timeout=5) for _ in range(metrics.MAX_CONNECTIONS * 4)]
     try:
-        turned_away = sum(_is_closed(one) for one in silent[metrics.MOST_AT_ONCE :])
+        turned_away = sum(_is_closed(one) for one in silent[metrics.MAX_CONNECTIONS :])
         assert turned_away > 0
         await eventually(lambda: _answers(host, int(port)))
     finally:

@@ -12,8 +12,8 @@ from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.errors import SettingsError
-from memoryd_server.observe.metrics import MOST_AT_ONCE
-from rpc.wire import eventually
+from memoryd_server.observe.metrics import MAX_CONNECTIONS
+from waiting import eventually
 
 ANY_PORT = {"metrics": {"listen": "127.0.0.1:0"}}
 HYBRID = memory_pb2.SEARCH_MODE_HYBRID
@@ -197,7 +197,7 @@ async def test_callers_for_whom_there_was_no_thread_take_no_place(serve, monkeyp
     running = await serve(settings())
     with monkeypatch.context() as patch:
         patch.setattr("socketserver.ThreadingMixIn.process_request", no_thread)
-        for _ in range(2 * MOST_AT_ONCE):
+        for _ in range(2 * MAX_CONNECTIONS):
             with pytest.raises(httpx.TransportError):
                 await fetched(running)
     assert "memoryd" in await fetched(running)

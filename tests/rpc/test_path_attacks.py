@@ -68,7 +68,7 @@ TRANSCRIPTS = [
 
 
 @pytest.fixture
-def ground(home):
+def attack_home(home):
     """A workspace, a sessions folder, and every way out of them."""
     outside = home.root / "outside"
     (outside / "deep").mkdir(parents=True)
@@ -99,11 +99,11 @@ def ground(home):
 
 
 @pytest.fixture(params=["builtin", "qmd"])
-async def running(request, serve, ground, tmp_path):
-    """The daemon over either backend."""
+async def running(request, serve, attack_home, tmp_path):
+    """Start the daemon with either backend."""
     settings = {"agents": {"defaults": SESSIONS}}
     if request.param == "qmd":
-        ground.environ = {"PATH": os.defpath, "HOME": str(tmp_path)}
+        attack_home.environ = {"PATH": os.defpath, "HOME": str(tmp_path)}
         paths = [{"path": "notes", "name": "notes"}]
         settings = qmd_settings(make_fake(tmp_path / "bin").path, paths=paths, memory_search=SESSIONS["memorySearch"])
     running = await serve(settings)
@@ -202,41 +202,41 @@ async def attack(running, home, fields, names, *, may_succeed=()):
 
 
 @pytest.fixture
-def deep(ground):
+def deep(attack_home):
     """What is made of a path of a thousand parts goes at the end: pytest's own clearing up does not reach as deep."""
-    yield ground
-    subprocess.run(["rm", "-rf", ground.workspace / "memory"], check=True, timeout=60)
+    yield attack_home
+    subprocess.run(["rm", "-rf", attack_home.workspace / "memory"], check=True, timeout=60)
 
 
 async def test_no_spelling_of_a_path_leads_outside(running, deep):
-    ground = deep
+    attack_home = deep
     appending = {"MemoryAppend.path"}
-    await attack(running, ground, {field: FIELDS[field] for field in FIELDS if field not in appending}, SPELLINGS)
+    await attack(running, attack_home, {field: FIELDS[field] for field in FIELDS if field not in appending}, SPELLINGS)
     # Odd names below memory/ are names like others, and are made there.
-    await attack(running, ground, {field: FIELDS[field] for field in appending}, SPELLINGS, may_succeed=appending)
+    await attack(running, attack_home, {field: FIELDS[field] for field in appending}, SPELLINGS, may_succeed=appending)
 
 
-async def test_no_link_in_any_part_of_a_path_is_followed(running, ground):
-    codes = await attack(running, ground, FIELDS, LINKS)
+async def test_no_link_in_any_part_of_a_path_is_followed(running, attack_home):
+    codes = await attack(running, attack_home, FIELDS, LINKS)
     odd = {key: code for key, code in codes.items() if code != "PERMISSION_DENIED"}
     # What is there is told from what is not only where nothing leads outside.
     assert odd == {}
 
 
-async def test_no_name_of_a_transcript_leads_outside(running, ground):
-    await attack(running, ground, SESSION_FIELDS, TRANSCRIPTS, may_succeed={"Sync.transcript"})
+async def test_no_name_of_a_transcript_leads_outside(running, attack_home):
+    await attack(running, attack_home, SESSION_FIELDS, TRANSCRIPTS, may_succeed={"Sync.transcript"})
 
 
 @pytest.mark.slow
-async def test_fields_that_become_a_part_of_a_name_lead_nowhere_else(running, ground):
-    before = tree(ground)
+async def test_fields_that_become_a_part_of_a_name_lead_nowhere_else(running, attack_home):
+    before = tree(attack_home)
     for field, made in OTHER_FIELDS.items():
         for name in [*SPELLINGS, *LINKS, *TRANSCRIPTS]:
-            _, words = await told(running, *made(placed(ground, name)))
+            _, words = await told(running, *made(placed(attack_home, name)))
             assert SECRET not in words, (field, name)
-    assert tree(ground) == before
-    archives = {file.parent for file in ground.workspace.rglob("*.md") if "heron" not in file.name}
-    inside = {ground.workspace / name for name in ("memory", "memory/real", "notes", ".")}
+    assert tree(attack_home) == before
+    archives = {file.parent for file in attack_home.workspace.rglob("*.md") if "heron" not in file.name}
+    inside = {attack_home.workspace / name for name in ("memory", "memory/real", "notes", ".")}
     assert {folder.resolve() for folder in archives} <= {folder.resolve() for folder in inside}
 
 
@@ -277,8 +277,8 @@ ROUNDS = [20, pytest.param(250, marks=[pytest.mark.slow, pytest.mark.timeout(300
 
 @pytest.mark.parametrize("calls", ROUNDS)
 @pytest.mark.parametrize("part", ["memory", "memory/real", "memory/real/inner"])
-async def test_a_folder_that_is_swapped_for_a_link_leads_no_call_outside(serve, ground, part, calls):
-    home = ground
+async def test_a_folder_that_is_swapped_for_a_link_leads_no_call_outside(serve, attack_home, part, calls):
+    home = attack_home
     outside = home.root / "outside"
     for folder in ("real", "real/inner", "inner"):
         (outside / folder).mkdir(exist_ok=True)

@@ -9,7 +9,8 @@ from fake_qmd.installs import make_fake, real_qmd, tiny_models
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.qmd_calls import BUILTIN, DIRECT, QMD, answered_by, ask, fallback_reason, qmd_settings, ready
-from rpc.wire import TIMEOUT, Home, check_refused, empty_reason, eventually, kinds, paths, start
+from rpc.wire import TIMEOUT, Home, check_refused, empty_reason, kinds, paths, start
+from waiting import eventually
 
 # A search of the real command takes half a second on a quiet machine, and seconds on a busy one.
 LIMITS = {"timeoutMs": 15_000}

@@ -10,7 +10,8 @@ import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.qmd_calls import BUILTIN, DIRECT, QMD, answered_by, ask, fallback_reason, qmd_settings, ready
-from rpc.wire import TIMEOUT, check_refused, eventually, kinds, paths, quiet
+from rpc.wire import TIMEOUT, check_refused, kinds, paths, quiet
+from waiting import eventually, wait_until
 
 pytestmark = pytest.mark.usefixtures("qmd_home")
 
@@ -32,11 +33,14 @@ def qmd(serve, fake):
 
 def check_gone(pids):
     """Nothing of the processes is left, but for what their new parent has not reaped."""
-    until = time.monotonic() + GONE_SECONDS
-    for pid in pids:
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < until, "a process was left"
-            time.sleep(0.01)
+    wait_until(lambda: not any(map(is_alive, pids)), GONE_SECONDS)
+
+
+def is_alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 # The fault, and a part of the reason that the reply gives.

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from memoryd.v1 import memory_pb2
-from rpc.wire import by_meaning, eventually, kinds
+from rpc.wire import by_meaning, kinds
+from waiting import eventually
 
 HYBRID, KEYWORD = memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD
 
@@ -24,7 +25,7 @@ async def running(home, serve, provider):
 def words(running, monkeypatch):
     """Set once the keyword leg has searched ahead."""
     searched, engine = threading.Event(), running.memory()._search
-    ahead = engine.words
+    ahead = engine.search_keywords
 
     def search(query):
         try:
@@ -32,7 +33,7 @@ def words(running, monkeypatch):
         finally:
             searched.set()
 
-    monkeypatch.setattr(engine, "words", search)
+    monkeypatch.setattr(engine, "search_keywords", search)
     return searched
 
 

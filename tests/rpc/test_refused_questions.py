@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from entry_desk import needs_lancedb
+from entry_fixture import needs_lancedb
 from fake_providers import Fault, fake_provider
 from memoryd.v1 import entry_service_pb2 as entries_pb
 from rpc.wire import HYBRID, KEYWORD, TIMEOUT, UNSET, VECTOR, kinds, paths, refusal

@@ -15,8 +15,9 @@ from memoryd_server.errors import IndexUnavailable
 from memoryd_server.observe.log import LogLevel, make_log
 from memoryd_server.rpc.status_response import shared_apart
 from memoryd_server.settings.loading import load
-from rpc.following import FULL, follow, rest
-from rpc.wire import TIMEOUT, check_refused, eventually, kinds, paths, quiet, refused
+from rpc.sync_streams import FULL, follow, rest
+from rpc.wire import TIMEOUT, check_refused, kinds, paths, quiet, refused
+from waiting import eventually
 
 NOTE = "the first heron\n\nand a second heron"
 
@@ -328,9 +329,9 @@ async def test_a_call_that_does_not_end_is_waited_for_as_long_as_the_grace_says(
     stuck.cancel()
 
 
-async def test_a_sync_under_way_ends_at_a_files_boundary_and_may_be_tried_again(running, home, hold):
+async def test_a_sync_under_way_ends_at_a_files_boundary_and_may_be_tried_again(running, home, pause_sync):
     home.many(300)
-    held = hold(running, at=100)
+    held = pause_sync(running, at=100)
     stream = follow(running)
     await anext(stream)
     await held.until_reached()
@@ -391,13 +392,13 @@ async def test_a_stop_during_a_reload_waits_for_it_and_closes_what_it_opened(run
     assert (await running.daemon.reload(home.settings)).loads == 2, "nothing is read after the stop"
 
 
-async def test_a_full_sync_of_one_agent_goes_on_while_another_agent_changes(home, serve, hold):
+async def test_a_full_sync_of_one_agent_goes_on_while_another_agent_changes(home, serve, pause_sync):
     bird = home.state_dir / "workspace-bird"
     (bird / "memory").mkdir(parents=True)
     (bird / "memory" / "b.md").write_text("a kestrel")
     home.many(50)
     running = await serve(with_agents("main", "bird"))
-    held = hold(running, at=10)
+    held = pause_sync(running, at=10)
     stream = follow(running, mode=FULL)
     await anext(stream)
     await held.until_reached()

@@ -5,7 +5,8 @@ import threading
 from pathlib import Path
 
 from memoryd_server.agent import threads
-from rpc.wire import eventually, paths
+from rpc.wire import paths
+from waiting import eventually
 
 # A pass each second is what gives memory back.
 RESTING = {"memoryd": {"idleSeconds": 1, "reconcileSeconds": 1}}
@@ -47,7 +48,7 @@ async def test_an_agent_at_rest_holds_no_reader_and_answers_when_asked(serve, ho
 
 async def test_what_an_agent_frees_is_returned_to_the_system_once(serve, home, monkeypatch):
     returned = []
-    monkeypatch.setattr(threads, "give_back", lambda: returned.append(1))
+    monkeypatch.setattr(threads, "release_free_memory", lambda: returned.append(1))
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
     running.daemon._threads.freed._after_seconds = 0.0

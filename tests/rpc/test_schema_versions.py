@@ -69,7 +69,7 @@ async def test_after_a_downgrade_the_other_agents_answer_and_nothing_is_lost(ser
     running = await serve(settings)
     assert paths(await running.search("heron", agent_id="level")) == ["memory/a.md"]
     refused = await check_refused(running.search("heron", agent_id="ahead"), "FAILED_PRECONDITION", "INDEX_TOO_NEW")
-    for words in (f"schema {NEWER}", "upgrade memoryd", "remove the file"):
+    for words in (f"schema version {NEWER}", "upgrade memoryd", "delete the file"):
         assert words in refused.message
     assert digest(index(home, "ahead")) == before
     # Whoever stays with the older memoryd moves the file away, and may move it back after an upgrade.
@@ -88,7 +88,7 @@ async def test_a_daemon_whose_only_index_is_newer_does_not_start_and_touches_not
     await running.stop()
     mark_newer(index(home))
     before = digest(index(home))
-    with pytest.raises(IndexTooNew, match="upgrade memoryd, or remove the file"):
+    with pytest.raises(IndexTooNew, match="upgrade memoryd, or delete the file"):
         await start(home, quiet())
     assert digest(index(home)) == before
     assert not home.socket.exists()

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from properties import examples
-from rpc.wire import empty_reason, eventually, kinds, paths
+from rpc.wire import empty_reason, kinds, paths
+from waiting import eventually
 
 SOURCE = memory_pb2
 GROUP = "agent:main:telegram:group:7"

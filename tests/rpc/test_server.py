@@ -12,7 +12,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 from rpc.callers import SERVICE, health, listed
-from rpc.wire import TIMEOUT, check_refused, eventually, refusal, refused
+from rpc.wire import TIMEOUT, check_refused, refusal, refused
+from waiting import eventually
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 

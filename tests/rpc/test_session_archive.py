@@ -6,7 +6,7 @@ import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import TIMEOUT, check_refused, paths
-from transcripts import assistant, user
+from transcript_fixture import assistant, user
 
 NOON = {"seconds": 1_770_552_000}  # 2026-02-08 12:00 UTC
 KEY = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
@@ -121,5 +121,6 @@ async def test_bad_fields_are_all_named(serve, request_, violations):
 async def test_a_workspace_that_does_not_exist_is_not_made(serve, home):
     home.say("abc.jsonl", talk("one"))
     running = await serve(workspace=str(home.root / "absent"))
-    await check_refused(archive(running), "NOT_FOUND", "FILE_NOT_FOUND")
+    missing = f"{home.root / 'absent'} does not exist; create it"
+    await check_refused(archive(running), "NOT_FOUND", "FILE_NOT_FOUND", mentions=missing)
     assert not (home.root / "absent").exists()

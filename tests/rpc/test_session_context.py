@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from properties import examples
-from rpc.wire import TIMEOUT, check_refused, eventually, quiet, refused, trigger
+from rpc.wire import TIMEOUT, check_refused, quiet, refused, trigger
+from waiting import eventually
 
 NOON = {"seconds": 1_770_552_000}  # 2026-02-08 12:00 UTC
 MAIN, GROUP = "agent:main:main", "agent:main:telegram:group:-100"

@@ -6,8 +6,9 @@ import pytest
 
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.wire import TIMEOUT, check_refused, eventually, kinds, paths
-from transcripts import HEAD, TOOL, assistant, user
+from rpc.wire import TIMEOUT, check_refused, kinds, paths
+from transcript_fixture import HEAD, TOOL, assistant, user
+from waiting import eventually
 
 SESSIONS = {"experimental": {"sessionMemory": True}, "sources": ["memory", "sessions"]}
 AFTER_COMPACTION = sync_event_pb2.SYNC_TRIGGER_POST_COMPACTION

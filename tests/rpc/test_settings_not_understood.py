@@ -6,11 +6,12 @@ import threading
 
 import pytest
 
-from entry_desk import needs_lancedb
+from entry_fixture import needs_lancedb
 from fake_providers import Fault, fake_provider, vector
 from memoryd.v1 import entry_service_pb2 as entry_pb
 from memoryd.v1 import memory_pb2, sync_event_pb2
-from rpc.wire import TIMEOUT, by_meaning, check_refused, eventually, kinds, paths, quiet
+from rpc.wire import TIMEOUT, by_meaning, check_refused, kinds, paths, quiet
+from waiting import eventually
 
 FULL = sync_event_pb2.SYNC_MODE_FULL
 KEYWORD, VECTOR, HYBRID = (
@@ -248,11 +249,11 @@ async def test_a_reload_ends_the_requests_of_a_sync_that_is_running(home, serve,
     with_openclaw(home, openai, {})
     asked, go = threading.Event(), threading.Event()
 
-    def hold(texts):
+    def pause_sync(texts):
         asked.set()
         go.wait(TIMEOUT)
 
-    openai.refuse = hold
+    openai.refuse = pause_sync
     running = await serve(background=True)
     await eventually(asked.is_set)
     with_openclaw(home, openai, NONE)

@@ -8,7 +8,8 @@ from disks import fill_up, small_disk, unwritable
 from memoryd.v1 import memory_pb2
 from memoryd_server.errors import IndexReadOnly
 from memoryd_server.sqlite.connection import journal_for
-from rpc.wire import check_refused, eventually, kinds, paths
+from rpc.wire import check_refused, kinds, paths
+from waiting import eventually
 
 FILES = 20
 

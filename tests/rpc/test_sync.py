@@ -6,8 +6,9 @@ import pytest
 
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.following import CANCEL, FULL, SESSION_START, check_stream, follow, rest
-from rpc.wire import check_refused, eventually, kinds_of, paths, refused, trigger
+from rpc.sync_streams import CANCEL, FULL, SESSION_START, check_stream, follow, rest
+from rpc.wire import check_refused, kinds_of, paths, refused, trigger
+from waiting import eventually
 
 
 async def test_a_run_begins_with_started_and_ends_with_completed(serve, home):
@@ -77,10 +78,10 @@ async def test_a_bad_file_is_told_and_the_others_are_indexed(serve, home):
     assert set(paths(await running.search("zebra"))) == {"memory/good.md", "memory/nul.md", "memory/latin.md"}
 
 
-async def test_a_second_caller_joins_and_both_see_the_end(serve, home, hold):
+async def test_a_second_caller_joins_and_both_see_the_end(serve, home, pause_sync):
     home.write(a="one", b="two")
     running = await serve()
-    held = hold(running)
+    held = pause_sync(running)
     first = follow(running)
     opening = await anext(first)
     await held.until_reached()
@@ -94,10 +95,10 @@ async def test_a_second_caller_joins_and_both_see_the_end(serve, home, hold):
     assert ends[0].indexed_files == 2
 
 
-async def test_what_was_written_before_a_call_is_in_the_index_when_it_completes(serve, home, hold):
+async def test_what_was_written_before_a_call_is_in_the_index_when_it_completes(serve, home, pause_sync):
     home.write(a="one")
     running = await serve()
-    held = hold(running)
+    held = pause_sync(running)
     first = follow(running)
     await held.until_reached()
     # The run has made its plan: it knows nothing of this file.
@@ -124,10 +125,10 @@ async def test_many_callers_each_find_what_they_wrote(serve, home):
     assert found == [[f"memory/mine{number}.md"] for number in range(40)]
 
 
-async def test_a_follower_comes_back_to_a_run_under_way(serve, home, hold):
+async def test_a_follower_comes_back_to_a_run_under_way(serve, home, pause_sync):
     home.write(**{f"big{n}": "x" * 200 for n in range(3)}, good="fine")
     running = await serve({"memoryd": {"limits": {"maxFileBytes": 100}}})
-    held = hold(running, at=2)
+    held = pause_sync(running, at=2)
     call = running.stub.Sync(pb.SyncRequest())
     seen = []
     async for event in call:
@@ -198,10 +199,10 @@ async def test_a_dry_run_estimates_and_writes_nothing(serve, home):
     assert (await running.synced(dry_run=True, mode=FULL)).estimate.files == 2
 
 
-async def test_a_dry_run_neither_joins_nor_disturbs_a_run(serve, home, hold):
+async def test_a_dry_run_neither_joins_nor_disturbs_a_run(serve, home, pause_sync):
     home.write(a="one")
     running = await serve()
-    held = hold(running)
+    held = pause_sync(running)
     real = follow(running)
     opening = await anext(real)
     await held.until_reached()
@@ -212,10 +213,10 @@ async def test_a_dry_run_neither_joins_nor_disturbs_a_run(serve, home, hold):
     assert (await rest(real))[-1].completed.indexed_files == 1
 
 
-async def test_a_heartbeat_tells_that_a_silent_run_lives(serve, home, hold):
+async def test_a_heartbeat_tells_that_a_silent_run_lives(serve, home, pause_sync):
     home.write(a="one")
     running = await serve()
-    held = hold(running)
+    held = pause_sync(running)
     stream = follow(running, heartbeat_interval={"seconds": 1})
     events = []
     async for event in stream:
@@ -227,20 +228,20 @@ async def test_a_heartbeat_tells_that_a_silent_run_lives(serve, home, hold):
     assert beat.elapsed.ToMilliseconds() >= 900
 
 
-async def test_the_first_event_comes_at_once(serve, home, hold):
+async def test_the_first_event_comes_at_once(serve, home, pause_sync):
     home.write(a="one")
     running = await serve()
-    hold(running)
+    pause_sync(running)
     async with asyncio.timeout(1):
         assert (await anext(follow(running))).WhichOneof("event") == "started"
         assert (await anext(follow(running))).WhichOneof("event") == "started"
 
 
-async def test_a_search_answers_throughout_a_full_rebuild(serve, home, hold):
+async def test_a_search_answers_throughout_a_full_rebuild(serve, home, pause_sync):
     home.write(a="zebra", b="lion")
     running = await serve()
     before = (await running.synced()).index_revision
-    held = hold(running, at=1)
+    held = pause_sync(running, at=1)
     stream = follow(running, mode=FULL)
     assert (await anext(stream)).started.mode == FULL
     await held.until_reached()
@@ -263,10 +264,10 @@ async def test_a_search_answers_throughout_a_full_rebuild(serve, home, hold):
     assert not (await running.status()).index.dirty
 
 
-async def test_a_run_stops_when_its_only_follower_leaves_and_asked_for_that(serve, home, hold):
+async def test_a_run_stops_when_its_only_follower_leaves_and_asked_for_that(serve, home, pause_sync):
     home.many(20)
     running = await serve({"memoryd": {"filesPerTransaction": 1}})
-    held = hold(running, at=5)
+    held = pause_sync(running, at=5)
     call = running.stub.Sync(pb.SyncRequest(on_disconnect=CANCEL))
     cursor = (await call.read()).cursor
     await held.until_reached()
@@ -283,10 +284,10 @@ async def test_a_run_stops_when_its_only_follower_leaves_and_asked_for_that(serv
 
 
 @pytest.mark.parametrize("others", [{}, {"on_disconnect": CANCEL}])
-async def test_a_run_goes_on_while_another_follows_it(serve, home, hold, others):
+async def test_a_run_goes_on_while_another_follows_it(serve, home, pause_sync, others):
     home.many(20)
     running = await serve()
-    held = hold(running, at=5)
+    held = pause_sync(running, at=5)
     leaver = running.stub.Sync(pb.SyncRequest(on_disconnect=CANCEL))
     await leaver.read()
     stayer = follow(running, **others)
@@ -298,10 +299,10 @@ async def test_a_run_goes_on_while_another_follows_it(serve, home, hold, others)
     assert (await rest(stayer))[-1].completed.indexed_files == 20
 
 
-async def test_a_run_goes_on_when_its_follower_leaves(serve, home, hold):
+async def test_a_run_goes_on_when_its_follower_leaves(serve, home, pause_sync):
     home.many(20)
     running = await serve()
-    held = hold(running, at=5)
+    held = pause_sync(running, at=5)
     call = running.stub.Sync(pb.SyncRequest())
     await call.read()
     call.cancel()
@@ -312,10 +313,10 @@ async def test_a_run_goes_on_when_its_follower_leaves(serve, home, hold):
     assert ended["indexed"] == 20
 
 
-async def test_a_run_that_is_being_stopped_takes_no_joiner_with_it(serve, home, hold, monkeypatch):
+async def test_a_run_that_is_being_stopped_takes_no_joiner_with_it(serve, home, pause_sync, monkeypatch):
     home.many(20)
     running = await serve()
-    held = hold(running, at=5)
+    held = pause_sync(running, at=5)
     leaver = running.stub.Sync(pb.SyncRequest(on_disconnect=CANCEL))
     opening = await leaver.read()
     await held.until_reached()
@@ -364,13 +365,13 @@ async def test_a_reader_that_stopped_reading_can_still_leave(serve, home):
     await eventually(lambda: run.followers == 0)
 
 
-async def test_agents_sync_beside_each_other(serve, home, hold):
+async def test_agents_sync_beside_each_other(serve, home, pause_sync):
     other = home.root / "other"
     (other / "memory").mkdir(parents=True)
     (other / "memory" / "note.md").write_text("lion")
     home.write(a="zebra")
     running = await serve({"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(other)}]}})
-    held = hold(running)
+    held = pause_sync(running)
     first = follow(running)
     await held.until_reached()
     assert (await running.synced(agent_id="other")).indexed_files == 1
@@ -378,10 +379,10 @@ async def test_agents_sync_beside_each_other(serve, home, hold):
     assert kinds_of(await rest(first))[-1] == "completed"
 
 
-async def test_a_stop_ends_a_run_at_a_file_and_says_so(serve, home, hold):
+async def test_a_stop_ends_a_run_at_a_file_and_says_so(serve, home, pause_sync):
     home.many(20)
     running = await serve()
-    held = hold(running, at=5)
+    held = pause_sync(running, at=5)
     stream = follow(running)
     await held.until_reached()
     stopping = asyncio.create_task(running.stop_daemon())

@@ -1,6 +1,6 @@
 """What the daemon does between syncs without being asked."""
 
-from rpc.wire import eventually
+from waiting import eventually
 
 WORD = "xylophonographer"
 

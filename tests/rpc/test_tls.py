@@ -15,7 +15,8 @@ from memoryd.v1 import memory_service_pb2_grpc as stubs
 from memoryd_server.access import admission
 from memoryd_server.errors import SettingsError
 from rpc.callers import bearer, new_token
-from rpc.wire import TIMEOUT, Home, check_refused, eventually, quiet, start
+from rpc.wire import TIMEOUT, Home, check_refused, quiet, start
+from waiting import eventually
 
 pytestmark = needs_openssl
 # A handshake that is refused is tried again by the client until its deadline, so the deadline is short.
@@ -229,7 +230,7 @@ async def test_a_certificate_that_cannot_serve_refuses_to_start_and_says_why(hom
 
 async def test_an_authority_that_is_none_refuses_to_start(home, pair):
     (home.root / "ca").write_text("hello")
-    with pytest.raises(SettingsError, match=r"clientCaFile .* holds no certificate"):
+    with pytest.raises(SettingsError, match=r"clientCaFile .* contains no PEM certificate"):
         await start(home, quiet(tls_settings(pair, client_ca=home.root / "ca")), listen="127.0.0.1:0")
 
 

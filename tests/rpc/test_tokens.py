@@ -27,7 +27,8 @@ from rpc.callers import (
     store,
     token_file,
 )
-from rpc.wire import TIMEOUT, check_refused, eventually, quiet, start
+from rpc.wire import TIMEOUT, check_refused, quiet, start
+from waiting import eventually
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ async def test_a_token_file_without_a_token_refuses_to_start(home, content):
 async def test_a_token_file_that_others_can_open_refuses_to_start_and_says_how_to_mend_it(home, mode):
     file = token_file(home, "token", mode)
     with pytest.raises(
-        SettingsError, match=rf"{file} can be opened by others \(mode {mode:04o}\); run: chmod 600 {file}"
+        SettingsError, match=rf"{file} can be opened by other users \(mode {mode:04o}\); run: chmod 600 {file}"
     ):
         await start(home, quiet({"memoryd": {"tokenFile": str(file)}}), listen="127.0.0.1:0")
 
@@ -206,11 +207,11 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-async def test_a_stream_ends_soon_after_its_token_is_revoked(over_tcp, home, hold, monkeypatch, name):
+async def test_a_stream_ends_soon_after_its_token_is_revoked(over_tcp, home, pause_sync, monkeypatch, name):
     monkeypatch.setattr(interceptors, "RECHECK_SECONDS", 0.05)
     monkeypatch.setattr(gate_module, "RECHECK_SECONDS", 0.05)
     home.write(a="one")
-    held = hold(over_tcp)
+    held = pause_sync(over_tcp)
     (revoked, token), (_, other) = new_token(home), new_token(home)
     options = {**bearer(token), "timeout": TIMEOUT}
     stream, unharmed = STREAMS[name](over_tcp, **options), STREAMS[name](over_tcp, **{**options, **bearer(other)})
@@ -237,10 +238,10 @@ async def test_a_watched_change_is_not_told_once_the_token_is_revoked(over_tcp, 
     await check_refused(stream, "UNAUTHENTICATED", "TOKEN_INVALID")
 
 
-async def test_a_sync_goes_on_when_the_token_of_its_stream_is_revoked(over_tcp, home, hold, monkeypatch):
+async def test_a_sync_goes_on_when_the_token_of_its_stream_is_revoked(over_tcp, home, pause_sync, monkeypatch):
     monkeypatch.setattr(interceptors, "RECHECK_SECONDS", 0.05)
     home.write(a="zebra")
-    held = hold(over_tcp)
+    held = pause_sync(over_tcp)
     token_id, token = new_token(home)
     stream = over_tcp.stub.Sync(pb.SyncRequest(), timeout=TIMEOUT, **bearer(token))
     await anext(aiter(stream))

@@ -5,7 +5,7 @@ from memoryd.v1 import sync_event_pb2
 from rpc.test_sessions import AFTER_COMPACTION, SESSIONS, say
 from rpc.wire import TIMEOUT, paths
 from secret_texts import INNOCENT, SECRETS
-from transcripts import assistant, user
+from transcript_fixture import assistant, user
 
 # What is shown of a long secret: so many characters at either end.
 HEAD, TAIL = 6, 4

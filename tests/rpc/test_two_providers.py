@@ -9,7 +9,8 @@ import pytest
 from fake_providers import embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd_server.agent.threads import THREADS_A_PROVIDER
-from rpc.wire import eventually, kinds
+from rpc.wire import kinds
+from waiting import eventually
 
 HYBRID, KEYWORD = memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD
 

@@ -27,7 +27,7 @@ QUESTIONS = ["heron ferry", "bread", "a lamp in the garden", "cloud stone river"
 
 
 @pytest.fixture
-def shelf(home):
+def notes(home):
     chance = random.Random(5)
     home.write(**{f"n{n:03}": " ".join(chance.choices(WORDS, k=chance.randint(4, 30))) for n in range(120)})
     # Twins, whose order only a rule can tell.
@@ -57,7 +57,7 @@ async def answers(daemon, **request):
     return found
 
 
-async def test_every_engine_gives_the_same_hits(shelf, serve, provider, tmp_path):
+async def test_every_engine_gives_the_same_hits(notes, serve, provider, tmp_path):
     in_memory = await serve(using(provider, budget=IN_MEMORY))
     await in_memory.synced()
     expected = await answers(in_memory)
@@ -86,14 +86,14 @@ async def test_every_engine_gives_the_same_hits(shelf, serve, provider, tmp_path
     assert await answers(missing) == expected
 
 
-async def test_every_engine_follows_the_files(shelf, serve, provider):
+async def test_every_engine_follows_the_files(notes, serve, provider):
     found = []
     daemon = await serve(using(provider))
     await daemon.synced()
     await answers(daemon)
-    shelf.write(n001="heron ferry heron ferry", new="tram river tram")
-    (shelf.workspace / "memory" / "n002.md").unlink()
-    (shelf.workspace / "memory" / "twin4.md").unlink()
+    notes.write(n001="heron ferry heron ferry", new="tram river tram")
+    (notes.workspace / "memory" / "n002.md").unlink()
+    (notes.workspace / "memory" / "twin4.md").unlink()
     await daemon.synced()
     found.append(await answers(daemon))
     await daemon.stop()
@@ -106,7 +106,7 @@ async def test_every_engine_follows_the_files(shelf, serve, provider):
     assert not any(path in {"memory/n002.md", "memory/twin4.md"} for hits in found[0] for path, *_ in hits)
 
 
-async def test_a_filter_and_a_bar_change_no_order(shelf, serve, provider):
+async def test_a_filter_and_a_bar_change_no_order(notes, serve, provider):
     daemon = await serve(using(provider))
     await daemon.synced()
     everything = await daemon.search("heron ferry", min_score=0.0, max_results=50)

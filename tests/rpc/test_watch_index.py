@@ -16,7 +16,7 @@ def watch(running, **request):
     return aiter(running.stub.WatchIndex(pb.WatchIndexRequest(**request), timeout=TIMEOUT))
 
 
-async def until(states, wanted):
+async def first_matching(states, wanted):
     """The first state that is as wanted; the ones before it are told when none is."""
     seen = []
     async with asyncio.timeout(8):
@@ -57,10 +57,10 @@ async def test_a_run_shows_from_its_start_to_its_end(serve, home):
     states = watch(running)
     await anext(states)
     sync = asyncio.create_task(running.synced())
-    busy = await until(states, lambda state: state.HasField("active_sync"))
+    busy = await first_matching(states, lambda state: state.HasField("active_sync"))
     assert busy.state == memory_pb2.INDEX_STATE_BUILDING
     assert busy.active_sync.sync_id
-    done = await until(states, lambda state: not state.HasField("active_sync"))
+    done = await first_matching(states, lambda state: not state.HasField("active_sync"))
     completed = await sync
     assert (done.index_revision, done.state, done.pending_files) == (completed.index_revision, READY, 0)
 
@@ -70,13 +70,13 @@ async def test_a_written_file_is_indexed_and_told_without_a_call(serve, home, se
     home.write(a="one")
     running = await serve(settings, background=True)
     states = watch(running)
-    before = await until(states, lambda state: state.state == READY)
+    before = await first_matching(states, lambda state: state.state == READY)
     home.write(b="zebra")
-    after = await until(states, lambda state: state.index_revision > before.index_revision)
+    after = await first_matching(states, lambda state: state.index_revision > before.index_revision)
     assert after.agent_id == "main"
     assert paths(await running.search("zebra", min_revision=after.index_revision)) == ["memory/b.md"]
     (home.workspace / "memory" / "b.md").unlink()
-    gone = await until(states, lambda state: state.index_revision > after.index_revision)
+    gone = await first_matching(states, lambda state: state.index_revision > after.index_revision)
     assert gone.index_revision > after.index_revision
     assert not (await running.search("zebra")).results
 

@@ -1,7 +1,5 @@
 """What the tests of the gRPC edge share: a running daemon, and what its answers and errors hold."""
 
-import asyncio
-import inspect
 import io
 import json
 from dataclasses import dataclass, field
@@ -161,17 +159,6 @@ async def start(home, settings=None, *, background=False, **flags):
     daemon = Daemon(home.settings(settings, **flags), make_log("debug", "json", log), background=background)
     address, *_ = await daemon.start()
     return Running(home, daemon, address, grpc.aio.insecure_channel(address), log)
-
-
-async def eventually(look, *, seconds=30.0):
-    """The first true answer of `look`, a function or a coroutine function, for what no event tells."""
-    async with asyncio.timeout(seconds):
-        while True:
-            found = look()
-            found = await found if inspect.isawaitable(found) else found
-            if found:
-                return found
-            await asyncio.sleep(0.02)
 
 
 def paths(response):

@@ -1,15 +1,15 @@
 import pytest
 
-from desk import Desk
+from index_fixture import IndexFixture
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = Desk(tmp_path)
-    yield desk
-    desk.close()
+def index(tmp_path):
+    index = IndexFixture(tmp_path)
+    yield index
+    index.close()
 
 
 @pytest.fixture
-def opened(desk):
-    return desk.open()
+def opened(index):
+    return index.open()

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from growth import seconds
 from memoryd_server.chunk.front_matter import split_front_matter
 from memoryd_server.chunk.markdown import chunk_markdown
-from memoryd_server.entries.capture import escaped, suggest
+from memoryd_server.entries.capture import escape_line, suggest
 from memoryd_server.search.dates import dates_in
 from memoryd_server.search.snippet import best_snippet
-from memoryd_server.sources.secrets import masked
+from memoryd_server.sources.secrets import mask_secrets
 from memoryd_server.text.analyzer import Analyzer
+from regex_attacks import seconds
 
 pytestmark = pytest.mark.attacks
 
@@ -150,8 +150,8 @@ WORK = {
     "ask": ask,
     "when": when,
     "show": show,
-    "mask": masked,
-    "recall": escaped,
+    "mask": mask_secrets,
+    "recall": escape_line,
     "capture": lambda text: suggest([text], SIZE),
 }
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from growth import Attack, outgrows
 from memoryd_server.providers import http_errors, provider
 from memoryd_server.qmd import client, hits, index
 from memoryd_server.qmd.client import QmdRow
@@ -18,7 +17,8 @@ from memoryd_server.search import ranking
 from memoryd_server.settings import resolved
 from memoryd_server.sources import secrets, transcript_text, transcripts
 from memoryd_server.sources.ignore import parse_rules
-from memoryd_server.sources.transcript_text import message_of
+from memoryd_server.sources.transcript_text import parse_message
+from regex_attacks import Attack, outgrows
 
 SILENT_ENDS = re.compile(
     r"^[\s*_`\"']*(?:HEARTBEAT_OK|NO_REPLY)\b[\s*_`\"'.!]*|\s*\b(?:HEARTBEAT_OK|NO_REPLY)[\s*_`\"'.!]*$"
@@ -154,7 +154,7 @@ def place_before(row, lines):
 def test_rows_are_found_in_their_files_as_before(text, snippet, start, line):
     row = QmdRow("qmd://memory-root/a.md", 0.5, snippet, start, 1, line)
     lines = text.split("\n")
-    assert hits._place(row, lines) == place_before(row, lines)
+    assert hits._find_snippet(row, lines) == place_before(row, lines)
 
 
 @given(texts("memory/", "/", "2026-02-10", "2026-13-40", "1", ".md", "memory", "a"))
@@ -162,7 +162,7 @@ def test_rows_are_found_in_their_files_as_before(text, snippet, start, line):
 @example("/memory//2026-02-10")
 def test_dated_paths_are_read_as_before(path):
     before = DATED.search(path)
-    found = ranking._dated(path)
+    found = ranking._match_day(path)
     assert (found and found.groups()) == (before and before.groups())
 
 
@@ -252,13 +252,13 @@ def rows_of(stdout):
 
 def place_of(snippet):
     lines = snippet.split("\n")
-    hits._place(QmdRow("qmd://a/a.md", 0.5, f"{snippet}b\nc", 3, 1, 1), [*lines, "a", "b"])
+    hits._find_snippet(QmdRow("qmd://a/a.md", 0.5, f"{snippet}b\nc", 3, 1, 1), [*lines, "a", "b"])
 
 
 WORK = {
-    "user message": lambda text: message_of(1, record("user", text)),
-    "assistant message": lambda text: message_of(1, record("assistant", text)),
-    "silent reply": lambda text: message_of(1, record("assistant", f"said {text} NO_REPLY x")),
+    "user message": lambda text: parse_message(1, record("user", text)),
+    "assistant message": lambda text: parse_message(1, record("assistant", text)),
+    "silent reply": lambda text: parse_message(1, record("assistant", f"said {text} NO_REPLY x")),
     "qmd error": failure_of,
     "qmd answer": rows_of,
     "place of a snippet": place_of,
@@ -266,7 +266,7 @@ WORK = {
     "transcript's name": transcripts.session_id,
     "glob": lambda text: matches("**/*a*a*a*a*{b,**/c}*[ab]?x", text),
     "glob without a slash": lambda text: matches("**/**/**/*b*b*b*b.md", text.replace("/", "")),
-    "deep ignore rules": lambda text: parse_rules("**/a/**/b/**/c\n*a*a*a*a*b\n").leaves_out_file(text.split("/")),
+    "deep ignore rules": lambda text: parse_rules("**/a/**/b/**/c\n*a*a*a*a*b\n").ignores_file(text.split("/")),
 }
 PUMPS = {
     "heartbeats": "HEARTBEAT.md ",

@@ -17,7 +17,7 @@ import pytest
 
 import memoryd
 import memoryd_server
-from growth import weakness
+from regex_attacks import weakness
 
 pytestmark = pytest.mark.attacks
 
@@ -27,7 +27,7 @@ METHODS |= dict.fromkeys(("sub", "subn", "findall", "split"), "finditer")
 # How patterns are used that are reached through a container or an argument.
 USES = {
     "FORMS": "finditer",
-    "_READINGS": "finditer",
+    "_PATTERNS": "finditer",
     "_TRIGGERS": "search",
     "_CATEGORIES": "search",
     "_FAMILIES": "search",
@@ -159,7 +159,7 @@ def test_every_pattern_is_found():
     """As many as the source names at the top level of modules and in functions, and the ones known to be hidden."""
     places = {place for each, _, _ in found() for place in each}
     assert len(found()) > 150
-    for name in ("sources.transcript_text._TAG_OPENS", "sources.secrets.FORMS", "search.dates._READINGS"):
+    for name in ("sources.transcript_text._TAG_OPENS", "sources.secrets.FORMS", "search.dates._PATTERNS"):
         assert f"memoryd_server.{name}" in places
     assert "entries/capture.py:_undisguised" in places
     for file, tree in sources():

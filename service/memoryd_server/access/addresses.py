@@ -52,9 +52,8 @@ def refuse_exposed(addresses: Sequence[Address], *, tls: bool) -> None:
     exposed = [address.text for address in addresses if not address.loopback]
     if exposed and not tls:
         raise SettingsError(
-            f"refusing to listen at {', '.join(exposed)}: beyond loopback TLS is needed besides a token, or texts and "
-            "tokens could be read on the way; set memoryd.tls.certFile and memoryd.tls.keyFile, or listen at 127.0.0.1 "
-            "or a Unix socket and forward it"
+            f"refusing to listen at {', '.join(exposed)}: without TLS, texts and tokens could be read on the network; "
+            "set memoryd.tls.certFile and memoryd.tls.keyFile, or listen at 127.0.0.1 or a Unix socket and forward it"
         )
 
 

@@ -94,8 +94,8 @@ class Credentials:
 
     def problems(self) -> tuple[str, ...]:
         """Return which credential files are not used and why, for the operator."""
-        found = (self._keyring.problem, "" if self.certificates is None else self.certificates.problem)
-        return tuple(problem for problem in found if problem)
+        problems = (self._keyring.problem, "" if self.certificates is None else self.certificates.problem)
+        return tuple(problem for problem in problems if problem)
 
 
 # The bucket of a token holds the calls of this many seconds, which an idle token may make in one burst.
@@ -109,7 +109,7 @@ _STREAM_RETRY_SECONDS = 5.0
 _ROUNDING = 1e-6
 
 # Above this number of shares, those of idle tokens are removed.
-_MOST_QUIET = 1_024
+_MAX_SHARES = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class _Share:
         self._left -= 1.0
         return 0.0
 
-    def is_quiet(self, now: float) -> bool:
+    def is_idle(self, now: float) -> bool:
         """Return whether the share can be removed without effect on the limits."""
         return not (self.calls or self.streams) and now - self._filled_at > BURST_SECONDS
 
@@ -170,7 +170,7 @@ class RateLimiter:
         Raises:
             TooManyRequests: there is no free place, or the caller's token exceeds its rate.
         """
-        share = self._paced(grant)
+        share = self._take_call(grant)
         _refuse_above(self.calls, self.limits.max_concurrent_calls, "calls", "maxConcurrentCalls")
         if share is not None:
             _refuse_above(share.calls, self.limits.token_concurrent_calls, "calls", "tokenConcurrentCalls")
@@ -190,10 +190,10 @@ class RateLimiter:
         Raises:
             TooManyRequests: there is no free place, or the caller's token exceeds its rate.
         """
-        share = self._paced(grant)
+        share = self._take_call(grant)
         if not about_health:
             _refuse_above(self.streams, self.limits.max_concurrent_streams, "streams", "maxConcurrentStreams")
-        with self._stream_of(share):
+        with self._hold_stream(share):
             self.streams += not about_health
             try:
                 yield
@@ -209,11 +209,11 @@ class RateLimiter:
         Raises:
             TooManyRequests: the token has no free place.
         """
-        with self._stream_of(self._known(grant)):
+        with self._hold_stream(self._share_of(grant)):
             yield
 
     @contextmanager
-    def _stream_of(self, share: _Share | None) -> Iterator[None]:
+    def _hold_stream(self, share: _Share | None) -> Iterator[None]:
         """Hold a place among the streams of one token; do nothing without a token."""
         if share is None:
             yield
@@ -225,9 +225,9 @@ class RateLimiter:
         finally:
             share.streams -= 1
 
-    def _paced(self, grant: Grant) -> _Share | None:
+    def _take_call(self, grant: Grant) -> _Share | None:
         """Take one call from the rate of the caller's token and return its share; None for a caller without a token."""
-        share, rate = self._known(grant), self.limits.token_calls_per_second
+        share, rate = self._share_of(grant), self.limits.token_calls_per_second
         wait = share.wait(rate, self._now()) if share is not None and rate else 0.0
         if wait:
             raise TooManyRequests(
@@ -238,12 +238,12 @@ class RateLimiter:
             )
         return share
 
-    def _known(self, grant: Grant) -> _Share | None:
+    def _share_of(self, grant: Grant) -> _Share | None:
         """Return the share of the caller's token; None for a caller without a token."""
         name, now = grant.share, self._now()
         if name and name not in self._shares:
-            if len(self._shares) >= _MOST_QUIET:
-                self._shares = {known: share for known, share in self._shares.items() if not share.is_quiet(now)}
+            if len(self._shares) >= _MAX_SHARES:
+                self._shares = {known: share for known, share in self._shares.items() if not share.is_idle(now)}
             self._shares[name] = _Share(now, max(1.0, self.limits.token_calls_per_second * BURST_SECONDS))
         return self._shares.get(name)
 
@@ -253,7 +253,7 @@ def _refuse_above(count: int, limit: int, what: str, key: str) -> None:
         return
     whose = " of this token" if key.startswith("token") else ""
     raise TooManyRequests(
-        f"{count} {what}{whose} are under way, and memoryd.limits.{key} allows {limit}; try again when one has ended",
+        f"{count} {what}{whose} are in progress, and memoryd.limits.{key} allows {limit}; try again when one has ended",
         retry_after_seconds=_PLACE_RETRY_SECONDS if what == "calls" else _STREAM_RETRY_SECONDS,
         metadata={"limit": key},
     )
@@ -274,7 +274,7 @@ def confine(request: Any, grant: Grant) -> None:
     if not grant.allows(agent_id):
         shown = agent_id[:_MOST_SHOWN_CHARS]
         raise AgentForbidden(
-            f"this token does not name the agent {shown!r}; name one that it may use, which ListAgents tells",
+            f"this token does not allow the agent {shown!r}; ListAgents returns the agents that it allows",
             metadata={"agent_id": shown},
         )
     request.agent_id = agent_id

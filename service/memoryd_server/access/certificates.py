@@ -25,7 +25,9 @@ class CertificateFiles:
     client_ca: Path | None = None
 
     @classmethod
-    def named(cls, certificate: Path | None, key: Path | None, client_ca: Path | None) -> "CertificateFiles | None":
+    def from_settings(
+        cls, certificate: Path | None, key: Path | None, client_ca: Path | None
+    ) -> "CertificateFiles | None":
         """Return the files that the settings name; None if they name no certificate or no key."""
         return None if certificate is None or key is None else cls(certificate, key, client_ca)
 
@@ -44,7 +46,7 @@ class PemFiles:
 
     def __repr__(self) -> str:
         """Return a text without the key."""
-        return f"Pem(certificate=<{len(self.certificate)} bytes>)"
+        return f"PemFiles(certificate=<{len(self.certificate)} bytes>)"
 
 
 def read_certificates(files: CertificateFiles) -> PemFiles:
@@ -54,15 +56,15 @@ def read_certificates(files: CertificateFiles) -> PemFiles:
         SettingsError: a file cannot be read or is not PEM, other users can read the key, or the key belongs to another
             certificate.
     """
-    found = PemFiles(
+    content = PemFiles(
         certificate=_read(files.certificate, "memoryd.tls.certFile"),
-        key=_key(files.key),
+        key=_read_key(files.key),
         client_ca=_read(files.client_ca, "memoryd.tls.clientCaFile") if files.client_ca else None,
     )
     _check_pair(files)
-    if found.client_ca is not None:
-        _check_authorities(files.client_ca, found.client_ca)
-    return found
+    if content.client_ca is not None:
+        _check_authorities(files.client_ca, content.client_ca)
+    return content
 
 
 def _read(path: Path, what: str) -> bytes:
@@ -72,7 +74,7 @@ def _read(path: Path, what: str) -> bytes:
         raise SettingsError(f"cannot read {what} {path}: {error.strerror}") from error
 
 
-def _key(path: Path) -> bytes:
+def _read_key(path: Path) -> bytes:
     try:
         return read_private(path, "memoryd.tls.keyFile", root_may_share=True)
     except FileNotFoundError as error:
@@ -88,7 +90,7 @@ def _check_pair(files: CertificateFiles) -> None:
     except (ssl.SSLError, OSError) as error:
         raise SettingsError(
             f"memoryd.tls.certFile {files.certificate} and keyFile {files.key} cannot be used together: "
-            f"{_words(error)}; the first must hold the certificate and the second its key, both as PEM"
+            f"{_reason(error)}; the first must contain the certificate and the second its key, both in PEM format"
         ) from error
 
 
@@ -96,12 +98,12 @@ def _check_authorities(path: Path | None, content: bytes) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=content.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise SettingsError(f"memoryd.tls.clientCaFile {path} holds no certificate as PEM: {_words(error)}") from error
+        raise SettingsError(f"memoryd.tls.clientCaFile {path} contains no PEM certificate: {_reason(error)}") from error
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     reason = error.reason if isinstance(error, ssl.SSLError) else str(error)
-    return (reason or "it is no PEM").lower().replace("_", " ")
+    return (reason or "it is not PEM").lower().replace("_", " ")
 
 
 class Certificates:
@@ -119,7 +121,7 @@ class Certificates:
         self.problem = ""
 
     @property
-    def asks_clients(self) -> bool:
+    def requires_client_certificate(self) -> bool:
         """Whether clients must present a certificate."""
         return self._files.client_ca is not None
 
@@ -160,35 +162,35 @@ def certificate_validity(files: CertificateFiles) -> CertificateValidity:
     Raises:
         SettingsError: the certificate has expired, or is not valid yet.
     """
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(files.certificate, files.key)
-    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    asking.check_hostname = False
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(files.certificate, files.key)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
     # The certificate is its own trust anchor, because its issuer does not matter here.
-    asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    asking.load_verify_locations(files.certificate)
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(files.certificate)
     try:
-        shown = _shown(serving, asking)
+        fields = _server_certificate(server, client)
     except ssl.SSLCertVerificationError as error:
         raise SettingsError(f"{files.certificate}: {error.verify_message}") from error
-    names = shown.get("subjectAltName", ())
+    names = fields.get("subjectAltName", ())
     return CertificateValidity(
-        until=datetime.fromtimestamp(ssl.cert_time_to_seconds(shown["notAfter"]), UTC),
+        until=datetime.fromtimestamp(ssl.cert_time_to_seconds(fields["notAfter"]), UTC),
         names=tuple(name for wanted in ("DNS", "IP Address") for kind, name in names if kind == wanted),
     )
 
 
-def _shown(serving: ssl.SSLContext, asking: ssl.SSLContext) -> dict[str, Any]:
+def _server_certificate(server_context: ssl.SSLContext, client_context: ssl.SSLContext) -> dict[str, Any]:
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = serving.wrap_bio(to_server, to_client, server_side=True)
-    client = asking.wrap_bio(to_client, to_server)
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    client = client_context.wrap_bio(to_client, to_server)
     while True:
-        if _done(client):
+        if _handshake(client):
             return dict(client.getpeercert() or {})
-        _done(server)
+        _handshake(server)
 
 
-def _done(side: ssl.SSLObject) -> bool:
+def _handshake(side: ssl.SSLObject) -> bool:
     try:
         side.do_handshake()
     except ssl.SSLWantReadError:

@@ -49,11 +49,12 @@ def read_private(path: Path, what: str, *, root_may_share: bool = False) -> byte
 
 def _refuse_shared(path: Path, found: os.stat_result, what: str, *, root_may_share: bool) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise SettingsError(f"{what} {path} is no regular file")
+        raise SettingsError(f"{what} {path} is not a regular file")
     refused = _OTHERS if root_may_share and found.st_uid == 0 else _OTHERS | _GROUP
     if found.st_mode & refused:
         raise SettingsError(
-            f"{what} {path} can be opened by others (mode {stat.S_IMODE(found.st_mode):04o}); run: chmod 600 {path}"
+            f"{what} {path} can be opened by other users (mode {stat.S_IMODE(found.st_mode):04o}); "
+            f"run: chmod 600 {path}"
         )
 
 
@@ -98,7 +99,7 @@ def signature(paths: Sequence[Path]) -> Signature | None:
 
 def _part(path: Path) -> tuple[int, ...]:
     try:
-        found = os.stat(path)  # noqa: PTH116 -- called for each call on TCP, and half the price
+        found = os.stat(path)  # noqa: PTH116 -- runs for each call on TCP, and takes half the time
     except OSError as error:
         return (0, error.errno or 0)
     times = max(found.st_mtime_ns, found.st_ctime_ns)

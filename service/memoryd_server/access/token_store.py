@@ -63,7 +63,7 @@ class TokenStore:
             return tuple(_records(parse_json(content)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SettingsError(
-                f"the token store {self.path} is damaged ({error}); mend it, or remove it and make the tokens anew"
+                f"the token store {self.path} is damaged ({error}); repair it, or remove it and create the tokens again"
             ) from error
 
     def add(
@@ -116,7 +116,7 @@ class TokenStore:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock.wait(self._lock_seconds)
         except TimeoutError as error:
-            words = f"is locked by another process, and still was after {self._lock_seconds:g} s; nothing was changed"
+            words = f"is still locked by another process after {self._lock_seconds:g} s; nothing was changed, try again"
             raise FileBusy(f"{self.path}.lock", words) from error
         except OSError as error:
             raise SettingsError(f"cannot write {self.path}: {error.strerror}") from error
@@ -132,9 +132,9 @@ def digest(token: bytes) -> bytes:
 
 
 def _unused_id(taken: set[str], make: Callable[[], str] = lambda: secrets.token_hex(4)) -> str:
-    while (found := make()) in taken:
+    while (token_id := make()) in taken:
         pass
-    return found
+    return token_id
 
 
 def _entry(record: TokenRecord) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _entry(record: TokenRecord) -> dict[str, Any]:
 
 def _records(content: Any) -> Iterator[TokenRecord]:
     if content["version"] != _VERSION:
-        raise ValueError(f"version {content['version']} is not known to this memoryd")
+        raise ValueError(f"version {content['version']} is not supported by this memoryd")
     for entry in content["tokens"]:
         # A key of a newer version may be a restriction; ignoring it would lift the restriction.
         if set(entry) != _KEYS:
@@ -167,30 +167,30 @@ def _records(content: Any) -> Iterator[TokenRecord]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a string")
     return value
 
 
 def _digest(value: Any) -> bytes:
-    found = bytes.fromhex(_text(value))
-    if len(found) != hashlib.sha256().digest_size:
+    hashed = bytes.fromhex(_text(value))
+    if len(hashed) != hashlib.sha256().digest_size:
         raise ValueError("a hash has the wrong length")
-    return found
+    return hashed
 
 
 def _agents(value: Any) -> tuple[str, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not value:
-        raise TypeError("agents is neither null nor a list with an agent in it")
+        raise TypeError("agents must be null or a list of at least one agent")
     return tuple(_text(agent).strip().lower() for agent in value)
 
 
 def _time(value: Any) -> datetime:
-    found = datetime.fromisoformat(_text(value))
-    if found.tzinfo is None:
-        raise ValueError(f"{value!r} names no time zone")
-    return found.astimezone(UTC)
+    time = datetime.fromisoformat(_text(value))
+    if time.tzinfo is None:
+        raise ValueError(f"{value!r} has no time zone")
+    return time.astimezone(UTC)
 
 
 # The prefix lets people and secret scanners recognize a token.

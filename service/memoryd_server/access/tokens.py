@@ -64,7 +64,7 @@ class TokenFiles:
     store: Path
 
     @classmethod
-    def beneath(cls, state_dir: Path, named: Path | None) -> "TokenFiles":
+    def in_state_dir(cls, state_dir: Path, named: Path | None) -> "TokenFiles":
         """Return the token files of a state directory; `named` is the plain file from the settings, if set."""
         return cls(named or state_dir / PLAIN_FILE, named is not None, state_dir / STORE_FILE)
 
@@ -102,7 +102,7 @@ class TokenVerifier:
         """
         if not (for_tcp or self._files.named):
             return
-        plain = self._plain(required=self._files.named)
+        plain = self._read_plain(required=self._files.named)
         if not for_tcp:
             return
         records = self._store.read()
@@ -111,22 +111,24 @@ class TokenVerifier:
             self._log.info("generate-token", file=str(self._files.plain))
         self.refresh()
 
-    def _plain(self, *, required: bool) -> tuple[str, ...]:
+    def _read_plain(self, *, required: bool) -> tuple[str, ...]:
         try:
             tokens = read_tokens(self._files.plain)
         except FileNotFoundError as error:
             if required:
-                raise SettingsError(f"cannot read the token file {self._files.plain}: there is none") from error
+                raise SettingsError(
+                    f"the token file {self._files.plain} does not exist; create it, or remove memoryd.tokenFile"
+                ) from error
             return ()
         if required and not tokens:
-            raise SettingsError(f"the token file {self._files.plain} holds no token: write one on a line of its own")
+            raise SettingsError(f"the token file {self._files.plain} contains no token; write one token per line")
         return tokens
 
     def refresh(self) -> None:
         """Read the files again if they have changed. Blocks, for some microseconds if they have not."""
         with self._lock:
-            found = signature((self._files.plain, self._files.store))
-            if found is not None and found == self._read:
+            current = signature((self._files.plain, self._files.store))
+            if current is not None and current == self._read:
                 return
             problems: list[str] = []
             keys = (*self._plain_keys(problems), *self._store_keys(problems))
@@ -134,11 +136,11 @@ class TokenVerifier:
                 self._log.info("load-tokens", tokens=len(keys))
             if (problem := "; ".join(problems)) and problem != self.problem:
                 self._log.error("refuse-tokens", problem=problem)
-            self._read, self._keys, self.problem = found, keys, problem
+            self._read, self._keys, self.problem = current, keys, problem
 
     def _plain_keys(self, problems: list[str]) -> Iterator[_Key]:
         try:
-            for token in self._plain(required=False):
+            for token in self._read_plain(required=False):
                 hashed = digest(token.encode())
                 yield _Key(hashed, Grant(share=hashed.hex()))
         except SettingsError as error:
@@ -157,12 +159,12 @@ class TokenVerifier:
 
         The comparison takes the same time for every token.
         """
-        shown, now, found = digest(token), self._now(), None
+        hashed, now, grant = digest(token), self._now(), None
         for key in self._keys:
-            same = hmac.compare_digest(shown, key.digest)
+            same = hmac.compare_digest(hashed, key.digest)
             if same and (key.expires is None or now < key.expires):
-                found = key.grant
-        return found
+                grant = key.grant
+        return grant
 
 
 _WHAT = "the token file"

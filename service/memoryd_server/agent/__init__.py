@@ -46,7 +46,7 @@ from memoryd_server.agent.sync_run import (
     SyncRun,
     SyncTrigger,
 )
-from memoryd_server.agent.threads import ProviderExecutors, SharedPool, SharedResources
+from memoryd_server.agent.threads import ProviderExecutors, SharedResources
 
 __all__ = [
     "DEFAULT_LINES",
@@ -96,7 +96,6 @@ __all__ = [
     "ServiceInfo",
     "SessionContextRequest",
     "SettingsReport",
-    "SharedPool",
     "SharedResources",
     "SyncConfig",
     "SyncEvent",

@@ -96,7 +96,7 @@ class Agent:
             preparer,
             files_per_transaction=config.sync.files_per_transaction,
             clock=clock,
-            lineup=self.vectors.lineup,
+            failover=self.vectors.lineup,
             keep_vectors=selection.blocked,
         )
         self._search = SearchEngine(
@@ -186,7 +186,7 @@ class Agent:
     async def adopt(self, config: AgentConfig) -> None:
         """Goes on with a configuration that the present one `can_become`; runs and searches under way go on."""
         before, self.config = self.config, config
-        self._search.rank_by(config.ranking)
+        self._search.set_ranking(config.ranking)
         if self._background is not None and config.sync != before.sync:
             await self._background.stop()
             self._background = self._new_background(config.sync)
@@ -283,7 +283,7 @@ class Agent:
         if answer.stale:
             self.board.update(dirty=True)
         # What is hidden looks stale to every search, and no sync can change that.
-        if self.config.sync.on_search and self.board.current.dirty and not self._engine.last_look.hidden:
+        if self.config.sync.on_search and self.board.current.dirty and not self._engine.last_comparison.hidden:
             self._sync_soon(SyncTrigger.SEARCH)
         return answer
 
@@ -381,7 +381,7 @@ class Agent:
                     self.vectors,
                     sources=self.config.sources,
                     now_ns=self._clock.now_ns(),
-                    append_issues=(*self._appender.issues(), *filter(None, [self.forgotten.trouble])),
+                    append_issues=(*self._appender.issues(), *filter(None, [self.forgotten.problem])),
                     watched_roots=self._look_at_roots,
                 ),
             )
@@ -412,7 +412,7 @@ class Agent:
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
         if self._background is not None:
-            hidden, trouble = self._engine.last_look.hidden, self._background.trouble
+            hidden, trouble = self._engine.last_comparison.hidden, self._background.trouble
             found += freshness(self.config.sync, watched, hidden, trouble)
         return tuple(found)
 

@@ -107,7 +107,7 @@ class BackgroundSync:
 
     def look(self) -> tuple[WatchedRoot, ...]:
         """How each root is watched, verified against the disk; empty when watching is off. Blocks."""
-        return () if self._watcher is None else self._watcher.look()
+        return () if self._watcher is None else self._watcher.verified_status()
 
     def sync_soon(self, trigger: SyncTrigger) -> None:
         """Starts a sync unless one is under way or has just failed, and does not wait for it."""
@@ -145,7 +145,7 @@ class BackgroundSync:
         except (MemorydError, OSError):
             # The reconcile pass sees to what is wrong.
             return
-        if plan.worth_a_run:
+        if plan.needs_run:
             self._sync_what_differs(SyncTrigger.WATCH)
 
     def _debounce(self) -> None:
@@ -217,10 +217,10 @@ class BackgroundSync:
             # The run tells better what is wrong, and may mend it.
             self._sync_what_differs()
             return
-        if plan.worth_a_run:
+        if plan.needs_run:
             self._sync_what_differs()
         if self._watcher is not None and plan.changed and idle:
-            await self._on_thread(partial(self._watcher.missed, plan.changed))
+            await self._on_thread(partial(self._watcher.record_missed, plan.changed))
 
     async def _tidy_up(self) -> None:
         # Not waited for: a run may take the writer thread first, and keep it for long.

@@ -17,8 +17,8 @@ from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
 from memoryd_server.errors import IndexUnavailable, MemorydError, ShuttingDown, SyncCancelled, SyncConflict
 from memoryd_server.model import Clock, FileFailure
 from memoryd_server.sync import (
+    DUE_SCOPE,
     FULL_SCOPE,
-    WHAT_IS_DUE,
     DiskComparison,
     LastComparison,
     PendingScope,
@@ -35,7 +35,7 @@ from memoryd_server.sync import (
 class SyncRunner(Protocol):
     """Syncs one agent. `run` belongs to the writer thread; the others may be called on any thread beside it."""
 
-    last_look: LastComparison
+    last_comparison: LastComparison
 
     @property
     def rebuild_due(self) -> bool:
@@ -284,7 +284,7 @@ class SyncCoordinator:
 
     async def _pass(self, run: SyncRun, mode: SyncMode) -> SyncOutcome:
         self._asked_again = False
-        if self._asks.whole:
+        if self._asks.covers_every_source:
             self._board.update(dirty=False)
         observer = _Bridge(run, self._board, asyncio.get_running_loop())
         loop = asyncio.get_running_loop()
@@ -300,7 +300,7 @@ class SyncCoordinator:
 
 def _ask_of(trigger: SyncTrigger) -> SyncScope:
     """Someone who asks, and a daemon that starts, want every transcript; what happens by itself, those that are due."""
-    return FULL_SCOPE if trigger in {SyncTrigger.MANUAL, SyncTrigger.STARTUP} else WHAT_IS_DUE
+    return FULL_SCOPE if trigger in {SyncTrigger.MANUAL, SyncTrigger.STARTUP} else DUE_SCOPE
 
 
 class _Bridge:

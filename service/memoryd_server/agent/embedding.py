@@ -48,7 +48,7 @@ from memoryd_server.providers import (
     UnavailableProvider,
 )
 from memoryd_server.search import SearchMode, SearchQuery
-from memoryd_server.store import Maker, Store, VectorCache, VectorIdentity
+from memoryd_server.store import ProviderModel, Store, VectorCache, VectorIdentity
 
 LONGEST_WAIT_SECONDS = 8.0
 LEFT_FOR_THE_SEARCH_SECONDS = 0.5
@@ -189,7 +189,7 @@ class VectorUse:
     `resident_form` is `whole`, `bits`, or empty where nothing is resident.
     """
 
-    usage: Mapping[Maker, ProviderUsage]
+    usage: Mapping[ProviderModel, ProviderUsage]
     resident_form: str
     resident_bytes: int
 
@@ -234,7 +234,9 @@ class AgentEmbedding:
         if second is None:
             return ProviderFailover(first, now_ms=now_ms)
         if second.provider is None:
-            return ProviderFailover(first, no_second=f"the fallback {second.requested} cannot be used: {second.reason}")
+            return ProviderFailover(
+                first, fallback_problem=f"the fallback {second.requested} cannot be used: {second.reason}"
+            )
         return ProviderFailover(first, self._embedder(second.provider), now_ms=now_ms)
 
     def _embedder(self, provider: EmbeddingProvider) -> Embedder:
@@ -252,17 +254,17 @@ class AgentEmbedding:
     def stands_in(self) -> Degradation | None:
         """That the fallback makes the vectors, and why; None where it does not."""
         lineup = self.lineup
-        note = None if lineup is None else lineup.stands_in
+        note = None if lineup is None else lineup.active_failover
         if lineup is None or note is None:
             return None
         since = datetime.fromtimestamp(note.since_ms / 1_000, UTC).isoformat(timespec="seconds")
-        wanted, used = provider_and_model(lineup.first.provider.spec), provider_and_model(lineup.active.provider.spec)
+        wanted, used = provider_and_model(lineup.primary.provider.spec), provider_and_model(lineup.active.provider.spec)
         return Degradation(DegradationKind.EMBEDDING_FALLBACK, wanted, used, f"since {since}: {note.reason}")
 
     @property
     def batches(self) -> BatchJobsState:
         """How the provider's batch jobs fare."""
-        return BatchJobsState() if self.embedder is None else self.embedder.batches
+        return BatchJobsState() if self.embedder is None else self.embedder.batch_jobs
 
     @property
     def is_configured(self) -> bool:
@@ -279,7 +281,7 @@ class AgentEmbedding:
         """Finds out what the index's vectors were built with, and probes the extension. Blocks."""
         if self.lineup is not None:
             with self.store.read() as reader:
-                self.lineup.look(reader)
+                self.lineup.load_state(reader)
             self.usage.load()
             self.store.probe_vector_engine()
 
@@ -379,7 +381,7 @@ class AgentEmbedding:
             raise AssertionError("what is known without asking was not looked at")
         asked = await self._asker(embedder.provider).embed(query.text, query.deadline, stored.dimensions)
         if asked.vector is not None and asked.fresh:
-            embedder.saw(asked.vector.size)
+            embedder.observe_dimensions(asked.vector.size)
         if self.mismatches() and not before:
             self._on_mismatch()
         return self._checked(asked, embedder)

@@ -187,7 +187,7 @@ def _on_disk(file: SourceFile, row: FileRow | None, forgotten: ForgottenSources)
         state, error, chunks = FileState.STALE, "", row.chunk_count
     elif row.error is not None:
         state, error, chunks = FileState.FAILED, row.error, 0
-    elif not row.chunk_count and forgotten.holds(row.path, row.content_hash):
+    elif not row.chunk_count and forgotten.excludes(row.path, row.content_hash):
         state, error, chunks = FileState.FORGOTTEN, "", 0
     else:
         state, error, chunks = FileState.INDEXED, "", row.chunk_count

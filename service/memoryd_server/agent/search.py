@@ -45,7 +45,7 @@ async def search(
     words: list[asyncio.Future[EarlyKeywordHits | None]] = []
 
     def search_words() -> None:
-        words.append(asyncio.get_running_loop().run_in_executor(threads, engine.words, query))
+        words.append(asyncio.get_running_loop().run_in_executor(threads, engine.search_keywords, query))
 
     try:
         vector = await vectors.question(query, search_words)

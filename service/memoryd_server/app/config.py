@@ -85,10 +85,10 @@ def keyring_and_certificates(
         SettingsError: a file cannot be used, or an address is not safe without TLS.
     """
     tls = settings.service.tls
-    certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
+    certificates = CertificateFiles.from_settings(tls.cert_file, tls.key_file, tls.client_ca_file)
     refuse_exposed(listen, tls=certificates is not None)
     keyring = TokenVerifier(
-        TokenFiles.beneath(settings.state_dir, settings.service.token_file), now=lambda: datetime.now(UTC), log=log
+        TokenFiles.in_state_dir(settings.state_dir, settings.service.token_file), now=lambda: datetime.now(UTC), log=log
     )
     over_tcp = any(address.socket_path is None for address in listen)
     keyring.open(for_tcp=over_tcp)
@@ -102,7 +102,7 @@ def check_listeners(settings: ResolvedSettings) -> None:
         SettingsError: an address is none, or is not safe without TLS.
     """
     tls = settings.service.tls
-    certificates = CertificateFiles.named(tls.cert_file, tls.key_file, tls.client_ca_file)
+    certificates = CertificateFiles.from_settings(tls.cert_file, tls.key_file, tls.client_ca_file)
     refuse_exposed([parse_address(address) for address in settings.service.listen], tls=certificates is not None)
     metrics_address(settings)
 

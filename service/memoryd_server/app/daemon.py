@@ -26,7 +26,6 @@ from memoryd_server.agent import (
     ProviderExecutors,
     ServiceInfo,
     SettingsReport,
-    SharedPool,
     SharedResources,
     SyncRun,
 )
@@ -43,6 +42,7 @@ from memoryd_server.settings import RefusedSettings, ResolvedSettings, brought_i
 from memoryd_server.sources import SharedInotify, open_inotify
 from memoryd_server.sqlite import bound_page_caches
 from memoryd_server.sync import SyncMode, SyncOutcome
+from memoryd_server.threads import SharedPool
 
 # One agent has one less than there are of the quick ones, and half of the slow ones, at most. Each quick one more makes
 # all of them wait longer for the interpreter: 64 callers got 7 % less with four.

@@ -24,9 +24,9 @@ from memoryd_server.qmd import (
     QMD_PLUGIN,
     ConfiguredPath,
     FallbackBackend,
-    LimitsConfig,
     QmdConfig,
     QmdHost,
+    QmdLimitsConfig,
     QmdSearchMode,
     QmdSessionsConfig,
     QmdUpdateConfig,
@@ -96,7 +96,7 @@ def qmd_config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -
     return QmdConfig(
         folder=folder,
         command=qmd.command,
-        verb=QmdSearchMode(qmd.search_mode),
+        search_mode=QmdSearchMode(qmd.search_mode),
         collections=collections_of(
             roots,
             [_path(path.path, path.pattern, path.name) for path in qmd.paths],
@@ -105,7 +105,7 @@ def qmd_config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -
         ),
         environment=settings.child_environment,
         update=_update(qmd),
-        limits=LimitsConfig(
+        limits=QmdLimitsConfig(
             max_results=qmd.limits.max_results,
             max_snippet_chars=qmd.limits.max_snippet_chars,
             max_injected_chars=qmd.limits.max_injected_chars,
@@ -196,7 +196,7 @@ class EntryExtension:
 
     def on_full_sync(self, config: AgentConfig) -> None:
         """Approve the cost of missing vectors: a full sync approves that of the agent's entries too."""
-        self.directory.confirm(config)
+        self.directory.approve_cost(config)
 
     async def change(self, configs: Mapping[str, AgentConfig]) -> None:
         """Close the entries that have another configuration now."""
@@ -212,7 +212,7 @@ def entry_config(agent: AgentSettings, settings: ResolvedSettings, own: Embeddin
     entries = agent.entries
     return EntryConfig(
         enabled=agent.entries_enabled,
-        place=DatasetLocation(
+        location=DatasetLocation(
             f"{entries.db_path.rstrip('/')}/{agent.agent_id}",
             {name: value.get_secret_value() for name, value in (entries.storage_options or {}).items()},
         ),

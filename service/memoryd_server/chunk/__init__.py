@@ -1,4 +1,4 @@
-"""Text into chunks; pure."""
+"""Split text into chunks, the units of indexing. Pure."""
 
 from memoryd_server.chunk.front_matter import split_front_matter
 from memoryd_server.chunk.markdown import CHUNKER_VERSION, indexable_chunks, split_utf8

@@ -1,24 +1,15 @@
-"""Markdown into chunks: headings, packing, lengths.
+"""Split Markdown into chunks with the headings above them.
 
-Markdown into chunks, the units of indexing.
+`pack` collects the lines of a text into spans of bounded size. A line is one segment, or several if it is long; a span
+is segments joined by newlines. Sizes are weighted lengths (`cjk_length`), plus one for each segment's newline. A span
+also never has more UTF-16 units than its limit: if the overlap and the next segment would exceed it, the overlap is cut
+to its end and the segment to the remaining room.
 
-The headings that a line of Markdown stands under.
+`breadcrumbs` returns the headings above a line: ATX headings (`## Title`) outside code fences. `split_utf8` cuts text
+at a number of UTF-8 bytes, as embedding providers count.
 
-Only ATX headings (`## Title`) count, and none inside a code fence.
-
-Packs the lines of a text into spans of bounded size.
-
-A line is one segment, or several when it is long; a span is segments joined by newlines. Sizes are weighted lengths
-(`cjk_length`), one more for each segment's newline. A span also never has more UTF-16 units than its bound: where the
-overlap and the next segment would, the overlap is cut to its end and the segment to the room that is left.
-
-Lengths of text: UTF-16 units, and the weighted length that chunk sizes are reckoned in.
-
-Both are never smaller than the number of code points, and equal to it for ASCII. A lone surrogate is one unit.
-
-Cuts text at a number of UTF-8 bytes, as embedding providers count.
-
-The version of the chunker: when it differs from an index's, every file is chunked again.
+Lengths are UTF-16 units, or weighted lengths for chunk sizes. Both are never smaller than the number of code points,
+and equal to it for ASCII. A lone surrogate is one unit.
 """
 
 import re
@@ -52,8 +43,8 @@ class ChunkLimits:
     dense_segment: int
 
     @classmethod
-    def of_tokens(cls, tokens: int, overlap: int) -> "ChunkLimits":
-        """Returns the limits for sizes in tokens; a span is never smaller than 32 units."""
+    def from_tokens(cls, tokens: int, overlap: int) -> "ChunkLimits":
+        """Return the limits for sizes in tokens; a span is never smaller than 32 units."""
         return cls(
             span=max(_MIN_UNITS, tokens * _UNITS_PER_TOKEN),
             overlap=max(0, overlap * _UNITS_PER_TOKEN),
@@ -68,13 +59,13 @@ class _Segment(NamedTuple):
 
 
 def pack(text: str, limits: ChunkLimits) -> list[TextSpan]:
-    """Returns the spans of `text` in order, numbered from line 1. Empty text gives one empty span.
+    """Return the spans of `text` in order, numbered from line 1. An empty text gives one empty span.
 
-    Linear in the length of `text`; lines are told apart by line feeds alone, so a carriage return stays in its line.
+    Linear in the length of `text`. Lines end at line feeds only, so a carriage return stays in its line.
     """
     packer = _Packer(limits, measure_for(text))
     packer.add_lines(text.split("\n"))
-    packer.emit()
+    packer.end_span()
     return packer.spans
 
 
@@ -89,11 +80,11 @@ class _Packer:
         self._size = 0
 
     def add_lines(self, lines: Sequence[str]) -> None:
-        """Adds the lines, the first of which is number 1."""
+        """Add the lines; the first is number 1."""
         measure, most = self._measure, self._limits.span
         for number, line in enumerate(lines, 1):
             cost = measure(line) + 1
-            # Most lines simply fit: the only path that a line of ordinary text pays for.
+            # Most lines fit, so the common case comes first.
             if self._size + cost <= most:
                 self._segments.append(_Segment(number, line, cost))
                 self._size += cost
@@ -103,13 +94,13 @@ class _Packer:
                 self._add_long(number, line)
 
     def _add_line(self, segment: _Segment) -> None:
-        """Adds a whole line; where the overlap leaves room for a part of it only, the rest goes into the next span."""
+        """Add a whole line; if the overlap leaves room for a part only, the rest goes into the next span."""
         taken = self._add(segment)
         if taken < len(segment.text):
             self._add_long(segment.line, segment.text[taken:])
 
     def _add_long(self, number: int, text: str) -> None:
-        """Adds a line segment by segment, cutting anew behind one that was taken in part."""
+        """Add a line segment by segment; after a segment that was added in part, segment the rest again."""
         start = 0
         while start < len(text):
             for part in self._segments_at(text, start):
@@ -118,8 +109,8 @@ class _Packer:
                 if taken < len(part):
                     break
 
-    def emit(self) -> None:
-        """Ends the span."""
+    def end_span(self) -> None:
+        """End the span."""
         text = "\n".join([segment.text for segment in self._segments])
         self.spans.append(TextSpan(text, self._segments[0].line, self._segments[-1].line))
 
@@ -141,18 +132,18 @@ class _Packer:
         return len(part) + short_of_a_pair
 
     def _add(self, segment: _Segment) -> int:
-        """Adds a segment, ending the span first where it does not fit, and returns how many characters were taken."""
+        """Add a segment, ending the span first if it does not fit, and return the number of characters added."""
         if self._size + segment.cost > self._limits.span and self._segments:
-            self.emit()
+            self.end_span()
             self._keep_overlap()
-            if self._segments and self._outgrows(segment):
-                return self._squeeze(segment)
+            if self._segments and self._exceeds_span(segment):
+                return self._add_after_cut(segment)
         self._segments.append(segment)
         self._size += segment.cost
         return len(segment.text)
 
     def _keep_overlap(self) -> None:
-        """Keeps the last segments, as many as reach the overlap; at least one, unless there is no overlap."""
+        """Keep the last segments that reach the overlap; at least one, unless there is no overlap."""
         kept = 0
         first = len(self._segments)
         while first > 0 and kept < self._limits.overlap:
@@ -161,7 +152,7 @@ class _Packer:
         self._segments = self._segments[first:]
         self._size = kept
 
-    def _outgrows(self, segment: _Segment) -> bool:
+    def _exceeds_span(self, segment: _Segment) -> bool:
         # Weighted sizes are never smaller than units, so they settle the common case.
         if self._size + segment.cost <= self._limits.span:
             return False
@@ -170,8 +161,8 @@ class _Packer:
     def _units(self) -> int:
         return sum(utf16_length(segment.text) + 1 for segment in self._segments) - 1
 
-    def _squeeze(self, segment: _Segment) -> int:
-        """Cuts the kept segments to their end and adds what of `segment` fits. Returns how many characters that is.
+    def _add_after_cut(self, segment: _Segment) -> int:
+        """Cut the kept segments to their end, add the part of `segment` that fits, and return its number of characters.
 
         A part of a line that directly follows a kept part of the same line is joined to it without a newline.
         """
@@ -186,7 +177,7 @@ class _Packer:
         return len(taken)
 
     def _cut_overlap(self) -> None:
-        # Half of the span at most, so that every span brings something new however large the overlap is.
+        # Half of the span at most, so that every span contains new text however large the overlap is.
         room = min(self._limits.overlap, self._limits.span // 2)
         kept: list[_Segment] = []
         for segment in reversed(self._segments):
@@ -199,18 +190,18 @@ class _Packer:
 
 
 def chunk_markdown(body: str, tokens: int, overlap: int, first_line: int = 1) -> list[Chunk]:
-    """Returns the chunks of `body` in the order of their lines, the first line being number `first_line`.
+    """Return the chunks of `body` in the order of their lines; the first line is number `first_line`.
 
-    A chunk has at most `max(32, tokens * 4)` UTF-16 units and shares about `overlap * 4` with the one before. Empty
-    text gives one empty chunk, as the reference does; `indexable_chunks` leaves blank ones out.
+    A chunk has at most `max(32, tokens * 4)` UTF-16 units and shares about `overlap * 4` with the previous one. An
+    empty text gives one empty chunk, as in OpenClaw; `indexable_chunks` leaves out blank ones.
     """
-    spans = pack(body, ChunkLimits.of_tokens(tokens, overlap))
+    spans = pack(body, ChunkLimits.from_tokens(tokens, overlap))
     crumbs = breadcrumbs(body, [span.start_line for span in spans])
     return [_chunk(span, crumb, first_line - 1) for span, crumb in zip(spans, crumbs, strict=True)]
 
 
 def indexable_chunks(body: str, tokens: int, overlap: int, first_line: int = 1) -> list[Chunk]:
-    """Returns the chunks of `body` that hold more than white space; see `chunk_markdown`."""
+    """Return the chunks of `body` that contain more than white space; see `chunk_markdown`."""
     return [chunk for chunk in chunk_markdown(body, tokens, overlap, first_line) if not _is_blank(chunk.text)]
 
 
@@ -232,8 +223,8 @@ def _chunk(span: TextSpan, breadcrumb: str, offset: int) -> Chunk:
 MAX_BREADCRUMB_CHARS: Final = 200
 _SEPARATOR = " > "
 
-# A heading, or a line that may open or close a code fence. The line feed before it, rather than "^", lets the search
-# leap from line to line.
+# A heading, or a line that can open or close a code fence. A line feed instead of "^" lets the search skip from line to
+# line.
 _MARK = re.compile(r"\n {0,3}(?:(#{1,6})(?:[ \t]+(.*))?\r?$|(`{3,}|~{3,})(.*)$)", re.MULTILINE)
 
 
@@ -244,10 +235,10 @@ class _Heading(NamedTuple):
 
 
 def breadcrumbs(body: str, lines: Sequence[int]) -> list[str]:
-    """Returns, for each line number, the titles of the headings above it, outermost first, joined by " > ".
+    """Return, for each line number, the titles of the headings above it, outermost first, joined by " > ".
 
-    `lines` are 1-based and ascending. A heading is not above itself, and closes those of its own level and deeper. Of a
-    breadcrumb longer than 200 characters the outermost titles are left out.
+    `lines` are 1-based and ascending. A heading is not above itself, and closes those of its own level and deeper. The
+    outermost titles of a breadcrumb longer than 200 characters are left out.
     """
     if not lines or lines[-1] == 1 or "#" not in body:
         return [""] * len(lines)
@@ -285,12 +276,12 @@ def _headings(body: str) -> Iterator[_Heading]:
         elif not fence:
             line += mark.string.count("\n", counted, mark.start(1))
             counted = mark.start(1)
-            # A character more than is shown tells that it is too long; each chunk below it would carry the rest along.
+            # One character above the limit marks a title as too long. The rest would be stored with every chunk below.
             yield _Heading(line, len(hashes), _clean(title or "")[: MAX_BREADCRUMB_CHARS + 1])
 
 
 def _fence_after(fence: str, ticks: str, info: str) -> str:
-    """Returns the fence that is open after a line of `ticks` and `info`, empty when none is."""
+    """Return the fence that is open after a line of `ticks` and `info`, or ""."""
     if not fence:
         return "" if ticks[0] == "`" and "`" in info else ticks
     closes = ticks.startswith(fence) and not info.strip()
@@ -305,22 +296,22 @@ def _clean(title: str) -> str:
     return words
 
 
-# Characters of scripts in which one character is about a token, so that it weighs as much as four Latin letters.
+# Characters of scripts in which one character is about one token, and so weighs as much as four Latin letters.
 _WIDE = re.compile("[\u2e80-\u9fff\ua000-\ua4ff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f]+")
 _WIDE_WEIGHT = 4
-# All that may weigh other than 1: the scripts above, and what UTF-16 writes as a pair.
+# All characters that can weigh more than 1: the scripts above, and UTF-16 surrogate pairs.
 _NOT_SINGLE = re.compile("[\u2e80-\U0010ffff]")
 
 
 def utf16_length(text: str) -> int:
-    """Returns the number of UTF-16 code units of `text`."""
+    """Return the number of UTF-16 code units of `text`."""
     if text.isascii():
         return len(text)
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def cjk_length(text: str) -> int:
-    """Returns the weighted length of `text`: 4 for each CJK, Yi or Hangul character, else its UTF-16 units."""
+    """Return the weighted length of `text`: 4 for each CJK, Yi or Hangul character, else its UTF-16 units."""
     if text.isascii():
         return len(text)
     narrow = _WIDE.sub("", text)
@@ -328,12 +319,12 @@ def cjk_length(text: str) -> int:
 
 
 def measure_for(text: str) -> Callable[[str], int]:
-    """Returns the cheapest function that gives `cjk_length` for every part of `text`."""
+    """Return the cheapest function that gives `cjk_length` for every part of `text`."""
     return len if text.isascii() or not _NOT_SINGLE.search(text) else cjk_length
 
 
 def head(text: str, units: int) -> str:
-    """Returns the longest beginning of `text` that has at most `units` UTF-16 units and ends between code points."""
+    """Return the longest beginning of `text` with at most `units` UTF-16 units that ends between code points."""
     part = text[: max(0, units)]
     while (excess := utf16_length(part) - units) > 0 and part:
         part = part[: -max(1, excess // 2)]
@@ -341,7 +332,7 @@ def head(text: str, units: int) -> str:
 
 
 def tail(text: str, units: int) -> str:
-    """Returns the longest end of `text` that has at most `units` UTF-16 units and begins between code points."""
+    """Return the longest end of `text` with at most `units` UTF-16 units that begins between code points."""
     part = text[-units:] if units > 0 else ""
     while (excess := utf16_length(part) - units) > 0 and part:
         part = part[max(1, excess // 2) :]
@@ -349,10 +340,10 @@ def tail(text: str, units: int) -> str:
 
 
 def split_utf8(text: str, max_bytes: int) -> list[str]:
-    """Returns `text` in parts of at most `max_bytes` UTF-8 bytes, cut between code points; joined they are `text`.
+    """Return `text` in parts of at most `max_bytes` UTF-8 bytes, cut between code points; joined they are `text`.
 
-    `max_bytes` of 0 means no limit. A code point that is longer than `max_bytes` becomes a part of its own, so that
-    no text is lost. The result holds at least one part.
+    `max_bytes` of 0 means no limit. A code point longer than `max_bytes` becomes a separate part, so that no text is
+    lost. The result has at least one part.
     """
     data = text.encode("utf-8", "surrogatepass")
     if max_bytes <= 0 or len(data) <= max_bytes:
@@ -367,7 +358,7 @@ def split_utf8(text: str, max_bytes: int) -> list[str]:
 
 
 def _cut(data: bytes, start: int, max_bytes: int) -> int:
-    """Returns where the part that begins at `start` ends: always beyond `start`, always at a code point's edge."""
+    """Return the end of the part that begins at `start`: always beyond `start`, always between code points."""
     end = min(start + max_bytes, len(data))
     while end > start and _inside(data, end):
         end -= 1
@@ -383,4 +374,4 @@ def _inside(data: bytes, at: int) -> bool:
 
 
 CHUNKER_VERSION: Final = 1
-"""Rises with every change that gives other chunks for the same text and numbers."""
+"""Increased by every change that gives other chunks for the same text and numbers; then every file is chunked again."""

@@ -1,4 +1,4 @@
-"""The `memoryd` command: a file a verb group."""
+"""The `memoryd` command: one file per group of verbs."""
 
 from memoryd_server.cli.main import main
 

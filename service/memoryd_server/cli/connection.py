@@ -1,22 +1,26 @@
-"""The daemon to talk to, or one in-process.
+"""Connections to a daemon, and the file by which the commands find it.
 
-A client for one command: of the daemon that runs, or of one that lives in this process as long as the command.
+A command calls the daemon that `--address` or `MEMORYD_ADDRESS` names, else the daemon that runs with the state
+directory, else a daemon in its own process that ends with the command.
 
-What a daemon notes of itself in its state directory, for the commands that look for it.
+A daemon writes its addresses, its process id and the result of its last reload to `memoryd.endpoint.json` in its state
+directory. It also holds a lock file there; the endpoint file is valid only while that lock is held.
 """
 
+import asyncio
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
-from memoryd.discovery import Endpoint, noted_addresses
+from memoryd.discovery import Endpoint, Environment, recorded_addresses, tls_from
 from memoryd_server.access import (
     CertificateFiles,
     TokenFiles,
@@ -28,112 +32,136 @@ from memoryd_server.access import (
 from memoryd_server.cli.options import CommonOptions
 from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
-from memoryd_server.settings import ResolvedSettings
+from memoryd_server.settings import ResolvedSettings, client_address, client_token_file, process_environment
 from memoryd_server.system import FileLock, try_lock
 
-# How long a daemon may take to say that it is there.
-_GREETING_SECONDS = 2.0
+if TYPE_CHECKING:
+    from memoryd_server.app import Daemon
 
-# Reasons that tell of a daemon which is there.
+# Time in which a running daemon answers its first call.
+_FIRST_CALL_SECONDS = 2.0
+
+# A daemon that returns one of these reasons is running.
 _REFUSALS = frozenset({"TOKEN_MISSING", "TOKEN_INVALID"})
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A client, and whether the daemon behind it is another process."""
+    """A client, and whether its daemon runs in another process."""
 
     client: MemorydClient
     remote: bool
 
 
 @contextmanager
-def session(common: CommonOptions, *, background: bool = False) -> Iterator[Connection]:
-    """The daemon that was named; else the one that runs for this state directory; else one in this process.
+def open_connection(common: CommonOptions, *, background: bool = False) -> Iterator[Connection]:
+    """Yield a connection to the named daemon, else to the one of the state directory, else to one in this process.
 
-    `background` lets the one in this process watch files and sync by itself.
+    With `background`, a daemon in this process watches files and syncs without being called.
 
     Raises:
-        SettingsError: the settings cannot be used.
-        memoryd.client.MemorydError: the daemon that was named does not answer.
+        SettingsError: the settings are invalid.
+        memoryd.client.MemorydError: the named daemon does not answer.
     """
-    named = common.daemon_address()
-    if named is not None:
-        with _connect(_named(common, named)) as client:
+    address = _named_address(common)
+    if address is not None:
+        with _connect(_named_endpoint(common, address)) as client:
             yield Connection(client, remote=True)
         return
     settings = common.settings()
-    found = _running(settings, common.tls)
-    if found is not None:
-        with found:
-            yield Connection(found, remote=True)
+    running_client = _connect_running(settings, common.tls)
+    if running_client is not None:
+        with running_client:
+            yield Connection(running_client, remote=True)
         return
     with _in_process(settings, background=background) as client:
         yield Connection(client, remote=False)
 
 
 def endpoints(common: CommonOptions) -> Iterator[Endpoint]:
-    """Where the daemon may be, likeliest first: as it was named, else as it noted itself, else as the settings say.
+    """Yield the possible endpoints of the daemon, in the order in which to try them.
+
+    This is the named endpoint alone, or else the addresses in the endpoint file and then those in the settings.
 
     Raises:
-        SettingsError: the settings, a token or what TLS needs cannot be used.
+        SettingsError: the settings, a token file or a TLS file are invalid.
     """
-    named = common.daemon_address()
-    if named is not None:
-        yield _named(common, named)
+    address = _named_address(common)
+    if address is not None:
+        yield _named_endpoint(common, address)
     else:
         yield from _candidates(common.settings(), common.tls)
 
 
-def _named(common: CommonOptions, address: str) -> Endpoint:
-    """The daemon at `address`, with the token that was named; on this machine, else with its owner's.
+def client_tls(common: CommonOptions) -> Tls | None:
+    """Return the TLS options for a named daemon, from the command line or else from the environment.
 
     Raises:
-        SettingsError: a file cannot be used, or the token would travel in the clear beyond this machine.
+        SettingsError: the environment variables for TLS are invalid.
     """
-    file, here = common.named_token_file(), _is_here(address)
-    asks = here and not address.startswith("unix:")
-    token = _first_of(file) if file is not None else _owner_token(common) if asks else None
-    tls = common.named_tls()
-    if token is not None and not here and tls is None:
-        raise SettingsError(f"refusing to send the token to {address} in the clear; speak TLS with --tls or --tls-ca")
-    return _endpoint(address, token, tls)
+    try:
+        return common.tls or tls_from(Environment(process_environment(), Path.home()))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
-def _is_here(address: str) -> bool:
+def _named_address(common: CommonOptions) -> str | None:
+    return common.address or client_address(process_environment())
+
+
+def _named_endpoint(common: CommonOptions, address: str) -> Endpoint:
+    """Return the endpoint of the daemon at `address`.
+
+    The token is the first one of the named token file, or for an address on this machine, of the state directory.
+
+    Raises:
+        SettingsError: a file cannot be used, or the token would be sent to another machine without TLS.
+    """
+    file = common.token_file or client_token_file(process_environment(), Path.home())
+    local, token = _is_local(address), None
+    if file is not None:
+        token = _first_token_of(file)
+    elif local and not address.startswith("unix:"):
+        token = _token_of_state_dir(common)
+    tls = client_tls(common)
+    if token is not None and not local and tls is None:
+        raise SettingsError(f"refusing to send the token to {address} in the clear; use --tls or --tls-ca")
+    return Endpoint(address) if address.startswith("unix:") else Endpoint(address, token, tls)
+
+
+def _is_local(address: str) -> bool:
     try:
         return parse_address(address).loopback
     except SettingsError:
         return False
 
 
-def _first_of(file: Path) -> str:
+def _first_token_of(file: Path) -> str:
     try:
         return read_tokens(file)[0]
-    except (FileNotFoundError, IndexError) as error:
-        raise SettingsError(f"there is no token in the token file {file}") from error
+    except FileNotFoundError as error:
+        raise SettingsError(f"the token file {file} does not exist") from error
+    except IndexError as error:
+        raise SettingsError(f"the token file {file} contains no token") from error
 
 
-def _owner_token(common: CommonOptions) -> str | None:
+def _token_of_state_dir(common: CommonOptions) -> str | None:
     try:
         return _token_of(common.settings())
     except SettingsError:
-        # The daemon is the one that was named, and need not be the one of settings that are out of order.
+        # The named daemon may use other settings than these, which are invalid.
         return None
 
 
 def _token_of(settings: ResolvedSettings) -> str | None:
-    return first_token(TokenFiles.beneath(settings.state_dir, settings.service.token_file).plain)
-
-
-def _endpoint(address: str, token: str | None, tls: Tls | None) -> Endpoint:
-    return Endpoint(address) if address.startswith("unix:") else Endpoint(address, token, tls)
+    return first_token(TokenFiles.in_state_dir(settings.state_dir, settings.service.token_file).plain)
 
 
 def _connect(endpoint: Endpoint) -> MemorydClient:
-    """A client that does not wait for a daemon that is away: there may be another one, or none is needed.
+    """Return a client that does not retry: another endpoint, or a daemon in this process, can take over.
 
     Raises:
-        SettingsError: a file of its TLS cannot be read.
+        SettingsError: a TLS file of the endpoint cannot be read.
     """
     try:
         return MemorydClient(open_channel(endpoint, retries=False), endpoint.token)
@@ -141,26 +169,26 @@ def _connect(endpoint: Endpoint) -> MemorydClient:
         raise SettingsError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
-def _candidates(settings: ResolvedSettings, asked: Tls | None) -> Iterator[Endpoint]:
-    for address in dict.fromkeys([*noted_addresses(settings.state_dir), *settings.service.listen]):
+def _candidates(settings: ResolvedSettings, tls: Tls | None) -> Iterator[Endpoint]:
+    for address in dict.fromkeys([*recorded_addresses(settings.state_dir), *settings.service.listen]):
         if address.startswith("unix:"):
             if Path(address.removeprefix("unix:")).exists():
                 yield Endpoint(address)
         else:
-            yield Endpoint(address, _token_of(settings), _own_tls(settings, asked))
+            yield Endpoint(address, _token_of(settings), _own_tls(settings, tls))
 
 
-def _running(settings: ResolvedSettings, asked: Tls | None) -> MemorydClient | None:
-    """A client of the daemon that runs with these settings, if one answers.
+def _connect_running(settings: ResolvedSettings, tls: Tls | None) -> MemorydClient | None:
+    """Return a client of the daemon that runs with these settings; None if no daemon answers.
 
     Raises:
-        SettingsError: the token or what TLS needs cannot be read.
-        memoryd.client.MemorydError: it answers, and refuses the token.
+        SettingsError: a token file or TLS file cannot be read.
+        memoryd.client.MemorydError: a daemon answers, and refuses the token.
     """
-    for endpoint in _candidates(settings, asked):
+    for endpoint in _candidates(settings, tls):
         client = _connect(endpoint)
         try:
-            client.list_agents(page_size=1, timeout=_GREETING_SECONDS)
+            client.list_agents(page_size=1, timeout=_FIRST_CALL_SECONDS)
         except MemorydError as error:
             client.close()
             if error.reason in _REFUSALS:
@@ -170,18 +198,18 @@ def _running(settings: ResolvedSettings, asked: Tls | None) -> MemorydClient | N
     return None
 
 
-def _own_tls(settings: ResolvedSettings, asked: Tls | None) -> Tls | None:
-    """TLS with a daemon of these settings: its certificate is known, and so trusted whatever address is dialled."""
+def _own_tls(settings: ResolvedSettings, tls: Tls | None) -> Tls | None:
+    """Return TLS options for a daemon of these settings: its own certificate is trusted, at every address."""
     own = settings.service.tls
-    files = CertificateFiles.named(own.cert_file, own.key_file, own.client_ca_file)
-    if files is None or (asked is not None and asked.ca_file is not None):
-        return asked
+    files = CertificateFiles.from_settings(own.cert_file, own.key_file, own.client_ca_file)
+    if files is None or (tls is not None and tls.ca_file is not None):
+        return tls
     try:
         name = next(iter(certificate_validity(files).names), "")
     except (MemorydServerError, OSError):
-        # The key may be out of our reach, and the daemon's all the same.
+        # This user may not be allowed to read the key; the daemon's user is.
         name = ""
-    client = asked or Tls()
+    client = tls or Tls()
     return Tls(files.certificate, client.cert_file, client.key_file, name)
 
 
@@ -189,12 +217,9 @@ def _own_tls(settings: ResolvedSettings, asked: Tls | None) -> Tls | None:
 def _in_process(settings: ResolvedSettings, *, background: bool) -> Iterator[MemorydClient]:
     with tempfile.TemporaryDirectory(prefix="memoryd-") as directory:
         address = f"unix:{directory}/s"
-        # Figures are the daemon's: a command that serves them for a moment would need the daemon's address to be free.
+        # The metrics address belongs to a real daemon, and may be in use by it.
         metrics = settings.service.metrics.model_copy(update={"listen": None})
         service = settings.service.model_copy(update={"listen": (address,), "metrics": metrics})
-        # Imported here: a command that finds a daemon needs none of its modules, and starts in half the time.
-        from memoryd_server.cli.local_daemon import LocalDaemon  # noqa: PLC0415
-
         local = LocalDaemon(replace(settings, service=service), background=background)
         local.start()
         try:
@@ -204,12 +229,52 @@ def _in_process(settings: ResolvedSettings, *, background: bool) -> Iterator[Mem
             local.stop()
 
 
+class LocalDaemon:
+    """A daemon inside this process, on its own event loop in its own thread."""
+
+    def __init__(self, settings: ResolvedSettings, *, background: bool) -> None:
+        self._settings = settings
+        self._background = background
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="daemon", daemon=True)
+        self._daemon: Daemon | None = None
+
+    def start(self) -> None:
+        """Start the daemon and wait until it listens."""
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        except BaseException:
+            self._end_loop()
+            raise
+
+    async def _start(self) -> None:
+        # A command that finds a running daemon needs no module of the daemon, and starts in half the time.
+        from memoryd_server.app import Daemon  # noqa: PLC0415
+        from memoryd_server.observe import make_log  # noqa: PLC0415
+
+        self._daemon = Daemon(self._settings, make_log("error", "console"), background=self._background)
+        await self._daemon.start()
+
+    def stop(self) -> None:
+        """Stop the daemon and end its thread."""
+        if self._daemon is not None:
+            asyncio.run_coroutine_threadsafe(self._daemon.stop(), self._loop).result()
+        self._end_loop()
+
+    def _end_loop(self) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
 _LOCK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class LastReload:
-    """How the settings in force came about: `loads` counts every time that settings were read, the start included."""
+    """The result of the last reload; `loads` counts every time the settings were read, including at the start."""
 
     loads: int = 1
     error: str = ""
@@ -219,80 +284,77 @@ class LastReload:
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """A daemon that runs: its process, and how its last reload went."""
+    """The process id of a running daemon, and the result of its last reload."""
 
     pid: int
     reload: LastReload
 
 
-def _file(state_dir: Path) -> Path:
+def _endpoint_file(state_dir: Path) -> Path:
     return state_dir / "memoryd.endpoint.json"
 
 
-@contextmanager
-def marked_alive(state_dir: Path) -> Iterator[None]:
-    """Marks the notes of this process as those of one that lives. The mark goes with the process, however it ends.
-
-    A state directory that takes no file gets none: `memoryd reload` then finds no daemon.
-    """
-    mark = FileLock(_mark(state_dir))
-    with suppress(OSError):
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # `running` in another process holds the mark for a moment; a second daemon, until it is refused its index.
-        mark.wait(_LOCK_SECONDS)
-    try:
-        yield
-    finally:
-        mark.release()
-
-
-def _mark(state_dir: Path) -> Path:
+def _lock_file(state_dir: Path) -> Path:
     return state_dir / "memoryd.endpoint.lock"
 
 
-def _is_marked(state_dir: Path) -> bool:
-    """Return whether a process holds the mark, or the file system has no locks to tell by.
+@contextmanager
+def endpoint_lock(state_dir: Path) -> Iterator[None]:
+    """Hold the lock that makes the endpoint file of this process valid. It ends with the process in any case.
+
+    If the state directory is not writable there is no lock, and `memoryd reload` does not find the daemon.
+    """
+    lock = FileLock(_lock_file(state_dir))
+    with suppress(OSError):
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # `running` in another process holds the lock for a moment. A second daemon holds it until it is refused the
+        # indexes.
+        lock.wait(_LOCK_SECONDS)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _is_locked(state_dir: Path) -> bool:
+    """Return whether a process holds the lock, or the file system does not support locks.
 
     Raises:
-        OSError: there is no mark.
+        OSError: the lock file does not exist.
     """
-    with _mark(state_dir).open("rb") as mark, suppress(OSError):
-        return not try_lock(mark.fileno())
+    with _lock_file(state_dir).open("rb") as file, suppress(OSError):
+        return not try_lock(file.fileno())
     return True
 
 
-def note_endpoint(state_dir: Path, addresses: Sequence[str], reload: LastReload) -> None:
-    """Notes the addresses of a daemon that has started, and how its settings were read.
+def write_endpoint_file(state_dir: Path, addresses: Sequence[str], reload: LastReload) -> None:
+    """Write the addresses of this daemon and the result of its last reload.
 
     Raises:
-        OSError: the state directory takes no file.
+        OSError: the state directory is not writable, or the disk is full.
     """
-    noted = {"addresses": list(addresses), "pid": os.getpid(), "reload": asdict(reload)}
-    temporary = _file(state_dir).with_suffix(".tmp")
-    temporary.write_text(json.dumps(noted) + "\n", "utf-8")
+    content = {"addresses": list(addresses), "pid": os.getpid(), "reload": asdict(reload)}
+    file = _endpoint_file(state_dir)
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content) + "\n", "utf-8")
     temporary.chmod(0o600)
-    temporary.replace(_file(state_dir))
+    temporary.replace(file)
 
 
-def forget_endpoint(state_dir: Path) -> None:
-    """Removes the note of a daemon that has stopped, where it can be removed."""
+def remove_endpoint_file(state_dir: Path) -> None:
+    """Remove the endpoint file of a daemon that has stopped, if the state directory is writable."""
     with suppress(OSError):
-        _file(state_dir).unlink(missing_ok=True)
+        _endpoint_file(state_dir).unlink(missing_ok=True)
 
 
-def running(state_dir: Path) -> RunningDaemon | None:
-    """The daemon that runs on this state directory; None when none does. A note that outlived its daemon is none."""
+def running_daemon(state_dir: Path) -> RunningDaemon | None:
+    """Return the daemon that runs with this state directory, or None. A file left by a killed daemon is ignored."""
     try:
-        if not _is_marked(state_dir):
+        if not _is_locked(state_dir):
             return None
-        noted = _noted(state_dir)
-        reload = noted["reload"]
+        content: Mapping[str, Any] = json.loads(_endpoint_file(state_dir).read_text("utf-8"))
+        reload = content["reload"]
         lists = {name: tuple(map(str, reload[name])) for name in ("changed", "awaiting_restart")}
-        return RunningDaemon(int(noted["pid"]), LastReload(int(reload["loads"]), str(reload["error"]), **lists))
+        return RunningDaemon(int(content["pid"]), LastReload(int(reload["loads"]), str(reload["error"]), **lists))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _noted(state_dir: Path) -> Mapping[str, Any]:
-    noted: Mapping[str, Any] = json.loads(_file(state_dir).read_text("utf-8"))
-    return noted

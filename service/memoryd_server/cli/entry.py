@@ -1,20 +1,20 @@
-"""`memoryd entry`: short texts that are stored and recalled by meaning, beside the Markdown."""
+"""`memoryd entry`: short texts that are stored in addition to the Markdown files and recalled by meaning."""
+
+from __future__ import annotations
 
 import hashlib
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from memoryd import messages
-from memoryd.client import MemorydClient
-from memoryd_server.cli.connection import session
 from memoryd_server.cli.options import (
     CommonOptions,
     agent_option,
     common_options,
+    connected,
     enum_word,
     json_option,
     print_json_line,
@@ -22,6 +22,10 @@ from memoryd_server.cli.options import (
     show,
 )
 from memoryd_server.errors import FieldViolation, InvalidRequest
+
+if TYPE_CHECKING:
+    from memoryd import messages
+    from memoryd.client import MemorydClient
 
 _CATEGORIES = ("preference", "fact", "decision", "entity", "other")
 _PAGE = 1_000
@@ -31,30 +35,38 @@ category_option = click.option(
     "categories",
     multiple=True,
     type=click.Choice(_CATEGORIES),
-    help="Only these; several times for several.",
+    help="Return only entries of this category; can be repeated.",
 )
 
 
 @click.group()
 def entry() -> None:
-    """Stores, recalls, lists and forgets entries; they are off unless the settings switch them on."""
+    """Store, recall, list and forget entries.
+
+    Entries are disabled unless the settings enable them.
+    """
 
 
 @entry.command()
 @common_options
 @agent_option
 @json_option
-@click.option("--importance", type=click.FloatRange(0, 1), help="How much it matters. Default: 0.7.")
-@click.option("--category", default="other", type=click.Choice(_CATEGORIES), help="What it is about. Default: other.")
-@click.option("--key", default="", help="Idempotency key: a repeated call stores nothing.")
+@click.option("--importance", type=click.FloatRange(0, 1), help="Importance of the entry. Default: 0.7.")
+@click.option(
+    "--category", default="other", type=click.Choice(_CATEGORIES), help="Category of the entry. Default: other."
+)
+@click.option("--key", default="", help="Idempotency key: a second call with this key stores nothing.")
 @click.argument("text")
 def remember(
     common: CommonOptions, agent: str, as_json: bool, importance: float | None, category: str, key: str, text: str
 ) -> None:
-    """Stores TEXT unless an entry says the same; `-` reads it from standard input."""
+    """Store TEXT, unless an entry with the same meaning exists.
+
+    If TEXT is `-`, it is read from standard input.
+    """
     content = sys.stdin.read() if text == "-" else text
-    with reported(), session(common) as found:
-        done = found.client.entries.remember(
+    with connected(common) as daemon:
+        done = daemon.client.entries.remember(
             agent_id=agent,
             text=content,
             importance=importance,
@@ -65,7 +77,7 @@ def remember(
 
 
 def _remembered_lines(done: messages.RememberResponse) -> Iterator[str]:
-    word = enum_word(messages.RememberAction.Name(done.action), "REMEMBER_ACTION_")
+    word = enum_word(done, "action")
     yield f"{word.capitalize()}: {_line(done.entry)}"
     yield from _degradation_lines(done)
 
@@ -74,8 +86,8 @@ def _remembered_lines(done: messages.RememberResponse) -> Iterator[str]:
 @common_options
 @agent_option
 @json_option
-@click.option("--limit", type=click.IntRange(1, 50), help="Most entries. Default: 5.")
-@click.option("--min-score", type=click.FloatRange(0, 1), help="Lowest score. Default: 0.1.")
+@click.option("--limit", type=click.IntRange(1, 50), help="Maximum number of entries. Default: 5.")
+@click.option("--min-score", type=click.FloatRange(0, 1), help="Minimum score. Default: 0.1.")
 @category_option
 @click.argument("query")
 def recall(
@@ -87,9 +99,9 @@ def recall(
     categories: tuple[str, ...],
     query: str,
 ) -> None:
-    """Finds the entries nearest to QUERY."""
-    with reported(), session(common) as found:
-        answer = found.client.entries.recall(
+    """Find the entries nearest in meaning to QUERY."""
+    with connected(common) as daemon:
+        answer = daemon.client.entries.recall(
             agent_id=agent, query=query, limit=limit, min_score=min_score, categories=map(_category, categories)
         )
         show(answer, lambda: _recalled_lines(answer), as_json=as_json)
@@ -98,7 +110,7 @@ def recall(
 def _recalled_lines(answer: messages.RecallResponse) -> Iterator[str]:
     yield from (_scored_line(scored) for scored in answer.entries)
     if not answer.entries:
-        yield "No entry is near it."
+        yield "No entry matches."
     yield from _degradation_lines(answer)
 
 
@@ -106,25 +118,29 @@ def _recalled_lines(answer: messages.RecallResponse) -> Iterator[str]:
 @common_options
 @agent_option
 @json_option
-@click.option("--id", "entry_id", help="The entry's id.")
+@click.option("--id", "entry_id", help="Id of the entry.")
 @click.argument("query", required=False)
 def forget(common: CommonOptions, agent: str, as_json: bool, entry_id: str | None, query: str | None) -> None:
-    """Deletes the entry that QUERY clearly means, or the one that --id names."""
+    """Delete an entry.
+
+    The entry is named by --id, or described by QUERY. If QUERY matches no single entry clearly, nothing is deleted, and
+    the candidates are printed.
+    """
     if (entry_id is None) == (query is None):
-        raise click.UsageError("give either --id or a text")
-    with reported(), session(common) as found:
-        done = found.client.entries.forget(agent_id=agent, entry_id=entry_id, query=query)
+        raise click.UsageError("give either --id or QUERY")
+    with connected(common) as daemon:
+        done = daemon.client.entries.forget(agent_id=agent, entry_id=entry_id, query=query)
         show(done, lambda: _forgotten_lines(done), as_json=as_json)
 
 
 def _forgotten_lines(done: messages.ForgetResponse) -> Iterator[str]:
     if done.HasField("deleted"):
-        yield f"Forgotten: {_line(done.deleted)}"
+        yield f"Deleted: {_line(done.deleted)}"
     elif done.candidates:
-        yield "Nothing forgotten; it could mean one of these. Say which by --id:"
+        yield "Nothing was deleted: the query could match any of these. Give one with --id:"
         yield from (_scored_line(scored) for scored in done.candidates)
     else:
-        yield "Nothing forgotten: no entry is near it."
+        yield "Nothing was deleted: no entry matches."
     yield from _degradation_lines(done)
 
 
@@ -132,12 +148,12 @@ def _forgotten_lines(done: messages.ForgetResponse) -> Iterator[str]:
 @common_options
 @agent_option
 @json_option
-@click.option("--limit", type=click.IntRange(1, 1_000), default=100, help="Most entries. Default: 100.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, help="Maximum number of entries. Default: 100.")
 @category_option
 def list_(common: CommonOptions, agent: str, as_json: bool, limit: int, categories: tuple[str, ...]) -> None:
-    """Lists entries, newest first."""
-    with reported(), session(common) as found:
-        page = found.client.entries.list(agent_id=agent, page_size=limit, categories=map(_category, categories))
+    """List entries, newest first."""
+    with connected(common) as daemon:
+        page = daemon.client.entries.list(agent_id=agent, page_size=limit, categories=map(_category, categories))
         show(page, lambda: _listed_lines(page), as_json=as_json)
 
 
@@ -150,9 +166,12 @@ def _listed_lines(page: messages.ListEntriesResponse) -> Iterator[str]:
 @common_options
 @agent_option
 def export(common: CommonOptions, agent: str) -> None:
-    """Writes every entry to standard output, one JSON object a line, newest first."""
-    with reported(), session(common) as found:
-        for entry in _every(found.client, agent):
+    """Write all entries to standard output, newest first.
+
+    Each line is a JSON object.
+    """
+    with connected(common) as daemon:
+        for entry in _all_entries(daemon.client, agent):
             print_json_line(
                 {
                     "id": entry.entry_id,
@@ -164,7 +183,7 @@ def export(common: CommonOptions, agent: str) -> None:
             )
 
 
-def _every(client: MemorydClient, agent: str) -> Iterator[messages.Entry]:
+def _all_entries(client: MemorydClient, agent: str) -> Iterator[messages.Entry]:
     token = ""
     while True:
         page = client.entries.list(agent_id=agent, page_size=_PAGE, page_token=token)
@@ -179,23 +198,28 @@ def _every(client: MemorydClient, agent: str) -> Iterator[messages.Entry]:
 @agent_option
 @click.argument("file", type=click.File(encoding="utf-8"))
 def import_(common: CommonOptions, agent: str, file: Any) -> None:
-    """Stores what `export` wrote, from FILE or from `-`; a repeated import stores nothing twice.
+    """Store the entries that `export` wrote to FILE.
 
-    Ids and times are new: entries are stored from the last line to the first, so that the newest stays the newest.
+    If FILE is `-`, standard input is read. Importing the same file again stores nothing. The entries get new ids and
+    times. They are stored from the last line to the first, so that their order is kept.
     """
     with reported():
-        # Every line is looked at before the first is stored.
+        # Validate every line before the first entry is stored.
         read = [_read(number, line) for number, line in enumerate(file, 1) if line.strip()]
-        with session(common) as found:
+        with connected(common) as daemon:
             stored = sum(
-                found.client.entries.remember(request).action == messages.REMEMBER_ACTION_STORED
-                for request in (_request(agent, entry) for entry in reversed(read))
+                enum_word(daemon.client.entries.remember(**_request(agent, entry)), "action") == "stored"
+                for entry in reversed(read)
             )
-        click.echo(f"{stored:,} entries stored, {len(read) - stored:,} were there")
+        click.echo(f"{stored:,} entries stored, {len(read) - stored:,} existed already")
 
 
 def _read(number: int, line: str) -> dict[str, Any]:
-    """Raises: InvalidRequest: the line is no entry."""
+    """Return the fields of an exported entry.
+
+    Raises:
+        InvalidRequest: the line is not a valid entry.
+    """
     try:
         entry = json.loads(line)
         category = entry.get("category", "other")
@@ -204,19 +228,19 @@ def _read(number: int, line: str) -> dict[str, Any]:
             return {"text": entry["text"], "category": category, "importance": importance}
     except (ValueError, KeyError, AttributeError):
         pass
-    words = 'is no entry such as {"text": "…", "category": "fact", "importance": 0.7}'
-    raise InvalidRequest([FieldViolation(f"line {number}", words)])
+    problem = 'not a valid entry; expected {"text": "…", "category": "fact", "importance": 0.7}'
+    raise InvalidRequest([FieldViolation(f"line {number}", problem)])
 
 
-def _request(agent: str, entry: dict[str, Any]) -> messages.RememberRequest:
+def _request(agent: str, entry: dict[str, Any]) -> dict[str, Any]:
     contents = json.dumps(entry, sort_keys=True, ensure_ascii=False)
-    return messages.RememberRequest(
-        agent_id=agent,
-        text=entry["text"],
-        importance=entry["importance"],
-        category=_category(entry["category"]),
-        idempotency_key=f"import {hashlib.sha256(contents.encode()).hexdigest()}",
-    )
+    return {
+        "agent_id": agent,
+        "text": entry["text"],
+        "importance": entry["importance"],
+        "category": _category(entry["category"]),
+        "idempotency_key": f"import {hashlib.sha256(contents.encode()).hexdigest()}",
+    }
 
 
 def _category(word: str) -> str:
@@ -224,7 +248,7 @@ def _category(word: str) -> str:
 
 
 def _category_word(entry: messages.Entry) -> str:
-    return enum_word(messages.EntryCategory.Name(entry.category), "ENTRY_CATEGORY_")
+    return enum_word(entry, "category")
 
 
 def _line(entry: messages.Entry) -> str:
@@ -238,4 +262,4 @@ def _scored_line(scored: messages.ScoredEntry) -> str:
 def _degradation_lines(
     answer: messages.RememberResponse | messages.RecallResponse | messages.ForgetResponse,
 ) -> Iterator[str]:
-    yield from (f"degraded: {found.reason}" for found in answer.degradations)
+    yield from (f"degraded: {degradation.reason}" for degradation in answer.degradations)

@@ -1,9 +1,10 @@
-"""Eval: runs golden sets.
+"""`memoryd eval`: measure search quality with an agent's settings on a golden set.
 
-`memoryd eval`: how well an agent's settings find what they should.
-
-Asks the questions of a golden set, one daemon in this process after the other: one for each workspace.
+For each workspace of the golden set, one after the other, a daemon in this process indexes the workspace and runs the
+queries.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -15,22 +16,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
-from memoryd import messages
-from memoryd.client import MemorydClient, connect
-from memoryd_server.cli.local_daemon import LocalDaemon
 from memoryd_server.cli.options import (
     FAILURE,
     CommonOptions,
     agent_option,
+    complain,
     json_option,
     print_json,
+    progress_bar,
     reported,
     settings_options,
 )
@@ -50,22 +47,28 @@ from memoryd_server.evaluation import (
     make_report,
     read_golden_set,
 )
-from memoryd_server.settings import ResolvedSettings
 
-# A busy machine is no reason to count a question as missed.
-_PATIENCE_SECONDS = 60.0
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from memoryd import messages
+    from memoryd.client import MemorydClient
+    from memoryd_server.settings import ResolvedSettings
+
+# Long enough that no query fails because the machine is busy.
+_SEARCH_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRun:
-    """What came of a run. `left_out` and `degradations` say in words what the figures do not cover."""
+    """The outcomes of a run. `left_out` and `degradations` are messages about what the figures do not cover."""
 
     outcomes: tuple[QueryOutcome, ...]
     left_out: tuple[str, ...]
     degradations: tuple[str, ...]
 
 
-def run_trial(
+def run_evaluation(
     settings: ResolvedSettings,
     queries: Sequence[GoldenQuery],
     *,
@@ -73,67 +76,75 @@ def run_trial(
     keep: Path | None,
     on_done: Callable[[int], None],
 ) -> EvaluationRun:
-    """Asks every question of an index of its workspace. `settings` have one agent, whose workspace is replaced.
+    """Run every query against an index of its workspace. `settings` has one agent, whose workspace is replaced.
 
-    `keep` is where indexes stay for another run, None for nowhere; `on_done` gets the number of questions done.
+    `keep` is the folder in which the indexes are kept, or None. `on_done` is called with the number of completed
+    queries.
 
     Raises:
-        GoldenSetError: nothing could be asked.
+        GoldenSetError: no query could be run.
         memoryd.client.MemorydError: a sync or a search failed.
     """
     outcomes: list[QueryOutcome] = []
     left_out: list[str] = []
     degradations: dict[str, None] = {}
-    for workspace, asked in _by_workspace(queries).items():
-        with _memory_of(workspace, _searched_so(settings, keyword=keyword), keep) as client:
+    done = 0
+    for workspace, group in _by_workspace(queries).items():
+        with _memory_of(workspace, _evaluated_settings(settings, keyword=keyword), keep) as client:
             _sync(client)
-            if reason := _not_covered(client, asked):
+            if reason := _reason_not_covered(client, group):
                 left_out.append(reason)
-                on_done(len(asked))
+                done += len(group)
+                on_done(done)
                 continue
-            for query in asked:
-                answer = client.search(_request(query, keyword=keyword), timeout=_PATIENCE_SECONDS)
+            for query in group:
+                answer = client.search(_request(query, keyword=keyword), timeout=_SEARCH_SECONDS)
                 degradations |= dict.fromkeys(each.reason for each in answer.info.degradations)
                 outcomes.append(judge(query, [_hit(result) for result in answer.results]))
-                on_done(1)
+                done += 1
+                on_done(done)
     if not outcomes:
-        raise GoldenSetError("no question could be asked: " + "; ".join(left_out))
+        raise GoldenSetError("no query could be run: " + "; ".join(left_out))
     return EvaluationRun(tuple(outcomes), tuple(left_out), tuple(degradations))
 
 
 def only_agent(settings: ResolvedSettings, agent_id: str) -> ResolvedSettings:
-    """Settings without any agent but the named one.
+    """Return the settings with this agent only.
 
     Raises:
-        AgentNotFound: none of that id is configured.
+        AgentNotFound: no agent with this id is configured.
     """
     agent = settings.agent(agent_id)
     return replace(settings, agents={agent.agent_id: agent}, default_agent=agent.agent_id)
 
 
 def _by_workspace(queries: Sequence[GoldenQuery]) -> dict[Path, list[GoldenQuery]]:
-    found: dict[Path, list[GoldenQuery]] = {}
+    groups: dict[Path, list[GoldenQuery]] = {}
     for query in queries:
-        found.setdefault(query.workspace, []).append(query)
-    return found
+        groups.setdefault(query.workspace, []).append(query)
+    return groups
 
 
-def _searched_so(settings: ResolvedSettings, *, keyword: bool) -> ResolvedSettings:
-    """The settings as they are, or without any provider of embeddings."""
+def _evaluated_settings(settings: ResolvedSettings, *, keyword: bool) -> ResolvedSettings:
+    """Return the settings without extra paths and, with `keyword`, without embedding providers."""
     agent = settings.agent(settings.default_agent)
     more = {"provider": "none", "fallback": "none"} if keyword else {}
-    # What lies outside the workspace belongs to the agent and not to the golden set.
+    # Extra paths belong to the agent and not to the golden set.
     search = agent.memory_search.model_copy(update={"extra_paths": (), **more})
     return replace(settings, agents={agent.agent_id: replace(agent, memory_search=search)})
 
 
 @contextmanager
 def _memory_of(workspace: Path, settings: ResolvedSettings, keep: Path | None) -> Iterator[MemorydClient]:
-    """A client of a daemon that has this workspace, and neither the agent's index nor its tokens."""
+    """Yield a client of a new daemon for this workspace, which has its own index and no tokens."""
+    # Help does not need gRPC and the settings.
+    from memoryd.client import connect  # noqa: PLC0415
+    from memoryd_server.cli.connection import LocalDaemon  # noqa: PLC0415
+
     with tempfile.TemporaryDirectory(prefix="memoryd-") as directory:
-        # The socket stays in the temporary folder whatever `keep` is: its path must be short.
+        # The socket is always in the temporary folder, because its path must be short.
         address = f"unix:{directory}/s"
-        state = _kept(keep, workspace) if keep is not None else Path(directory)
+        state = _state_dir(keep, workspace) if keep is not None else Path(directory)
         agent = settings.agent(settings.default_agent)
         agent = replace(agent, workspace=workspace, index_path=state / "memory" / "index.sqlite")
         service = settings.service.model_copy(update={"listen": (address,), "token_file": None})
@@ -147,8 +158,8 @@ def _memory_of(workspace: Path, settings: ResolvedSettings, keep: Path | None) -
             local.stop()
 
 
-def _kept(keep: Path, workspace: Path) -> Path:
-    """A folder for the indexes of a workspace, that no other workspace has."""
+def _state_dir(keep: Path, workspace: Path) -> Path:
+    """Return the folder below `keep` for the index of this workspace."""
     digest = hashlib.sha256(bytes(workspace)).hexdigest()[:12]
     return keep / f"{workspace.name}-{digest}"
 
@@ -160,13 +171,13 @@ def _sync(client: MemorydClient) -> None:
                 raise GoldenSetError(f"{event.file_failed.path} cannot be indexed: {event.file_failed.error}")
 
 
-def _not_covered(client: MemorydClient, queries: Sequence[GoldenQuery]) -> str:
-    """Why none of the questions can be answered: no file of their gold is memory. Empty when any is."""
-    wanted = {gold.span.path for query in queries for gold in query.gold}
-    if not wanted or wanted & set(_files(client)):
+def _reason_not_covered(client: MemorydClient, queries: Sequence[GoldenQuery]) -> str:
+    """Return why none of the queries can be answered: none of their gold files is indexed. Empty if any file is."""
+    gold_files = {gold.span.path for query in queries for gold in query.gold}
+    if not gold_files or gold_files & set(_files(client)):
         return ""
-    where = f"{queries[0].dataset}/{queries[0].workspace.name}"
-    return f"{len(queries)} questions on {where}: none of the files that answer them is memory of the agent"
+    place = f"{queries[0].dataset}/{queries[0].workspace.name}"
+    return f"{len(queries)} queries on {place}: none of the files with the answers is a memory file of the agent"
 
 
 def _files(client: MemorydClient) -> Iterator[str]:
@@ -180,6 +191,8 @@ def _files(client: MemorydClient) -> Iterator[str]:
 
 
 def _request(query: GoldenQuery, *, keyword: bool) -> messages.MemorySearchRequest:
+    from memoryd import messages  # noqa: PLC0415 -- not needed for help
+
     mode = messages.SEARCH_MODE_KEYWORD if keyword else messages.SEARCH_MODE_UNSPECIFIED
     request = messages.MemorySearchRequest(
         query=query.text,
@@ -199,30 +212,42 @@ def _hit(result: messages.SearchResult) -> ShownHit:
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _SHARE = click.FloatRange(0, 1)
-# Wide enough for a table in a pipe or a log.
+# Columns of a table in a pipe or a log.
 _WIDTH = 120
 
 
 def _labels(value: str) -> tuple[str, ...]:
-    """What `--by` asks for: each once, in order."""
-    found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
-    for each in found:
-        if unknown := sorted(set(each.split("/")) - set(LABELS)):
-            raise click.UsageError(f"--by: {', '.join(unknown)}: the labels are {', '.join(LABELS)}")
-    return found
+    """Return the parts of the value of `--by`, in order, without duplicates."""
+    parts = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    for part in parts:
+        if unknown := sorted(set(part.split("/")) - set(LABELS)):
+            raise click.UsageError(f"--by: unknown label {', '.join(unknown)}; the labels are {', '.join(LABELS)}")
+    return parts
 
 
 @click.command("eval")
 @settings_options
 @agent_option
 @json_option
-@click.option("--data", type=_FOLDER, required=True, help="Folder with queries.jsonl, or with folders that have it.")
-@click.option("--limit", type=click.IntRange(min=1), help="Most questions of each dataset, evenly picked.")
-@click.option("--by", default=",".join(LABELS), help="Tables, for example dataset,dataset/lang,kind.")
-@click.option("--keyword", is_flag=True, help="Run the keyword leg alone; nothing is embedded.")
-@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep indexes here for the next run.")
+@click.option(
+    "--data", type=_FOLDER, required=True, help="Folder with queries.jsonl, or with subfolders that contain it."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="Maximum number of queries of each dataset, picked at equal intervals."
+)
+@click.option(
+    "--by",
+    default=",".join(LABELS),
+    help="Labels to group the results by, one table each, for example dataset,dataset/lang,kind.",
+)
+@click.option("--keyword", is_flag=True, help="Search by keywords only; nothing is embedded.")
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder in which to keep the indexes for the next run.",
+)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
-@click.option("--min-recall", type=_SHARE, help="Exit with 1 when recall over all questions is below this.")
+@click.option("--min-recall", type=_SHARE, help="Exit with 1 if the recall over all queries is below this.")
 def evaluate(
     config: Path | None,
     state_dir: Path | None,
@@ -238,30 +263,31 @@ def evaluate(
     out: Path | None,
     min_recall: float | None,
 ) -> None:
-    """Measures how well the agent's settings find the gold lines of a golden set.
+    """Measure search quality on a golden set.
 
-    Each workspace of the set is indexed anew, apart from the agent's own index, and searched over gRPC.
-    docs/search-quality.md says what the figures mean.
+    Each workspace of the golden set is indexed, separately from the agent's own index, and searched over gRPC with the
+    agent's settings. docs/search-quality.md explains the results.
     """
     labels = _labels(by)
     with reported():
         settings = only_agent(CommonOptions(config, state_dir, workspace, None, token_file).settings(), agent)
         queries = _picked(read_golden_set(data), limit)
         began = time.monotonic()
-        with _bar(len(queries)) as (bar, task):
-            trial = run_trial(
-                settings, queries, keyword=keyword, keep=keep, on_done=lambda count: bar.advance(task, count)
+        count = len(queries)
+        with progress_bar("searching", count, transient=True) as update:
+            run = run_evaluation(
+                settings, queries, keyword=keyword, keep=keep, on_done=lambda done: update(done, count)
             )
-        report = make_report(trial.outcomes, labels)
-        found = _as_dict(settings.default_agent, keyword, trial, report, time.monotonic() - began)
+        report = make_report(run.outcomes, labels)
+        results = _as_dict(settings.default_agent, keyword, run, report, time.monotonic() - began)
         if out is not None:
-            _write(out, found)
-    _print(report, trial, found, as_json=as_json)
+            _write(out, results)
+    _print(report, run, results, as_json=as_json)
     _exit_below(min_recall, report.overall)
 
 
 def _picked(queries: Sequence[GoldenQuery], limit: int | None) -> list[GoldenQuery]:
-    """At most `limit` questions of each dataset, at equal distances."""
+    """Return at most `limit` queries of each dataset, picked at equal intervals."""
     if limit is None:
         return list(queries)
     picked: list[GoldenQuery] = []
@@ -272,45 +298,39 @@ def _picked(queries: Sequence[GoldenQuery], limit: int | None) -> list[GoldenQue
     return picked
 
 
-@contextmanager
-def _bar(total: int) -> Iterator[tuple[Progress, TaskID]]:
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        yield progress, progress.add_task("asking", total=total)
-
-
-def _as_dict(
-    agent: str, keyword: bool, trial: EvaluationRun, report: EvaluationReport, seconds: float
-) -> dict[str, Any]:
+def _as_dict(agent: str, keyword: bool, run: EvaluationRun, report: EvaluationReport, seconds: float) -> dict[str, Any]:
     about = {"agent": agent, "mode": "keyword" if keyword else "as configured", "seconds": round(seconds, 1)}
-    doubts = {"left_out": list(trial.left_out), "degradations": list(trial.degradations)}
-    return {**about, **doubts, **report.as_dict()}
+    gaps = {"left_out": list(run.left_out), "degradations": list(run.degradations)}
+    return {**about, **gaps, **report.as_dict()}
 
 
-def _write(out: Path, found: Mapping[str, Any]) -> None:
+def _write(out: Path, results: Mapping[str, Any]) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(found, ensure_ascii=False, indent=2) + "\n", "utf-8")
+        out.write_text(json.dumps(results, ensure_ascii=False, indent=2) + "\n", "utf-8")
     except OSError as error:
-        raise click.ClickException(f"{out} cannot be written: {error.strerror}") from error
+        raise click.ClickException(f"cannot write {out}: {error.strerror}") from error
 
 
-def _print(report: EvaluationReport, trial: EvaluationRun, found: Mapping[str, Any], *, as_json: bool) -> None:
+def _print(report: EvaluationReport, run: EvaluationRun, results: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print_json(found)
+        print_json(results)
     else:
+        from rich.console import Console  # noqa: PLC0415 -- not needed for help
+
         console = Console(width=None if sys.stdout.isatty() else _WIDTH)
         for labels, groups in report.by.items():
             console.print(_table(labels, groups))
         console.print(_table("", {"all": report.overall}))
-    for reason in trial.left_out:
-        click.echo(f"memoryd: left out: {reason}", err=True)
-    for reason in trial.degradations:
-        click.echo(f"memoryd: degraded: {reason}", err=True)
+    for reason in run.left_out:
+        complain(f"left out: {reason}")
+    for reason in run.degradations:
+        complain(f"degraded: {reason}")
 
 
 def _table(labels: str, groups: Mapping[str, GroupMeans]) -> Table:
+    from rich.table import Table  # noqa: PLC0415 -- not needed for help
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(labels, min_width=24)
     with_silence = any(each.silent is not None for each in groups.values())
@@ -323,8 +343,8 @@ def _table(labels: str, groups: Mapping[str, GroupMeans]) -> Table:
     return table
 
 
-def _exit_below(least: float | None, overall: GroupMeans) -> None:
+def _exit_below(minimum: float | None, overall: GroupMeans) -> None:
     reached = overall.scores.recall if overall.scores else 0.0
-    if least is not None and reached < least:
-        click.echo(f"memoryd: {NAMES['recall']} is {reached:.4f}, below {least}", err=True)
+    if minimum is not None and reached < minimum:
+        complain(f"{NAMES['recall']} is {reached:.4f}, below {minimum}")
         sys.exit(FAILURE)

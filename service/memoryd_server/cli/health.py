@@ -1,35 +1,41 @@
-"""`memoryd health`: ask a running daemon whether it serves, for a supervisor or a container's health check.
+"""`memoryd health`: check a running daemon, for a supervisor or the health check of a container.
 
-It calls `grpc.health.v1` itself and imports nothing of the daemon, so that frequent checks cost little.
+The command calls `grpc.health.v1` itself and imports no module of the daemon, so that frequent checks cost little.
 """
+
+from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from memoryd._channel import open_channel
-from memoryd_server.cli.connection import endpoints
-from memoryd_server.cli.options import FAILURE, UNAVAILABLE, CommonOptions, common_options, reported
+from memoryd_server.cli.options import FAILURE, UNAVAILABLE, CommonOptions, common_options, fail, reported
+
+if TYPE_CHECKING:
+    import grpc
 
 
 @dataclass(frozen=True, slots=True)
 class HealthAnswer:
-    """What a daemon says of itself. Without an answer `state` is empty, and `problem` says why."""
+    """The status that a daemon reports. If no daemon answers, `state` is empty and `problem` is the reason."""
 
     state: str
     problem: str = ""
 
     @property
     def serving(self) -> bool:
-        """Whether it answers searches."""
+        """Whether the service is healthy."""
         return self.state == "SERVING"
 
 
-def ask_health(channel: grpc.Channel, token: str | None, service: str, seconds: float) -> HealthAnswer:
-    """The health of `service`, or of the whole daemon where that is empty, within so many seconds."""
+def check_health(channel: grpc.Channel, token: str | None, service: str, seconds: float) -> HealthAnswer:
+    """Return the health of `service`, or of the whole daemon if `service` is empty; give up after `seconds`."""
+    # Help does not need gRPC.
+    import grpc  # noqa: PLC0415
+    from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415
+
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     stub = health_pb2_grpc.HealthStub(channel)
     request = health_pb2.HealthCheckRequest(service=service)
@@ -41,28 +47,38 @@ def ask_health(channel: grpc.Channel, token: str | None, service: str, seconds: 
 
 
 @click.command()
-@click.option("--service", default="", help="Of this service alone, for example memoryd.v1.EntryService.")
-@click.option("--timeout", default=3.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds to wait.")
+@click.option("--service", default="", help="Check only this service, for example memoryd.v1.EntryService.")
+@click.option(
+    "--timeout",
+    default=3.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="Time to wait for an answer, in seconds.",
+)
 @common_options
 def health(common: CommonOptions, service: str, timeout: float) -> None:
-    """Asks the running daemon for its health, and starts none.
+    """Check the health of the running daemon.
 
-    Prints SERVING and ends with 0; with 1 when the daemon answers and does not serve; with 5 when none answers.
+    Never starts a daemon. Prints SERVING and exits with 0 if the daemon is healthy. Exits with 1 if the daemon answers
+    but is not serving, and with 5 if no daemon answers.
     """
     with reported():
-        found = _asked(common, service, timeout)
-    if found.state:
-        click.echo(found.state)
-        sys.exit(0 if found.serving else FAILURE)
-    click.echo(f"memoryd: {found.problem}", err=True)
-    sys.exit(UNAVAILABLE)
+        answer = _check_endpoints(common, service, timeout)
+    if not answer.state:
+        fail(answer.problem, UNAVAILABLE)
+    click.echo(answer.state)
+    sys.exit(0 if answer.serving else FAILURE)
 
 
-def _asked(common: CommonOptions, service: str, timeout: float) -> HealthAnswer:
-    found = HealthAnswer("", "no daemon runs here; name one with --address, or start it: memoryd serve")
+def _check_endpoints(common: CommonOptions, service: str, timeout: float) -> HealthAnswer:
+    """Return the first answer of an endpoint, or the last problem."""
+    from memoryd._channel import open_channel  # noqa: PLC0415 -- not needed for help
+    from memoryd_server.cli.connection import endpoints  # noqa: PLC0415
+
+    answer = HealthAnswer("", "no daemon is running; start one with `memoryd serve`, or give its --address")
     for endpoint in endpoints(common):
         with open_channel(endpoint, retries=False) as channel:
-            found = ask_health(channel, endpoint.token, service, timeout)
-        if found.state:
+            answer = check_health(channel, endpoint.token, service, timeout)
+        if answer.state:
             break
-    return found
+    return answer

@@ -1,56 +1,54 @@
-"""Index, watch.
+"""`memoryd index` and `memoryd watch`: update the index, and follow its state.
 
-`memoryd index` and `memoryd watch`: bringing the index up to date, and following it.
-
-Follows a sync run, with a progress bar for people.
+The `follow` functions read the events of a sync to its end, for every verb that syncs.
 """
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from memoryd import messages
-from memoryd.client import MemorydClient, MemorydError
-from memoryd_server.cli.connection import session
 from memoryd_server.cli.options import (
     FAILURE,
     CommonOptions,
     agent_option,
+    as_dict,
     common_options,
     complain,
+    connected,
+    each_agent_option,
     enum_word,
     json_option,
     print_json_line,
-    reported,
+    progress_bar,
 )
+
+if TYPE_CHECKING:
+    from memoryd import messages
+    from memoryd.client import MemorydClient
 
 
 @click.command()
 @common_options
-@agent_option
+@each_agent_option
 @json_option
-@click.option("--force", is_flag=True, help="Rebuild from empty beside the index that answers.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Rebuild the index, and approve its cost. Searches use the old index until the new one is complete.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 def index(common: CommonOptions, agent: str, as_json: bool, force: bool, dry_run: bool) -> None:
-    """Bring the index in line with the files; all agents unless one is named.
+    """Update the index from the memory files.
 
-    Exits with 1 when a file failed, or when vectors are wanted and missing.
+    Exits with 1 if a file failed, or if vectors are missing that should exist.
     """
-    with reported(), session(common) as found:
-        agents = [agent] if agent else _enabled_agents(found.client)
-        complete = [_index_one(found.client, each, as_json, force, dry_run, alone=len(agents) == 1) for each in agents]
+    with connected(common) as daemon:
+        agents = [agent] if agent else _enabled_agents(daemon.client)
+        complete = [_index_one(daemon.client, each, as_json, force, dry_run, alone=len(agents) == 1) for each in agents]
     sys.exit(0 if all(complete) else FAILURE)
 
 
@@ -59,7 +57,7 @@ def _enabled_agents(client: MemorydClient) -> list[str]:
 
 
 def all_agents(client: MemorydClient) -> Iterator[messages.Agent]:
-    """Every agent, page after page."""
+    """Yield every agent that the caller may use, page by page."""
     token = ""
     while True:
         page = client.list_agents(page_token=token)
@@ -70,17 +68,19 @@ def all_agents(client: MemorydClient) -> Iterator[messages.Agent]:
 
 
 def _index_one(client: MemorydClient, agent: str, as_json: bool, force: bool, dry_run: bool, *, alone: bool) -> bool:
-    """Return whether the index is complete. The failure of one agent of several is reported, and the next one follows.
+    """Sync one agent and return whether its index is complete. Unless it is `alone`, print a failure and return False.
 
     Raises:
-        MemorydError: the run failed, and the agent is `alone`, or the connection broke.
+        MemorydError: the run failed and the agent is `alone`, or the connection broke.
     """
-    mode = messages.SYNC_MODE_FULL if force else messages.SYNC_MODE_INCREMENTAL
+    from memoryd.client import MemorydError  # noqa: PLC0415 -- not needed for help
+
+    mode = "SYNC_MODE_FULL" if force else "SYNC_MODE_INCREMENTAL"
     try:
         with client.sync(agent_id=agent, mode=mode, dry_run=dry_run) as events:
             done = follow_as_json(events, agent) if as_json else follow_with_bar(events, label=f"indexing {agent}")
     except MemorydError as error:
-        # A status without a reason comes from the connection, which the next agent would need as well.
+        # A status without a reason comes from gRPC: the connection broke, so the next agent would fail too.
         if alone or not error.reason:
             raise
         complain(f"{agent}: {error.message}", error.reason)
@@ -104,7 +104,7 @@ def _done_line(agent: str, done: messages.SyncCompleted) -> str:
 
 
 def _vector_lines(done: messages.SyncCompleted, *, dry_run: bool) -> Iterator[str]:
-    """Yield why the vectors are less than what was configured, and what to do when some are missing."""
+    """Yield the reasons for degraded vectors, and if some are missing, what to do."""
     reasons = [degradation.reason for degradation in done.degradations]
     yield from (each for n, each in enumerate(reasons) if not any(each in other for other in reasons[:n]))
     if dry_run or not done.pending_embeddings:
@@ -112,7 +112,7 @@ def _vector_lines(done: messages.SyncCompleted, *, dry_run: bool) -> Iterator[st
     if done.pending_embeddings == done.refused_embeddings:
         yield "keyword search finds these chunks; to get vectors, change the refused texts or the provider"
     else:
-        yield "keyword search finds these chunks; run memoryd index again when the cause is removed"
+        yield "keyword search finds these chunks; fix the cause and run memoryd index again"
 
 
 def _chunks(count: int) -> str:
@@ -132,17 +132,17 @@ def _dry_run_line(agent: str, done: messages.SyncCompleted) -> str:
 @agent_option
 @json_option
 def watch(common: CommonOptions, agent: str, as_json: bool) -> None:
-    """Follows an agent's index until Ctrl-C: its state now, and each change."""
-    with reported(), session(common, background=True) as found, found.client.watch(agent_id=agent) as states:
+    """Show an agent's index state and its changes until Ctrl-C."""
+    with connected(common, background=True) as daemon, daemon.client.watch(agent_id=agent) as states:
         for state in states:
             if as_json:
-                print_json_line(messages.to_dict(state))
+                print_json_line(as_dict(state))
             elif not state.heartbeat:
                 click.echo(_state_line(state))
 
 
 def _state_line(state: messages.WatchIndexResponse) -> str:
-    word = enum_word(messages.IndexState.Name(state.state), "INDEX_STATE_")
+    word = enum_word(state, "state")
     line = f"{state.time.ToDatetime():%H:%M:%S} {state.agent_id} {word}, revision {state.index_revision}"
     if state.pending_files:
         line += f", {state.pending_files} files pending"
@@ -153,7 +153,7 @@ def _state_line(state: messages.WatchIndexResponse) -> str:
 
 
 def follow_quietly(client: MemorydClient, agent: str) -> messages.SyncCompleted:
-    """Syncs with a bar on standard error that goes away; files that fail are told there."""
+    """Sync with a progress bar that is removed at the end, and print failed files on standard error."""
     with client.sync(agent_id=agent) as events:
         return follow_with_bar(events, label="indexing", transient=True)
 
@@ -161,45 +161,37 @@ def follow_quietly(client: MemorydClient, agent: str) -> messages.SyncCompleted:
 def follow_with_bar(
     events: Iterable[messages.SyncResponse], *, label: str, transient: bool = False
 ) -> messages.SyncCompleted:
-    """Follows a run to its end with a bar on standard error where that is a terminal."""
+    """Follow a run to its end, with a progress bar on standard error if it is a terminal; return its last event.
+
+    Failed files are printed on standard error. A `transient` bar is removed at the end.
+    """
+    from memoryd import messages  # noqa: PLC0415 -- not needed for help
+
     completed = messages.SyncCompleted()
-    with _bar(label, transient=transient) as (bar, task):
+    with progress_bar(label, transient=transient) as advance:
         for event in events:
             kind = event.WhichOneof("event")
             if kind == "progress":
-                bar.update(task, total=event.progress.total_files or None, completed=event.progress.completed_files)
+                advance(event.progress.completed_files, event.progress.total_files or None)
             elif kind == "file_failed":
-                click.echo(f"memoryd: {event.file_failed.path}: {event.file_failed.error}", err=True)
+                complain(f"{event.file_failed.path}: {event.file_failed.error}")
             elif kind == "completed":
                 completed = event.completed
     return completed
 
 
 def follow_as_json(events: Iterable[messages.SyncResponse], agent: str) -> messages.SyncCompleted:
-    """Follow a run to its end; print one line of JSON an event, with the agent's id as `agentId`."""
+    """Follow a run to its end; print each event as one line of JSON with `agentId`, and return the last one."""
+    from memoryd import messages  # noqa: PLC0415 -- not needed for help
+
     completed = messages.SyncCompleted()
     for event in events:
-        print_json_line({"agentId": agent, **messages.to_dict(event)})
+        print_json_line({"agentId": agent, **as_dict(event)})
         if event.WhichOneof("event") == "completed":
             completed = event.completed
     return completed
 
 
 def is_complete(done: messages.SyncCompleted) -> bool:
-    """Return whether every file is indexed and no vector that is wanted is missing."""
+    """Return whether every file is indexed, and every vector exists that should."""
     return not (done.failed_files or done.vectors_missing)
-
-
-@contextmanager
-def _bar(label: str, *, transient: bool) -> Iterator[tuple[Progress, TaskID]]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    disable = not sys.stderr.isatty()
-    with Progress(*columns, console=console, transient=transient, disable=disable) as progress:
-        yield progress, progress.add_task(label, total=None)

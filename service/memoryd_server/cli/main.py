@@ -1,4 +1,8 @@
-"""The `memoryd` command. A verb's module is imported when the verb is used, so that each starts quickly."""
+"""The `memoryd` command.
+
+The module of a verb is imported only when the verb is used or listed in help, and imports what the work of the verb
+needs only when the verb runs. So help and start-up are fast.
+"""
 
 import importlib
 import os
@@ -9,7 +13,7 @@ import click
 
 from memoryd_server import __version__
 
-# Verb: module, and the command's name in it where the verb's own would hide a builtin.
+# The module of each verb, and the name of its command if that differs from the verb.
 _MODULES: Mapping[str, str] = {
     "serve": "serve",
     "reload": "serve",
@@ -34,12 +38,12 @@ _MODULES: Mapping[str, str] = {
 
 
 class _Verbs(click.Group):
-    """The verbs, in the order in which help shows them."""
+    """The verbs, in the order of the help page."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # The first process of a container is spared each signal that it does not handle, and imports take their time.
+        # Process 1 of a container ignores every signal that it does not handle, and the imports take time.
         if os.getpid() == 1:
             signal.signal(signal.SIGTERM, _end)
         return super().resolve_command(ctx, args)
@@ -62,10 +66,10 @@ def _end(number: int, _frame: object) -> None:
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="memoryd")
 def main() -> None:
-    """Gives AI agents a memory that lasts: plain Markdown, indexed, searched and read over gRPC.
+    """Long-term memory for AI agents: Markdown files, indexed and searched over gRPC.
 
-    Every verb but `serve`, `reload`, `health`, `token` and `eval` calls the daemon that runs, and does the work itself
-    where none does.
+    Commands call the running daemon. If no daemon is running, most commands do the work in their own process. `reload`
+    and `health` need a running daemon; `config`, `token` and `eval` do not call it.
     """
 
 

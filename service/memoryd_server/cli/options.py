@@ -1,26 +1,28 @@
-"""Shared options, output, exit codes.
+"""Options that the verbs share, output, and exit codes.
 
-Options that the verbs share, and the settings that follow from them.
-
-What the commands print, and the exit codes by which scripts tell what happened.
+Every module of a verb imports this one, so that it imports neither gRPC nor the settings before a verb runs.
 """
 
+from __future__ import annotations
+
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from memoryd import messages
-from memoryd.client import MemorydError as ClientError
-from memoryd.discovery import Surroundings, named_tls
 from memoryd.tls import Tls
-from memoryd_server.errors import MemorydError, SettingsError
-from memoryd_server.settings import ResolvedSettings, client_address, client_token_file, load, process_environment
+from memoryd_server.errors import MemorydError
+
+if TYPE_CHECKING:
+    from memoryd.messages import Message
+    from memoryd_server.cli.connection import Connection
+    from memoryd_server.settings import ResolvedSettings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -30,7 +32,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
-    """Where settings come from, and which daemon to call; None where the command line says nothing."""
+    """The location of the settings, and the daemon to call; None for an option that was not given."""
 
     config: Path | None
     state_dir: Path | None
@@ -40,11 +42,13 @@ class CommonOptions:
     tls: Tls | None = None
 
     def settings(self, **more: object) -> ResolvedSettings:
-        """The settings as these options, the environment and the files give them.
+        """Return the settings from these options, the environment and the files.
 
         Raises:
-            SettingsError: they cannot be used.
+            SettingsError: the settings are invalid.
         """
+        from memoryd_server.settings import load, process_environment  # noqa: PLC0415 -- not needed for help
+
         flags = {
             "config": self.config,
             "state_dir": self.state_dir,
@@ -55,41 +59,23 @@ class CommonOptions:
         given = {name: value for name, value in flags.items() if value not in (None, ())}
         return load(environ=process_environment(), home=Path.home(), flags=given)
 
-    def daemon_address(self) -> str | None:
-        """The daemon that was named, by option or environment."""
-        return self.address or client_address(process_environment())
-
-    def named_tls(self) -> Tls | None:
-        """The TLS to speak with the daemon that was named, by option or environment.
-
-        Raises:
-            SettingsError: what the environment says of TLS cannot be used.
-        """
-        try:
-            return self.tls or named_tls(Surroundings(process_environment(), Path.home()))
-        except ValueError as error:
-            raise SettingsError(str(error)) from error
-
-    def named_token_file(self) -> Path | None:
-        """The file with the token to show that was named, by option or environment."""
-        return self.token_file or client_token_file(process_environment(), Path.home())
-
 
 def settings_options(command: _F) -> _F:
-    """Adds the options that say where the settings are."""
+    """Add the options that locate the settings."""
     for option in (
-        click.option("--token-file", type=_FILE, help="File with bearer tokens, one a line."),
-        click.option("--workspace", type=_DIRECTORY, help="Workspace of the default agent."),
-        click.option("--state-dir", type=_DIRECTORY, help="Where indexes and the reference's settings are."),
-        click.option("--config", type=_FILE, help="memoryd's own settings file (JSON5)."),
+        click.option("--token-file", type=_FILE, help="File with bearer tokens, one per line."),
+        click.option("--workspace", type=_DIRECTORY, help="Workspace directory of the default agent."),
+        click.option("--state-dir", type=_DIRECTORY, help="Directory of the indexes and of OpenClaw's settings."),
+        click.option("--config", type=_FILE, help="Settings file of memoryd (JSON5)."),
     ):
         command = option(command)
     return command
 
 
 def common_options(command: _F) -> _F:
-    """Adds the options of every verb that calls a daemon; the verb takes them as one `common: Common`."""
+    """Add the options of every verb that calls a daemon. The verb receives them as `common: CommonOptions`."""
 
+    @functools.wraps(command)
     def with_common(
         *args: Any,
         config: Path | None,
@@ -104,27 +90,25 @@ def common_options(command: _F) -> _F:
         **kwargs: Any,
     ) -> Any:
         if (tls_cert is None) != (tls_key is None):
-            raise click.UsageError("--tls-cert and --tls-key are needed together")
-        asked = Tls(tls_ca, tls_cert, tls_key) if tls or tls_ca or tls_cert else None
-        return command(*args, common=CommonOptions(config, state_dir, workspace, address, token_file, asked), **kwargs)
+            raise click.UsageError("--tls-cert and --tls-key must be given together")
+        given = Tls(tls_ca, tls_cert, tls_key) if tls or tls_ca or tls_cert else None
+        return command(*args, common=CommonOptions(config, state_dir, workspace, address, token_file, given), **kwargs)
 
-    with_common.__doc__ = command.__doc__
-    with_common.__name__ = command.__name__
-    with_common.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    taking: Any = with_common
+    decorated: Any = with_common
     for option in (
-        click.option("--tls-key", type=_FILE, help="The key of --tls-cert."),
-        click.option("--tls-cert", type=_FILE, help="Certificate to show, where the daemon asks for one."),
-        click.option("--tls-ca", type=_FILE, help="Certificates to trust, instead of the public authorities."),
-        click.option("--tls", is_flag=True, help="Speak TLS with the daemon; --tls-ca and --tls-cert imply it."),
-        click.option("--address", help="The daemon to call: unix:PATH or HOST:PORT. Default: the one running."),
+        click.option("--tls-key", type=_FILE, help="Private key of --tls-cert."),
+        click.option("--tls-cert", type=_FILE, help="Client certificate, if the daemon requires one."),
+        click.option("--tls-ca", type=_FILE, help="CA certificates to trust instead of the public authorities."),
+        click.option("--tls", is_flag=True, help="Use TLS. Implied by --tls-ca and --tls-cert."),
+        click.option("--address", help="Daemon to call: unix:PATH or HOST:PORT. Default: the running daemon."),
     ):
-        taking = option(taking)
-    return settings_options(taking)  # type: ignore[no-any-return]
+        decorated = option(decorated)
+    return settings_options(decorated)  # type: ignore[no-any-return]
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-agent_option = click.option("--agent", default="", help="Agent; the default one when it is not given.")
+agent_option = click.option("--agent", default="", help="Agent id. Default: the default agent.")
+each_agent_option = click.option("--agent", default="", help="Agent id. Default: all agents.")
 
 FAILURE = 1
 USAGE = 2
@@ -152,49 +136,108 @@ _EXIT_CODES_OF_REASONS: Mapping[str, int] = {
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Turns what memoryd refuses or fails at into one line on standard error and an exit code."""
+    """Print an error of memoryd as one line on standard error, and exit with its code."""
+    from memoryd.client import MemorydError as ClientError  # noqa: PLC0415 -- help does not need gRPC
+
     try:
         yield
     except ClientError as error:
         complain(error.message or error.code.name, error.reason)
         sys.exit(_EXIT_CODES.get(error.code.name, FAILURE))
     except MemorydError as error:
-        complain(error.message)
-        sys.exit(_EXIT_CODES_OF_REASONS.get(error.reason, FAILURE))
+        fail(error.message, _EXIT_CODES_OF_REASONS.get(error.reason, FAILURE))
+
+
+@contextmanager
+def connected(common: CommonOptions, *, background: bool = False) -> Iterator[Connection]:
+    """Yield a connection to a daemon, as `open_connection` does; report errors as `reported` does."""
+    from memoryd_server.cli.connection import open_connection  # noqa: PLC0415 -- help does not need gRPC and settings
+
+    with reported(), open_connection(common, background=background) as connection:
+        yield connection
 
 
 def complain(message: str, reason: str = "") -> None:
-    """Print a message on standard error, with the reason of an error when it has one."""
+    """Print a message on standard error, followed by the `reason` of an error if it has one."""
     click.echo(f"memoryd: {message}" + (f" [{reason}]" if reason else ""), err=True)
 
 
+def fail(message: str, code: int) -> NoReturn:
+    """Print a message on standard error and exit with `code`."""
+    complain(message)
+    sys.exit(code)
+
+
+def as_dict(message: Message) -> dict[str, Any]:
+    """Return a message as JSON values, with the JSON names of its fields."""
+    from memoryd import messages  # noqa: PLC0415 -- not needed for help
+
+    return messages.to_dict(message)
+
+
 def print_json(value: object) -> None:
-    """Prints a value as indented JSON."""
+    """Print a value as indented JSON."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def print_json_line(value: object) -> None:
-    """Prints a value as one line of JSON, at once."""
+    """Print a value as one line of JSON and flush standard output."""
     click.echo(json.dumps(value, ensure_ascii=False))
     sys.stdout.flush()
 
 
-def show(message: messages.Message, text: Callable[[], Iterator[str]], *, as_json: bool) -> None:
-    """Prints a message as JSON, or the lines that `text` makes of it."""
+def show(message: Message, text: Callable[[], Iterator[str]], *, as_json: bool) -> None:
+    """Print a message as JSON, or print the lines that `text` returns."""
     if as_json:
-        print_json(messages.to_dict(message))
+        print_json(as_dict(message))
         return
     for line in text():
         click.echo(line)
 
 
-def enum_word(name: str, prefix: str) -> str:
-    """An enum value's name without its prefix, in lower case."""
+@contextmanager
+def progress_bar(
+    label: str, total: int | None = None, *, transient: bool
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a progress bar on standard error if it is a terminal. Yield a function of the completed and total counts.
+
+    A `transient` bar is removed at the end. A total of None is unknown.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _completed, _total: None
+        return
+    from rich.console import Console  # noqa: PLC0415 -- not needed for help
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=transient) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda completed, total: progress.update(task, completed=completed, total=total)
+
+
+def enum_word(message: Message, field: str) -> str:
+    """Return the value of an enum field in lower case and without its prefix, for example "up to date"."""
+    enum: Any = message.DESCRIPTOR.fields_by_name[field].enum_type
+    prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    name: str = enum.values_by_number[getattr(message, field)].name
     return name.removeprefix(prefix).lower().replace("_", " ")
 
 
 def bytes_text(count: int) -> str:
-    """A size for people."""
+    """Return a size with its unit, for example "1.5 KiB"."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":  # noqa: PLR2004 -- the step of the units

@@ -1,16 +1,19 @@
-"""`memoryd search` and `memoryd get`: finding and reading."""
+"""`memoryd search` and `memoryd get`: search the memory, and read the lines of a file."""
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from memoryd import messages
-from memoryd.client import MemorydClient
-from memoryd_server.cli.connection import session
 from memoryd_server.cli.index import follow_quietly
-from memoryd_server.cli.options import CommonOptions, agent_option, common_options, json_option, reported, show
+from memoryd_server.cli.options import CommonOptions, agent_option, common_options, connected, json_option, show
+
+if TYPE_CHECKING:
+    from memoryd import messages
+    from memoryd.client import MemorydClient
 
 _MODES = ("hybrid", "keyword", "vector")
 
@@ -19,12 +22,12 @@ _MODES = ("hybrid", "keyword", "vector")
 @common_options
 @agent_option
 @json_option
-@click.option("--max-results", type=int, help="Most results.")
-@click.option("--min-score", type=float, help="Lowest score, 0 to 1.")
-@click.option("--mode", type=click.Choice(_MODES), help="Legs to run.")
-@click.option("--explain", is_flag=True, help="Show how scores came about.")
-@click.option("--session-key", help="Session that asks; by default a direct chat at the command line.")
-@click.option("--query", "query_option", help="The question; wins over the argument.")
+@click.option("--max-results", type=int, help="Maximum number of results.")
+@click.option("--min-score", type=float, help="Minimum score, 0 to 1.")
+@click.option("--mode", type=click.Choice(_MODES), help="Search by keywords, by vectors, or by both (hybrid).")
+@click.option("--explain", is_flag=True, help="Add the details of each score to the JSON output.")
+@click.option("--session-key", help="Key of the calling session. Default: a direct chat at the command line.")
+@click.option("--query", "query_option", help="The query; takes precedence over the argument.")
 @click.argument("query", required=False, nargs=-1)
 def search(
     common: CommonOptions,
@@ -38,18 +41,18 @@ def search(
     query_option: str | None,
     query: tuple[str, ...],
 ) -> None:
-    """Finds the parts of the memory that answer QUERY.
+    """Search the memory for QUERY.
 
-    Without a running daemon the index is brought up to date first.
+    If no daemon is running, the index is updated first.
     """
     text = query_option or " ".join(query)
     if not text.strip():
-        raise click.UsageError("say what to search for: memoryd search QUERY")
-    with reported(), session(common) as found:
-        if not found.remote:
-            follow_quietly(found.client, agent)
+        raise click.UsageError("the query is empty; usage: memoryd search QUERY")
+    with connected(common) as daemon:
+        if not daemon.remote:
+            follow_quietly(daemon.client, agent)
         given: dict[str, Any] = {"max_results": max_results, "min_score": min_score, "mode": _mode(mode)}
-        answer = found.client.search(
+        answer = daemon.client.search(
             agent_id=agent,
             query=text,
             explain=explain,
@@ -60,7 +63,7 @@ def search(
 
 
 def direct_session(agent: str) -> str:
-    """The session key of whoever asks at the command line: the memory's owner, as in a direct chat."""
+    """Return the session key of a search at the command line: like a direct chat with the owner of the memory."""
     return f"agent:{agent or 'main'}:cli:direct:memory-search"
 
 
@@ -78,29 +81,32 @@ def _answer_lines(answer: messages.MemorySearchResponse) -> Iterator[str]:
     for degradation in answer.info.degradations:
         click.echo(f"memoryd: degraded: {degradation.reason}", err=True)
     if answer.info.stale:
-        click.echo("memoryd: files have changed since the index was built; a sync is due", err=True)
+        click.echo("memoryd: the index is stale: files have changed since the last sync", err=True)
 
 
 @click.command()
 @common_options
 @agent_option
 @json_option
-@click.option("--start-line", type=int, help="First line, from 1.")
-@click.option("--line-count", type=int, help="Number of lines.")
+@click.option("--start-line", type=int, help="First line to print, counted from 1.")
+@click.option("--line-count", type=int, help="Number of lines to print.")
 @click.argument("path")
 def get(
     common: CommonOptions, agent: str, as_json: bool, start_line: int | None, line_count: int | None, path: str
 ) -> None:
-    """Prints lines of the memory file PATH, as search results name it."""
-    with reported(), session(common) as found:
-        read = _read(found.client, agent, path, start_line, line_count)
+    """Print lines of a memory file.
+
+    PATH is a path as shown in search results.
+    """
+    with connected(common) as daemon:
+        answer = _read(daemon.client, agent, path, start_line, line_count)
         if as_json:
-            show(read, lambda: iter(()), as_json=True)
+            show(answer, lambda: iter(()), as_json=True)
             return
-        sys.stdout.write(read.text if read.text.endswith("\n") or not read.text else read.text + "\n")
-        if read.next_start_line:
-            more = f"lines {read.start_line}-{read.end_line} of {read.total_lines}; go on with"
-            click.echo(f"memoryd: {more} --start-line {read.next_start_line}", err=True)
+        sys.stdout.write(answer.text if answer.text.endswith("\n") or not answer.text else answer.text + "\n")
+        if answer.next_start_line:
+            lines = f"lines {answer.start_line}-{answer.end_line} of {answer.total_lines}"
+            click.echo(f"memoryd: {lines}; continue with --start-line {answer.next_start_line}", err=True)
 
 
 def _read(

@@ -1,7 +1,6 @@
-"""`memoryd serve` and `memoryd reload`: run the daemon, and have it read its settings again.
+"""`memoryd serve` and `memoryd reload`: run the daemon, and make it read its settings again."""
 
-`notify` reports the start and the end of a systemd service of `Type=notify`.
-"""
+from __future__ import annotations
 
 import asyncio
 import os
@@ -13,25 +12,30 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from memoryd_server.cli.connection import LastReload, forget_endpoint, marked_alive, note_endpoint, running
 from memoryd_server.cli.options import (
     FAILURE,
     UNAVAILABLE,
     CommonOptions,
+    complain,
+    fail,
     json_option,
     print_json,
     reported,
     settings_options,
 )
-from memoryd_server.settings import ResolvedSettings, process_environment, state_directory
+
+if TYPE_CHECKING:
+    from memoryd_server.agent import SettingsReport
+    from memoryd_server.cli.connection import LastReload
+    from memoryd_server.settings import ResolvedSettings
 
 
 @click.command()
-@click.option("--listen", multiple=True, help="unix:PATH or HOST:PORT; may be given several times.")
+@click.option("--listen", multiple=True, help="Address to listen on: unix:PATH or HOST:PORT; can be repeated.")
 @settings_options
 def serve(
     listen: tuple[str, ...],
@@ -40,14 +44,20 @@ def serve(
     workspace: Path | None,
     token_file: Path | None,
 ) -> None:
-    """Runs the daemon until SIGTERM or Ctrl-C; prints `listening on ...` when it is ready.
+    """Run the daemon until SIGTERM or Ctrl-C.
 
-    SIGHUP, or `memoryd reload`, has it read its settings again.
+    Prints `listening on ...` when it is ready. SIGHUP or `memoryd reload` makes it read its settings again.
     """
-    # `reload` and the help of both verbs do without the modules of the daemon.
-    from memoryd_server.agent import SettingsReport  # noqa: PLC0415
+    # Neither `reload` nor help needs the modules of the daemon.
     from memoryd_server.app import run_daemon  # noqa: PLC0415
+    from memoryd_server.cli.connection import (  # noqa: PLC0415
+        LastReload,
+        endpoint_lock,
+        remove_endpoint_file,
+        write_endpoint_file,
+    )
     from memoryd_server.observe import LogLevel, make_log  # noqa: PLC0415
+    from memoryd_server.settings import process_environment  # noqa: PLC0415
 
     with reported():
         common = CommonOptions(config, state_dir, workspace, None, token_file)
@@ -62,91 +72,94 @@ def serve(
             log.warning("warn-settings", warning=warning)
         bound: list[str] = []
 
-        def note(outcome: LastReload) -> None:
+        def publish(result: LastReload) -> None:
             try:
-                note_endpoint(settings.state_dir, bound, outcome)
+                write_endpoint_file(settings.state_dir, bound, result)
             except OSError as error:
-                # A full or read-only disk: the daemon answers, and the commands need --address to find it.
+                # The disk is full or read-only: the daemon serves, but commands find it only with --address.
                 log.warning("skip-endpoint-note", state_dir=str(settings.state_dir), error=str(error))
 
         def ready(addresses: list[str]) -> None:
             bound.extend(addresses)
-            note(LastReload())
+            publish(LastReload())
             click.echo(f"listening on {', '.join(addresses)}")
             notify(process_environment(), "READY=1", f"STATUS=listening on {', '.join(addresses)}")
 
         def reloaded(report: SettingsReport) -> None:
-            note(LastReload(report.loads, report.error, report.changed, report.awaiting_restart))
+            publish(LastReload(report.loads, report.error, report.changed, report.awaiting_restart))
 
-        with marked_alive(settings.state_dir):
+        with endpoint_lock(settings.state_dir):
             asyncio.run(run_daemon(settings, log, ready, log_level=level, load=load, on_reload=reloaded))
-        forget_endpoint(settings.state_dir)
+        remove_endpoint_file(settings.state_dir)
 
 
-# A memory is opened anew once the calls that use it have ended, or their grace is over.
-_PATIENCE_SECONDS = 120.0
-_LOOK_SECONDS = 0.05
+# A reload waits until running calls end or their grace period is over.
+_RELOAD_SECONDS = 120.0
+_POLL_SECONDS = 0.05
 
 
 @click.command()
-@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), help="That of the daemon.")
+@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), help="State directory of the daemon.")
 @json_option
 def reload(state_dir: Path | None, as_json: bool) -> None:
-    """Has the running daemon read its settings again, with the flags and variables that it was started with.
+    """Make the running daemon read its settings again.
 
-    Prints what is in force now and what waits for a restart. Exits with 1 when the settings cannot be used, which
-    changes nothing, or when an agent's memory could not be opened with them; with 5 when no daemon answers.
+    The daemon keeps the flags and the environment variables that it was started with. Prints the keys that took effect
+    and the keys that need a restart.
+
+    Exits with 1 if the settings are invalid, in which case the old ones stay in effect, or if the memory of an agent
+    cannot be opened with the new ones. Exits with 5 if no daemon is running.
     """
+    from memoryd_server.settings import process_environment, state_directory  # noqa: PLC0415 -- not needed for help
+
     with reported():
-        place = state_directory(environ=process_environment(), home=Path.home(), flags={"state_dir": state_dir})
-    outcome = _reloaded(place)
+        directory = state_directory(environ=process_environment(), home=Path.home(), flags={"state_dir": state_dir})
+    result = _reload(directory)
     if as_json:
-        print_json(asdict(outcome))
+        print_json(asdict(result))
     else:
-        _show(outcome)
-    sys.exit(FAILURE if outcome.error else 0)
+        _show(result)
+    sys.exit(FAILURE if result.error else 0)
 
 
-def _reloaded(state_dir: Path) -> LastReload:
-    found = running(state_dir)
-    if found is None:
-        _give_up(f"no daemon runs on the state directory {state_dir}; name another one with --state-dir")
-    os.kill(found.pid, signal.SIGHUP)
-    until = time.monotonic() + _PATIENCE_SECONDS
+def _reload(state_dir: Path) -> LastReload:
+    from memoryd_server.cli.connection import running_daemon  # noqa: PLC0415 -- not needed for help
+
+    before = running_daemon(state_dir)
+    if before is None:
+        fail(f"no daemon is running with the state directory {state_dir}; give another --state-dir", UNAVAILABLE)
+    os.kill(before.pid, signal.SIGHUP)
+    deadline = time.monotonic() + _RELOAD_SECONDS
     while True:
-        now = running(state_dir)
-        if now is None or now.pid != found.pid:
-            _give_up("the daemon ended meanwhile; its log tells why")
-        if now.reload.loads > found.reload.loads:
+        now = running_daemon(state_dir)
+        if now is None or now.pid != before.pid:
+            fail("the daemon stopped before the reload was complete; see its log", UNAVAILABLE)
+        if now.reload.loads > before.reload.loads:
             return now.reload
-        if time.monotonic() > until:
-            _give_up(f"process {found.pid} is not done after {_PATIENCE_SECONDS:.0f} s; its log tells more")
-        time.sleep(_LOOK_SECONDS)
+        if time.monotonic() > deadline:
+            message = f"process {before.pid} did not complete the reload within {_RELOAD_SECONDS:.0f} s; see its log"
+            fail(message, UNAVAILABLE)
+        time.sleep(_POLL_SECONDS)
 
 
-def _give_up(message: str) -> NoReturn:
-    click.echo(f"memoryd: {message}", err=True)
-    sys.exit(UNAVAILABLE)
-
-
-def _show(outcome: LastReload) -> None:
-    for key in outcome.changed:
-        click.echo(f"in force: {key}")
-    for key in outcome.awaiting_restart:
-        click.echo(f"waits for a restart: {key}")
-    if outcome.error:
-        click.echo(f"memoryd: {outcome.error}", err=True)
-    elif not outcome.changed and not outcome.awaiting_restart:
-        click.echo("nothing has changed")
+def _show(result: LastReload) -> None:
+    for key in result.changed:
+        click.echo(f"in effect: {key}")
+    for key in result.awaiting_restart:
+        click.echo(f"needs a restart: {key}")
+    if result.error:
+        complain(result.error)
+    elif not result.changed and not result.awaiting_restart:
+        click.echo("no changes")
 
 
 def notify(environ: Mapping[str, str], *lines: str) -> None:
-    """Sends `lines`, such as "READY=1", to whoever started this process, where it wants to be told."""
+    """Send `lines`, such as "READY=1", to the socket in NOTIFY_SOCKET, if systemd or another supervisor has set it."""
     address = environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
-    # A supervisor that is away must not keep the daemon from its work.
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as one:
-        # An abstract name begins with a NUL, which a variable cannot hold.
-        one.connect("\0" + address[1:] if address.startswith("@") else address)
-        one.sendall("\n".join(lines).encode())
+    # The daemon also works if its supervisor cannot be reached.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
+        # The address of an abstract socket begins with a NUL, which an environment variable cannot contain.
+        connection.connect("\0" + address[1:] if address.startswith("@") else address)
+        connection.sendall("\n".join(lines).encode())

@@ -1,27 +1,31 @@
-"""`memoryd session`: what a session loads at its start, and what is kept of it at its end."""
+"""`memoryd session`: the files that a session loads at its start, and the archive written at its end."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from memoryd import messages
-from memoryd_server.cli.connection import session as client_session
-from memoryd_server.cli.options import CommonOptions, agent_option, common_options, json_option, reported, show
+from memoryd_server.cli.options import CommonOptions, agent_option, common_options, connected, json_option, show
+
+if TYPE_CHECKING:
+    from memoryd import messages
 
 
 @click.group()
 def session() -> None:
-    """What a session loads at its start, and what is kept of it at its end."""
+    """Show the context of a session, and archive its transcript."""
 
 
 @session.command()
 @common_options
 @agent_option
 @json_option
-@click.option("--session-key", default="", help="The session; only the agent's main session loads MEMORY.md.")
-@click.option("--max-chars", type=int, help="Budget for all texts together.")
-@click.option("--recall", is_flag=True, help="Also the recall section of the system prompt, and the tools' schemas.")
-@click.option("--time-zone", default="", help="IANA time zone of the session's day.")
+@click.option("--session-key", default="", help="Key of the session. Only the agent's main session loads MEMORY.md.")
+@click.option("--max-chars", type=int, help="Maximum length of all texts together, in characters.")
+@click.option("--recall", is_flag=True, help="Also show the recall section of the system prompt, and the tool schemas.")
+@click.option("--time-zone", default="", help="IANA time zone of the session's date.")
 def context(
     common: CommonOptions,
     agent: str,
@@ -31,9 +35,9 @@ def context(
     recall: bool,
     time_zone: str,
 ) -> None:
-    """Shows the files that a session loads at its start."""
-    with reported(), client_session(common) as found:
-        reply = found.client.session_context(
+    """Show the files that a session loads at its start."""
+    with connected(common) as daemon:
+        reply = daemon.client.session_context(
             agent_id=agent,
             session_key=session_key,
             max_total_chars=max_chars,
@@ -56,21 +60,21 @@ def _context_lines(reply: messages.SessionContextResponse) -> Iterator[str]:
 
 def _file_note(file: messages.SessionContextFile) -> str:
     if not file.exists:
-        return "absent"
+        return "missing"
     if file.problem:
         return f"not read: {file.problem}"
     if not file.text:
-        return "left out for want of room" if file.truncated else "empty"
-    return f"lines {file.start_line}-{file.end_line}{', cut' if file.truncated else ''}"
+        return "omitted: no space left" if file.truncated else "empty"
+    return f"lines {file.start_line}-{file.end_line}{', truncated' if file.truncated else ''}"
 
 
 @session.command()
 @common_options
 @agent_option
 @json_option
-@click.option("--slug", default="", help="Short name for the file; one is made when it is not given.")
-@click.option("--messages", "count", type=int, help="Messages to keep, counted from the end.  [default: 15]")
-@click.option("--session-key", default="", help="The session, for the file's head.")
+@click.option("--slug", default="", help="Short name for the file. Default: made from the text.")
+@click.option("--messages", "count", type=int, help="Number of messages to keep, counted from the end.  [default: 15]")
+@click.option("--session-key", default="", help="Key of the session, for the head of the file.")
 @click.option("--time-zone", default="", help="IANA time zone of the file's date.")
 @click.argument("transcript")
 def archive(
@@ -83,9 +87,12 @@ def archive(
     time_zone: str,
     transcript: str,
 ) -> None:
-    """Turns the last messages of TRANSCRIPT, a file name or a session id, into a memory file."""
-    with reported(), client_session(common) as found:
-        done = found.client.session_archive(
+    """Write the last messages of a transcript to a memory file.
+
+    TRANSCRIPT is a file name or a session id.
+    """
+    with connected(common) as daemon:
+        done = daemon.client.session_archive(
             agent_id=agent,
             transcript=transcript,
             slug=slug,
@@ -98,6 +105,6 @@ def archive(
 
 def _archived_line(done: messages.SessionArchiveResponse) -> str:
     if not done.path:
-        return "Nothing was said in this transcript; no file was written."
+        return "The transcript contains no messages; no file was written."
     word = "Already archived" if done.already_archived else "Archived"
     return f"{word}: {done.messages} {'message' if done.messages == 1 else 'messages'} in {done.path}"

@@ -1,48 +1,50 @@
-"""Status, agents, files, config.
+"""`memoryd status`, `agents`, `files` and `config`: show the state of the memory, and the settings."""
 
-`memoryd status`: how each agent's memory is doing.
-
-`memoryd agents`, `files` and `config`: what there is, and why.
-"""
+from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from memoryd import messages
-from memoryd.client import MemorydClient, MemorydError
-from memoryd_server.cli.connection import session
 from memoryd_server.cli.index import all_agents, follow_with_bar, is_complete
 from memoryd_server.cli.options import (
     FAILURE,
     CommonOptions,
     agent_option,
+    as_dict,
     bytes_text,
     common_options,
+    connected,
+    each_agent_option,
     enum_word,
     json_option,
     print_json,
     reported,
 )
 
+if TYPE_CHECKING:
+    from memoryd import messages
+    from memoryd.client import MemorydClient
+
 
 @click.command()
 @common_options
-@agent_option
+@each_agent_option
 @json_option
-@click.option("--deep", is_flag=True, help="Also call the embedding provider and QMD once.")
+@click.option("--deep", is_flag=True, help="Also call the embedding provider and qmd once.")
 @click.option("--index", "sync_first", is_flag=True, help="Sync first; implies --deep.")
 def status(common: CommonOptions, agent: str, as_json: bool, deep: bool, sync_first: bool) -> None:
-    """Show how the memory is doing; all agents unless one is named.
+    """Show index, provider and sync status.
 
-    Exits with 1 when a sync or a status failed, and with --index when a file failed or vectors are wanted and missing.
+    Exits with 1 if a status cannot be read or a sync fails; with --index, also if a file failed or vectors are missing.
     """
-    with reported(), session(common) as found:
-        agents = [each for each in all_agents(found.client) if agent in ("", each.agent_id)]
+    with connected(common) as daemon:
+        agents = [each for each in all_agents(daemon.client) if agent in ("", each.agent_id)]
         if agent and not agents:
-            found.client.status(agent_id=agent)
-        reports = [_report(found.client, each, deep=deep or sync_first, sync_first=sync_first) for each in agents]
+            daemon.client.status(agent_id=agent)
+        reports = [_report(daemon.client, each, deep=deep or sync_first, sync_first=sync_first) for each in agents]
     if as_json:
         print_json(reports)
     else:
@@ -52,19 +54,21 @@ def status(common: CommonOptions, agent: str, as_json: bool, deep: bool, sync_fi
 
 
 def _report(client: MemorydClient, agent: messages.Agent, *, deep: bool, sync_first: bool) -> dict[str, object]:
-    """Return `agentId` with `status` or `error`, and after a sync with `sync`, its last event, and `complete`."""
-    found: dict[str, object] = {"agentId": agent.agent_id, "enabled": agent.enabled}
+    """Return `agentId` and `status` or `error`; after a sync also `sync`, its last event, and `complete`."""
+    from memoryd.client import MemorydError  # noqa: PLC0415 -- not needed for help
+
+    report: dict[str, object] = {"agentId": agent.agent_id, "enabled": agent.enabled}
     if not agent.enabled:
-        return found
+        return report
     try:
         if sync_first:
             with client.sync(agent_id=agent.agent_id) as events:
                 done = follow_with_bar(events, label=f"indexing {agent.agent_id}", transient=True)
-            found |= {"sync": messages.to_dict(done), "complete": is_complete(done)}
+            report |= {"sync": as_dict(done), "complete": is_complete(done)}
         answer = client.status(agent_id=agent.agent_id, probe=deep)
     except MemorydError as error:
-        return {**found, "error": str(error)}
-    return {**found, "status": messages.to_dict(answer), "text": list(_status_lines(answer))}
+        return {**report, "error": str(error)}
+    return {**report, "status": as_dict(answer), "text": list(_status_lines(answer))}
 
 
 def _lines(report: dict[str, object]) -> Iterator[str]:
@@ -79,31 +83,32 @@ def _lines(report: dict[str, object]) -> Iterator[str]:
 
 def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
     index = answer.index
-    state = enum_word(messages.IndexState.Name(index.state), "INDEX_STATE_")
+    state = enum_word(index, "state")
     yield f"Workspace  {answer.workspace}"
     yield f"Index      {state}, revision {index.revision}, {bytes_text(index.size_bytes)}, {index.path}"
     for source in index.sources:
-        name = enum_word(messages.Source.Name(source.source), "SOURCE_")
+        name = enum_word(source, "source")
         yield f"Indexed    {source.files_indexed}/{source.files_on_disk} files · {source.chunks} chunks ({name})"
     yield f"Dirty      {f'yes, {index.pending_files} files pending' if index.dirty else 'no'}"
     if index.HasField("oldest_unindexed_age"):
-        yield f"Oldest     waiting for {index.oldest_unindexed_age.ToMilliseconds() / 1000:.0f} s"
+        seconds = index.oldest_unindexed_age.ToMilliseconds() / 1000
+        yield f"Lag        {seconds:.0f} s since the oldest pending change"
     if answer.qmd.configured:
         version = f" {answer.qmd.version}" if answer.qmd.version else ""
-        yield f"Backend    {'qmd' + version if answer.qmd.available else f'not qmd{version}: {answer.qmd.reason}'}"
+        yield f"Backend    qmd{version}{'' if answer.qmd.available else f' is unavailable: {answer.qmd.reason}'}"
     yield f"Provider   {answer.embedding.provider or 'none'} (requested: {answer.embedding.requested_provider})"
-    held = f", {answer.vector.resident_form} in memory ({bytes_text(answer.vector.resident_bytes)})"
-    yield f"Vector     {answer.vector.engine}{held if answer.vector.resident_form else ''}"
+    resident = f", {answer.vector.resident_form} in memory ({bytes_text(answer.vector.resident_bytes)})"
+    yield f"Vector     {answer.vector.engine}{resident if answer.vector.resident_form else ''}"
     yield f"FTS        {'ready' if answer.fulltext.available else answer.fulltext.error}"
     yield f"Cache      {answer.cache.entries} of {answer.cache.max_entries} embeddings"
     for watcher in answer.watchers:
-        mode = enum_word(messages.WatcherMode.Name(watcher.mode), "WATCHER_MODE_")
+        mode = enum_word(watcher, "mode")
         yield f"Watcher    {watcher.root}: {mode}" + (f" ({watcher.reason})" if watcher.reason else "")
     yield from (f"Degraded   {each.reason}" for each in answer.degradations)
     yield from (f"Issue      {issue}" for issue in answer.source_issues)
     yield from (f"Failed     {failed.path}: {failed.error}" for failed in answer.failed_files)
     yield from (f"Settings   {warning}" for warning in answer.service.settings_warnings)
-    yield from (f"Settings   {key} waits for a restart" for key in answer.service.settings_awaiting_restart)
+    yield from (f"Settings   {key} needs a restart" for key in answer.service.settings_awaiting_restart)
     if answer.service.settings_error:
         yield f"Settings   the last reload failed: {answer.service.settings_error}"
 
@@ -112,14 +117,14 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
 @common_options
 @json_option
 def agents(common: CommonOptions, as_json: bool) -> None:
-    """Lists the configured agents."""
-    with reported(), session(common) as found:
-        listed = list(all_agents(found.client))
+    """List the configured agents."""
+    with connected(common) as daemon:
+        listed = list(all_agents(daemon.client))
     if as_json:
-        print_json([messages.to_dict(agent) for agent in listed])
+        print_json([as_dict(agent) for agent in listed])
         return
     for agent in listed:
-        state = enum_word(messages.IndexState.Name(agent.index_state), "INDEX_STATE_")
+        state = enum_word(agent, "index_state")
         mark = " (default)" if agent.default else ""
         click.echo(f"{agent.agent_id}{mark}: {state if agent.enabled else 'disabled'}, {agent.workspace}")
 
@@ -129,16 +134,16 @@ def agents(common: CommonOptions, as_json: bool) -> None:
 @agent_option
 @json_option
 def files(common: CommonOptions, agent: str, as_json: bool) -> None:
-    """Lists an agent's memory files, each with whether it can be found, or why not."""
-    with reported(), session(common) as found:
-        listed = list(_all_files(found.client, agent))
+    """List an agent's memory files and their index state."""
+    with connected(common) as daemon:
+        listed = list(_all_files(daemon.client, agent))
     if as_json:
-        print_json([messages.to_dict(file) for file in listed])
+        print_json([as_dict(file) for file in listed])
         return
     for file in listed:
-        state = enum_word(messages.FileState.Name(file.state), "FILE_STATE_")
-        why = f": {file.error}" if file.error else ""
-        click.echo(f"{state:8} {bytes_text(file.size_bytes):>10} {file.chunks:>5} chunks  {file.path}{why}")
+        state = enum_word(file, "state")
+        reason = f": {file.error}" if file.error else ""
+        click.echo(f"{state:8} {bytes_text(file.size_bytes):>10} {file.chunks:>5} chunks  {file.path}{reason}")
 
 
 def _all_files(client: MemorydClient, agent: str) -> Iterator[messages.File]:
@@ -155,7 +160,10 @@ def _all_files(client: MemorydClient, agent: str) -> Iterator[messages.File]:
 @common_options
 @json_option
 def config(common: CommonOptions, as_json: bool) -> None:
-    """Prints every setting, its value and where it came from; secrets are masked."""
+    """Print every setting with its value and its origin.
+
+    Secrets are masked.
+    """
     with reported():
         settings = common.settings()
         described = settings.describe()

@@ -1,44 +1,48 @@
-"""Append, flush, forget.
+"""`memoryd append`, `flush` and `forget`: write notes, decide when to, and remove notes from the index."""
 
-`memoryd append` and `memoryd flush`: writing notes, and when to.
-
-`memoryd forget`: what is to be found no more.
-"""
+from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from memoryd import messages
-from memoryd_server.cli.connection import session
 from memoryd_server.cli.options import (
     CommonOptions,
     agent_option,
     common_options,
+    connected,
     enum_word,
     json_option,
-    reported,
     show,
 )
+
+if TYPE_CHECKING:
+    from memoryd import messages
+
+time_zone_option = click.option("--time-zone", default="", help="IANA time zone that determines today's date.")
 
 
 @click.command()
 @common_options
 @agent_option
 @json_option
-@click.option("--path", default="", help="MEMORY.md or a file under memory/; today's log when it is not given.")
-@click.option("--key", default="", help="Idempotency key: a repeated call writes nothing.")
+@click.option("--path", default="", help="File to append to: MEMORY.md or a file under memory/. Default: today's log.")
+@click.option("--key", default="", help="Idempotency key: a second call with this key writes nothing.")
 @click.option("--heading", default="", help="Heading above the text.")
-@click.option("--time-zone", default="", help="IANA time zone whose day names the log.")
+@time_zone_option
 @click.argument("text")
 def append(
     common: CommonOptions, agent: str, as_json: bool, path: str, key: str, heading: str, time_zone: str, text: str
 ) -> None:
-    """Appends TEXT to a memory file; `-` reads it from standard input."""
+    """Append TEXT to a memory file.
+
+    If TEXT is `-`, it is read from standard input.
+    """
     content = sys.stdin.read() if text == "-" else text
-    with reported(), session(common) as found:
-        done = found.client.append(
+    with connected(common) as daemon:
+        done = daemon.client.append(
             agent_id=agent, text=content, path=path, idempotency_key=key, heading=heading, time_zone=time_zone
         )
         show(done, lambda: iter([_appended_line(done)]), as_json=as_json)
@@ -54,13 +58,13 @@ def _appended_line(done: messages.MemoryAppendResponse) -> str:
 @agent_option
 @json_option
 @click.option("--total-tokens", type=int, help="Tokens in the context after the last turn.")
-@click.option("--incoming-tokens", type=int, default=0, help="Tokens of the prompt about to be sent.")
+@click.option("--incoming-tokens", type=int, default=0, help="Tokens of the next prompt.")
 @click.option("--output-tokens", type=int, default=0, help="Tokens of the last reply.")
-@click.option("--context-window", type=int, default=0, help="The model's window.")
-@click.option("--transcript-bytes", type=int, help="Size of the transcript.")
-@click.option("--compaction-count", type=int, default=0, help="Compactions so far.")
-@click.option("--last-flush-count", type=int, help="The flush count stored at the last flush; leave out when none.")
-@click.option("--time-zone", default="", help="IANA time zone whose day names the log.")
+@click.option("--context-window", type=int, default=0, help="Context window of the model, in tokens.")
+@click.option("--transcript-bytes", type=int, help="Size of the transcript in bytes.")
+@click.option("--compaction-count", type=int, default=0, help="Number of compactions so far.")
+@click.option("--last-flush-count", type=int, help="flush_compaction_count of the last flush; omit if there was none.")
+@time_zone_option
 def flush(
     common: CommonOptions,
     agent: str,
@@ -74,25 +78,24 @@ def flush(
     last_flush_count: int | None,
     time_zone: str,
 ) -> None:
-    """Decides whether lasting notes should be written before the context is compacted."""
-    request = messages.FlushDecisionRequest(
-        agent_id=agent,
-        total_tokens=total_tokens,
-        incoming_prompt_tokens=incoming_tokens,
-        last_output_tokens=output_tokens,
-        context_window_tokens=context_window,
-        transcript_bytes=transcript_bytes,
-        compaction_count=compaction_count,
-        last_flush_compaction_count=last_flush_count,
-        time_zone=time_zone,
-    )
-    with reported(), session(common) as found:
-        decision = found.client.flush_decision(request)
+    """Decide whether to write notes before the context is compacted."""
+    with connected(common) as daemon:
+        decision = daemon.client.flush_decision(
+            agent_id=agent,
+            total_tokens=total_tokens,
+            incoming_prompt_tokens=incoming_tokens,
+            last_output_tokens=output_tokens,
+            context_window_tokens=context_window,
+            transcript_bytes=transcript_bytes,
+            compaction_count=compaction_count,
+            last_flush_compaction_count=last_flush_count,
+            time_zone=time_zone,
+        )
         show(decision, lambda: _decision_lines(decision), as_json=as_json)
 
 
 def _decision_lines(decision: messages.FlushDecisionResponse) -> Iterator[str]:
-    reason = enum_word(messages.FlushReason.Name(decision.reason), "FLUSH_REASON_")
+    reason = enum_word(decision, "reason")
     yield f"{'Flush now' if decision.flush else 'No flush'}: {reason}."
     yield f"threshold {decision.threshold_tokens:,} · projected {decision.projected_tokens:,} tokens"
     if decision.flush:
@@ -103,9 +106,9 @@ def _decision_lines(decision: messages.FlushDecisionResponse) -> Iterator[str]:
 @common_options
 @agent_option
 @json_option
-@click.option("--session", "session_id", help="A session's id: its transcripts, rotated ones included.")
-@click.option("--text", help="A text: the embeddings cached for it.")
-@click.option("--delete-source", is_flag=True, help="Delete the Markdown file or the transcripts themselves, too.")
+@click.option("--session", "session_id", help="Id of a session: remove its transcripts, including rotated ones.")
+@click.option("--text", help="A text: remove its cached embeddings.")
+@click.option("--delete-source", is_flag=True, help="Also delete the Markdown file or the transcripts.")
 @click.argument("path", required=False)
 def forget(
     common: CommonOptions,
@@ -116,17 +119,17 @@ def forget(
     delete_source: bool,
     path: str | None,
 ) -> None:
-    """Removes the memory file PATH, a session or a text from the index, the cache and qmd, and says what was removed.
+    """Remove a file, a session or a text from the index and the caches.
 
-    The file itself stays, unless --delete-source is given, and is indexed again when its content changes.
+    PATH is a memory file. The file itself is kept unless --delete-source is given; it is indexed again if its content
+    changes. Prints what was removed.
     """
     given = {"path": path, "session_id": session_id, "text": text}
-    target = {name: value for name, value in given.items() if value is not None}
+    target: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if len(target) != 1:
-        raise click.UsageError("name one of PATH, --session and --text")
-    with reported(), session(common) as found:
-        request = messages.MemoryForgetRequest(agent_id=agent, delete_source=delete_source, **target)
-        done = found.client.forget(request)
+        raise click.UsageError("give exactly one of PATH, --session and --text")
+    with connected(common) as daemon:
+        done = daemon.client.forget(agent_id=agent, delete_source=delete_source, **target)
         show(done, lambda: _lines(done), as_json=as_json)
 
 
@@ -139,6 +142,6 @@ def _lines(done: messages.MemoryForgetResponse) -> Iterator[str]:
         "qmd documents": done.qmd_documents,
         "source files": done.source_files,
     }
-    yield "Removed: " + (", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was left")
+    yield "Removed: " + (", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing")
     if done.purge_pending:
-        yield "The words are still to be overwritten on the disk, which happens by itself within about a minute."
+        yield "The deleted words are overwritten on disk within about a minute."

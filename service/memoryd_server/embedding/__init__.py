@@ -1,4 +1,4 @@
-"""The vectors of an index: cache, provider, price."""
+"""Embeds the chunks of an index: cache, provider, batch jobs, cost, failover, usage."""
 
 from memoryd_server.embedding.batch_jobs import BatchJobsState
 from memoryd_server.embedding.embedder import BYTES_A_TOKEN, CostLimit, Embedder, EmbeddingCost, VectorSetState

@@ -1,12 +1,8 @@
-"""The provider's batch jobs, from making to cache.
+"""BatchJobs: the provider's batch jobs of one index: submit, poll, store the vectors, retry.
 
-The batch jobs of one index: when they are made, how they are waited for, and what becomes of those that fail.
-
-What a job brings goes into the cache, where the pass over the chunks finds it. So neither a pass that is broken off
-nor a daemon that is killed loses anything: the next one looks at the same jobs. Every step runs on a thread of its
-own, which outlives the pass that began it.
-
-One step of one batch job: making it, looking at it, taking its vectors in. Blocks, on a thread of its own.
+A job's vectors go into the cache, from where the embedding run takes them. So neither an interrupted run nor a killed
+daemon loses anything: the next run polls the same jobs. Each step of a job blocks, on a separate thread, which may
+outlive the run that started it.
 """
 
 import secrets
@@ -38,13 +34,13 @@ from memoryd_server.store import BatchJob, BatchJobTable, CacheKey, VectorCache,
 from memoryd_server.threads import on_thread
 from memoryd_server.vectors import FLOAT_BYTES, InvalidVector, to_blob, unit
 
-_AT_ONCE = 256
-_ENDLESS = float("inf")
+_VECTOR_BATCH = 256
+_NO_LIMIT = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class JobStep:
-    """What a step showed: the job's state, None where the provider has no such job, and the texts it has brought."""
+    """The job's state after a step (None if the provider has no such job), and the hashes of the texts delivered."""
 
     state: JobState | None
     brought: frozenset[bytes] = frozenset()
@@ -52,76 +48,76 @@ class JobStep:
 
 
 class JobRunner:
-    """Carries steps out for jobs of one maker. For any thread."""
+    """Runs the steps of jobs at one provider. Thread-safe."""
 
-    def __init__(self, api: BatchApi, book: BatchJobTable, key: CacheKey, dimensions: int | None) -> None:
+    def __init__(self, api: BatchApi, table: BatchJobTable, key: CacheKey, dimensions: int | None) -> None:
         self._api = api
-        self._book = book
+        self._table = table
         self._key = key
         self._dimensions = dimensions
-        self._patience = WaitLimit(_ENDLESS, lambda: False)
+        self._wait_limit = WaitLimit(_NO_LIMIT, lambda: False)
 
     def submit(self, job: BatchJob, texts: Mapping[bytes, str]) -> JobStep:
-        """Makes a job that the book holds, and looks at it."""
+        """Submit a job that is in the table, and poll it."""
         keyed = {each.hex(): text for each, text in texts.items()}
-        return self._made(job, self._api.submit(job.name, keyed, self._patience))
+        return self._poll_submitted(job, self._api.submit(job.name, keyed, self._wait_limit))
 
-    def go_on(self, job: BatchJob) -> JobStep:
-        """Looks at a job; first for it, where it is not known whether it was made."""
+    def poll(self, job: BatchJob) -> JobStep:
+        """Poll a job. Find it by its name first if it is unknown whether it was submitted."""
         if job.job_id:
-            return self._look(job, job.job_id)
-        found = self._api.find(job.name, self._patience)
-        return JobStep(None) if found is None else self._made(job, found)
+            return self._poll(job, job.job_id)
+        job_id = self._api.find(job.name, self._wait_limit)
+        return JobStep(None) if job_id is None else self._poll_submitted(job, job_id)
 
     def cancel(self, job: BatchJob) -> None:
-        """Lets the provider know that nobody waits for a job any more."""
+        """Cancel a job at the provider."""
         if job.job_id:
-            self._api.cancel(job.job_id, self._patience)
+            self._api.cancel(job.job_id, self._wait_limit)
 
-    def _made(self, job: BatchJob, job_id: str) -> JobStep:
-        self._book.made(job.name, job_id)
-        return self._look(job, job_id)
+    def _poll_submitted(self, job: BatchJob, job_id: str) -> JobStep:
+        self._table.set_job_id(job.name, job_id)
+        return self._poll(job, job_id)
 
-    def _look(self, job: BatchJob, job_id: str) -> JobStep:
-        state = self._api.look(job_id, self._patience)
+    def _poll(self, job: BatchJob, job_id: str) -> JobStep:
+        state = self._api.look(job_id, self._wait_limit)
         brought: set[bytes] = set()
         dimensions = 0
         for output in state.outputs if state.over else ():
-            answers = self._api.answers(output, self._patience)
-            while some := dict(islice(answers, _AT_ONCE)):
-                vectors = self._usable(some)
+            answers = self._api.answers(output, self._wait_limit)
+            while batch := dict(islice(answers, _VECTOR_BATCH)):
+                vectors = self._valid_vectors(batch)
                 dimensions = len(next(iter(vectors.values()), b"")) // FLOAT_BYTES or dimensions
-                brought.update(self._book.take(self._key, job.name, vectors))
+                brought.update(self._table.put_vectors(self._key, job.name, vectors))
         return JobStep(state, frozenset(brought), dimensions)
 
-    def _usable(self, answers: Mapping[str, Any]) -> dict[bytes, bytes]:
-        """Those that are vectors, by the hash of their text. The others are asked for without a job."""
-        found: dict[bytes, bytes] = {}
+    def _valid_vectors(self, answers: Mapping[str, Any]) -> dict[bytes, bytes]:
+        """Return the valid vectors by the hash of their text. The other texts are embedded without a job."""
+        vectors: dict[bytes, bytes] = {}
         for key, values in answers.items():
             with suppress(InvalidVector, ValueError):
-                found[bytes.fromhex(key)] = to_blob(unit(values, self._dimensions))
-        return found
+                vectors[bytes.fromhex(key)] = to_blob(unit(values, self._dimensions))
+        return vectors
 
 
-MOST_FAILURES = 2
-"""So many failures in a row, and no job is made until the daemon starts again."""
-MOST_TROUBLES = 3
-"""So many looks at a job in a row that fail, and the pass no longer waits for it; the next one looks again."""
+MAX_FAILURES = 2
+"""After this many failures in a row, no job is submitted until the daemon starts again."""
+MAX_POLL_FAILURES = 3
+"""After this many failed polls of a job in a row, the run stops waiting for it; the next run polls it again."""
 SEARCH_SECONDS = 10.0
-"""How long a job that may have been made is looked for before it counts as never made."""
+"""How long a job that may have been submitted is searched for before it counts as not submitted."""
 
 MINUTE_SECONDS = 60.0
 
-_LOOK_UP_SECONDS = 0.05
-_TELL_SECONDS = 1.0
+_CHECK_SECONDS = 0.05
+_REPORT_SECONDS = 1.0
 
 Texts = Iterable[tuple[bytes, str]]
-"""Hashes and texts that have no vector yet, each once."""
+"""Texts without a vector, with their hashes, each text once."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchJobsState:
-    """How the jobs fare. `failures` count since the start; `texts` are those that `jobs` jobs are to bring."""
+    """The state of the batch jobs. `failures` counts since the start; `texts` is the number of texts in the `jobs`."""
 
     enabled: bool = False
     failures: int = 0
@@ -131,7 +127,7 @@ class BatchJobsState:
 
 
 class BatchJobs:
-    """Belongs to the writer thread, but for `state`. `now_ms` is Unix time."""
+    """The batch jobs of one index. For the writer thread, except `state`. `now_ms` is Unix milliseconds."""
 
     def __init__(
         self,
@@ -148,35 +144,35 @@ class BatchJobs:
         self._policy = policy
         self._cache = cache
         self._now_ms = now_ms
-        self._born_ms = now_ms()
+        self._started_ms = now_ms()
         self._lock = threading.Lock()
         self._steps: dict[str, Future[JobStep]] = {}
-        self._next_look: dict[str, float] = {}
-        self._troubles: dict[str, int] = {}
-        self._unsure: set[str] = set()
-        self._spoiled: set[bytes] = set()
-        self._in_a_row = 0
+        self._next_poll: dict[str, float] = {}
+        self._poll_failures: dict[str, int] = {}
+        self._maybe_submitted: set[str] = set()
+        self._undelivered: set[bytes] = set()
+        self._failures_in_a_row = 0
         self._attempt = 1
-        self._no_more = False
-        self._given_up: set[str] = set()
-        self._looked: set[str] = set()
+        self._submits_no_more = False
+        self._abandoned: set[str] = set()
+        self._polled: set[str] = set()
         self.brought: set[bytes] = set()
         self.state = BatchJobsState(enabled=True)
 
-    def begin(self) -> None:
-        """A pass begins: it may make jobs, and waits for those under way."""
-        self._no_more = self._in_a_row >= MOST_FAILURES
-        self._given_up.clear()
-        self._looked.clear()
+    def begin_run(self) -> None:
+        """Begin an embedding run, which may submit jobs and waits for the running ones."""
+        self._submits_no_more = self._failures_in_a_row >= MAX_FAILURES
+        self._abandoned.clear()
+        self._polled.clear()
         self.brought.clear()
-        self._note()
+        self._update_state()
 
     def are_due(self, texts: int) -> bool:
-        """Whether jobs are to be made of so many texts."""
-        return self._in_a_row < MOST_FAILURES and texts >= self._policy.least_texts
+        """Return whether this number of texts is enough for batch jobs."""
+        return self._failures_in_a_row < MAX_FAILURES and texts >= self._policy.least_texts
 
     def hashes(self) -> set[bytes]:
-        """The texts that jobs under way are to bring."""
+        """Return the hashes of the texts in running jobs."""
         cache = self._cache()
         return set() if cache is None else cache.jobs.hashes(self._key)
 
@@ -184,72 +180,72 @@ class BatchJobs:
         cache = self._cache()
         return [] if cache is None else cache.jobs.jobs(self._key)
 
-    def make(self, texts: Texts, should_stop: Callable[[], bool]) -> bool:
-        """Makes as many jobs of these texts as may be under way at once; whether there are more than fit into those."""
+    def submit(self, texts: Texts, should_stop: Callable[[], bool]) -> bool:
+        """Submit these texts in as many jobs as may run concurrently; return whether texts are left."""
         cache = self._cache()
-        most = 0 if cache is None else min(MOST_TEXTS, cache.max_entries // self._policy.at_once)
-        if cache is None or self._no_more or most < self._policy.least_texts:
+        max_texts = 0 if cache is None else min(MOST_TEXTS, cache.max_entries // self._policy.at_once)
+        if cache is None or self._submits_no_more or max_texts < self._policy.least_texts:
             return False
-        left = (each for each in texts if each[0] not in self._spoiled)
-        more = self._make(cache, left, most, should_stop)
-        self._note()
+        remaining = (each for each in texts if each[0] not in self._undelivered)
+        more = self._submit_all(cache, remaining, max_texts, should_stop)
+        self._update_state()
         return more
 
-    def _make(
-        self, cache: VectorCache, left: Iterator[tuple[bytes, str]], most: int, should_stop: Callable[[], bool]
+    def _submit_all(
+        self, cache: VectorCache, texts: Iterator[tuple[bytes, str]], max_texts: int, should_stop: Callable[[], bool]
     ) -> bool:
-        while some := _one_job(left, most, should_stop):
-            if len(some) < self._policy.least_texts:
+        while batch := _next_job(texts, max_texts, should_stop):
+            if len(batch) < self._policy.least_texts:
                 return False
             if len(cache.jobs.jobs(self._key)) >= self._policy.at_once:
                 return True
             name = f"memoryd-{secrets.token_hex(12)}"
-            job = BatchJob(name, "", len(some), self._now_ms(), self._attempt)
+            job = BatchJob(name, "", len(batch), self._now_ms(), self._attempt)
             self._attempt = 1
-            cache.jobs.begin(self._key, job, list(some))
-            self._start(job, partial(self._made_steps(cache).submit, job, some))
+            cache.jobs.add(self._key, job, list(batch))
+            self._start(job, partial(self._runner(cache).submit, job, batch))
         return False
 
-    def _made_steps(self, cache: VectorCache) -> JobRunner:
+    def _runner(self, cache: VectorCache) -> JobRunner:
         return JobRunner(self._api, cache.jobs, self._key, self._dimensions)
 
-    def _start(self, job: BatchJob, call: Callable[[], JobStep]) -> None:
-        self._steps[job.name] = on_thread("batch-job", call)
+    def _start(self, job: BatchJob, step: Callable[[], JobStep]) -> None:
+        self._steps[job.name] = on_thread("batch-job", step)
 
-    def wait(self, tell: Callable[[int], None], should_stop: Callable[[], bool]) -> bool:
-        """Waits until a job has come to its end; whether any was waited for.
+    def wait(self, report: Callable[[int], None], should_stop: Callable[[], bool]) -> bool:
+        """Wait until a job has ended; return whether one has. `report` is called with the number of jobs.
 
-        Where jobs are not to be waited for, each is looked at once.
+        If the policy does not wait for jobs, each job is polled once.
 
         Raises:
-            SyncCancelled: `should_stop` said so. The jobs stay, for the next pass.
+            SyncCancelled: `should_stop` returned true. The jobs keep running, for the next run.
         """
-        before, told = {job.name for job in self._jobs()}, 0.0
-        while waited := [job for job in self._jobs() if job.name not in self._given_up]:
-            for job in waited:
+        before, reported = {job.name for job in self._jobs()}, 0.0
+        while waiting := [job for job in self._jobs() if job.name not in self._abandoned]:
+            for job in waiting:
                 self._advance(job)
-            if time.monotonic() >= told + _TELL_SECONDS:
-                told = time.monotonic()
-                tell(self._note().jobs)
+            if time.monotonic() >= reported + _REPORT_SECONDS:
+                reported = time.monotonic()
+                report(self._update_state().jobs)
             if before - {job.name for job in self._jobs()}:
                 return True
-            if not self._policy.wait and all(job.name in self._looked for job in waited):
+            if not self._policy.wait and all(job.name in self._polled for job in waiting):
                 return False
             if should_stop():
-                raise SyncCancelled("the sync run was cancelled; its batch jobs are looked at by the next one")
-            time.sleep(_LOOK_UP_SECONDS)
+                raise SyncCancelled("the sync run was cancelled; its batch jobs continue, and the next run polls them")
+            time.sleep(_CHECK_SECONDS)
         return bool(before - {job.name for job in self._jobs()})
 
     @property
     def reason(self) -> str:
-        """Why texts are still without a vector; empty when none waits for a job."""
+        """Why texts are still without a vector; empty if none is in a job."""
         state = self.state
         if not state.jobs:
             return ""
         jobs = "a batch job" if state.jobs == 1 else f"{state.jobs} batch jobs"
-        later = "" if self._policy.wait else "; remote.batch.wait is off, so a later sync takes them in"
-        trouble = f"; the last look failed: {state.last_error}" if self._given_up and state.last_error else ""
-        return f"{state.texts} chunks are in {jobs} at {self._name}{later}{trouble}"
+        later = "" if self._policy.wait else "; remote.batch.wait is off, so a later sync stores their vectors"
+        problem = f"; the last poll failed: {state.last_error}" if self._abandoned and state.last_error else ""
+        return f"{state.texts} chunks are in {jobs} at {self._name}{later}{problem}"
 
     def _advance(self, job: BatchJob) -> None:
         step = self._steps.get(job.name)
@@ -257,79 +253,80 @@ class BatchJobs:
             if not step.done():
                 return
             del self._steps[job.name]
-            self._next_look[job.name] = time.monotonic() + self._policy.poll_seconds
-            self._looked.add(job.name)
+            self._next_poll[job.name] = time.monotonic() + self._policy.poll_seconds
+            self._polled.add(job.name)
             self._settle(job, step)
-        elif self._is_late(job) and job.name in self._looked:
-            # Not before it was looked at: it may have been done while no daemon ran.
+        elif self._is_late(job) and job.name in self._polled:
+            # Only after a poll: the job may have ended while no daemon ran.
             self._time_out(job)
-        elif time.monotonic() >= self._next_look.get(job.name, 0.0):
-            self._look(job)
+        elif time.monotonic() >= self._next_poll.get(job.name, 0.0):
+            self._poll(job)
 
-    def _look(self, job: BatchJob) -> None:
+    def _poll(self, job: BatchJob) -> None:
         cache = self._cache()
         if cache is not None:
-            steps = self._made_steps(cache)
-            self._start(job, lambda: steps.go_on(job))
+            runner = self._runner(cache)
+            self._start(job, lambda: runner.poll(job))
 
     def _settle(self, job: BatchJob, future: "Future[JobStep]") -> None:
         try:
             step = future.result()
         except (OutcomeUnknown, CallerStopped):
-            # Whether it was made is found out by its name.
-            self._unsure.add(job.name)
+            # The next poll searches for the job by its name.
+            self._maybe_submitted.add(job.name)
         except ResourceMissing as error:
-            self._fail(job, error.message, for_good=not self._may_be_made(job))
+            self._fail(job, error.message, for_good=not self._may_exist(job))
         except (MemorydError, RequestRefused) as error:
-            self._trouble(job, str(error))
+            self._record_error(job, str(error))
         else:
-            self._troubles.pop(job.name, None)
+            self._poll_failures.pop(job.name, None)
             if step.state is None:
-                self._not_found(job)
+                self._handle_not_found(job)
             elif step.state.over:
-                self._over(job, step, step.state)
+                self._handle_end(job, step, step.state)
 
-    def _trouble(self, job: BatchJob, reason: str) -> None:
-        """A job that was not made is done with; one that cannot be looked at has been paid for, and stays."""
-        if not self._may_be_made(job):
+    def _record_error(self, job: BatchJob, reason: str) -> None:
+        """End a job that was not submitted; keep one that cannot be polled, because it has been paid for."""
+        if not self._may_exist(job):
             self._fail(job, reason)
             return
-        self._troubles[job.name] = self._troubles.get(job.name, 0) + 1
-        self._said(reason)
-        if self._troubles[job.name] >= MOST_TROUBLES:
-            del self._troubles[job.name]
-            self._given_up.add(job.name)
+        self._poll_failures[job.name] = self._poll_failures.get(job.name, 0) + 1
+        self._update_state(reason)
+        if self._poll_failures[job.name] >= MAX_POLL_FAILURES:
+            del self._poll_failures[job.name]
+            self._abandoned.add(job.name)
 
-    def _may_be_made(self, job: BatchJob) -> bool:
+    def _may_exist(self, job: BatchJob) -> bool:
+        """Return whether the job may exist at the provider."""
         return (
-            self._was_before(job)
-            or job.name in self._unsure
+            self._is_older(job)
+            or job.name in self._maybe_submitted
             or any(each.job_id for each in self._jobs() if each.name == job.name)
         )
 
-    def _was_before(self, job: BatchJob) -> bool:
-        """Whether it was begun by a daemon that is no more."""
-        return job.begun_at_ms < self._born_ms
+    def _is_older(self, job: BatchJob) -> bool:
+        """Return whether an earlier daemon process added the job."""
+        return job.begun_at_ms < self._started_ms
 
-    def _not_found(self, job: BatchJob) -> None:
-        """It may be about to appear, where it was only just made."""
-        if self._now_ms() - max(job.begun_at_ms, self._born_ms) < SEARCH_SECONDS * 1_000:
+    def _handle_not_found(self, job: BatchJob) -> None:
+        """End a job that the provider does not have, unless it was submitted so recently that it may still appear."""
+        if self._now_ms() - max(job.begun_at_ms, self._started_ms) < SEARCH_SECONDS * 1_000:
             return
-        if self._was_before(job):
+        if self._is_older(job):
             self._end(job)
         else:
-            self._fail(job, "the batch job was not made")
+            self._fail(job, f"batch job {job.name} was not created: the provider has no job of that name")
 
-    def _over(self, job: BatchJob, step: JobStep, state: JobState) -> None:
+    def _handle_end(self, job: BatchJob, step: JobStep, state: JobState) -> None:
         cache = self._cache()
         hashes = set() if cache is None else cache.jobs.hashes_of(job.name)
         self.brought |= step.brought
-        # What it did not bring is asked for directly, where it shows whether the text is at fault.
-        self._spoiled |= hashes - step.brought
+        # Texts without a vector are embedded directly, which shows whether the provider refuses them.
+        self._undelivered |= hashes - step.brought
         if state.reason or not step.brought:
-            self._fail(job, f"batch job {job.job_id} {state.word}: {state.reason or 'it brought no vector'}")
+            self._fail(job, f"batch job {job.job_id} {state.word}: {state.reason or 'it returned no vector'}")
             return
-        self._in_a_row = 0
+        self._failures_in_a_row = 0
         self._end(job)
 
     def _is_late(self, job: BatchJob) -> bool:
@@ -338,30 +335,27 @@ class BatchJobs:
     def _time_out(self, job: BatchJob) -> None:
         cache = self._cache()
         if cache is not None:
-            steps = self._made_steps(cache)
-            on_thread("batch-cancel", lambda: steps.cancel(job))
-        again = job.attempt == 1
+            runner = self._runner(cache)
+            on_thread("batch-cancel", lambda: runner.cancel(job))
+        retry = job.attempt == 1
         self._fail(job, f"batch job {job.job_id} timed out after {self._policy.timeout_minutes} minutes")
-        if again and self._in_a_row < MOST_FAILURES:
-            self._attempt, self._no_more = 2, False
+        if retry and self._failures_in_a_row < MAX_FAILURES:
+            self._attempt, self._submits_no_more = 2, False
 
     def _fail(self, job: BatchJob, reason: str, *, for_good: bool = False) -> None:
         self._end(job)
-        self._in_a_row = MOST_FAILURES if for_good else self._in_a_row + 1
-        self._no_more = True
+        self._failures_in_a_row = MAX_FAILURES if for_good else self._failures_in_a_row + 1
+        self._submits_no_more = True
         self.state = replace(self.state, failures=self.state.failures + 1)
-        self._said(f"{self._name}: {reason}" if not reason.startswith(self._name) else reason)
+        self._update_state(f"{self._name}: {reason}" if not reason.startswith(self._name) else reason)
 
     def _end(self, job: BatchJob) -> None:
         cache = self._cache()
         if cache is not None:
-            cache.jobs.end(job.name)
-        self._note()
+            cache.jobs.delete(job.name)
+        self._update_state()
 
-    def _said(self, reason: str) -> None:
-        self._note(reason)
-
-    def _note(self, error: str = "") -> BatchJobsState:
+    def _update_state(self, error: str = "") -> BatchJobsState:
         jobs = self._jobs()
         self.state = replace(
             self.state,
@@ -372,15 +366,15 @@ class BatchJobs:
         return self.state
 
 
-def _one_job(texts: Iterator[tuple[bytes, str]], most: int, should_stop: Callable[[], bool]) -> dict[bytes, str]:
-    """The texts of the next job; empty when there are none left."""
-    some: dict[bytes, str] = {}
+def _next_job(texts: Iterator[tuple[bytes, str]], max_texts: int, should_stop: Callable[[], bool]) -> dict[bytes, str]:
+    """Return the texts of the next job by hash; empty if none are left."""
+    batch: dict[bytes, str] = {}
     size = 0
-    for each, text in texts:
+    for content_hash, text in texts:
         if should_stop():
-            raise SyncCancelled("the sync run was cancelled before its batch job was made")
-        some[each] = text
+            raise SyncCancelled("the sync run was cancelled before its batch job was submitted")
+        batch[content_hash] = text
         size += len(text.encode("utf-8", "replace"))
-        if len(some) >= most or size >= MOST_JOB_BYTES:
+        if len(batch) >= max_texts or size >= MOST_JOB_BYTES:
             break
-    return some
+    return batch

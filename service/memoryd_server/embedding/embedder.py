@@ -1,6 +1,6 @@
-"""The last part of a sync: a vector for each chunk that has none, from the cache or from the provider.
+"""Embedder: the vectors of one index, made with one provider; their state, cost and cost limit.
 
-What the provider cannot do now stays pending: its chunks are found by keywords, and the next sync tries again.
+Chunks that the provider cannot embed now stay pending: keyword search finds them, and the next sync tries again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,15 +22,13 @@ from memoryd_server.model import Chunk
 from memoryd_server.providers import BatchPolicy, EmbeddingProvider, batches_of
 from memoryd_server.store import PendingChunk, VectorCache, VectorIdentity, VectorView, Writer
 
-# A rough measure that errs on the side of more: providers count about four bytes of prose a token.
+# A rough estimate, usually too high: providers count about four bytes of prose per token.
 BYTES_A_TOKEN = 4
-
-_DIMENSIONS = "dimensions"
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingCost:
-    """Chunks to send to the provider, and about how many tokens they hold."""
+    """The chunks to send to the provider, and the approximate number of their tokens."""
 
     chunks: int = 0
     tokens: int = 0
@@ -41,21 +39,21 @@ class EmbeddingCost:
 
 @dataclass(frozen=True, slots=True)
 class CostLimit:
-    """Above how many tokens a remote provider is not called without being asked to; 0 means never to ask."""
+    """The number of tokens above which a remote provider needs confirmation; 0 means never."""
 
     confirm_above_tokens: int
     remote: bool
 
     def refuses(self, tokens: int) -> bool:
-        """Whether so many tokens need a confirmation."""
+        """Return whether this number of tokens needs confirmation."""
         return self.remote and 0 < self.confirm_above_tokens < tokens
 
 
 @dataclass(frozen=True, slots=True)
 class VectorSetState:
-    """What the index's vectors were built with, None when there never were any; how many are missing, and why.
+    """The identity of the index's vectors (None if there never were any), and how many are missing, with the reason.
 
-    The provider refused the texts of `refused` of the `pending` chunks.
+    `refused` is the number of `pending` chunks whose texts the provider refused.
     """
 
     stored: VectorIdentity | None = None
@@ -65,9 +63,9 @@ class VectorSetState:
 
 
 class Embedder:
-    """Makes the vectors of one index with one provider, through one cache; `usage` counts what that takes.
+    """Embeds the chunks of one index with one provider and one cache; `usage` counts calls and cache hits.
 
-    By `batches`, many at once go through the provider's batch jobs, where it has any.
+    `batches` says when many chunks are embedded by the provider's batch jobs, if it has them.
 
     `run` belongs to the writer thread; `state` may be read from any thread and is never older than the last commit.
     """
@@ -76,7 +74,7 @@ class Embedder:
         self,
         provider: EmbeddingProvider,
         cache: Callable[[], VectorCache | None],
-        guard: CostLimit,
+        limit: CostLimit,
         usage: UsageRecorder | None = None,
         *,
         batches: BatchPolicy | None = None,
@@ -88,36 +86,36 @@ class Embedder:
             self._jobs = BatchJobs(provider, api, batches, cache)
         self._usage = usage or UsageRecorder(cache)
         self._usage.watch(provider)
-        self._maker = TextEmbedder(provider, cache)
-        self._guard = guard
+        self._texts = TextEmbedder(provider, cache)
+        self._limit = limit
         self.state = VectorSetState()
-        self._agreed = False
+        self._confirmed = False
         self.fault = ""
-        """Why the provider failed in the last run; empty when it did not."""
+        """Why the provider failed in the last run; empty if it did not."""
 
     def refresh(self) -> None:
-        """Have the provider look again at what it needs on this machine. Blocks."""
+        """Make the provider check again what it needs on this machine. Blocks."""
         self.provider.refresh()
 
-    def look(self, vectors: VectorView, reason: str = "") -> None:
-        """Takes the state from the index, at start and after a swap; `reason` says why vectors are missing."""
+    def load_state(self, vectors: VectorView, reason: str = "") -> None:
+        """Read the state from the index, at start and after a swap; `reason` says why vectors are missing."""
         refusals = self._refusals(vectors)
         reason = reason or refusal_reason(len(refusals), refusals[-1] if refusals else "")
-        self.state = VectorSetState(_stored(vectors), vectors.count_pending(), reason, len(refusals))
+        self.state = VectorSetState(_stored_identity(vectors), vectors.count_pending(), reason, len(refusals))
 
     def _refusals(self, vectors: VectorView) -> list[str]:
         """Return why the provider refused the text, for each chunk without a vector whose text it refused."""
-        refused = self._maker.refused()
+        refused = self._texts.refusals()
         return [refused[text] for text in vectors.pending_hashes() if text in refused] if refused else []
 
     @property
     def identity(self) -> VectorIdentity:
-        """What the vectors are made with, as far as it is known: a server's dimensions are those of its last vector."""
-        return self._maker.identity
+        """The identity of the vectors. If the settings name no dimensions, those of the last vector."""
+        return self._texts.identity
 
-    def saw(self, dimensions: int) -> None:
-        """A question's vector of this length has just been made."""
-        self._maker.saw(dimensions)
+    def observe_dimensions(self, dimensions: int) -> None:
+        """Record the length of a query's vector that the provider has just returned."""
+        self._texts.observe_dimensions(dimensions)
 
     def run(
         self,
@@ -125,114 +123,113 @@ class Embedder:
         observer: EmbeddingObserver,
         *,
         confirmed: bool,
-        beside: bool = False,
+        rebuilding: bool = False,
         should_stop: Callable[[], bool],
     ) -> EmbeddingOutcome:
-        """Fills in what is missing, batch by batch, each in a transaction of its own.
+        """Embed the pending chunks, one transaction per batch.
 
-        `beside` is a file that no search reads yet: the state stays that of the file which answers, until `look`.
+        With `rebuilding`, the writer's index has no readers yet: `state` describes the old index until `load_state`.
 
         Raises:
-            SyncCancelled: `should_stop` said so; what was made until then is kept, in the index and in the cache.
+            SyncCancelled: `should_stop` returned true; vectors made until then stay in the index and in the cache.
         """
         self.refresh()
-        by_jobs = self._jobs is not None and not beside
-        # What was agreed to holds until it is done, over passes that are broken off for files that have changed.
-        confirmed = confirmed or (self._agreed and by_jobs)
-        self._agreed = confirmed and by_jobs
+        by_jobs = self._jobs is not None and not rebuilding
+        # A confirmation stays valid until the run is complete, also if it yields to changed files.
+        confirmed = confirmed or (self._confirmed and by_jobs)
+        self._confirmed = confirmed and by_jobs
         phase = _Phase(
             self,
-            self._maker,
+            self._texts,
             writer,
             observer,
             confirmed=confirmed,
-            beside=beside,
+            rebuilding=rebuilding,
             should_stop=should_stop,
             jobs=self._jobs,
         )
         self.fault = ""
         try:
-            done = phase.run()
+            outcome = phase.run()
         finally:
             self._usage.save()
         writer.measure_vector_centre()
-        self._agreed = False
-        self.fault = done.fault
-        if not beside:
-            refused = len(self._refusals(writer)) if done.pending else 0
-            self.state = replace(self.state, pending=done.pending, reason=done.reason, refused=refused)
-        return done
+        self._confirmed = False
+        self.fault = outcome.fault
+        if not rebuilding:
+            refused = len(self._refusals(writer)) if outcome.pending else 0
+            self.state = replace(self.state, pending=outcome.pending, reason=outcome.reason, refused=refused)
+        return outcome
 
     @property
-    def batches(self) -> BatchJobsState:
-        """How the batch jobs fare."""
+    def batch_jobs(self) -> BatchJobsState:
+        """The state of the batch jobs."""
         return BatchJobsState() if self._jobs is None else self._jobs.state
 
-    def wants_jobs(self, vectors: VectorView) -> bool:
-        """Whether so much of an index is without a vector that batch jobs are to make them."""
+    def needs_batch_jobs(self, vectors: VectorView) -> bool:
+        """Return whether enough chunks of an index are without a vector for batch jobs, or jobs are running."""
         jobs = self._jobs
-        return jobs is not None and (bool(jobs.hashes()) or jobs.are_due(self.price_of_index(vectors).chunks))
+        return jobs is not None and (bool(jobs.hashes()) or jobs.are_due(self.price_index(vectors).chunks))
 
-    def in_jobs(self) -> set[bytes]:
-        """The texts, by content hash, that batch jobs under way are to bring."""
+    def job_hashes(self) -> set[bytes]:
+        """Return the content hashes of the texts in running batch jobs."""
         return set() if self._jobs is None else self._jobs.hashes()
 
-    def ask(self, should_stop: Callable[[], bool]) -> None:
-        """Has the provider make one vector, retries and all.
+    def probe(self, should_stop: Callable[[], bool]) -> None:
+        """Request one vector from the provider, with retries.
 
         Raises:
-            EmbeddingUnavailable, EmbeddingQuotaExceeded: it makes none.
+            EmbeddingUnavailable, EmbeddingQuotaExceeded: the provider returns none.
         """
-        self._maker.look_again(should_stop)
+        self._texts.probe(should_stop)
 
-    def hit(self, count: int) -> None:
-        """So many vectors have come from the cache."""
-        self._usage.hit(self.provider, count)
+    def count_cache_hits(self, count: int) -> None:
+        """Count vectors that came from the cache."""
+        self._usage.count_cache_hits(self.provider, count)
 
-    def remembers(self, chunks: int) -> bool:
-        """Whether the cache keeps the vectors of so many chunks."""
-        return self._maker.remembers(chunks)
+    def fits_cache(self, chunks: int) -> bool:
+        """Return whether the cache has room for the vectors of this number of chunks."""
+        return self._texts.fits_cache(chunks)
 
-    def remark(self, why: str) -> None:
-        """Adds to the reason why vectors are missing."""
-        self.note(self.state.pending, "; ".join(filter(None, (self.state.reason, why))))
+    def add_reason(self, reason: str) -> None:
+        """Add to the reason why vectors are missing."""
+        self.record_pending(self.state.pending, "; ".join(filter(None, (self.state.reason, reason))))
 
-    def note(self, pending: int, reason: str = "") -> None:
-        """So many chunks of the index that answers are without a vector now."""
+    def record_pending(self, pending: int, reason: str = "") -> None:
+        """Record how many chunks of the searched index are without a vector, and why."""
         self.state = replace(self.state, pending=pending, reason=reason)
 
     def refusal(self, tokens: int) -> str:
-        """Why so many tokens are not sent unless Sync(FULL) asks for it; empty when they may be."""
-        if not self._guard.refuses(tokens):
+        """Return why this number of tokens is sent only by a run with mode FULL; empty if every run may send them."""
+        if not self._limit.refuses(tokens):
             return ""
         return (
             f"about {tokens:,} tokens would be sent to {self.provider.spec.provider}, more than "
             f"memoryd.confirmAboveTokens; call Sync with mode FULL (memoryd index --force) to go ahead"
         )
 
-    def price_of_index(self, vectors: VectorView) -> EmbeddingCost:
-        """What the chunks of an index would cost that a sync would send: neither in it nor in the cache nor refused."""
+    def price_index(self, vectors: VectorView) -> EmbeddingCost:
+        """Return the cost of an index's chunks that a sync would send: not embedded, cached, refused or in a job."""
         after, price = 0, EmbeddingCost()
-        everything = not self.fits(vectors)
-        # What is in a batch job has been paid for.
-        known = self.in_jobs() | set(() if everything else self._maker.refused())
+        everything = not self.matches(vectors)
+        # Texts in a batch job have been paid for.
+        known = self.job_hashes() | set(() if everything else self._texts.refusals())
         while batch := vectors.pending_chunks(after, CHUNKS_A_BATCH, everything=everything):
             after = batch[-1].chunk_id
             price += self.price([chunk for chunk in batch if chunk.content_hash not in known])
         return price
 
     def price(self, batch: Sequence[PendingChunk | Chunk]) -> EmbeddingCost:
-        """What these chunks would cost that are not in the cache."""
-        held = self._maker.cached([chunk.content_hash for chunk in batch], self.identity.dimensions)
-        missing = {chunk.content_hash: chunk.text for chunk in batch if chunk.content_hash not in held}
+        """Return the cost of those of these chunks that are not in the cache."""
+        cached = self._texts.cached([chunk.content_hash for chunk in batch], self.identity.dimensions)
+        missing = {chunk.content_hash: chunk.text for chunk in batch if chunk.content_hash not in cached}
         return EmbeddingCost(
             len(missing), sum(-(-len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN) for text in missing.values())
         )
 
-    def fits(self, vectors: VectorView) -> bool:
-        """Whether the vectors of an index are the provider's, as far as that is known."""
-        stored = _stored(vectors)
-        return stored is not None and not stored.differences(self.identity)
+    def matches(self, vectors: VectorView) -> bool:
+        """Return whether the vectors of an index were made with this provider's identity, as far as it is known."""
+        return self.identity.matches(_stored_identity(vectors))
 
 
 class _Phase:
@@ -241,146 +238,150 @@ class _Phase:
     def __init__(
         self,
         embedder: Embedder,
-        maker: TextEmbedder,
+        texts: TextEmbedder,
         writer: Writer,
         observer: EmbeddingObserver,
         *,
         confirmed: bool,
-        beside: bool,
+        rebuilding: bool,
         should_stop: Callable[[], bool],
         jobs: BatchJobs | None,
     ) -> None:
         self._jobs = jobs
         self._embedder = embedder
-        self._maker = maker
+        self._texts = texts
         self._writer = writer
         self._observer = observer
         self._confirmed = confirmed
-        self._beside = beside
+        self._rebuilding = rebuilding
         self._should_stop = should_stop
 
     def run(self) -> EmbeddingOutcome:
-        self._settle_old_dimensions()
+        self._store_missing_dimensions()
         try:
-            doubt = self._doubt()
-            return self._failed(doubt) if doubt else self._bring_up()
+            problem = self._check_dimensions()
+            return self._failed(problem) if problem else self._update()
         except DimensionsChanged:
             pass
         try:
             # The provider's new dimensions are known now, and the index has the old ones.
-            return self._bring_up()
+            return self._update()
         except DimensionsChanged:
-            return self._failed("the provider's vectors have other dimensions with each call")
+            return self._failed(
+                "the provider returned vectors of different dimensions in successive calls; check the model that its "
+                "server runs"
+            )
 
     def _failed(self, fault: str) -> EmbeddingOutcome:
         return EmbeddingOutcome(pending=self._pending, reason=fault, fault=fault)
 
-    def _settle_old_dimensions(self) -> None:
-        """Notes the dimensions where they were not known when the identity was written."""
-        stored = _stored(self._writer)
+    def _store_missing_dimensions(self) -> None:
+        """Store the dimensions if they were not known when the identity was stored."""
+        stored = _stored_identity(self._writer)
         if stored is not None and stored.dimensions:
-            self._know(stored)
+            self._set_identity(stored)
 
-    def _doubt(self) -> str:
-        """Why it is not known whether the vectors are outdated; empty when it is.
+    def _check_dimensions(self) -> str:
+        """Probe the provider if its dimensions differ from the index's; return why the probe failed, or an empty text.
 
-        Other dimensions of one question's vector could be a fault: before all vectors go, the provider is asked again.
+        The other dimensions of a single query's vector could be a fault. The probe confirms them before all vectors are
+        deleted.
         """
-        stored, dimensions = _stored(self._writer), self._embedder.provider.spec.dimensions
+        stored, dimensions = _stored_identity(self._writer), self._embedder.provider.spec.dimensions
         differing = (
             {field for field, *_ in stored.differences(self._embedder.identity)} if stored is not None else set()
         )
-        if dimensions is not None or differing != {_DIMENSIONS}:
+        if dimensions is not None or differing != {"dimensions"}:
             return ""
         try:
-            self._maker.look_again(self._should_stop)
+            self._texts.probe(self._should_stop)
         except MemorydError as error:
             if self._should_stop():
-                raise SyncCancelled("the sync run was cancelled; the vectors are as they were") from error
+                raise SyncCancelled("the sync run was cancelled; the vectors have not changed") from error
             return error.message
         return ""
 
     @property
     def _pending(self) -> int:
-        fits = self._embedder.fits(self._writer)
-        return self._writer.count_pending() if fits else self._writer.count_chunks()
+        matches = self._embedder.matches(self._writer)
+        return self._writer.count_pending() if matches else self._writer.count_chunks()
 
-    def _bring_up(self) -> EmbeddingOutcome:
+    def _update(self) -> EmbeddingOutcome:
         pending = self._pending
         if not pending:
             return EmbeddingOutcome()
-        tokens = 0 if self._confirmed else self._embedder.price_of_index(self._writer).tokens
+        tokens = 0 if self._confirmed else self._embedder.price_index(self._writer).tokens
         reason = self._embedder.refusal(tokens)
         if reason:
             return EmbeddingOutcome(pending=pending, reason=reason)
-        if not self._embedder.fits(self._writer):
-            self._begin(pending)
+        if not self._embedder.matches(self._writer):
+            self._begin_vectors(pending)
         if self._jobs is None:
-            return self._filling(pending).fill()
-        if self._beside:
-            # Every other sync waits for it, which is not to last for hours: it makes no job.
-            held = BatchJobContext(waiting=self._jobs.hashes(), reason=self._jobs.reason)
-            return self._filling(pending, held).fill()
-        return self._by_jobs(self._jobs)
+            return self._new_run(pending).run()
+        if self._rebuilding:
+            # All other syncs wait for a rebuild, so it submits no jobs, which could take hours.
+            context = BatchJobContext(waiting=self._jobs.hashes(), reason=self._jobs.reason)
+            return self._new_run(pending, context).run()
+        return self._run_jobs(self._jobs)
 
-    def _by_jobs(self, jobs: BatchJobs) -> EmbeddingOutcome:
-        """Fills in what batch jobs bring, and directly what is too little for one."""
-        jobs.begin()
-        done = EmbeddingOutcome()
+    def _run_jobs(self, jobs: BatchJobs) -> EmbeddingOutcome:
+        """Embed by batch jobs, and directly what is too little for a job."""
+        jobs.begin_run()
+        outcome = EmbeddingOutcome()
         while True:
-            more = jobs.make(self._texts(jobs), self._should_stop)
-            held = BatchJobContext(done, jobs.hashes(), jobs.brought, more, jobs.reason)
-            filling = self._filling(self._writer.count_pending(), held)
-            done = filling.fill()
-            if not jobs.wait(filling.wait_for, self._should_stop):
-                return replace(done, reason=done.reason or jobs.reason) if done.pending else done
+            more = jobs.submit(self._missing_texts(jobs), self._should_stop)
+            context = BatchJobContext(outcome, jobs.hashes(), jobs.brought, more, jobs.reason)
+            run = self._new_run(self._writer.count_pending(), context)
+            outcome = run.run()
+            if not jobs.wait(run.report_batch_jobs, self._should_stop):
+                return replace(outcome, reason=outcome.reason or jobs.reason) if outcome.pending else outcome
 
-    def _texts(self, jobs: BatchJobs) -> Iterator[tuple[bytes, str]]:
-        """What neither the cache nor a job has, and the provider has not refused; each text once."""
-        known = jobs.hashes() | set(self._maker.refused())
+    def _missing_texts(self, jobs: BatchJobs) -> Iterator[tuple[bytes, str]]:
+        """Yield the texts that are neither cached, refused nor in a job, with their hashes; each text once."""
+        known = jobs.hashes() | set(self._texts.refusals())
         after = 0
         while batch := self._writer.pending_chunks(after, CHUNKS_A_BATCH, everything=False):
             after = batch[-1].chunk_id
             left = {chunk.content_hash: chunk.text for chunk in batch if chunk.content_hash not in known}
-            held = self._maker.cached(list(left), 0)
+            cached = self._texts.cached(list(left), 0)
             known.update(left)
-            yield from ((each, text) for each, text in left.items() if each not in held)
+            yield from ((each, text) for each, text in left.items() if each not in cached)
 
-    def _begin(self, pending: int) -> None:
+    def _begin_vectors(self, pending: int) -> None:
         identity = self._embedder.identity
-        self._maker.forget_refused()
+        self._texts.clear_refusals()
         self._writer.begin_vectors(identity)
-        if not self._beside:
+        if not self._rebuilding:
             self._embedder.state = VectorSetState(identity, pending)
 
-    def _filling(self, pending: int, jobs: BatchJobContext | None = None) -> EmbeddingRun:
-        stored = _stored(self._writer) or self._embedder.identity
+    def _new_run(self, pending: int, jobs: BatchJobContext | None = None) -> EmbeddingRun:
+        stored = _stored_identity(self._writer) or self._embedder.identity
         return EmbeddingRun(
-            self._maker,
+            self._texts,
             self._writer,
             self._observer,
             pending=pending,
             dimensions=stored.dimensions or self._embedder.identity.dimensions,
-            know_dimensions=lambda dimensions: self._know(replace(stored, dimensions=dimensions)),
-            note=self._note,
-            hit=self._embedder.hit,
+            on_dimensions=lambda dimensions: self._set_identity(replace(stored, dimensions=dimensions)),
+            on_outcome=self._record_outcome,
+            on_cache_hits=self._embedder.count_cache_hits,
             should_stop=self._should_stop,
             jobs=jobs,
         )
 
-    def _know(self, identity: VectorIdentity) -> None:
+    def _set_identity(self, identity: VectorIdentity) -> None:
         if self._writer.vector_identity() != identity:
             self._writer.set_dimensions(identity)
-        if not self._beside:
+        if not self._rebuilding:
             self._embedder.state = replace(self._embedder.state, stored=identity)
 
-    def _note(self, outcome: EmbeddingOutcome) -> None:
-        if not self._beside:
-            self._embedder.note(outcome.pending, outcome.reason)
+    def _record_outcome(self, outcome: EmbeddingOutcome) -> None:
+        if not self._rebuilding:
+            self._embedder.record_pending(outcome.pending, outcome.reason)
 
 
-def _stored(vectors: VectorView) -> VectorIdentity | None:
-    """What an index's vectors were built with; its older kind tells the dimensions by the vectors alone."""
+def _stored_identity(vectors: VectorView) -> VectorIdentity | None:
+    """Return the identity of an index's vectors, with the dimensions of its vectors if the identity has none."""
     identity = vectors.vector_identity()
     if identity is None or identity.dimensions:
         return identity

@@ -1,7 +1,8 @@
-"""Who makes an index's vectors: the configured provider or, where that fails for good, the one that may stand in.
+"""ProviderFailover: which provider makes an index's vectors, the configured one or its fallback.
 
-Both ways cost a rebuild. So nobody stands in before the configured provider has failed twice in a row, retries and all,
-and it comes back only after a while, which is longer each time that it fails again within a day.
+Each change takes a rebuild. Therefore the fallback takes over only when the configured provider has failed twice in a
+row, including retries, and stays for a minimum time, which doubles each time that the configured provider fails again
+within a day.
 """
 
 from collections.abc import Callable
@@ -13,19 +14,19 @@ from memoryd_server.providers import EmbeddingSpec
 from memoryd_server.store import JsonRecord, VectorView, Writer
 
 FIRST_STAY_MS = 10 * 60 * 1_000
-"""How long the one that stands in stays at least; twice as long each time within a day."""
+"""The fallback's first minimum time; twice as long each further time within a day."""
 LONGEST_STAY_MS = 6 * 60 * 60 * 1_000
-A_DAY_MS = 24 * 60 * 60 * 1_000
-ASK_AGAIN_MS = 60 * 1_000
-"""How long a provider that was found still away is not asked again."""
+_DAY_MS = 24 * 60 * 60 * 1_000
+PROBE_INTERVAL_MS = 60 * 1_000
+"""How long a provider that failed a probe is not probed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailoverRecord(JsonRecord):
-    """That one provider stood in for another, as the index remembers it; `active` while it does.
+    """A change of provider as stored in the index; `active` while the fallback makes the vectors.
 
-    `since_ms` is Unix time, of the last change. `times` counts how often it came to that, each within a day of the one
-    before.
+    `since_ms` is the time of the last change (Unix milliseconds). `times` counts the failovers that each came within a
+    day of the one before.
     """
 
     active: bool
@@ -34,153 +35,154 @@ class FailoverRecord(JsonRecord):
     times: int
 
     @property
-    def stay_ms(self) -> int:
-        """How long it stays at least."""
+    def min_stay_ms(self) -> int:
+        """The minimum time of the fallback in milliseconds."""
         return min(LONGEST_STAY_MS, FIRST_STAY_MS << min(self.times - 1, 16))
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderChange:
-    """A change that is due: to whom, and what the index is to remember of it."""
+    """A change that is due: the embedder to change to, and the record to store in the index."""
 
     to: Embedder
-    note: FailoverRecord
+    record: FailoverRecord
 
 
 class ProviderFailover:
-    """The embedder of the configured provider, and the one that may stand in for it.
+    """The embedder of the configured provider, and that of its fallback.
 
-    `second` is None where nobody may; `no_second` says why, where somebody should. `now_ms` is Unix time. `active` and
-    `stands_in` may be read from any thread; the rest belongs to the writer thread.
+    `fallback` is None if there is none; `fallback_problem` says why a configured fallback cannot be used. `now_ms` is
+    the wall clock in Unix milliseconds. `active` and `active_failover` may be read from any thread; everything else
+    belongs to the writer thread.
     """
 
     def __init__(
         self,
-        first: Embedder,
-        second: Embedder | None = None,
-        no_second: str = "",
+        primary: Embedder,
+        fallback: Embedder | None = None,
+        fallback_problem: str = "",
         *,
         now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.first = first
-        self.second = second
-        self._no_second = no_second
+        self.primary = primary
+        self.fallback = fallback
+        self._fallback_problem = fallback_problem
         self._now_ms = now_ms
-        self._note: FailoverRecord | None = None
-        self._asked_ms: int | None = None
-        self._remark = ""
-        self._put_off: tuple[ProviderChange, int] | None = None
-        self.active = first
+        self._record: FailoverRecord | None = None
+        self._probed_ms: int | None = None
+        self._refusal = ""
+        self._postponed: tuple[ProviderChange, int] | None = None
+        self.active = primary
 
     def refresh(self) -> None:
-        """Have the providers look again at what they need on this machine. Blocks."""
-        self.first.refresh()
-        if self.second is not None:
-            self.second.refresh()
+        """Make the providers check again what they need on this machine. Blocks."""
+        self.primary.refresh()
+        if self.fallback is not None:
+            self.fallback.refresh()
 
-    def look(self, vectors: VectorView, reason: str = "") -> None:
-        """Takes from the index who made its vectors, at start and after a swap; `reason` says why some are missing."""
+    def load_state(self, vectors: VectorView, reason: str = "") -> None:
+        """Read from the index which provider made its vectors, at start and after a swap.
+
+        `reason` says why some are missing.
+        """
         self.refresh()
-        self._note = FailoverRecord.from_json(vectors.failover_record())
+        self._record = FailoverRecord.from_json(vectors.failover_record())
         stored = vectors.vector_identity()
-        second = self.second
-        taken = second is not None and stored is not None and not stored.differences(second.identity)
-        self.active = second if second is not None and taken and self._is_noted else self.first
-        self.active.look(vectors, reason)
+        fallback = self.fallback
+        made_by_fallback = fallback is not None and stored is not None and not stored.differences(fallback.identity)
+        is_active = self._record is not None and self._record.active
+        self.active = fallback if fallback is not None and made_by_fallback and is_active else self.primary
+        self.active.load_state(vectors, reason)
 
     @property
-    def _is_noted(self) -> bool:
-        return self._note is not None and self._note.active
+    def active_failover(self) -> FailoverRecord | None:
+        """Why the fallback makes the vectors instead of the configured provider; None if it does not."""
+        record = self._record
+        if record is None or self.active is self.primary:
+            return None
+        return replace(record, reason="; ".join(filter(None, (record.reason, self._refusal))))
 
-    @property
-    def stands_in(self) -> FailoverRecord | None:
-        """Why the second stands in for the first; None where it does not."""
-        note = self._note
-        if note is None or self.active is self.first:
+    def due_failover(self, should_stop: Callable[[], bool]) -> ProviderChange | None:
+        """Return the change to the fallback if the configured provider failed in the last run and fails a probe."""
+        if self.is_postponed:
+            return self._take_postponed(self.fallback)
+        if self.active is not self.primary or not self.primary.fault or should_stop():
             return None
-        return replace(note, reason="; ".join(filter(None, (note.reason, self._remark))))
-
-    def to_second(self, should_stop: Callable[[], bool]) -> ProviderChange | None:
-        """The change that a run calls for in which the first has failed; None where it answers after all."""
-        if self.is_put_off:
-            return self._taken_up(self.second)
-        if self.active is not self.first or not self.first.fault or should_stop():
+        if self.fallback is None:
+            self.record_refusal(self._fallback_problem)
             return None
-        if self.second is None:
-            self.stays(self._no_second)
-            return None
-        reason = self._why_away(self.first, should_stop)
+        reason = self._probe(self.primary, should_stop)
         if not reason or should_stop():
             return None
-        now, before = self._now_ms(), self._note
-        times = before.times + 1 if before is not None and now - before.since_ms < A_DAY_MS else 1
-        return ProviderChange(self.second, FailoverRecord(active=True, reason=reason, since_ms=now, times=times))
+        now, before = self._now_ms(), self._record
+        times = before.times + 1 if before is not None and now - before.since_ms < _DAY_MS else 1
+        return ProviderChange(self.fallback, FailoverRecord(active=True, reason=reason, since_ms=now, times=times))
 
-    def to_first(self, should_stop: Callable[[], bool], *, now: bool) -> ProviderChange | None:
-        """The change back, where the first has answered again; None before its time, unless it is asked for `now`.
+    def due_failback(self, should_stop: Callable[[], bool], *, now: bool) -> ProviderChange | None:
+        """Return the change back if the configured provider passes a probe; None before its time, except with `now`.
 
-        After a start the first is asked at once: whoever has mended the settings waits for nothing.
+        The first call after a start probes without waiting, because the settings may have been corrected.
         """
-        if self.is_put_off:
-            return self._taken_up(self.first)
-        note = self._note
-        if self.active is self.first or note is None or not (now or self._may_ask(note)):
+        if self.is_postponed:
+            return self._take_postponed(self.primary)
+        record = self._record
+        if self.active is self.primary or record is None or not (now or self._may_probe(record)):
             return None
-        self._asked_ms = self._now_ms()
-        self._remark = self._why_away(self.first, should_stop)
-        if self._remark or should_stop():
+        self._probed_ms = self._now_ms()
+        self._refusal = self._probe(self.primary, should_stop)
+        if self._refusal or should_stop():
             return None
-        return ProviderChange(self.first, replace(note, active=False, since_ms=self._now_ms()))
+        return ProviderChange(self.primary, replace(record, active=False, since_ms=self._now_ms()))
 
-    def put_off(self, change: ProviderChange) -> None:
-        """A change that is due has to wait for files that have changed."""
-        self._put_off = change, self._now_ms()
+    def postpone(self, change: ProviderChange) -> None:
+        """Postpone a change that is due, for files that have changed."""
+        self._postponed = change, self._now_ms()
 
     @property
-    def is_put_off(self) -> bool:
-        """Whether a change has been put off so lately that nobody need be asked again whether it is due."""
-        return self._put_off is not None and self._now_ms() < self._put_off[1] + ASK_AGAIN_MS
+    def is_postponed(self) -> bool:
+        """Whether a change was postponed within the last `PROBE_INTERVAL_MS`, so that no probe is needed."""
+        return self._postponed is not None and self._now_ms() < self._postponed[1] + PROBE_INTERVAL_MS
 
-    def _taken_up(self, by: Embedder | None) -> ProviderChange | None:
-        if self._put_off is None or self._put_off[0].to is not by:
+    def _take_postponed(self, to: Embedder | None) -> ProviderChange | None:
+        if self._postponed is None or self._postponed[0].to is not to:
             return None
-        (change, _), self._put_off = self._put_off, None
+        (change, _), self._postponed = self._postponed, None
         return change
 
-    def _may_ask(self, note: FailoverRecord) -> bool:
-        if self._asked_ms is None:
+    def _may_probe(self, record: FailoverRecord) -> bool:
+        if self._probed_ms is None:
             return True
         now = self._now_ms()
-        return now >= max(note.since_ms + note.stay_ms, self._asked_ms + ASK_AGAIN_MS)
+        return now >= max(record.since_ms + record.min_stay_ms, self._probed_ms + PROBE_INTERVAL_MS)
 
-    def _why_away(self, embedder: Embedder, should_stop: Callable[[], bool]) -> str:
-        """Why it makes no vector now; empty when it does, or when stopped."""
+    def _probe(self, embedder: Embedder, should_stop: Callable[[], bool]) -> str:
+        """Return why the provider makes no vector now; empty if it does, or if stopped."""
         try:
-            embedder.ask(should_stop)
+            embedder.probe(should_stop)
         except (EmbeddingUnavailable, EmbeddingQuotaExceeded) as error:
             return "" if should_stop() else error.message
         return ""
 
-    def changed(self, change: ProviderChange) -> None:
-        """The index has the vectors of another one now."""
-        self._note = change.note
-        self._remark = ""
-        self._asked_ms = self._now_ms()
+    def apply(self, change: ProviderChange) -> None:
+        """Make the other embedder the active one, after its vectors were swapped in."""
+        self._record = change.record
+        self._refusal = ""
+        self._probed_ms = self._now_ms()
         self.active = change.to
 
-    def carry(self, writer: Writer) -> None:
-        """Has a rebuilt index remember what this one does."""
-        if self._note is not None:
-            writer.note_failover(self._note.to_json())
+    def copy_record(self, writer: Writer) -> None:
+        """Store the failover record in a rebuilt index."""
+        if self._record is not None:
+            writer.record_failover(self._record.to_json())
 
-    def stays(self, why: str) -> None:
-        """A change that was due did not come about."""
-        if self.active is self.first:
-            self.first.remark(why)
+    def record_refusal(self, reason: str) -> None:
+        """Record why a change that was due is not carried out."""
+        if self.active is self.primary:
+            self.primary.add_reason(reason)
         else:
-            self._remark = why
+            self._refusal = reason
 
 
 def provider_and_model(spec: EmbeddingSpec) -> str:
-    """A provider and its model, as people are told of it."""
+    """Return the provider and its model for messages: "provider/model", or the provider if it has no model."""
     return f"{spec.provider}/{spec.model}" if spec.model else spec.provider

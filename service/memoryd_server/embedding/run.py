@@ -1,15 +1,15 @@
-"""One pass over the chunks of an index that have no vector, batch by batch."""
+"""EmbeddingRun: embeds the chunks of an index that have no vector, batch by batch."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from memoryd_server.embedding.text_embedder import EmbedResult, TextEmbedder, usual
+from memoryd_server.embedding.text_embedder import EmbedResult, TextEmbedder, most_common_dimensions
 from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.store import PendingChunk, Writer
 
 CHUNKS_A_BATCH = 128
-"""Chunks that are embedded before the next transaction: files that have changed wait until then."""
+"""Chunks embedded per transaction. Files that have changed wait until the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class EmbeddingObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutcome:
-    """What the phase did. `reason` says why chunks are left without a vector; empty when none are.
+    """What an embedding run did. `reason` says why chunks are left without a vector; empty if none are.
 
-    `fault` is why the provider made no more in the end, where it is the provider that is at fault.
+    `fault` is the provider's error at the end of the run; empty if the provider has not failed.
     """
 
     embedded: int = 0
@@ -48,10 +48,10 @@ class EmbeddingOutcome:
 
 @dataclass(frozen=True, slots=True)
 class BatchJobContext:
-    """What batch jobs have to do with a filling: it goes on after `earlier` ones of the same run.
+    """The state of the batch jobs for an embedding run, which continues `earlier` ones of the same sync run.
 
-    The texts in `waiting` are in jobs, as `reason` says; with `all_wait`, those of the cache alone get vectors. Those
-    of `brought` are in the cache because a job has just made them.
+    The texts in `waiting` are in jobs, for the given `reason`; if `all_wait`, only texts in the cache get vectors.
+    `brought` are texts whose vectors are in the cache because a job has just delivered them.
     """
 
     earlier: EmbeddingOutcome = field(default_factory=EmbeddingOutcome)
@@ -62,134 +62,133 @@ class BatchJobContext:
 
 
 class EmbeddingRun:
-    """Gives the chunks of one index file their vectors.
+    """Embeds the chunks of one index file.
 
-    `dimensions` is what its vectors have, 0 while there are none; `know_dimensions` hears what they are. `note` hears
-    of each state in between, and `hit` of vectors that came from the cache.
+    `dimensions` is the length of its vectors, 0 if it has none; `on_dimensions` is called with the length of the first
+    vectors, `on_outcome` with the outcome after each batch, `on_cache_hits` with the number of vectors from the cache.
     """
 
     def __init__(
         self,
-        maker: TextEmbedder,
+        texts: TextEmbedder,
         writer: Writer,
         observer: EmbeddingObserver,
         *,
         pending: int,
         dimensions: int,
-        know_dimensions: Callable[[int], None],
-        note: Callable[[EmbeddingOutcome], None],
-        hit: Callable[[int], None],
+        on_dimensions: Callable[[int], None],
+        on_outcome: Callable[[EmbeddingOutcome], None],
+        on_cache_hits: Callable[[int], None],
         should_stop: Callable[[], bool],
         jobs: BatchJobContext | None = None,
     ) -> None:
         self._jobs = jobs or BatchJobContext()
-        self._maker = maker
+        self._texts = texts
         self._writer = writer
         self._observer = observer
         self._dimensions = dimensions
-        self._know_dimensions = know_dimensions
-        self._note = note
-        self._hit = hit
+        self._on_dimensions = on_dimensions
+        self._on_outcome = on_outcome
+        self._on_cache_hits = on_cache_hits
         self._should_stop = should_stop
         earlier = self._jobs.earlier
         self._outcome = replace(earlier, pending=pending, reason="", fault="")
-        self._refused = maker.refused()
+        self._refused = texts.refusals()
         self._refused_chunks = 0
         self._failure = self._refusal = self._fault = ""
-        self._told = False
+        self._has_dimensions = False
         self._progress = EmbeddingProgress(total_chunks=pending + earlier.embedded + earlier.cached)
 
-    def fill(self) -> EmbeddingOutcome:
-        """Fills in what is missing, each batch in a transaction of its own, until the provider fails.
+    def run(self) -> EmbeddingOutcome:
+        """Embed all pending chunks, one transaction per batch, until the provider fails.
 
         Raises:
-            SyncCancelled: `should_stop` said so; what was made until then is kept.
-            DimensionsChanged: the provider makes vectors of another length now.
+            SyncCancelled: `should_stop` returned true; vectors made until then are kept.
+            DimensionsChanged: the provider returns vectors of another length now.
         """
-        self._tell()
-        after, goes_on = 0, True
-        while goes_on and (batch := self._next(after)):
+        self._report_progress()
+        after, healthy = 0, True
+        while healthy and (batch := self._writer.pending_chunks(after, CHUNKS_A_BATCH, everything=False)):
             after = batch[-1].chunk_id
             if self._should_stop():
                 raise SyncCancelled("the sync run was cancelled; the vectors made until then are kept")
-            goes_on = self._embed(batch)
+            healthy = self._embed(batch)
         return self._outcome
 
-    def _next(self, after: int) -> list[PendingChunk]:
-        return self._writer.pending_chunks(after, CHUNKS_A_BATCH, everything=False)
-
     def _embed(self, batch: Sequence[PendingChunk]) -> bool:
-        """Whether to go on."""
-        held = self._maker.cached([chunk.content_hash for chunk in batch], self._dimensions)
-        texts = {
+        """Embed a batch; return False if the provider failed."""
+        cached = self._texts.cached([chunk.content_hash for chunk in batch], self._dimensions)
+        missing = {
             chunk.content_hash: chunk.text
             for chunk in batch
-            if chunk.content_hash not in held
+            if chunk.content_hash not in cached
             and chunk.content_hash not in self._refused
             and chunk.content_hash not in self._jobs.waiting
             and not self._jobs.all_wait
         }
-        goes_on = True
+        healthy = True
+        dimensions = self._dimensions or most_common_dimensions(cached.values())
         try:
-            made = self._maker.make(texts, self._dimensions or usual(held.values()), self._should_stop)
+            result = self._texts.embed(missing, dimensions, self._should_stop)
         except MemorydError as error:
-            made, goes_on = EmbedResult(failure=error.message), False
-        self._failure = made.failure or self._failure
-        self._fault = "" if self._should_stop() else made.failure
-        self._refused.update(made.refused)
-        self._store(batch, {**held, **made.vectors}, held)
-        return goes_on
+            result, healthy = EmbedResult(failure=error.message), False
+        self._failure = result.failure or self._failure
+        self._fault = "" if self._should_stop() else result.failure
+        self._refused.update(result.refused)
+        self._store(batch, {**cached, **result.vectors}, cached)
+        return healthy
 
     def _store(
-        self, batch: Sequence[PendingChunk], vectors: Mapping[bytes, bytes], held: Mapping[bytes, bytes]
+        self, batch: Sequence[PendingChunk], vectors: Mapping[bytes, bytes], from_cache: Mapping[bytes, bytes]
     ) -> None:
         rows = {chunk.chunk_id: vectors[chunk.content_hash] for chunk in batch if chunk.content_hash in vectors}
         if rows:
-            self._tell_dimensions(usual(rows.values()))
+            self._set_dimensions(most_common_dimensions(rows.values()))
             self._observer.committed(self._writer.put_vectors(rows))
         self._count_refused([chunk for chunk in batch if chunk.chunk_id not in rows])
-        cached = sum(chunk.content_hash in held and chunk.content_hash not in self._jobs.brought for chunk in batch)
-        self._hit(cached)
+        cached = sum(
+            chunk.content_hash in from_cache and chunk.content_hash not in self._jobs.brought for chunk in batch
+        )
+        self._on_cache_hits(cached)
         self._outcome = EmbeddingOutcome(
             embedded=self._outcome.embedded + len(rows) - cached,
             cached=self._outcome.cached + cached,
             pending=self._outcome.pending - len(rows),
-            reason="; ".join(filter(None, (self._failure, self._jobs.reason, self._refusals()))),
+            reason="; ".join(
+                filter(None, (self._failure, self._jobs.reason, refusal_reason(self._refused_chunks, self._refusal)))
+            ),
             fault=self._fault,
         )
-        self._note(self._outcome)
-        self._tell()
+        self._on_outcome(self._outcome)
+        self._report_progress()
 
-    def _tell_dimensions(self, dimensions: int) -> None:
-        if not self._told:
-            self._told = True
+    def _set_dimensions(self, dimensions: int) -> None:
+        if not self._has_dimensions:
+            self._has_dimensions = True
             self._dimensions = dimensions
-            self._know_dimensions(dimensions)
+            self._on_dimensions(dimensions)
 
     def _count_refused(self, left: Sequence[PendingChunk]) -> None:
         reasons = [self._refused[chunk.content_hash] for chunk in left if chunk.content_hash in self._refused]
         self._refused_chunks += len(reasons)
         self._refusal = reasons[-1] if reasons else self._refusal
 
-    def _refusals(self) -> str:
-        return refusal_reason(self._refused_chunks, self._refusal)
-
-    def wait_for(self, jobs: int) -> None:
-        """Tells that so many batch jobs are waited for."""
+    def report_batch_jobs(self, jobs: int) -> None:
+        """Report that the run waits for this number of batch jobs."""
         self._observer.progress(replace(self._progress, batch_jobs=jobs))
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         done = self._outcome.embedded + self._outcome.cached
         self._progress = replace(self._progress, completed_chunks=done, cached_chunks=self._outcome.cached)
         self._observer.progress(self._progress)
 
 
 def refusal_reason(chunks: int, reason: str) -> str:
-    """What is said of chunks whose texts the provider refused, `reason` being that of one of them."""
+    """Return the message for chunks whose texts the provider refused, with the `reason` for one of them."""
     if not chunks:
         return ""
-    told = "1 chunk was" if chunks == 1 else f"{chunks} chunks were"
+    subject = "1 chunk was" if chunks == 1 else f"{chunks} chunks were"
     return (
-        f"{told} refused by the provider: {reason} (asked for again after a day, or at once by Sync with mode FULL, "
+        f"{subject} refused by the provider: {reason} (sent again after a day, or immediately by Sync with mode FULL, "
         "memoryd index --force)"
     )

@@ -1,7 +1,7 @@
-"""Vectors of texts: from the cache, or from the provider, less the texts that it has refused before.
+"""TextEmbedder: vectors of texts, from the cache or from the provider, except texts that the provider has refused.
 
-Everything here is of one index. Whether a vector of another length than the index's is one text's fault or a sign that
-the server has another model now shows by a text that every model embeds.
+A vector of another length than the index's has one of two causes: the text, or another model on the server. A text that
+every model embeds decides which.
 """
 
 from collections import Counter
@@ -15,14 +15,15 @@ from memoryd_server.vectors import FLOAT_BYTES, to_blob
 
 
 class DimensionsChanged(Exception):
-    """The provider's vectors have another length than those of the index: there is another model behind it now."""
+    """The provider returns vectors of another length than the index's: its server runs another model now."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedResult:
-    """Vectors by content hash, of one length.
+    """Vectors by content hash, all of one length.
 
-    `refused` says of texts, by content hash, why they will get none; `failure` why the others got none now.
+    `refused` has the reason for each text, by content hash, that will get no vector; `failure` is the reason why the
+    other texts got none now.
     """
 
     vectors: Mapping[bytes, bytes] = field(default_factory=dict)
@@ -31,67 +32,67 @@ class EmbedResult:
 
 
 class TextEmbedder:
-    """One provider with one cache. `cache` gives None while there is none; then nothing is remembered.
+    """Embeds texts with one provider and one cache. `cache` returns None while there is none; then nothing is cached.
 
-    `make` and `look_again` block and belong to the writer thread; the rest may be called from any thread.
+    `embed` and `probe` block and belong to the writer thread; the other methods may be called on any thread.
     """
 
     def __init__(self, provider: EmbeddingProvider, cache: Callable[[], VectorCache | None]) -> None:
         self.provider = provider
         self._cache = cache
-        self._seen = 0
+        self._dimensions = 0
 
     @property
     def identity(self) -> VectorIdentity:
-        """What the vectors are made with; where the settings leave the dimensions open, those of the last vector."""
+        """The identity of the vectors. If the settings name no dimensions, those of the last vector."""
         identity = VectorIdentity.of(self.provider.spec)
-        return identity if identity.dimensions else replace(identity, dimensions=self._seen)
+        return identity if identity.dimensions else replace(identity, dimensions=self._dimensions)
 
-    def saw(self, dimensions: int) -> None:
-        """The provider has just made a vector of this length."""
-        self._seen = dimensions
+    def observe_dimensions(self, dimensions: int) -> None:
+        """Record the length of a vector that the provider has just returned."""
+        self._dimensions = dimensions
 
     def cached(self, hashes: Sequence[bytes], dimensions: int) -> dict[bytes, bytes]:
-        """The vectors that the cache holds, by content hash; only those of this length, 0 being any one length."""
+        """Return the cached vectors of this length, by content hash; `dimensions` 0 means the most common length."""
         cache = self._cache()
-        found = {} if cache is None else cache.get(self._cache_key, hashes)
-        return _of_length(found, dimensions or usual(found.values()))
+        vectors = {} if cache is None else cache.get(self._cache_key, hashes)
+        return _of_length(vectors, dimensions or most_common_dimensions(vectors.values()))
 
-    def refused(self) -> dict[bytes, str]:
-        """The texts, by content hash, that the provider has refused of late, and why."""
+    def refusals(self) -> dict[bytes, str]:
+        """Return the provider's reasons for refusing texts within the last day, by content hash."""
         cache = self._cache()
-        return {} if cache is None else cache.refused(self._cache_key)
+        return {} if cache is None else cache.refusals(self._cache_key)
 
-    def remembers(self, texts: int) -> bool:
-        """Whether the cache keeps the vectors of so many texts."""
+    def fits_cache(self, texts: int) -> bool:
+        """Return whether the cache has room for the vectors of this number of texts."""
         cache = self._cache()
         return cache is not None and cache.max_entries >= texts
 
-    def forget_refused(self) -> None:
-        """Lets every text be asked for again."""
+    def clear_refusals(self) -> None:
+        """Delete every refusal, so that the texts are sent to the provider again."""
         cache = self._cache()
         if cache is not None:
-            cache.forget_refused()
+            cache.clear_refusals()
 
-    def look_again(self, should_stop: Callable[[], bool]) -> None:
-        """Finds out how long the provider's vectors are.
+    def probe(self, should_stop: Callable[[], bool]) -> None:
+        """Request one vector, to learn the length of the provider's vectors.
 
         Raises:
-            EmbeddingUnavailable, EmbeddingQuotaExceeded: it makes none.
+            EmbeddingUnavailable, EmbeddingQuotaExceeded: the provider returns none.
         """
         (answer,) = self.provider.embed_documents([PLAIN_TEXT], should_stop)
         if isinstance(answer, EmbeddingFailure):
             raise EmbeddingUnavailable(answer.reason)
-        self._seen = answer.size
+        self._dimensions = answer.size
 
-    def make(self, texts: Mapping[bytes, str], dimensions: int, should_stop: Callable[[], bool]) -> EmbedResult:
-        """Has the provider embed these texts. `dimensions` is what the index's vectors have, 0 while it holds none.
+    def embed(self, texts: Mapping[bytes, str], dimensions: int, should_stop: Callable[[], bool]) -> EmbedResult:
+        """Embed these texts with the provider. `dimensions` is the length of the index's vectors, 0 if it has none.
 
-        What is made goes into the cache, and what is refused for good is remembered.
+        Vectors are put into the cache, and permanent refusals too.
 
         Raises:
-            DimensionsChanged: the provider makes vectors of another length now.
-            EmbeddingUnavailable, EmbeddingQuotaExceeded: it made nothing.
+            DimensionsChanged: the provider returns vectors of another length now.
+            EmbeddingUnavailable, EmbeddingQuotaExceeded: the provider returned no vector.
         """
         if not texts:
             return EmbedResult()
@@ -100,53 +101,59 @@ class TextEmbedder:
         failures = {key: answer for key, answer in answers.items() if isinstance(answer, EmbeddingFailure)}
         refused = {key: answer.reason for key, answer in failures.items() if not answer.transient}
         failure = next((answer.reason for answer in failures.values() if answer.transient), "")
-        wanted = dimensions or usual(vectors.values())
+        wanted = dimensions or most_common_dimensions(vectors.values())
         fitting = _of_length(vectors, wanted)
-        self._keep(fitting)
+        self._put(fitting)
         if len(fitting) == len(vectors):
-            self._seen = wanted if vectors else self._seen
+            self._dimensions = wanted if vectors else self._dimensions
         else:
             try:
-                refused |= self._unfit(vectors, wanted, should_stop)
+                refused |= self._refuse_other_lengths(vectors, wanted, should_stop)
             except MemorydError as error:
                 failure = error.message
-        self._remember(refused)
+        self._put_refusals(refused)
         return EmbedResult(fitting, refused, failure)
 
-    def _unfit(self, vectors: Mapping[bytes, bytes], wanted: int, should_stop: Callable[[], bool]) -> dict[bytes, str]:
-        """Why the vectors of another length than `wanted` are of no use, when they are the fault of their texts."""
-        self.look_again(should_stop)
-        if self._seen != wanted:
-            self._keep(_of_length(vectors, self._seen))
+    def _refuse_other_lengths(
+        self, vectors: Mapping[bytes, bytes], wanted: int, should_stop: Callable[[], bool]
+    ) -> dict[bytes, str]:
+        """Return a reason for each text whose vector has another length than `wanted`.
+
+        Raises:
+            DimensionsChanged: the provider now returns other lengths for every text.
+        """
+        self.probe(should_stop)
+        if self._dimensions != wanted:
+            self._put(_of_length(vectors, self._dimensions))
             raise DimensionsChanged
         sizes = {key: len(blob) // FLOAT_BYTES for key, blob in vectors.items()}
-        return {key: _of_another_length(size, wanted) for key, size in sizes.items() if size != wanted}
+        return {
+            key: f"its vector has {size} dimensions instead of {wanted}"
+            for key, size in sizes.items()
+            if size != wanted
+        }
 
-    def _keep(self, made: Mapping[bytes, bytes]) -> None:
+    def _put(self, vectors: Mapping[bytes, bytes]) -> None:
         cache = self._cache()
-        if cache is not None and made:
-            cache.put(self._cache_key, made)
+        if cache is not None and vectors:
+            cache.put(self._cache_key, vectors)
 
-    def _remember(self, refused: Mapping[bytes, str]) -> None:
+    def _put_refusals(self, refused: Mapping[bytes, str]) -> None:
         cache = self._cache()
         if cache is not None and refused:
-            cache.refuse(self._cache_key, refused)
+            cache.add_refusals(self._cache_key, refused)
 
     @property
     def _cache_key(self) -> CacheKey:
-        # Of what the settings say, as it is known before the first vector.
+        # From the settings' dimensions, so that the key is the same before and after the first vector.
         return VectorIdentity.of(self.provider.spec).cache_key()
 
 
-def usual(vectors: Iterable[bytes]) -> int:
-    """The dimensions that most of these vectors have; 0 where there are none."""
+def most_common_dimensions(vectors: Iterable[bytes]) -> int:
+    """Return the length that most of these vectors have; 0 if there are none."""
     counted = Counter(map(len, vectors))
     return counted.most_common(1)[0][0] // FLOAT_BYTES if counted else 0
 
 
 def _of_length(vectors: Mapping[bytes, bytes], dimensions: int) -> dict[bytes, bytes]:
     return {key: blob for key, blob in vectors.items() if len(blob) == FLOAT_BYTES * dimensions}
-
-
-def _of_another_length(size: int, wanted: int) -> str:
-    return f"its vector has {size} dimensions instead of {wanted}"

@@ -1,4 +1,4 @@
-"""What providers of embeddings were asked for on behalf of one index, counted over restarts."""
+"""UsageRecorder: calls, tokens, retries and cache hits per embedding provider, for one index, counted over restarts."""
 
 import threading
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.providers import EmbeddingProvider
-from memoryd_server.store import Maker, VectorCache
+from memoryd_server.store import ProviderModel, VectorCache
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderUsage:
-    """Calls, their retries and the tokens sent; vectors that came from the cache instead."""
+    """Calls, tokens sent, retries, and vectors that came from the cache instead."""
 
     calls: int = 0
     tokens: int = 0
@@ -29,54 +29,54 @@ class ProviderUsage:
 
 
 class UsageRecorder:
-    """Keeps count of the providers of one agent, in its cache's file. Thread-safe.
+    """Counts the usage of one agent's providers, and stores it in the cache's file. Thread-safe.
 
-    A provider that agents share is counted with what all of them ask, from when it is watched; cache hits are the
-    agent's own. What was not saved when the process is killed is not counted.
+    A provider that agents share is counted with the calls of all of them, from when it is watched; cache hits are the
+    agent's own. Usage that was not saved before the process is killed is lost.
     """
 
     def __init__(self, cache: Callable[[], VectorCache | None]) -> None:
         self._cache = cache
         self._lock = threading.Lock()
         self._seen: dict[EmbeddingProvider, ProviderUsage] = {}
-        self._totals: dict[Maker, ProviderUsage] = {}
-        self._saved: dict[Maker, ProviderUsage] = {}
+        self._totals: dict[ProviderModel, ProviderUsage] = {}
+        self._saved: dict[ProviderModel, ProviderUsage] = {}
         self._loaded = False
 
     def watch(self, provider: EmbeddingProvider) -> None:
-        """Counts this provider from now on."""
+        """Count this provider's usage from now on."""
         with self._lock:
-            self._seen.setdefault(provider, _told(provider))
+            self._seen.setdefault(provider, _reported_usage(provider))
 
     def load(self) -> None:
-        """Adds what the file holds; once. Blocks."""
+        """Add the usage stored in the file, once. Blocks."""
         cache = self._cache()
         if cache is None or self._loaded:
             return
         with suppress(MemorydError):
             # Not under the lock, which the event loop's thread takes.
-            held = cache.usage()
+            stored = cache.usage()
             with self._lock:
                 if self._loaded:
                     return
                 self._loaded = True
-                for maker, counts in held.items():
-                    self._add(maker, ProviderUsage(*counts))
-                    self._saved[maker] = ProviderUsage(*counts)
+                for provider_model, counts in stored.items():
+                    self._add(provider_model, ProviderUsage(*counts))
+                    self._saved[provider_model] = ProviderUsage(*counts)
 
-    def hit(self, provider: EmbeddingProvider, count: int) -> None:
-        """So many vectors of this provider have come from the cache."""
+    def count_cache_hits(self, provider: EmbeddingProvider, count: int) -> None:
+        """Add `count` vectors of this provider that came from the cache."""
         with self._lock:
-            self._add(_maker(provider), ProviderUsage(cache_hits=count))
+            self._add(_provider_model(provider), ProviderUsage(cache_hits=count))
 
-    def totals(self) -> dict[Maker, ProviderUsage]:
-        """What each provider and model was asked for until now; those that never were are left out."""
+    def totals(self) -> dict[ProviderModel, ProviderUsage]:
+        """Return the usage of each provider and model; those without any are left out."""
         with self._lock:
             self._count()
-            return {maker: usage for maker, usage in self._totals.items() if usage != ProviderUsage()}
+            return {each: usage for each, usage in self._totals.items() if usage != ProviderUsage()}
 
     def save(self) -> None:
-        """Writes what was counted since the last time. Blocks; what cannot be written now is written later."""
+        """Store the usage counted since the last call. Blocks. If it cannot be stored, the next call tries again."""
         if not self._seen:
             return
         self.load()
@@ -85,27 +85,27 @@ class UsageRecorder:
         if cache is None or not self._loaded or totals == self._saved:
             return
         with suppress(MemorydError):
-            cache.note_usage({maker: (u.calls, u.tokens, u.retries, u.cache_hits) for maker, u in totals.items()})
+            cache.record_usage({each: (u.calls, u.tokens, u.retries, u.cache_hits) for each, u in totals.items()})
             self._saved = totals
 
     def _count(self) -> None:
         for provider, before in self._seen.items():
-            now = _told(provider)
+            now = _reported_usage(provider)
             self._seen[provider] = now
             self._add(
-                _maker(provider),
+                _provider_model(provider),
                 ProviderUsage(now.calls - before.calls, now.tokens - before.tokens, now.retries - before.retries),
             )
 
-    def _add(self, maker: Maker, usage: ProviderUsage) -> None:
-        self._totals[maker] = self._totals.get(maker, ProviderUsage()) + usage
+    def _add(self, provider_model: ProviderModel, usage: ProviderUsage) -> None:
+        self._totals[provider_model] = self._totals.get(provider_model, ProviderUsage()) + usage
 
 
-def _maker(provider: EmbeddingProvider) -> Maker:
+def _provider_model(provider: EmbeddingProvider) -> ProviderModel:
     spec = provider.spec
     return spec.provider, spec.model
 
 
-def _told(provider: EmbeddingProvider) -> ProviderUsage:
+def _reported_usage(provider: EmbeddingProvider) -> ProviderUsage:
     status = provider.status()
     return ProviderUsage(status.calls, status.tokens, status.retries)

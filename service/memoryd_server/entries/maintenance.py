@@ -1,8 +1,7 @@
-"""EntryEmbedder; missing vectors, old versions.
+"""The vectors of one agent's entries, and the background work on its dataset.
 
-What goes on behind one agent's entries: vectors for those without, and the clearing away of old versions.
-
-The vectors of one agent's entries: of a new text, of a question, and of those that were stored without.
+`EntryEmbedder` embeds new texts, queries and entries that were stored without a vector. `EntryMaintenance` embeds these
+entries in the background and removes old versions of the dataset.
 """
 
 import asyncio
@@ -23,17 +22,21 @@ from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, Embed
 from memoryd_server.providers import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider, ProviderSelection
 from memoryd_server.vectors import InvalidVector, Vector, unit
 
-LEFT_FOR_THE_STORE_SECONDS = 1.0
+STORE_SECONDS = 1.0
+"""The part of a call's deadline that is reserved for storing the entry."""
 LONGEST_WAIT_SECONDS = 8.0
 PAUSE_SECONDS = 10.0
 
 LOCAL = "local"
-"""The provider that is this machine."""
+"""The provider that runs on this machine, without cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorResult:
-    """A vector, or why there is none; `refused` when the provider is well and the text is at fault."""
+    """A vector, or the reason that there is none.
+
+    `refused` is True if the provider works but refused this text.
+    """
 
     embedded: IdentifiedVector | None
     reason: str = ""
@@ -41,9 +44,11 @@ class VectorResult:
 
 
 class EntryEmbedder:
-    """What makes vectors of entries, or why nothing does. On the event loop's thread; the provider runs on others.
+    """Embed the texts of entries, or give the reason that they cannot be embedded.
 
-    `dimensions` is what the settings say that vectors have, 0 for any.
+    Used on the event loop; the provider runs on threads.
+
+    `dimensions` is the vector length in the settings, or 0 for any.
     """
 
     def __init__(
@@ -53,54 +58,57 @@ class EntryEmbedder:
         self.reason = selection.reason
         self._dimensions = dimensions
         self._threads = None if self.provider is None else threads_of(self.provider)
-        self._questions = (
+        self._query_embedder = (
             None if self.provider is None or self._threads is None else QueryEmbedder(self.provider, self._threads)
         )
         self._paused_until = 0.0
 
     @property
     def name(self) -> str:
-        """The provider and its model, for people."""
+        """The provider and its model, for messages."""
         return "" if self.provider is None else f"{self.provider.spec.provider}/{self.provider.spec.model}"
 
     @property
-    def costs(self) -> bool:
-        """Whether texts are sent to somebody who may want money for it."""
+    def may_cost(self) -> bool:
+        """True if texts are sent to a provider that may charge for them."""
         return self.provider is not None and self.provider.spec.provider != LOCAL
 
     @property
     def identity(self) -> str:
-        """What the vectors are made with, but for their length, which shows by themselves; empty for nothing."""
+        """The identity of the provider, model, endpoint and prefix; empty without a provider.
+
+        The length of the vectors is not part of it, because the vectors show it.
+        """
         if self.provider is None:
             return ""
         spec = self.provider.spec
         parts = (spec.provider, spec.model, spec.endpoint, spec.document_prefix)
         return f"{spec.provider}/{spec.model} {hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]}"
 
-    async def question(self, text: str, deadline: float) -> VectorResult:
-        """The vector of a question, before `deadline` in `time.monotonic()`; or None and why."""
-        if self._questions is None:
+    async def embed_query(self, text: str, deadline: float) -> VectorResult:
+        """Embed a query before `deadline`, in seconds of `time.monotonic()`."""
+        if self._query_embedder is None:
             return VectorResult(None, self.reason)
-        asked = await self._questions.embed(text, deadline, self._dimensions)
-        if asked.vector is None:
-            return VectorResult(None, "" if asked.error is None else asked.error.message)
-        return self._checked(asked.vector)
+        query = await self._query_embedder.embed(text, deadline, self._dimensions)
+        if query.vector is None:
+            return VectorResult(None, "" if query.error is None else query.error.message)
+        return self._check_vector(query.vector)
 
-    async def document(self, text: str, deadline: float) -> VectorResult:
-        """The vector of a text to store, within eight seconds; or None and why. A provider that failed is let rest."""
+    async def embed_document(self, text: str, deadline: float) -> VectorResult:
+        """Embed a text to store, within eight seconds. After a failure, the provider is not called for ten seconds."""
         if time.monotonic() < self._paused_until:
             return VectorResult(None, self.reason)
-        latest = min(deadline - LEFT_FOR_THE_STORE_SECONDS, time.monotonic() + LONGEST_WAIT_SECONDS)
+        latest = min(deadline - STORE_SECONDS, time.monotonic() + LONGEST_WAIT_SECONDS)
         try:
             async with asyncio.timeout(max(0.0, latest - time.monotonic())):
-                (made,) = await self.documents([text], lambda: time.monotonic() > latest)
+                (result,) = await self.embed_documents([text], lambda: time.monotonic() > latest)
         except TimeoutError:
-            made = VectorResult(None, f"{self.name} did not embed the text in time")
-            self._pause(made.reason)
-        return made
+            result = VectorResult(None, f"{self.name} did not embed the text in time")
+            self._pause(result.reason)
+        return result
 
-    async def documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[VectorResult]:
-        """The vectors of texts, in order; or None and why. Asks `should_stop` meanwhile."""
+    async def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[VectorResult]:
+        """Embed texts, and return one result per text in order. `should_stop` is polled during the call."""
         if self.provider is None or self._threads is None:
             return [VectorResult(None, self.reason)] * len(texts)
         loop = asyncio.get_running_loop()
@@ -113,227 +121,230 @@ class EntryEmbedder:
             self.reason = error.message
             return [VectorResult(None, error.message)] * len(texts)
         self.reason, self._paused_until = "", 0.0
-        return [self._made(answer) for answer in answers]
+        return [self._to_result(answer) for answer in answers]
 
     def _pause(self, reason: str) -> None:
         self.reason = reason
         self._paused_until = time.monotonic() + PAUSE_SECONDS
 
-    def _made(self, answer: Vector | EmbeddingFailure) -> VectorResult:
+    def _to_result(self, answer: Vector | EmbeddingFailure) -> VectorResult:
         if isinstance(answer, EmbeddingFailure):
             return VectorResult(None, answer.reason, refused=not answer.transient)
-        return self._checked(answer)
+        return self._check_vector(answer)
 
-    def _checked(self, vector: Vector) -> VectorResult:
+    def _check_vector(self, vector: Vector) -> VectorResult:
         try:
             return VectorResult(IdentifiedVector(unit(vector, self._dimensions or None), self.identity))
         except InvalidVector as error:
-            return VectorResult(None, f"{self.name} sent what is no vector of an entry: {error}")
+            return VectorResult(None, f"{self.name} returned an unusable vector: {error}")
 
 
 BATCH = 32
 QUIET_SECONDS = 20.0
-"""After so long without a write what was written is tidied, however little it is."""
+"""The dataset is optimized after this time without a write."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0
 
 
-class _TooDearError(Exception):
-    """Nothing is sent before somebody says yes."""
+class _CostNotApprovedError(Exception):
+    """The cost of the missing vectors needs approval first."""
 
 
 class EntryMaintenance:
-    """From `start` to `stop`. `run` carries out a call on a thread; `report` hears what was done, as event and fields.
+    """The background work of one agent's entries.
 
-    `pending` is how many entries have no vector of the current model, and `waits` why that is left as it is: until
-    `confirm`, a provider that costs is sent no more than `guard` lets pass.
+    `run` runs a call on a thread; `report` is called with each event and its fields. `pending` is the number of entries
+    without a vector of the current model. `approval_reason` says why their embedding waits for `approve_cost`: a paid
+    provider is sent at most what `cost_limit` allows.
     """
 
     def __init__(
         self,
         store: EntryStore,
-        vectors: EntryEmbedder,
-        guard: CostLimit,
+        embedder: EntryEmbedder,
+        cost_limit: CostLimit,
         run: Callable[..., Awaitable[Any]],
         report: Callable[..., None],
     ) -> None:
         self._store = store
-        self._vectors = vectors
-        self._guard = guard
+        self._embedder = embedder
+        self._cost_limit = cost_limit
         self._run = run
         self._report = report
         self.pending = 0
-        self.waits = ""
-        self._confirmed = self._told = False
-        self._doubtful = False
+        self.approval_reason = ""
+        self._cost_approved = self._wait_reported = False
+        self._length_uncertain = False
         self._refused: set[str] = set()
-        self._filling: asyncio.Task[None] | None = None
-        self._tidying: asyncio.Task[None] | None = None
-        self._quiet: asyncio.TimerHandle | None = None
+        self._embedding: asyncio.Task[None] | None = None
+        self._optimizing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
-        self._fill_faults, self._tidy_faults = (
-            ReportedErrors("the embedding of entries"),
-            ReportedErrors("the tidying of entries"),
-        )
+        self._embed_faults = ReportedErrors("the embedding of entries")
+        self._optimize_faults = ReportedErrors("the optimization of entries")
 
     async def start(self) -> None:
-        """Begins with the vectors that are missing, if any are, and soon clears away what a crash left over."""
-        self._tidy_in(QUIET_SECONDS)
-        if self._vectors.provider is None:
+        """Start embedding the missing vectors, and schedule the removal of what a crash left behind."""
+        self._schedule_optimize(QUIET_SECONDS)
+        if self._embedder.provider is None:
             return
-        self.pending = await self._run(self._store.pending, self._vectors.identity)
+        self.pending = await self._run(self._store.count_pending, self._embedder.identity)
         if self.pending:
-            self._report("embed-entries", pending=self.pending, model=self._vectors.name)
-            self._fill()
+            self._report("embed-entries", pending=self.pending, model=self._embedder.name)
+            self._start_embedding()
 
     async def stop(self) -> None:
-        """Ends at the next batch."""
+        """Stop the background work."""
         self._stopping = True
-        if self._quiet is not None:
-            self._quiet.cancel()
-        # What fills may be waiting for a provider; its last batch is lost, and made again at the next start.
-        if self._filling is not None:
-            self._filling.cancel()
-        await asyncio.gather(*(task for task in (self._filling, self._tidying) if task), return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        # The embedding may be waiting for a provider. Its last batch is lost, and embedded again at the next start.
+        if self._embedding is not None:
+            self._embedding.cancel()
+        await asyncio.gather(*(task for task in (self._embedding, self._optimizing) if task), return_exceptions=True)
 
-    def wrote(self, *, without_vector: bool = False) -> None:
-        """Hears that something was written."""
+    def record_write(self, *, without_vector: bool = False) -> None:
+        """Record a change of the dataset."""
         if self._stopping:
             return
-        if without_vector and self._vectors.provider is not None:
+        if without_vector and self._embedder.provider is not None:
             self.pending += 1
-            self._fill()
-        self._tidy_at_times()
+            self._start_embedding()
+        self._optimize_if_due()
 
-    def _tidy_at_times(self) -> None:
-        if self._store.wants_tidying:
-            self._tidy()
+    def _optimize_if_due(self) -> None:
+        if self._store.needs_optimize:
+            self._start_optimize()
         else:
-            self._tidy_in(QUIET_SECONDS)
+            self._schedule_optimize(QUIET_SECONDS)
 
-    def _tidy_in(self, seconds: float) -> None:
-        if self._quiet is not None:
-            self._quiet.cancel()
-        self._quiet = asyncio.get_running_loop().call_later(seconds, self._tidy)
+    def _schedule_optimize(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._start_optimize)
 
-    def _tidy(self) -> None:
-        if self._stopping or (self._tidying is not None and not self._tidying.done()):
+    def _start_optimize(self) -> None:
+        if self._stopping or (self._optimizing is not None and not self._optimizing.done()):
             return
-        self._tidying = asyncio.get_running_loop().create_task(self._tidied())
+        self._optimizing = asyncio.get_running_loop().create_task(self._optimize())
 
-    async def _tidied(self) -> None:
+    async def _optimize(self) -> None:
         try:
-            later = await self._run(self._store.tidy)
-            if later and not self._stopping:
-                self._tidy_in(later)
+            next_seconds = await self._run(self._store.optimize)
+            if next_seconds and not self._stopping:
+                self._schedule_optimize(next_seconds)
         except MemorydError as error:
-            # Nothing is lost by it, and the next write tries again.
+            # No data is lost, and the next write tries again.
             self._report("fail-tidying-entries", error=error.message)
         except Exception as error:  # noqa: BLE001 -- likewise
-            self._tidy_faults.failed(error)
+            self._optimize_faults.failed(error)
         else:
-            self._tidy_faults.worked()
+            self._optimize_faults.worked()
 
-    def doubt(self) -> None:
-        """Hears of a vector of another length than those of the entries: the model may be another one."""
-        self._doubtful = True
-        # Every question finds this out again.
-        if not self.waits:
-            self._fill()
+    def record_other_length(self) -> None:
+        """Record that a vector has another length than the stored ones: the model may have changed."""
+        self._length_uncertain = True
+        # While the cost waits for approval, each later query reports the length again.
+        if not self.approval_reason:
+            self._start_embedding()
 
-    def confirm(self) -> None:
-        """Hears that the vectors that are missing now may be made, whatever they cost."""
+    def approve_cost(self) -> None:
+        """Approve the cost of the vectors that are missing now."""
         if self.pending and not self._stopping:
-            self._confirmed = True
-            self._fill()
+            self._cost_approved = True
+            self._start_embedding()
 
-    def _fill(self) -> None:
-        if self._filling is None or self._filling.done():
-            self._filling = asyncio.get_running_loop().create_task(self._filled())
+    def _start_embedding(self) -> None:
+        if self._embedding is None or self._embedding.done():
+            self._embedding = asyncio.get_running_loop().create_task(self._embed_pending())
 
-    async def _filled(self) -> None:
-        """Gives every entry its vector, waiting longer and longer for a provider that fails."""
-        pause, made = FIRST_PAUSE_SECONDS, False
+    async def _embed_pending(self) -> None:
+        """Embed every entry without a vector. The pause after a failure doubles up to five minutes."""
+        pause, progressed = FIRST_PAUSE_SECONDS, False
         while not self._stopping:
             try:
-                # Before the first text, and where a failure gave the rest time to grow.
-                if not made:
-                    self._refuse_dear(await self._run(self._store.pending_bytes, self._vectors.identity))
-                if self._doubtful:
-                    await self._settle_length()
-                batch = await self._batch()
+                # Before the first text, and after a failure, when more entries may be pending.
+                if not progressed:
+                    self._check_cost(await self._run(self._store.pending_bytes, self._embedder.identity))
+                if self._length_uncertain:
+                    await self._update_dimensions()
+                batch = await self._next_batch()
                 if not batch:
-                    await self._completed()
+                    await self._finish_embedding()
                     return
-                made = await self._embed(batch)
-                self.pending = await self._run(self._store.pending, self._vectors.identity)
-                self._tidy_at_times()
-            except _TooDearError:
+                progressed = await self._embed(batch)
+                self.pending = await self._run(self._store.count_pending, self._embedder.identity)
+                self._optimize_if_due()
+            except _CostNotApprovedError:
                 return
             except MemorydError as error:
                 self._report("fail-embedding-entries", error=error.message)
-                made = False
-            except Exception as error:  # noqa: BLE001 -- the entries that have no vector yet still want one
-                self._fill_faults.failed(error)
-                made = False
+                progressed = False
+            except Exception as error:  # noqa: BLE001 -- the pending entries still need vectors
+                self._embed_faults.failed(error)
+                progressed = False
             else:
-                self._fill_faults.worked()
-            pause = FIRST_PAUSE_SECONDS if made else min(2 * pause, LONGEST_PAUSE_SECONDS)
-            if not made:
+                self._embed_faults.worked()
+            pause = FIRST_PAUSE_SECONDS if progressed else min(2 * pause, LONGEST_PAUSE_SECONDS)
+            if not progressed:
                 await asyncio.sleep(pause)
 
-    def _refuse_dear(self, text_bytes: int) -> None:
-        """Raises: _TooDearError: for what so much text costs somebody has to say yes."""
+    def _check_cost(self, text_bytes: int) -> None:
+        """Check the cost of embedding this much text.
+
+        Raises:
+            _CostNotApprovedError: it exceeds the limit and is not approved.
+        """
         tokens = -(-text_bytes // BYTES_A_TOKEN)
-        if self._confirmed or not self._guard.refuses(tokens):
-            self.waits = ""
+        if self._cost_approved or not self._cost_limit.refuses(tokens):
+            self.approval_reason = ""
             return
-        self.waits = (
-            f"about {tokens:,} tokens would be sent to {self._vectors.name}, more than memoryd.confirmAboveTokens; "
+        self.approval_reason = (
+            f"about {tokens:,} tokens would be sent to {self._embedder.name}, more than memoryd.confirmAboveTokens; "
             "call Sync with mode FULL (memoryd index --force) to go ahead"
         )
-        if not self._told:
-            self._told = True
-            self._report("wait-embedding-entries", pending=self.pending, reason=self.waits)
-        raise _TooDearError
+        if not self._wait_reported:
+            self._wait_reported = True
+            self._report("wait-embedding-entries", pending=self.pending, reason=self.approval_reason)
+        raise _CostNotApprovedError
 
-    async def _completed(self) -> None:
-        self._confirmed = self._told = False
-        await self._run(self._store.settle_vectors)
-        self._report("embedded-entries", refused=len(self._refused), model=self._vectors.name)
+    async def _finish_embedding(self) -> None:
+        self._cost_approved = self._wait_reported = False
+        await self._run(self._store.rebuild_vector_index)
+        self._report("embedded-entries", refused=len(self._refused), model=self._embedder.name)
 
-    async def _batch(self) -> list[Entry]:
-        """Entries without a vector; texts that the provider refused are not asked for again."""
-        waiting = await self._run(self._store.without_vector, self._vectors.identity, BATCH + len(self._refused))
-        return [entry for entry in waiting if entry.entry_id not in self._refused][:BATCH]
+    async def _next_batch(self) -> list[Entry]:
+        """Return up to 32 entries without a vector, leaving out texts that the provider refused."""
+        pending = await self._run(self._store.list_pending, self._embedder.identity, BATCH + len(self._refused))
+        return [entry for entry in pending if entry.entry_id not in self._refused][:BATCH]
 
     async def _embed(self, batch: Sequence[Entry]) -> bool:
-        """Whether anything came of it: a vector, or the knowledge that there will be none."""
-        answers = await self._vectors.documents([entry.text for entry in batch], lambda: self._stopping)
-        asked = list(zip(batch, answers, strict=True))
-        made = [(entry.entry_id, answer.embedded) for entry, answer in asked if answer.embedded is not None]
+        """Embed a batch. Return whether it made progress: a vector was stored, or a text was refused."""
+        answers = await self._embedder.embed_documents([entry.text for entry in batch], lambda: self._stopping)
+        results = list(zip(batch, answers, strict=True))
+        vectors = [(entry.entry_id, answer.embedded) for entry, answer in results if answer.embedded is not None]
         length = await self._run(lambda: self._store.dimensions)
-        if any(embedded.vector.size != length for _, embedded in made):
-            length = await self._settle_length()
-        fitting = [(entry_id, embedded) for entry_id, embedded in made if embedded.vector.size == length]
-        refused = {entry.entry_id for entry, answer in asked if answer.refused}
+        if any(embedded.vector.size != length for _, embedded in vectors):
+            length = await self._update_dimensions()
+        fitting = [(entry_id, embedded) for entry_id, embedded in vectors if embedded.vector.size == length]
+        refused = {entry.entry_id for entry, answer in results if answer.refused}
         if length:
-            refused |= {entry_id for entry_id, embedded in made if embedded.vector.size != length}
+            refused |= {entry_id for entry_id, embedded in vectors if embedded.vector.size != length}
         self._refused |= refused
         await self._run(self._store.set_vectors, fitting)
         return bool(fitting or refused)
 
-    async def _settle_length(self) -> int:
-        """Makes room for vectors of the length that the provider makes now, by a text that nothing is wrong with."""
-        (plain,) = await self._vectors.documents([PLAIN_TEXT], lambda: self._stopping)
+    async def _update_dimensions(self) -> int:
+        """Embed a plain text to learn the provider's vector length, give the dataset this length, and return it."""
+        (plain,) = await self._embedder.embed_documents([PLAIN_TEXT], lambda: self._stopping)
         length = int(await self._run(lambda: self._store.dimensions))
         if plain.embedded is None:
             return length
         if plain.embedded.vector.size != length:
-            # Before the old vectors go, so that no answer meanwhile seems whole.
+            # Before the old vectors are removed, so that no answer in between seems complete.
             self.pending = await self._run(self._store.count)
-            self._refuse_dear(await self._run(self._store.text_bytes))
+            self._check_cost(await self._run(self._store.text_bytes))
             length = plain.embedded.vector.size
-            await self._run(self._store.fit, length)
-        self._doubtful = False
+            await self._run(self._store.set_dimensions, length)
+        self._length_uncertain = False
         return length

@@ -1,4 +1,4 @@
-"""One agent's entries: what the RPCs ask of them. Methods are coroutines; LanceDB is touched on threads only."""
+"""The entries of one agent: one coroutine per RPC. LanceDB is only called on threads."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """Entries, best first, and in which ways the answer is less than it should be."""
+    """Entries, best first, and the degradations of the answer."""
 
     entries: tuple[ScoredEntry, ...]
     degradations: tuple[Degradation, ...]
@@ -40,7 +40,7 @@ class RecallResult:
 
 @dataclass(frozen=True, slots=True)
 class EntryForgetResult:
-    """What was deleted, or what the text could have meant."""
+    """The deleted entry, or the candidates that the text could mean."""
 
     deleted: Entry | None
     candidates: tuple[ScoredEntry, ...] = ()
@@ -48,101 +48,101 @@ class EntryForgetResult:
 
 
 class EntryMemory:
-    """The entries from `open` to `close`. `report` hears of what happens in the background."""
+    """One agent's entries. `report` is called with each event of the background work and its fields."""
 
     def __init__(
         self,
         config: EntryConfig,
         store: EntryStore,
-        vectors: EntryEmbedder,
+        embedder: EntryEmbedder,
         threads: Executor,
         report: Callable[..., None],
     ) -> None:
         self.config = config
         self._store = store
-        self._vectors = vectors
+        self._embedder = embedder
         self._threads = threads
-        guard = CostLimit(config.confirm_above_tokens, vectors.costs)
-        self._upkeep = EntryMaintenance(store, vectors, guard, self._run, report)
+        cost_limit = CostLimit(config.confirm_above_tokens, embedder.may_cost)
+        self._maintenance = EntryMaintenance(store, embedder, cost_limit, self._run, report)
 
     async def open(self) -> None:
-        """Opens the dataset, and goes on with what a stop or a change of the model left undone.
+        """Open the dataset, and continue with the missing vectors.
 
         Raises:
             MemorydError: it cannot be opened.
         """
         await self._run(self._store.open)
         try:
-            await self._upkeep.start()
+            await self._maintenance.start()
         except BaseException:
             await self.close()
             raise
 
-    def confirm(self) -> None:
-        """Hears that the vectors that are missing may be made, whatever they cost."""
-        self._upkeep.confirm()
+    def approve_cost(self) -> None:
+        """Approve the cost of the missing vectors."""
+        self._maintenance.approve_cost()
 
     async def close(self) -> None:
-        """Ends what is under way in the background, and lets the dataset go."""
-        await self._upkeep.stop()
+        """Stop the background work and close the dataset."""
+        await self._maintenance.stop()
         await self._run(self._store.close)
 
     async def remember(self, new: NewEntry, deadline: float) -> tuple[RememberResult, tuple[Degradation, ...]]:
-        """Stores an entry unless it is there; durable on return.
+        """Store an entry unless it is a duplicate; durable on return.
 
         Raises:
-            InvalidRequest: its key was used for another.
+            InvalidRequest: its key was used for another entry.
             DiskFull, EntriesUnavailable: it cannot be stored.
         """
-        made = VectorResult(None)
-        # A repeated call costs no vector.
-        if not new.key or await self._run(self._store.with_key, new) is None:
-            made = await self._vectors.document(new.text, deadline)
-        remembered = await self._run(self._store.remember, new, made.embedded)
-        reason = made.reason
+        result = VectorResult(None)
+        # A repeated call is not embedded again.
+        if not new.key or await self._run(self._store.find_by_key, new) is None:
+            result = await self._embedder.embed_document(new.text, deadline)
+        remembered = await self._run(self._store.remember, new, result.embedded)
+        reason = result.reason
         if remembered.action is RememberAction.STORED:
-            self._upkeep.wrote(without_vector=remembered.without_vector)
-            if remembered.without_vector and made.embedded is not None:
-                reason = await self._of_another_length(made.embedded)
-        return remembered, self._by_words(reason, "the very same text") if reason else ()
+            self._maintenance.record_write(without_vector=remembered.without_vector)
+            if remembered.without_vector and result.embedded is not None:
+                reason = await self._report_other_length(result.embedded)
+        return remembered, self._vector_search_skipped(reason, "the very same text") if reason else ()
 
     async def recall(
         self, query: str, limit: int, min_score: float, categories: Collection[EntryCategory], deadline: float
     ) -> RecallResult:
-        """The entries nearest to a text: by meaning, or by words where there is no vector of it.
+        """Return the entries nearest to a text by vectors; by words if the text has no vector.
 
         Raises:
             EntriesUnavailable: they cannot be read.
         """
-        found, degradations, _ = await self._near(query, limit, categories, deadline)
+        found, degradations, _ = await self._find_nearest(query, limit, categories, deadline)
         return RecallResult(tuple(each for each in found if each.score >= min_score), degradations)
 
-    async def _near(
+    async def _find_nearest(
         self, query: str, limit: int, categories: Collection[EntryCategory], deadline: float
     ) -> tuple[list[ScoredEntry], tuple[Degradation, ...], bool]:
-        made = await self._vectors.question(query, deadline)
-        if made.embedded is None:
-            return await self._with_words(query, limit, categories, made.reason)
-        if await self._run(lambda: self._store.dimensions) not in {0, made.embedded.vector.size}:
-            return await self._with_words(query, limit, categories, await self._of_another_length(made.embedded))
-        # Read first: vectors that are stored during the search are not among those that it compared.
+        result = await self._embedder.embed_query(query, deadline)
+        if result.embedded is None:
+            return await self._match_words(query, limit, categories, result.reason)
+        if await self._run(lambda: self._store.dimensions) not in {0, result.embedded.vector.size}:
+            return await self._match_words(query, limit, categories, await self._report_other_length(result.embedded))
+        # Read before the search, which does not see vectors stored while it runs.
         pending = self._pending()
-        return await self._run(self._store.nearest, made.embedded, limit, categories), pending, True
+        return await self._run(self._store.nearest, result.embedded, limit, categories), pending, True
 
-    async def _with_words(
+    async def _match_words(
         self, query: str, limit: int, categories: Collection[EntryCategory], reason: str
     ) -> tuple[list[ScoredEntry], tuple[Degradation, ...], bool]:
-        found = await self._run(self._store.with_words, query, limit, categories)
-        return found, self._by_words(reason, "words"), False
+        found = await self._run(self._store.match_words, query, limit, categories)
+        return found, self._vector_search_skipped(reason, "words"), False
 
-    async def _of_another_length(self, embedded: IdentifiedVector) -> str:
-        """Has the length of the vectors looked into, and tells why this one is of no use."""
+    async def _report_other_length(self, embedded: IdentifiedVector) -> str:
+        """Have the maintenance check the vectors' length, and return why this vector cannot be used."""
         size, others = embedded.vector.size, await self._run(lambda: self._store.dimensions)
-        self._upkeep.doubt()
-        return f"{self._vectors.name} made a vector of {size} dimensions, and those of the entries have {others}"
+        self._maintenance.record_other_length()
+        return f"{self._embedder.name} made a vector of {size} dimensions, and those of the entries have {others}"
 
-    async def for_prompt(self, prompt: str, deadline: float) -> RecallResult:
-        """The few entries that a prompt is to be given.
+    async def recall_for_prompt(self, prompt: str, deadline: float) -> RecallResult:
+        """Return at most three entries for a prompt.
 
         Raises:
             EntriesUnavailable: they cannot be read.
@@ -150,25 +150,25 @@ class EntryMemory:
         return await self.recall(prompt, BLOCK_ENTRIES, BLOCK_SCORE, (), deadline)
 
     async def forget(self, entry_id: str) -> Entry:
-        """Deletes an entry.
+        """Delete an entry and return it.
 
         Raises:
-            EntryNotFound: there is none of this id.
+            EntryNotFound: no entry has this id.
             DiskFull, EntriesUnavailable: it cannot be deleted.
         """
         entry = await self._run(self._store.forget, entry_id)
-        self._upkeep.wrote()
+        self._maintenance.record_write()
         return entry
 
-    async def forget_meant(self, query: str, deadline: float) -> EntryForgetResult:
-        """Deletes the one entry that a text clearly means.
+    async def forget_by_text(self, query: str, deadline: float) -> EntryForgetResult:
+        """Delete the one entry that a text clearly means, or return the candidates.
 
         Raises:
-            EntryNotFound: it was deleted by somebody else meanwhile.
+            EntryNotFound: another call deleted it first.
             DiskFull, EntriesUnavailable: it cannot be deleted.
         """
-        found, degradations, by_meaning = await self._near(query, CANDIDATES, (), deadline)
-        same = await self._run(self._store.same_text, query)
+        found, degradations, by_meaning = await self._find_nearest(query, CANDIDATES, (), deadline)
+        same = await self._run(self._store.find_by_text, query)
         if by_meaning:
             found = [each for each in found if each.score >= CANDIDATE_SCORE]
         clear = [each.entry for each in found if by_meaning and each.score > CLEAR_SCORE]
@@ -178,7 +178,7 @@ class EntryMemory:
         return EntryForgetResult(await self.forget(meant.entry_id), (), degradations)
 
     async def page(self, after: ListPosition | None, limit: int, categories: Collection[EntryCategory]) -> EntryPage:
-        """At most `limit` entries after a position, newest first.
+        """Return at most `limit` entries after a position, newest first.
 
         Raises:
             EntriesUnavailable: they cannot be read.
@@ -186,24 +186,24 @@ class EntryMemory:
         return await self._run(self._store.page, after, limit, categories)
 
     async def count(self) -> int:
-        """How many entries there are.
+        """Return the number of entries.
 
         Raises:
             EntriesUnavailable: they cannot be read.
         """
         return await self._run(self._store.count)
 
-    def _by_words(self, reason: str, used: str) -> tuple[Degradation, ...]:
-        wanted = self._vectors.name or "embeddings"
+    def _vector_search_skipped(self, reason: str, used: str) -> tuple[Degradation, ...]:
+        wanted = self._embedder.name or "embeddings"
         return (Degradation(DegradationKind.VECTOR_LEG_SKIPPED, wanted, used, reason), *self._pending())
 
     def _pending(self) -> tuple[Degradation, ...]:
-        count = self._upkeep.pending
-        if not count or self._vectors.provider is None:
+        count = self._maintenance.pending
+        if not count or self._embedder.provider is None:
             return ()
-        reason = self._upkeep.waits or self._vectors.reason or "they are made in the background"
-        words = f"{count} entries have no vector of this model yet and are not found by meaning: {reason}"
-        return (Degradation(DegradationKind.VECTORS_PENDING, self._vectors.name, "", words),)
+        reason = self._maintenance.approval_reason or self._embedder.reason or "they are made in the background"
+        text = f"{count} entries have no vector of this model yet and are not found by meaning: {reason}"
+        return (Degradation(DegradationKind.VECTORS_PENDING, self._embedder.name, "", text),)
 
     async def _run(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(*args, **kwargs))

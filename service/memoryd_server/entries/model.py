@@ -1,11 +1,4 @@
-"""Entry, Category, scores, EntryConfig.
-
-What an entry is, and what is asked of the store of them. No I/O.
-
-How near an entry is to a text, 0..1. Pure.
-
-What one agent's entries are made with. The composition root fills it from the settings.
-"""
+"""The values that describe entries, and how scores are computed. No I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +8,20 @@ from memoryd_server.providers import EmbeddingConfig
 from memoryd_server.vectors import Vector
 
 DUPLICATE_SCORE = 0.95
-"""From this score on, two texts say the same."""
+"""Two texts with at least this score count as duplicates."""
 
-CANDIDATE_SCORE, CLEAR_SCORE, CANDIDATES = 0.7, 0.9, 5
-"""What a text to forget may mean, what it does mean when it is alone above it, and how many are looked at."""
+CANDIDATES = 5
+"""How many entries `Forget` by text compares with the text."""
+
+CANDIDATE_SCORE = 0.7
+"""An entry with at least this score is a candidate of `Forget` by text."""
+
+CLEAR_SCORE = 0.9
+"""The only entry above this score is deleted by `Forget` by text."""
 
 
 class EntryCategory(StrEnum):
-    """What an entry is about; the names of the wire's enum."""
+    """The topic of an entry; the names of the wire's enum."""
 
     PREFERENCE = "preference"
     FACT = "fact"
@@ -33,7 +32,11 @@ class EntryCategory(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A short text that an agent stored. `created_ms` counts from 1970; `key` is the caller's, empty for none."""
+    """A short text that an agent stored.
+
+    `importance` is from 0 to 1, `created_ms` is in milliseconds since 1970. `key` is the caller's idempotency key, or
+    empty.
+    """
 
     entry_id: str
     text: str
@@ -45,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ScoredEntry:
-    """An entry and how near it is, 0..1."""
+    """An entry and its score, from 0 to 1."""
 
     entry: Entry
     score: float
@@ -53,14 +56,14 @@ class ScoredEntry:
 
 @dataclass(frozen=True, slots=True)
 class IdentifiedVector:
-    """A vector of length one and the identity of what made it; only vectors of one identity can be compared."""
+    """A unit vector and the identity of its provider and model. Only vectors of one identity are comparable."""
 
     vector: Vector
     identity: str
 
 
 class RememberAction(StrEnum):
-    """What became of a text to remember; the names of the wire's enum."""
+    """The outcome of `Remember`; the names of the wire's enum."""
 
     STORED = "STORED"
     DUPLICATE = "DUPLICATE"
@@ -69,9 +72,10 @@ class RememberAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RememberResult:
-    """What became of a text, and the entry that is there now. `score` is that of a duplicate.
+    """The outcome of `Remember`, and the entry that is stored now.
 
-    `without_vector` when it was stored and its vector was not: there is none, or it is not as long as all others.
+    `score` is the score of a duplicate, else None. `without_vector` is True if the entry was stored without a vector:
+    there was none, or its length differs from that of the other vectors.
     """
 
     action: RememberAction
@@ -82,7 +86,7 @@ class RememberResult:
 
 @dataclass(frozen=True, slots=True)
 class ListPosition:
-    """A place in the list of entries, newest first: right after this one."""
+    """The entry after which a page of the list starts. The list is sorted from newest to oldest."""
 
     created_ms: int
     entry_id: str
@@ -90,7 +94,7 @@ class ListPosition:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """A part of the list, and how many entries there are in all."""
+    """One page of the list of entries, and the total number of entries."""
 
     entries: tuple[Entry, ...]
     total: int
@@ -99,46 +103,49 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class DatasetLocation:
-    """Where an agent's entries are: a folder, or the address of an object store, with its options."""
+    """The folder or the object store address of an agent's entries, with the options of the object store."""
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder on this machine."""
+        """True for a folder on this machine."""
         return "://" not in self.uri
 
     def __repr__(self) -> str:
-        """Without the options, which hold secrets."""
-        return f"Place(uri={self.uri!r})"
+        """Leave out the options, which contain secrets."""
+        return f"DatasetLocation(uri={self.uri!r})"
 
 
-def of_distance(distance: float) -> float:
-    """The score of a squared Euclidean distance of two vectors of length one, as the reference has it."""
+def distance_score(distance: float) -> float:
+    """Return the score of a squared Euclidean distance between two unit vectors.
+
+    The formula is that of OpenClaw's memory-lancedb.
+    """
     return 1.0 / (1.0 + max(0.0, distance))
 
 
-def of_bm25(value: float) -> float:
-    """The score of a BM25 value, which tells the order and nothing more."""
+def bm25_score(value: float) -> float:
+    """Return the score of a BM25 value. Only its order is meaningful."""
     return max(0.0, value) / (1.0 + max(0.0, value))
 
 
 ENTRIES_PLUGIN = "entries"
-"""The name of this plug-in."""
+"""The key of `EntryConfig` in an agent's plug-ins."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryConfig:
-    """Where entries are, and what the settings want done with them.
+    """The configuration of one agent's entries.
 
-    `dimensions` is how long the settings say that vectors are; 0 where they do not. `auto_capture` and `auto_recall`
-    are for the gateway: whether it stores and recalls without anybody asking. A provider that costs is not sent more
-    than `confirm_above_tokens` unless somebody says so; 0 is no bound.
+    `dimensions` is the vector length in the settings, or 0 if they set none. `auto_capture` and `auto_recall` are for
+    the gateway: whether it stores and recalls entries by itself. At most `confirm_above_tokens` tokens are sent to a
+    paid provider without approval; 0 means no limit.
     """
 
     enabled: bool
-    place: DatasetLocation
+    location: DatasetLocation
     embedding: EmbeddingConfig
     dimensions: int
     auto_capture: bool
@@ -147,7 +154,7 @@ class EntryConfig:
     confirm_above_tokens: int
 
     @classmethod
-    def of(cls, plugins: Mapping[str, object]) -> "EntryConfig | None":
-        """Return the configuration of entries among an agent's plug-ins; None if there is none."""
-        found = plugins.get(ENTRIES_PLUGIN)
-        return found if isinstance(found, cls) else None
+    def from_plugins(cls, plugins: Mapping[str, object]) -> "EntryConfig | None":
+        """Return the configuration of entries in an agent's plug-ins, or None."""
+        config = plugins.get(ENTRIES_PLUGIN)
+        return config if isinstance(config, cls) else None

@@ -1,4 +1,4 @@
-"""Measures search on golden sets."""
+"""Measure search quality on golden sets."""
 
 from memoryd_server.evaluation.golden import GoldenSetError, read_golden_set
 from memoryd_server.evaluation.scoring import (

@@ -1,11 +1,11 @@
-"""Reads golden sets: questions, and the lines that answer them.
+"""Read golden sets: questions, and the lines that answer them.
 
 A set is a folder with `queries.jsonl` and the workspaces that its rows name, or a folder of such folders. A row is
 
     {"id": "…", "workspace": "…", "query": "…", "gold": [["memory/a.md", 5, 7]], "kind": "…", "lang": "…"}
 
-with `dataset` (the folder's name when absent) and `ref_date` (the day on which the question is asked) as it likes.
-Lines count from 1, both ends inclusive. `gold` is empty, or `kind` is `adversarial`, where nothing answers.
+with the optional fields `dataset` (by default the folder's name) and `ref_date` (the day of the question). Lines count
+from 1, both ends inclusive. For a question without an answer, `gold` is empty or `kind` is `adversarial`.
 """
 
 import json
@@ -23,28 +23,28 @@ _UNANSWERABLE = "adversarial"
 
 
 class GoldenSetError(MemorydError):
-    """A golden set cannot be used. The message names the file, the line and what is wrong."""
+    """A golden set cannot be used. The message names the file, the line and the problem."""
 
     reason = "INVALID_REQUEST"
 
 
 def read_golden_set(data: Path) -> tuple[GoldenQuery, ...]:
-    """Every question of the set, in the order of the files' names and rows.
+    """Return every question of the set, in the order of file names and rows.
 
     Raises:
-        GoldenSetError: nothing is there, or a row is ill-formed.
+        GoldenSetError: there is no question, or a row is not valid.
     """
     files = [data / _QUERIES] if (data / _QUERIES).is_file() else sorted(data.glob(f"*/{_QUERIES}"))
     if not files:
-        raise GoldenSetError(f"{data}: neither it nor a folder in it holds {_QUERIES}")
-    found = tuple(query for file in files for query in _Reader(file).read())
-    if not found:
+        raise GoldenSetError(f"{data}: no {_QUERIES} in this folder or in a folder below it")
+    queries = tuple(query for file in files for query in _Reader(file).read())
+    if not queries:
         raise GoldenSetError(f"{data}: no question in {', '.join(map(str, files))}")
-    return found
+    return queries
 
 
 class _Reader:
-    """Reads one file of questions, and each file that its gold names once."""
+    """Reads one file of questions, and once each file that its gold names."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -60,21 +60,21 @@ class _Reader:
             if line.strip():
                 try:
                     yield self._query(_row(line))
-                except _IllFormed as error:
+                except _InvalidRowError as error:
                     raise GoldenSetError(f"{self._file}:{number}: {error}") from error
 
     def _query(self, row: Mapping[str, Any]) -> GoldenQuery:
         query_id, workspace_name, text, kind, lang = (_word(row, name) for name in _WORDS)
         if query_id in self._ids:
-            raise _IllFormed(f"id {query_id!r} stands in an earlier row too")
+            raise _InvalidRowError(f"id {query_id!r} is also in an earlier row; ids must be unique")
         self._ids.add(query_id)
         workspace = self._file.parent / workspace_name
         if not workspace.is_dir():
-            raise _IllFormed(f"workspace {workspace_name!r} is not a folder beside the file")
+            raise _InvalidRowError(f"workspace {workspace_name!r} is not a folder next to the file")
         spans = _spans(row)
         dataset = _word(row, "dataset") if "dataset" in row else self._file.resolve().parent.name
         gold = () if kind == _UNANSWERABLE else tuple(self._gold(workspace, span) for span in spans)
-        return GoldenQuery(query_id, workspace.resolve(), text, gold, kind, lang, dataset, _asked_at(row))
+        return GoldenQuery(query_id, workspace.resolve(), text, gold, kind, lang, dataset, _parse_ref_date(row))
 
     def _gold(self, workspace: Path, span: LineSpan) -> GoldAnswer:
         file = workspace / span.path
@@ -82,39 +82,41 @@ class _Reader:
             try:
                 self._lines[file] = file.read_text("utf-8").split("\n")
             except (OSError, UnicodeDecodeError) as error:
-                raise _IllFormed(f"gold file {span.path!r} cannot be read: {error}") from error
+                raise _InvalidRowError(f"gold file {span.path!r} cannot be read: {error}") from error
         lines = self._lines[file]
         if span.end_line > len(lines):
-            raise _IllFormed(f"gold ends at line {span.end_line} of {span.path!r}, which has {len(lines)}")
-        text = _spoken if file.suffix == ".jsonl" else str
+            raise _InvalidRowError(f"gold ends at line {span.end_line} of {span.path!r}, which has {len(lines)}")
+        text = _message_text if file.suffix == ".jsonl" else str
         return GoldAnswer(span, "\n".join(map(text, lines[span.start_line - 1 : span.end_line])))
 
 
-class _IllFormed(Exception):
-    """What is wrong with a row."""
+class _InvalidRowError(Exception):
+    """A row is not valid; the message says why."""
 
 
 def _row(line: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise _IllFormed(f"not JSON: {error}") from error
+        raise _InvalidRowError(f"not JSON: {error}") from error
     if not isinstance(row, dict):
-        raise _IllFormed("a row is a JSON object")
+        raise _InvalidRowError("a row must be a JSON object")
     return row
 
 
 def _word(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise _IllFormed(f"{name!r} must be a string that is not blank, not {json.dumps(value, ensure_ascii=False)}")
+        raise _InvalidRowError(
+            f"{name!r} must be a string that is not blank, not {json.dumps(value, ensure_ascii=False)}"
+        )
     return value
 
 
 def _spans(row: Mapping[str, Any]) -> list[LineSpan]:
     gold = row.get("gold")
     if not isinstance(gold, list):
-        raise _IllFormed("'gold' must be a list of [path, first line, last line]")
+        raise _InvalidRowError("'gold' must be a list of [path, first line, last line]")
     return [_span(each) for each in gold]
 
 
@@ -122,22 +124,24 @@ def _span(value: object) -> LineSpan:
     match value:
         case [str(path), int(start), int(end)] if 1 <= start <= end:
             return LineSpan(path, start, end)
-    raise _IllFormed(f"'gold' holds {json.dumps(value)}: each must be [path, first line, last line], lines from 1")
+    raise _InvalidRowError(
+        f"'gold' contains {json.dumps(value)}: each item must be [path, first line, last line], lines from 1"
+    )
 
 
-def _asked_at(row: Mapping[str, Any]) -> datetime | None:
-    """Noon of the day in UTC, which is that day almost everywhere."""
+def _parse_ref_date(row: Mapping[str, Any]) -> datetime | None:
+    """Return noon of the day in UTC, which is on that day almost everywhere."""
     value = row.get("ref_date")
     if value is None:
         return None
     try:
         return datetime.strptime(str(value), "%Y-%m-%d").replace(hour=12, tzinfo=UTC)
     except ValueError as error:
-        raise _IllFormed(f"'ref_date' must be a day as in 2026-02-03, not {json.dumps(value)}") from error
+        raise _InvalidRowError(f"'ref_date' must be a day as in 2026-02-03, not {json.dumps(value)}") from error
 
 
-def _spoken(line: str) -> str:
-    """What a transcript's row says; the row itself where it has another form."""
+def _message_text(line: str) -> str:
+    """Return the text of a transcript's row; the row itself if it has another form."""
     match _json(line):
         case {"message": {"content": str(text)}}:
             return text

@@ -1,11 +1,7 @@
-"""Metrics and report; pure.
+"""Metrics of search answers, and their means. Pure.
 
-How well one answer finds what it should; pure.
-
-A gold span counts as found by a hit of the same path that shares at least one line with it. Every figure is 0..1,
-larger is better. docs/search-quality.md says what each tells.
-
-Many scores into few: means overall and by whatever a question is labelled with; pure.
+A gold span is found by a hit of the same path that shares at least one line with it. Every metric is from 0 to 1,
+larger is better. docs/search-quality.md explains each of them.
 """
 
 import math
@@ -16,13 +12,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-# Results that a model gets to see, and results that are ranked.
+# The results that a model sees, and the results that are ranked.
 SEEN = 6
 RANKED = 10
 
-# Gold longer than this many lines names a document: a hit anywhere in it shows it.
+# Longer gold names a document: any hit in it shows it.
 _LONGEST_PASSAGE = 41
-# What is compared of a passage: characters, in runs of this length.
+# The compared characters of a passage, and the length of the compared runs.
 _COMPARED_CHARS = 700
 _RUN = 8
 _ENOUGH = 0.5
@@ -36,14 +32,14 @@ class LineSpan:
     start_line: int
     end_line: int
 
-    def meets(self, other: "LineSpan") -> bool:
-        """Whether they share a line."""
+    def overlaps(self, other: "LineSpan") -> bool:
+        """Return whether the spans share a line."""
         return self.path == other.path and self.start_line <= other.end_line and other.start_line <= self.end_line
 
 
 @dataclass(frozen=True, slots=True)
 class GoldAnswer:
-    """What a question should find: the place, and the text that stands there."""
+    """The lines that answer a question, and their text."""
 
     span: LineSpan
     text: str
@@ -51,14 +47,14 @@ class GoldAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ShownHit:
-    """One result: the lines it names and the text it shows."""
+    """One result: its lines and its snippet."""
 
     span: LineSpan
     snippet: str
 
 
 def ndcg(finds: Sequence[set[int]], wanted: int) -> float:
-    """Discounted gain over the best possible, where only a result that finds a span for the first time gains.
+    """Return the normalized discounted cumulative gain; only a result that finds a new span has gain.
 
     The discount is 1 / log2(rank + 1) (Järvelin and Kekäläinen, 2002). The best order has the gaining results first,
     then one result for each span that was not found.
@@ -74,22 +70,22 @@ def ndcg(finds: Sequence[set[int]], wanted: int) -> float:
 
 
 def recall(finds: Sequence[set[int]], wanted: int) -> float:
-    """Share of the `wanted` spans that any result finds. `finds` says, result by result, which those are."""
+    """Return the share of the `wanted` spans that any result finds. `finds` are the found spans of each result."""
     return len(set().union(*finds)) / wanted
 
 
-def shown(gold: Sequence[GoldAnswer], hits: Sequence[ShownHit]) -> float:
-    """Share of the spans whose text can be read in the snippets of the hits of their file.
+def shown_share(gold: Sequence[GoldAnswer], hits: Sequence[ShownHit]) -> float:
+    """Return the share of the spans whose text is in the snippets of the hits of their file.
 
-    It can when at least half of the passage's runs of 8 letters and digits stand in them; case, spaces and punctuation
-    do not matter, and of a long passage its first 700 characters count. A document is shown by any hit in it.
+    A text is shown if the snippets contain at least half of its runs of 8 letters and digits. Case, spaces and
+    punctuation are ignored, and only the first 700 characters of a passage count. A document is shown by any hit in it.
     """
     return sum(_is_shown(each, hits) for each in gold) / len(gold)
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The figures of one question, or the means of many."""
+    """The metrics of one question, or the means of many."""
 
     recall: float
     hit: float
@@ -99,20 +95,20 @@ class Scores:
 
 
 def score(gold: Sequence[GoldAnswer], hits: Sequence[ShownHit]) -> Scores:
-    """Every figure of one answer. `hits` are best first; there must be gold."""
+    """Return every metric of one answer. `hits` are best first; `gold` must not be empty."""
     ranked = hits[:RANKED]
-    finds = [{number for number, each in enumerate(gold) if hit.span.meets(each.span)} for hit in ranked]
+    finds = [{number for number, each in enumerate(gold) if hit.span.overlaps(each.span)} for hit in ranked]
     return Scores(
         recall=recall(finds[:SEEN], len(gold)),
         hit=float(bool(finds and finds[0])),
         mrr=reciprocal_rank(finds),
         ndcg=ndcg(finds, len(gold)),
-        shown=shown(gold, ranked[:SEEN]),
+        shown=shown_share(gold, ranked[:SEEN]),
     )
 
 
 def reciprocal_rank(finds: Sequence[set[int]]) -> float:
-    """One over the rank of the first result that finds anything; 0 when none does."""
+    """Return one over the rank of the first result that finds a span; 0 if none does."""
     return next((1 / rank for rank, found in enumerate(finds, start=1) if found), 0.0)
 
 
@@ -121,7 +117,7 @@ def _discount(rank: int) -> float:
 
 
 def _is_shown(gold: GoldAnswer, hits: Sequence[ShownHit]) -> bool:
-    if not any(hit.span.meets(gold.span) for hit in hits):
+    if not any(hit.span.overlaps(gold.span) for hit in hits):
         return False
     if gold.span.end_line - gold.span.start_line >= _LONGEST_PASSAGE:
         return True
@@ -135,14 +131,14 @@ def _letters(text: str) -> str:
 
 
 def _runs(text: str) -> Iterator[str]:
-    """Every run of 8 characters; the whole text when it is shorter, none when it is empty."""
+    """Yield every run of 8 characters; a shorter text as a whole, nothing for an empty one."""
     if text:
         yield from (text[start : start + _RUN] for start in range(max(1, len(text) - _RUN + 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenQuery:
-    """One question. `gold` is empty for what nothing answers; `asked_at` is None where the row names no day."""
+    """One question. `gold` is empty if it has no answer; `asked_at` is None if the row has no day."""
 
     query_id: str
     workspace: Path
@@ -156,7 +152,7 @@ class GoldenQuery:
 
 LABELS: Final = ("dataset", "kind", "lang")
 
-# What people and JSON call each figure.
+# The name of each metric in tables and JSON.
 NAMES: Final[Mapping[str, str]] = {
     "recall": f"recall@{SEEN}",
     "hit": "hit@1",
@@ -168,7 +164,7 @@ NAMES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """One question and how it went; `scores` is None where nothing answers it."""
+    """The result of one question; `scores` is None if the question has no answer."""
 
     query: GoldenQuery
     scores: Scores | None
@@ -188,53 +184,53 @@ class GroupMeans:
     silent: float | None
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures by name, rounded to four places, ready for JSON; absent ones left out."""
-        found: dict[str, Any] = {"queries": self.queries}
+        """Return the metrics by name, rounded to four places, for JSON; missing ones are left out."""
+        metrics: dict[str, Any] = {"queries": self.queries}
         if self.scores is not None:
-            found |= {name: round(getattr(self.scores, field), 4) for field, name in NAMES.items()}
+            metrics |= {name: round(getattr(self.scores, field), 4) for field, name in NAMES.items()}
         if self.silent is not None:
-            found |= {"unanswerable": self.unanswerable, "answered_with_nothing": round(self.silent, 4)}
-        return found
+            metrics |= {"unanswerable": self.unanswerable, "answered_with_nothing": round(self.silent, 4)}
+        return metrics
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """Figures of all questions, and by each combination of labels, for example `dataset` or `dataset/lang`."""
+    """The metrics of all questions, and of each combination of labels, for example `dataset` or `dataset/lang`."""
 
     overall: GroupMeans
     by: Mapping[str, Mapping[str, GroupMeans]]
 
     def as_dict(self) -> dict[str, Any]:
-        """The report, ready for JSON."""
+        """Return the report for JSON."""
         groups = {labels: {name: each.as_dict() for name, each in rows.items()} for labels, rows in self.by.items()}
         return {"overall": self.overall.as_dict(), "by": groups}
 
 
 def judge(query: GoldenQuery, hits: Sequence[ShownHit]) -> QueryOutcome:
-    """How a question went, by the hits that it got, best first."""
+    """Return the outcome of a question from its hits, best first."""
     return QueryOutcome(query, score(query.gold, hits) if query.gold else None, empty=not hits)
 
 
 def make_report(outcomes: Sequence[QueryOutcome], by: Iterable[str]) -> EvaluationReport:
-    """Means overall and for each of `by`: labels joined by `/`. Every question counts the same.
+    """Return the means overall and for each item of `by`: labels joined by `/`. Every question counts the same.
 
     Raises:
         ValueError: a label is not one of `LABELS`.
     """
-    return EvaluationReport(_figures(outcomes), {labels: _groups(outcomes, labels) for labels in by})
+    return EvaluationReport(_group_means(outcomes), {labels: _groups(outcomes, labels) for labels in by})
 
 
 def _groups(outcomes: Sequence[QueryOutcome], labels: str) -> dict[str, GroupMeans]:
     wanted = labels.split("/")
     if unknown := sorted(set(wanted) - set(LABELS)):
-        raise ValueError(f"{', '.join(unknown)}: the labels are {', '.join(LABELS)}")
+        raise ValueError(f"unknown labels: {', '.join(unknown)}; the labels are {', '.join(LABELS)}")
     groups: dict[str, list[QueryOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault("/".join(getattr(outcome.query, label) for label in wanted), []).append(outcome)
-    return {name: _figures(groups[name]) for name in sorted(groups)}
+    return {name: _group_means(groups[name]) for name in sorted(groups)}
 
 
-def _figures(outcomes: Sequence[QueryOutcome]) -> GroupMeans:
+def _group_means(outcomes: Sequence[QueryOutcome]) -> GroupMeans:
     scores = [outcome.scores for outcome in outcomes if outcome.scores is not None]
     silences = [outcome.empty for outcome in outcomes if outcome.scores is None]
     return GroupMeans(len(scores), _mean(scores), len(silences), fmean(silences) if silences else None)

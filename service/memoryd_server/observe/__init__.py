@@ -1,4 +1,4 @@
-"""Log and metrics."""
+"""The log and the Prometheus metrics."""
 
 from memoryd_server.observe.log import FaultLog, Log, LogLevel, make_log
 from memoryd_server.observe.meter import Meter, NoMeter, SearchFinished, SyncFinished

@@ -1,6 +1,6 @@
-"""The log: one event a line on standard error, JSON for machines or plain for people.
+"""The log: one event per line on standard error, as JSON or as text for people.
 
-Events are a constant verb and noun with fields. Query and note text never stand above DEBUG, secrets nowhere.
+Events are a constant verb and noun with fields. Query and note text is never logged above DEBUG, secrets never.
 """
 
 import asyncio
@@ -17,24 +17,24 @@ _Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
 class LogLevel:
-    """The least important events that a log writes: debug, info, warning or error. May be set while it is in use."""
+    """The lowest level of events that a log writes: debug, info, warning or error. Can be changed while in use."""
 
     def __init__(self, name: str) -> None:
         self._number = _number(name)
 
     def set(self, name: str) -> None:
-        """Holds from the next event on."""
+        """Change the level from the next event on."""
         self._number = _number(name)
 
     def __call__(self, _: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        """Drops events below the level; structlog's way of filtering while the level can change."""
+        """Drop events below the level. A structlog processor, because structlog's own filter is fixed."""
         if structlog.processors.NAME_TO_LEVEL[method] < self._number:
             raise structlog.DropEvent
         return event
 
 
 def make_log(level: str | LogLevel, style: str, stream: TextIO | None = None) -> Log:
-    """A log at `level` (debug, info, warning, error) in `style` (json, console), to standard error by default."""
+    """Return a log at `level` (debug, info, warning, error) in `style` (json, console), by default to stderr."""
     processors: list[structlog.typing.Processor] = [
         level if isinstance(level, LogLevel) else LogLevel(level),
         structlog.processors.add_log_level,
@@ -53,26 +53,26 @@ def make_log(level: str | LogLevel, style: str, stream: TextIO | None = None) ->
 
 
 class FaultLog:
-    """Logs the exceptions of background work, which the running event loop's exception handler gets."""
+    """Log the exceptions of background work, as the running event loop's exception handler."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._before: _Handler | None = None
+        self._previous: _Handler | None = None
 
     def start(self) -> None:
         """Become the loop's exception handler."""
         loop = asyncio.get_running_loop()
-        self._before = loop.get_exception_handler()
+        self._previous = loop.get_exception_handler()
         loop.set_exception_handler(self._handle)
 
     def stop(self) -> None:
-        """Give back the handler from before, unless there is another one now."""
+        """Restore the previous handler, unless the handler was replaced."""
         loop = asyncio.get_running_loop()
         if loop.get_exception_handler() == self._handle:
-            loop.set_exception_handler(self._before)
+            loop.set_exception_handler(self._previous)
 
     def _handle(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # asyncio's message quotes the arguments of a callback, which may hold text of notes.
+        # asyncio's message quotes the arguments of a callback, which may contain text of notes.
         what = str(context.get("message", "")).partition("(")[0]
         self._log.error("fail-background-task", what=what, exc_info=context.get("exception"))
 

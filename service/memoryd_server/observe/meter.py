@@ -1,4 +1,4 @@
-"""What the daemon tells whoever keeps figures of it. No text of an agent is in it, but for its id."""
+"""The events that metrics count. They contain no text of an agent except its id."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SearchFinished:
-    """An answered search: the legs that ran with their seconds, and the names of what was degraded.
+    """An answered search: seconds by retriever that ran (`legs`), and the kinds of its degradations.
 
-    `empty_reason` is why nothing was found, empty where something was.
+    `empty_reason` is empty if the search found something.
     """
 
     agent_id: str
@@ -22,7 +22,7 @@ class SearchFinished:
 
 @dataclass(frozen=True, slots=True)
 class SyncFinished:
-    """A sync run that ended: `completed`, or the reason of its error; and what it did to files, by what it did."""
+    """A sync run that ended. `result` is `completed` or the reason of its error; `files` are counts by outcome."""
 
     agent_id: str
     trigger: str
@@ -33,29 +33,29 @@ class SyncFinished:
 
 
 class Meter(Protocol):
-    """Hears of what has ended. On the event loop's thread; returns at once."""
+    """Receives the events. Its methods are called on the event loop's thread and must not block."""
 
     def call_ended(self, method: str, code: str, seconds: float) -> None:
-        """A call of an RPC ended with this status code; `method` is `package.Service/Method`."""
+        """Count an RPC that ended with the status `code`; `method` is `package.Service/Method`."""
         ...
 
     def search_ended(self, search: SearchFinished) -> None:
-        """A search was answered."""
+        """Count an answered search."""
         ...
 
     def sync_ended(self, sync: SyncFinished) -> None:
-        """A sync run ended."""
+        """Count a sync run that ended."""
         ...
 
 
 class NoMeter:
-    """Keeps no figures."""
+    """A `Meter` that counts nothing."""
 
     def call_ended(self, method: str, code: str, seconds: float) -> None:
-        """Does nothing."""
+        """Ignored."""
 
     def search_ended(self, search: SearchFinished) -> None:
-        """Does nothing."""
+        """Ignored."""
 
     def sync_ended(self, sync: SyncFinished) -> None:
-        """Does nothing."""
+        """Ignored."""

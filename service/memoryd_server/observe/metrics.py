@@ -1,8 +1,7 @@
-"""Prometheus figures and their listener.
+"""The Prometheus metrics and the listener that serves them.
 
-The figures that Prometheus fetches: what happened since the start, and how things are at the moment of asking.
-
-Where Prometheus fetches figures: plain HTTP, without a token, off unless an address is set.
+`Metrics` counts events since the daemon's start, and reads gauges at each scrape. `MetricsListener` serves them over
+plain HTTP without a token; it is off unless an address is set.
 """
 
 import socket
@@ -27,9 +26,9 @@ _SYNC_SECONDS = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 144
 
 @dataclass(frozen=True, slots=True)
 class AgentMetrics:
-    """One agent at one moment. `cache_hits` are counted over restarts, by provider and model.
+    """One agent at one moment. `cache_hits` are counted across restarts, as (provider, model, hits).
 
-    `lag_seconds` is for how long the index has been known to be behind its files, 0 where it is not.
+    `lag_seconds` is the time since the index is known to be out of date, 0 if it is not.
     """
 
     agent_id: str
@@ -50,7 +49,7 @@ class AgentMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ProviderMetrics:
-    """One provider with one model, since the daemon's start."""
+    """One provider and model, counted since the daemon's start."""
 
     provider: str
     model: str
@@ -63,9 +62,9 @@ class ProviderMetrics:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """How things are at one moment. `unavailable` are the agents whose index could not be looked at.
+    """The gauges at one moment. `unavailable` are the agents whose index could not be read.
 
-    `resting` is how many agents have given back what they hold.
+    `resting` is the number of idle agents that have released their memory.
     """
 
     agents: Sequence[AgentMetrics] = ()
@@ -77,13 +76,13 @@ class MetricsSnapshot:
 
 
 class Metrics:
-    """A `Meter` that counts. `look` is asked at each fetch, on a thread of the listener's."""
+    """A `Meter` that counts. `take_snapshot` is called at each scrape, on a thread of the listener."""
 
-    def __init__(self, look: Callable[[], MetricsSnapshot]) -> None:
+    def __init__(self, take_snapshot: Callable[[], MetricsSnapshot]) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self.registry.register(_Gauges(look))
-        self._calls = self._counter("rpc_calls", "Calls that ended, by status code.", "method", "code")
+        self.registry.register(_Gauges(take_snapshot))
+        self._calls = self._counter("rpc_calls", "RPCs that ended, by status code.", "method", "code")
         self._call_seconds = self._histogram(
             "rpc_duration_seconds", "Time from a call's start to its end.", _CALL_SECONDS, "method"
         )
@@ -92,7 +91,7 @@ class Metrics:
         )
         self._searches = self._counter("searches", "Answered searches, by the legs that ran.", "agent", "served_mode")
         self._degraded = self._counter(
-            "search_degradations", "Ways in which answered searches were degraded.", "agent", "kind"
+            "search_degradations", "Degradations of answered searches, by kind.", "agent", "kind"
         )
         self._leg_seconds = self._histogram(
             "search_leg_duration_seconds", "Time of each leg of answered searches.", _CALL_SECONDS, "leg"
@@ -115,19 +114,19 @@ class Metrics:
             registry=self.registry,
         )
 
-    def _counter(self, name: str, told: str, *labels: str) -> Counter:
-        return Counter(f"memoryd_{name}", told, labels, registry=self.registry)
+    def _counter(self, name: str, description: str, *labels: str) -> Counter:
+        return Counter(f"memoryd_{name}", description, labels, registry=self.registry)
 
-    def _histogram(self, name: str, told: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"memoryd_{name}", told, labels, registry=self.registry, buckets=buckets)
+    def _histogram(self, name: str, description: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"memoryd_{name}", description, labels, registry=self.registry, buckets=buckets)
 
     def call_ended(self, method: str, code: str, seconds: float) -> None:
-        """See `Meter`."""
+        """Implement `Meter`."""
         self._calls.labels(method, code).inc()
         self._call_seconds.labels(method).observe(seconds)
 
     def search_ended(self, search: SearchFinished) -> None:
-        """See `Meter`."""
+        """Implement `Meter`."""
         self._searches.labels(search.agent_id, search.served_mode).inc()
         self._search_seconds.labels(search.served_mode).observe(search.seconds)
         for leg, seconds in (search.legs or {}).items():
@@ -138,7 +137,7 @@ class Metrics:
             self._degraded.labels(search.agent_id, kind).inc()
 
     def sync_ended(self, sync: SyncFinished) -> None:
-        """See `Meter`."""
+        """Implement `Meter`."""
         self._syncs.labels(sync.agent_id, sync.trigger, sync.result).inc()
         self._sync_seconds.labels(sync.agent_id).observe(sync.seconds)
         if sync.files is None:
@@ -150,53 +149,53 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    """What is found out at each fetch."""
+    """The metrics that are read at each scrape."""
 
-    def __init__(self, look: Callable[[], MetricsSnapshot]) -> None:
-        self._look = look
+    def __init__(self, take_snapshot: Callable[[], MetricsSnapshot]) -> None:
+        self._take_snapshot = take_snapshot
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: registering would otherwise look at everything."""
+        """Return nothing. Otherwise registering would take a snapshot."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Every family, in a fixed order."""
-        figures = self._look()
+        """Yield every metric family, in a fixed order."""
+        snapshot = self._take_snapshot()
         build = GaugeMetricFamily("memoryd_build_info", "The daemon's version.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
-        for name, told, value in _DAEMON_GAUGES:
-            gauge = GaugeMetricFamily(f"memoryd_{name}", told)
-            gauge.add_metric((), value(figures))
+        for name, description, value in _DAEMON_GAUGES:
+            gauge = GaugeMetricFamily(f"memoryd_{name}", description)
+            gauge.add_metric((), value(snapshot))
             yield gauge
-        yield from self._of_agents(figures)
-        yield from self._of_providers(figures)
+        yield from self._agent_metrics(snapshot)
+        yield from self._provider_metrics(snapshot)
 
-    def _of_agents(self, figures: MetricsSnapshot) -> Iterable[Metric]:
-        known = [*((a.agent_id, 1) for a in figures.agents), *((agent_id, 0) for agent_id in figures.unavailable)]
+    def _agent_metrics(self, snapshot: MetricsSnapshot) -> Iterable[Metric]:
+        known = [*((a.agent_id, 1) for a in snapshot.agents), *((agent_id, 0) for agent_id in snapshot.unavailable)]
         yield _gauge("index_up", "Whether the index can be read.", [((agent_id,), up) for agent_id, up in known])
-        for name, told, value in _AGENT_GAUGES:
-            yield _gauge(name, told, [((a.agent_id,), value(a)) for a in figures.agents])
-        kinds = [((a.agent_id, kind), 1) for a in figures.agents for kind in sorted(set(a.degradations))]
-        yield _gauge("degraded", "Degradations that last, one each.", kinds, "agent", "kind")
+        for name, description, value in _AGENT_GAUGES:
+            yield _gauge(name, description, [((a.agent_id,), value(a)) for a in snapshot.agents])
+        kinds = [((a.agent_id, kind), 1) for a in snapshot.agents for kind in sorted(set(a.degradations))]
+        yield _gauge("degraded", "Current degradations, one series each.", kinds, "agent", "kind")
         hits = CounterMetricFamily(
             "memoryd_embedding_cache_hits",
-            "Vectors that came from an agent's cache, counted over restarts.",
+            "Vectors read from an agent's cache, counted across restarts.",
             labels=("agent", "provider", "model"),
         )
-        for agent in figures.agents:
+        for agent in snapshot.agents:
             for provider, model, count in agent.cache_hits:
                 hits.add_metric((agent.agent_id, provider, model), count)
         yield hits
 
-    def _of_providers(self, figures: MetricsSnapshot) -> Iterable[Metric]:
+    def _provider_metrics(self, snapshot: MetricsSnapshot) -> Iterable[Metric]:
         labels = ("provider", "model")
-        ready = [((p.provider, p.model), int(p.ready)) for p in figures.providers]
+        ready = [((p.provider, p.model), int(p.ready)) for p in snapshot.providers]
         yield _gauge("embedding_provider_ready", "Whether the provider's last call succeeded.", ready, *labels)
-        for name, told, value in _PROVIDER_COUNTERS:
-            family = CounterMetricFamily(f"memoryd_embedding_{name}", told, labels=labels)
-            for figure in figures.providers:
-                family.add_metric((figure.provider, figure.model), value(figure))
+        for name, description, value in _PROVIDER_COUNTERS:
+            family = CounterMetricFamily(f"memoryd_embedding_{name}", description, labels=labels)
+            for provider in snapshot.providers:
+                family.add_metric((provider.provider, provider.model), value(provider))
             yield family
 
 
@@ -207,45 +206,47 @@ _AGENT_GAUGES: Sequence[tuple[str, str, Callable[[AgentMetrics], float]]] = (
     ("index_database_bytes", "Size of the index on disk, without its log.", lambda a: a.database_bytes),
     ("index_wal_bytes", "Size of the index's write-ahead log.", lambda a: a.wal_bytes),
     ("embedding_cache_bytes", "Size of the cache of embeddings on disk, with its log.", lambda a: a.cache_bytes),
-    ("index_revision", "Rises whenever a sync changed the index.", lambda a: a.revision),
-    ("index_dirty", "Whether files are known to have changed since.", lambda a: int(a.dirty)),
-    ("index_lag_seconds", "For how long files are known to be ahead of the index.", lambda a: a.lag_seconds),
-    ("sync_running", "Whether a sync run is under way.", lambda a: int(a.syncing)),
-    ("pending_embeddings", "Chunks that wait for a vector.", lambda a: a.pending_embeddings),
-    ("resident_vector_bytes", "Memory that the vectors take.", lambda a: a.resident_vector_bytes),
+    ("index_revision", "Revision of the index; increases when a sync changes it.", lambda a: a.revision),
+    ("index_dirty", "Whether files are known to have changed since the last sync.", lambda a: int(a.dirty)),
+    ("index_lag_seconds", "Seconds since the index is known to be out of date.", lambda a: a.lag_seconds),
+    ("sync_running", "Whether a sync is running.", lambda a: int(a.syncing)),
+    ("pending_embeddings", "Chunks without a vector.", lambda a: a.pending_embeddings),
+    ("resident_vector_bytes", "Memory of the vectors in bytes.", lambda a: a.resident_vector_bytes),
 )
 
 _DAEMON_GAUGES: Sequence[tuple[str, str, Callable[[MetricsSnapshot], float]]] = (
-    ("rpc_calls_running", "Calls under way, streams aside.", lambda f: f.calls),
-    ("rpc_streams_running", "Streams under way.", lambda f: f.streams),
-    ("agents_open", "Agents whose index is open.", lambda f: len(f.agents)),
-    ("agents_resting", "Agents that have given back what they hold, as nobody asks.", lambda f: f.resting),
+    ("rpc_calls_running", "Calls in progress, without streams.", lambda s: s.calls),
+    ("rpc_streams_running", "Streams in progress.", lambda s: s.streams),
+    ("agents_open", "Agents whose index is open.", lambda s: len(s.agents)),
+    ("agents_resting", "Idle agents that have released their memory.", lambda s: s.resting),
 )
 
 _PROVIDER_COUNTERS: Sequence[tuple[str, str, Callable[[ProviderMetrics], float]]] = (
-    ("calls", "Calls of providers of embeddings.", lambda p: p.calls),
-    ("tokens", "Tokens sent in them, as counted or estimated.", lambda p: p.tokens),
-    ("retries", "Calls that were made again after a failure.", lambda p: p.retries),
-    ("failures", "Calls that failed, also those that were made again.", lambda p: p.failures),
+    ("calls", "Calls of embedding providers.", lambda p: p.calls),
+    ("tokens", "Tokens sent to embedding providers, counted or estimated.", lambda p: p.tokens),
+    ("retries", "Calls repeated after a failure.", lambda p: p.retries),
+    ("failures", "Calls that failed, including those that were repeated.", lambda p: p.failures),
 )
 
 
-def _gauge(name: str, told: str, samples: Iterable[tuple[Sequence[str], float]], *labels: str) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"memoryd_{name}", told, labels=labels or ("agent",))
+def _gauge(
+    name: str, description: str, samples: Iterable[tuple[Sequence[str], float]], *labels: str
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"memoryd_{name}", description, labels=labels or ("agent",))
     for values, value in samples:
         family.add_metric(values, value)
     return family
 
 
-# Whoever comes while so many are served is turned away at once.
-MOST_AT_ONCE = 8
+MAX_CONNECTIONS = 8
+"""Further connections are closed immediately."""
 
-# A caller that says nothing for so long is left.
-PATIENCE_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
+"""A connection that sends nothing for this time is closed."""
 
 
 class MetricsListener:
-    """Serves `metrics` at `host` and `port` from `start` to `stop`; port 0 is any free one."""
+    """Serve `metrics` at `host` and `port` from `start` to `stop`; port 0 selects a free one."""
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
         self.metrics = metrics
@@ -256,31 +257,31 @@ class MetricsListener:
 
     @property
     def url(self) -> str:
-        """Where figures are fetched; empty while it does not serve."""
+        """The address of the metrics; empty while the listener is stopped."""
         if self._server is None:
             return ""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._server.server_port}/metrics"
 
     def start(self) -> None:
-        """Begins to serve, on a thread of its own.
+        """Start serving on a new thread.
 
         Raises:
             SettingsError: the address cannot be used.
         """
         try:
-            self._server = _server(self._host, self._port)
+            self._server = _make_server(self._host, self._port)
         except OSError as error:
-            why = error.strerror or str(error)
+            detail = error.strerror or str(error)
             raise SettingsError(
-                f"cannot serve metrics at {self._host}:{self._port}: {why}; choose another memoryd.metrics.listen"
+                f"cannot serve metrics at {self._host}:{self._port}: {detail}; choose another memoryd.metrics.listen"
             ) from error
         self._server.set_app(make_wsgi_app(self.metrics.registry))
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Serves no more. Stopping twice is fine; blocks for a moment."""
+        """Stop serving. Can be called twice; blocks briefly."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()
@@ -291,19 +292,19 @@ class MetricsListener:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread a caller, of whom there are few."""
+    """An HTTP server with one thread per connection."""
 
     daemon_threads = True
-    # Ending must not wait for a caller that says nothing.
+    # Closing must not wait for a connection that sends nothing.
     block_on_close = False
 
     def __init__(self, family: socket.AddressFamily, address: tuple[str, int]) -> None:
         self.address_family = family
-        self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        # WSGIServer's own asks the name server for the machine's name, which may take long.
+        # WSGIServer's method looks up the machine's name in DNS, which can take long.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -311,33 +312,33 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
+        if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            # The system has no thread left: the place must not stay taken.
-            self._places.release()
+            # The system has no thread left: release the slot.
+            self._slots.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a caller that left or said nothing is no news."""
+        """Ignore connections that were closed or timed out."""
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = PATIENCE_SECONDS
+    timeout = TIMEOUT_SECONDS
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: the daemon's log has events of its own."""
+        """Write nothing: the daemon's log has its own events."""
 
 
-def _server(host: str, port: int) -> _Server:
+def _make_server(host: str, port: int) -> _Server:
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return _Server(family, (str(address[0]), int(address[1])))

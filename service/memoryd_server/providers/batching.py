@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.providers.http_errors import RequestRefused
 from memoryd_server.providers.pacing import CallerStopped, RequestSlots, ThrottleConfig
 from memoryd_server.providers.provider import PLAIN_TEXT, EmbeddingFailure
-from memoryd_server.threads import at_once
+from memoryd_server.threads import run_inline
 from memoryd_server.vectors import Vector
 
 MOST_ITEMS = 64
@@ -156,7 +157,6 @@ class _Batches:
         self._call = call
         self._should_stop = should_stop
         self._find_out_why = find_out_why
-        self._start: Callable[..., Future[Sequence[Answer]]] = limits.lanes.start if find_out_why else at_once
         self._answers: dict[int, Answer] = {}
         self._suspects: dict[int, _Suspect] = {}
         self._flying: dict[Future[Sequence[Answer]], _Request] = {}
@@ -214,7 +214,10 @@ class _Batches:
     def _send(self, request: _Request) -> None:
         self._sent += 1
         request.number = self._sent
-        self._flying[self._start(lambda: self._call(request.texts), self._should_stop)] = request
+        self._flying[self._start(partial(self._call, request.texts))] = request
+
+    def _start(self, call: Callable[[], Sequence[Answer]]) -> Future[Sequence[Answer]]:
+        return self._limits.lanes.start(call, self._should_stop) if self._find_out_why else run_inline(call)
 
     def _halve(self, request: _Request, half_of: _Whole | None) -> None:
         middle = len(request.places) // 2
@@ -325,7 +328,8 @@ class _Batches:
         self._answers.update((place, answer) for place, answer in vectors if not isinstance(answer, EmbeddingFailure))
 
     def _part(self) -> None:
-        """Abandon the requests under way, so that the next run can use their answers."""
+        """Cancel the requests that wait for a slot, and abandon those under way: the next run can use their answers."""
+        self._flying = {future: request for future, request in self._flying.items() if not future.cancel()}
         if self._flying:
             self._take_in(patient=False)
         for future, request in self._flying.items():

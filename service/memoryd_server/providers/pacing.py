@@ -2,8 +2,8 @@
 
 `Throttle` decides when a request may be sent: it limits the rate, applies one cooldown to all callers, and retries with
 growing pauses. `ApiKeyPool` changes to the next key when the server limits the current one. `RequestSlots` bounds the
-requests under way. Each runs on its own thread, so no caller has to wait for its end; the threads are daemons, because
-a call that hangs must not keep the process from exiting.
+requests under way. Each runs on its own daemon thread, so that neither a caller nor the end of the process has to wait
+for a request that hangs.
 """
 
 import math
@@ -18,7 +18,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
-from memoryd_server.threads import on_thread
+from memoryd_server.threads import DaemonExecutor
 
 RETRIES = 3
 RATE_LIMIT_RETRIES = 5
@@ -246,27 +246,23 @@ class RequestSlots:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._free = threading.Semaphore(count)
+        self._executor = DaemonExecutor(count, "embedding")
         self._lock = threading.Lock()
         self._abandoned: list[OrphanedRequest] = []
 
     def start(self, call: Callable[[], T], should_stop: Callable[[], bool]) -> "Future[T]":
-        """Return a future of the result of `call`, which starts when a slot is free.
+        """Return a future of the result of `call`, which starts when a slot is free. Until then it can be cancelled.
 
-        The future raises `CallerStopped` if `should_stop` returns True before that. A request whose run has ended keeps
-        its slot, so a server that hangs never holds more than `count` requests.
+        The future raises `CallerStopped` if `should_stop` returns True at that moment. A request whose run has ended
+        keeps its slot, so a server that hangs never holds more than `count` requests.
         """
 
-        def take_lane() -> T:
-            while not self._free.acquire(timeout=_LOOK_UP_SECONDS):
-                if should_stop():
-                    raise CallerStopped
-            try:
-                return call()
-            finally:
-                self._free.release()
+        def run() -> T:
+            if should_stop():
+                raise CallerStopped
+            return call()
 
-        return on_thread("embedding", take_lane)
+        return self._executor.submit(run)
 
     def abandon(self, texts: tuple[str, ...], answer: "Future[Any]") -> None:
         """Keep a request whose run has ended for the next run."""

@@ -1,10 +1,10 @@
-"""The qmd command as a SearchBackend."""
+"""The qmd command as a `SearchBackend`."""
 
 from memoryd_server.qmd.client import INSTALL_QMD, QmdSearchMode
 from memoryd_server.qmd.config import (
     QMD_PLUGIN,
-    LimitsConfig,
     QmdConfig,
+    QmdLimitsConfig,
     QmdSessionsConfig,
     QmdUpdateConfig,
     SessionMatch,
@@ -14,18 +14,18 @@ from memoryd_server.qmd.config import (
 from memoryd_server.qmd.fallback import FallbackBackend, make_qmd
 from memoryd_server.qmd.home import ConfiguredPath, collections_of
 from memoryd_server.qmd.host import QmdHost
-from memoryd_server.qmd.inspection import LEAST_NODE, QmdInspection, inspect_qmd
+from memoryd_server.qmd.inspection import MIN_NODE_VERSION, QmdInspection, inspect_qmd
 
 __all__ = [
     "INSTALL_QMD",
-    "LEAST_NODE",
+    "MIN_NODE_VERSION",
     "QMD_PLUGIN",
     "ConfiguredPath",
     "FallbackBackend",
-    "LimitsConfig",
     "QmdConfig",
     "QmdHost",
     "QmdInspection",
+    "QmdLimitsConfig",
     "QmdSearchMode",
     "QmdSessionsConfig",
     "QmdUpdateConfig",

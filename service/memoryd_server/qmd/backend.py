@@ -1,8 +1,6 @@
-"""QmdBackend: searches, reads, forgets; its sync engine.
+"""QmdBackend: qmd's searches, reads and state for one agent; QmdSyncRunner: sync runs of an agent without an index.
 
-qmd as it answers for one agent: its searches, its files, and how it is doing. On the event loop's thread.
-
-The engine of an agent that keeps no index of memoryd's own: what qmd holds, compared with the files.
+For the event loop's thread.
 """
 
 import asyncio
@@ -38,10 +36,10 @@ from memoryd_server.sync import (
     make_plan,
 )
 
-# Rows that are asked for beyond those to be shown: some may be of files that are gone.
+# Rows requested in addition to those to be shown, because the files of some may be gone.
 _SPARE_ROWS = 6
-# A word that the index may or may not hold: what counts is that a real search answers.
-_TRIAL = "memoryd"
+# The query of a probe. The index need not contain the word: a probe succeeds if qmd answers.
+_PROBE_QUERY = "memoryd"
 _T = TypeVar("_T")
 
 NOT_READY = "qmd's first update has not completed yet"
@@ -49,7 +47,7 @@ NOT_READY = "qmd's first update has not completed yet"
 
 @dataclass(frozen=True, slots=True)
 class CoveredFiles:
-    """What was there before an update: the revision of memoryd's own index, and the files where it keeps none."""
+    """The state before an update: the revision of memoryd's index or, if memoryd keeps none, the files on disk."""
 
     revision: int
     files: Discovery | None = None
@@ -58,8 +56,8 @@ class CoveredFiles:
 class QmdBackend:
     """One agent's qmd from `start` to `stop`.
 
-    `ranking` is asked at each search. `revision` tells how far memoryd's own index has come; None where none is kept.
-    `threads` are for reading the files of hits. `forgotten` is what is to be found no more.
+    `ranking` is called at each search. `revision` returns the revision of memoryd's index; None if memoryd keeps none.
+    `threads` read the files of hits. Files and sessions in `forgotten` are not returned.
     """
 
     def __init__(
@@ -84,9 +82,9 @@ class QmdBackend:
         self._forgotten = forgotten
         home = QmdHome(config.folder, config.collections, config.environment)
         self._client = client.QmdClient(config.command, home, host.guard)
-        self._shelf = hits.CollectionFiles(roots, config.collections, max_file_bytes, forgotten.hides)
-        self._index = QmdIndex(config, self._client, export=self._export, is_unwanted=lambda: self.updates.stopping)
-        self.updates = QmdUpdates(config, self._index, host, self._look)
+        self._files = hits.CollectionFiles(roots, config.collections, max_file_bytes, forgotten.excludes_data)
+        self._index = QmdIndex(config, self._client, export=self._export, should_stop=lambda: self.updates.stopping)
+        self.updates = QmdUpdates(config, self._index, host, self._snapshot)
         self.version = ""
 
     def _export(self) -> None:
@@ -100,110 +98,113 @@ class QmdBackend:
 
     @property
     def _exports_to_own_folder(self) -> bool:
-        exported = self.config.sessions
-        return exported is not None and exported.folder.is_relative_to(self.config.folder)
+        sessions = self.config.sessions
+        return sessions is not None and sessions.folder.is_relative_to(self.config.folder)
 
     async def forget(self, session_id: str, deadline: float) -> tuple[int, bool]:
-        """Lets qmd forget what is no longer to be found; how many documents of a session went, and if all was in time.
+        """Remove a session and missing files from qmd's index.
+
+        Return the number of the session's documents, and whether the update completed before `deadline`.
 
         Raises:
             OSError: the session's documents cannot be removed.
         """
-        documents, exported = 0, self.config.sessions
-        if session_id and exported is not None:
+        documents, sessions = 0, self.config.sessions
+        if session_id and sessions is not None:
             documents = await self._on_thread(
-                lambda: index.forget_session(exported, session_id, own_folder=self._exports_to_own_folder)
+                lambda: index.forget_session(sessions, session_id, own_folder=self._exports_to_own_folder)
             )
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                await self.updates.now(embed=False)
+                await self.updates.update_now(embed=False)
         except (TimeoutError, QmdFailure):
-            self.updates.ask()
+            self.updates.request()
             return documents, False
         return documents, True
 
-    def _look(self) -> CoveredFiles:
+    def _snapshot(self) -> CoveredFiles:
         return (
             CoveredFiles(0, discover_files(self._roots)) if self._revision is None else CoveredFiles(self._revision())
         )
 
     @property
     def covered(self) -> CoveredFiles | None:
-        """What qmd holds at least; None before the first update of this process."""
+        """The state that qmd's index includes at least; None before the first update of this process."""
         covered: CoveredFiles | None = self.updates.covered
         return covered
 
     @property
     def covered_files(self) -> Discovery | None:
-        """The files that qmd holds at least, where memoryd keeps no index of its own."""
+        """The files that qmd's index includes at least; None if they are unknown or memoryd keeps an index."""
         covered = self.covered
         return None if covered is None else covered.files
 
     @property
     def documents(self) -> int:
-        """How many files qmd holds, as far as the last update told; 0 before it."""
+        """The number of files in qmd's index after the last update; 0 before the first."""
         return 0 if self.updates.last is None else self.updates.last.documents
 
     async def is_ready(self) -> bool:
-        """Return whether its index holds something to search."""
+        """Return whether qmd's index can be searched: an update has completed since it was created."""
         return await self._on_thread(lambda: self._index.ready)
 
     async def _on_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def _before(self, until: float, work: Callable[[], _T]) -> _T:
-        """Do `work` on a thread until `time.monotonic()` passes `until`.
+    async def _on_thread_before(self, deadline: float, work: Callable[[], _T]) -> _T:
+        """Call `work` on a thread until `time.monotonic()` passes `deadline`.
 
         Raises:
             QmdFailure: NO_TIME.
         """
         try:
-            async with asyncio.timeout(max(0.0, until - time.monotonic())):
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 return await self._on_thread(work)
         except TimeoutError:
-            raise QmdFailure(QmdFailureReason.NO_TIME, "the disk left no time for qmd") from None
+            raise QmdFailure(QmdFailureReason.NO_TIME, "reading the disk left no time for qmd") from None
 
     def permits(self, session_key: str) -> bool:
-        """Whether the session may search."""
+        """Return whether the session may search."""
         return allows(self.config.scope, session_key)
 
     async def search(self, query: SearchQuery, *, seconds: float, stale: bool) -> SearchAnswer:
-        """Asks qmd, and shows what stands in the files now. `stale` is whether files are known to have changed.
+        """Search with qmd, and return the current text of the files. `stale` is whether files are known to be changed.
 
         Raises:
-            QmdFailure: it did not answer within `seconds`, or not in a way that can be believed.
-            EmbeddingNotConfigured: vectors were asked for, and it makes none.
+            QmdFailure: qmd did not answer within `seconds`, or its output is not valid.
+            EmbeddingNotConfigured: the query's mode is VECTOR, and the configured search mode uses no vectors.
         """
         began = time.monotonic()
-        verb = self._verb(query.mode)
-        names = self._shelf.names(query.sources)
-        wanted = min(query.max_results, self.config.limits.max_results)
-        found = client.QmdResults(())
-        if names:
-            found = await self._found(verb, query.text, names, wanted + _SPARE_ROWS, seconds)
-        else:
-            await self._before(began + seconds, self._require_index)
+        search_mode = self._search_mode(query.mode)
+        names = self._files.collection_names(query.sources)
         limits = self.config.limits
+        max_results = min(query.max_results, limits.max_results)
+        max_rows = max_results + _SPARE_ROWS
+        results = client.QmdResults(())
+        if names:
+            results = await self._search_collections(search_mode, query.text, names, max_rows, seconds)
+        else:
+            await self._on_thread_before(began + seconds, self._require_index)
         ranked = await self._on_thread(
             lambda: hits.rank(
-                self._shelf,
-                # For each row a file is read, so that no more rows count than were asked for.
-                found.rows[: wanted + _SPARE_ROWS],
+                self._files,
+                # A file is read for each row, so rows in excess of those requested are ignored.
+                results.rows[:max_rows],
                 query,
                 self._ranking(),
-                most=wanted,
-                most_chars=limits.max_snippet_chars,
+                max_results=max_results,
+                max_chars=limits.max_snippet_chars,
             ),
         )
         covered = self.covered
         return hits.answer_of(
-            found,
+            results,
             ranked,
-            hits.budgeted(ranked.hits, query, limits.max_injected_chars),
+            hits.within_budgets(ranked.hits, query, limits.max_injected_chars),
             query,
-            verb=verb,
+            search_mode=search_mode,
             revision=0 if covered is None else covered.revision,
-            documents=self.documents or len(found.rows),
+            documents=self.documents or len(results.rows),
             stale=stale or self.updates.pending or covered is None,
             missing=[source for source in query.sources if source not in self._sources()],
             elapsed_seconds=time.monotonic() - began,
@@ -212,47 +213,48 @@ class QmdBackend:
     def _sources(self) -> set[Source]:
         return {collection.source for collection in self.config.collections}
 
-    def _verb(self, mode: SearchMode) -> QmdSearchMode:
-        """The configured verb, unless the caller wants one leg alone."""
+    def _search_mode(self, mode: SearchMode) -> QmdSearchMode:
+        """Return the configured search mode, unless the caller selects keyword or vector search."""
         if mode is SearchMode.KEYWORD:
             return QmdSearchMode.SEARCH
         if mode is not SearchMode.VECTOR:
-            return self.config.verb
-        if self.config.verb is QmdSearchMode.SEARCH:
+            return self.config.search_mode
+        if self.config.search_mode is QmdSearchMode.SEARCH:
             raise EmbeddingNotConfigured(
-                "memory.qmd.searchMode is search, which makes no vectors; set vsearch or query, or search by KEYWORD"
+                "memory.qmd.searchMode is search, which uses no vectors; set vsearch or query, or search with KEYWORD"
             )
         return QmdSearchMode.VSEARCH
 
-    async def _found(
-        self, verb: QmdSearchMode, question: str, names: tuple[str, ...], limit: int, seconds: float
+    async def _search_collections(
+        self, search_mode: QmdSearchMode, text: str, names: tuple[str, ...], limit: int, seconds: float
     ) -> client.QmdResults:
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         try:
-            return await self._searched(verb, question, names, limit, seconds)
+            return await self._run_search(search_mode, text, names, limit, seconds)
         except QmdFailure as failure:
             if failure.reason is not QmdFailureReason.UNKNOWN_COLLECTION:
                 raise
-        # Somebody has changed our configuration. What qmd indexed under it is still there.
+        # Another program has changed the configuration. The documents indexed under it are still in the index.
         await self._host.update(self._index.prepare)
-        self.updates.ask()
-        return await self._searched(verb, question, names, limit, until - time.monotonic())
+        self.updates.request()
+        return await self._run_search(search_mode, text, names, limit, deadline - time.monotonic())
 
-    async def _searched(
-        self, verb: QmdSearchMode, question: str, names: tuple[str, ...], limit: int, seconds: float
+    async def _run_search(
+        self, search_mode: QmdSearchMode, text: str, names: tuple[str, ...], limit: int, seconds: float
     ) -> client.QmdResults:
         if seconds <= 0:
-            raise QmdFailure(QmdFailureReason.NO_TIME, "no time was left for qmd")
-        until = time.monotonic() + seconds
-        path = await self._before(until, self._ready_command)
-        left = max(0.0, until - time.monotonic())
-        run = self._client.run_of(path, client.search(verb, question, names, limit), left, client.MOST_BYTES)
-        finished = await self._host.search(run, until - time.monotonic())
+            raise QmdFailure(QmdFailureReason.NO_TIME, "no time was left to run qmd")
+        deadline = time.monotonic() + seconds
+        path = await self._on_thread_before(deadline, self._ready_command)
+        left = max(0.0, deadline - time.monotonic())
+        arguments = client.search_arguments(search_mode, text, names, limit)
+        run = self._client.make_run_at(path, arguments, left, client.MAX_SEARCH_BYTES)
+        result = await self._host.search(run, deadline - time.monotonic())
         try:
-            return client.found(finished, verb)
+            return client.read_results(result, search_mode)
         except QmdFailure as failure:
             if failure.reason is QmdFailureReason.TIMEOUT and seconds < self.config.limits.seconds:
-                reason = f"qmd was given {seconds:.1f} s of the caller's time and did not answer in it"
+                reason = f"qmd did not answer within the {seconds:.1f} s that were left of the caller's time"
                 raise QmdFailure(QmdFailureReason.NO_TIME, reason) from failure
             raise
 
@@ -270,64 +272,66 @@ class QmdBackend:
             failure = self.updates.updating.failure
             raise QmdFailure(QmdFailureReason.NOT_READY, NOT_READY if failure is None else failure.message)
 
-    async def trial(self) -> None:
-        """A search as callers make them, after a look at the version.
+    async def probe(self) -> None:
+        """Check qmd's version, and run a search as callers do if the index is ready.
 
         Raises:
-            QmdFailure: it does not answer.
+            QmdFailure: qmd does not answer.
         """
-        await self.look()
-        names = self._shelf.names(())
+        await self.check_version()
+        names = self._files.collection_names(())
         if await self.is_ready() and names:
-            await self._searched(self.config.verb, _TRIAL, names, 1, self.config.limits.seconds)
+            await self._run_search(self.config.search_mode, _PROBE_QUERY, names, 1, self.config.limits.seconds)
 
-    async def look(self) -> None:
-        """Finds the command and asks for its version.
+    async def check_version(self) -> None:
+        """Locate the command and set `version` to its version.
 
         Raises:
-            QmdFailure: it is missing, too old, or cannot be run.
+            QmdFailure: the command is missing, too old, or cannot be run.
         """
         await self._host.update(self._index.prepare)
         seconds = self.config.update.command_seconds
         path = await self._host.update(self._client.locate)
-        run = self._client.run_of(path, client.VERSION, seconds)
+        run = self._client.make_run_at(path, client.VERSION, seconds)
         self.version = client.read_version(await self._host.search(run, seconds))
 
     async def read(self, path: str, start_line: int, line_count: int) -> FileRange | None:
-        """Lines of a file that hits name as `qmd/<collection>/<path>`; None for a path that is none of these.
+        """Return lines of a file with the path `qmd/<collection>/<path>`, as in hits; None for any other path.
 
         Raises:
-            PathNotAllowed: it is no file of the collection.
-            FileNotFound: it is not there.
+            PathNotAllowed: the path is not a file of the collection.
+            FileNotFound: the file does not exist.
         """
         name, _, rest = path.removeprefix(hits.PREFIX).partition("/")
-        known = {collection.name for collection in self.config.collections}
-        if not path.startswith(hits.PREFIX) or name not in known:
+        names = {collection.name for collection in self.config.collections}
+        if not path.startswith(hits.PREFIX) or name not in names:
             return None
-        location = self._shelf.locate(name, rest)
+        location = self._files.locate(name, rest)
         if location is None:
-            raise PathNotAllowed(path, f"it is no file of qmd's collection {name}")
+            raise PathNotAllowed(path, f"it is not a file of qmd's collection {name}")
         return await self._on_thread(lambda: read_location(location, start_line, line_count, self._max_file_bytes))
 
     def degradations(self) -> list[Degradation]:
-        """What keeps qmd's index from being what was wanted, although it answers."""
-        found = []
+        """Return how qmd's index is incomplete although qmd answers."""
+        degradations = []
         if self.updates.updating.failure is not None:
-            reason = f"qmd's index was not brought up to date: {self.updates.updating.failure.message}"
-            found.append(Degradation(DegradationKind.INDEX_IMPAIRED, "a current index of qmd", "the older one", reason))
+            reason = f"updating qmd's index failed: {self.updates.updating.failure.message}"
+            degradations.append(
+                Degradation(DegradationKind.INDEX_IMPAIRED, "a current qmd index", "an older one", reason)
+            )
         if self.updates.embedding.failure is not None:
-            reason = f"qmd did not make all vectors: {self.updates.embedding.failure.message}"
-            found.append(Degradation(DegradationKind.VECTORS_PENDING, "a vector for each document", "", reason))
-        return found
+            reason = f"qmd did not embed all documents: {self.updates.embedding.failure.message}"
+            degradations.append(Degradation(DegradationKind.VECTORS_PENDING, "a vector for each document", "", reason))
+        return degradations
 
     @property
-    def unserved(self) -> tuple[str, ...]:
+    def qmd_only_collections(self) -> tuple[str, ...]:
         """The collections that only qmd searches."""
         return tuple(collection.name for collection in self.config.collections if not collection.builtin)
 
 
 class QmdSyncRunner:
-    """Looks at the disk and leaves the work to qmd. `covered` is what was there before qmd's last update."""
+    """Compares the disk with qmd's index; qmd does the indexing. `covered` returns the files before its last update."""
 
     rebuild_due = False
     rebuild_waits = ""
@@ -336,7 +340,7 @@ class QmdSyncRunner:
         self._roots = roots
         self._covered = covered
         self._clock = clock
-        self.last_look = LastComparison()
+        self.last_comparison = LastComparison()
 
     def run(
         self,
@@ -345,7 +349,7 @@ class QmdSyncRunner:
         _should_stop: Callable[[], bool],
         _should_yield: Callable[[], bool] = lambda: False,
     ) -> SyncOutcome:
-        """What qmd holds as yet, and what it is to take in; the update itself follows the run."""
+        """Return the files in qmd's index and those that the next update will index. The update follows the run."""
         observer.progress(SyncProgress())
         state = self.compare()
         changed, removed = len(state.plan.changed), len(state.plan.removed)
@@ -355,19 +359,19 @@ class QmdSyncRunner:
             indexed_files=changed,
             unchanged_files=state.plan.unchanged,
             removed_files=removed,
-            changed=state.plan.worth_a_run,
+            changed=state.plan.needs_run,
         )
 
     def compare(self) -> DiskComparison:
-        """What differs between the disk and what was there before qmd's last update."""
+        """Return the differences between the files on disk and the files before qmd's last update."""
         began_ns = self._clock.now_ns()
         discovery, rows = discover_files(self._roots), _rows(self._covered())
         plan = make_plan(discovery, rows)
-        self.last_look.note(plan, began_ns)
-        return DiskComparison(discovery, rows, plan, self.last_look.agreed_ns)
+        self.last_comparison.record(plan, began_ns)
+        return DiskComparison(discovery, rows, plan, self.last_comparison.agreed_ns)
 
     def estimate(self, _mode: SyncMode, _ask: SyncScope = FULL_SCOPE) -> SyncEstimate:
-        """The files that differ; what qmd makes of them is not known."""
+        """Return the number of files that differ; the number of qmd's chunks and requests is unknown."""
         plan = self.compare().plan
         return SyncEstimate(len(plan.to_read), len(plan.removed), 0, 0, 0)
 

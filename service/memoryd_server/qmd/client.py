@@ -1,18 +1,10 @@
-"""Arguments, runs, output, failures.
+"""The qmd command: its arguments and runs, its output as rows, and its failures.
 
-The command as a function: finds it, runs it in its home, and makes of every ending an answer or a failure.
+Every call names the index and the collections. Without the index name, a `.qmd` folder above the working directory
+would replace the agent's index; without collection names, an empty configuration would not filter anything.
 
-What is asked of the command, as arguments. Pure.
-
-Every call names its index and its collections: without the first, a `.qmd` folder above the working directory would
-replace ours, and without the second an empty configuration would be no filter at all.
-
-What qmd printed, as rows. Pure.
-
-A search prints one JSON array on stdout. Around it there may be what libraries log, brackets included; where nothing
-was found some versions say so in words instead.
-
-Why qmd did not answer: one reason a cause, so that whoever reads it knows what to do.
+A search prints one JSON array on stdout. Log lines of libraries may surround it, with brackets in them. Some versions
+print a sentence instead of an empty array.
 """
 
 import json
@@ -31,15 +23,15 @@ from memoryd_server.foreign_text import valid_tree
 from memoryd_server.qmd.home import QmdHome
 from memoryd_server.qmd.process import Command, CommandResult, CommandRun, ExitKind, ProcessGuard
 
-# In these, `index` is the name of the default index, whose files are where the environment says.
+# `index` is the name of the default index. The environment sets the location of its files.
 _INDEX = ("--index", "index")
-# At the start of a question qmd would take these for its query language.
-_TYPED = re.compile(r"^(lex|vec|hyde|intent|expand):", re.IGNORECASE)
-_BREAKS = re.compile(r"[\0\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+# At the start of a query, these are qmd's query language.
+_QUERY_PREFIX = re.compile(r"^(lex|vec|hyde|intent|expand):", re.IGNORECASE)
+_LINE_BREAKS = re.compile(r"[\0\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
 class QmdSearchMode(StrEnum):
-    """How qmd searches: by words, by meaning, or by both with its models' help."""
+    """qmd's search verbs: by words, by vectors, or by both with query expansion and reranking by qmd's models."""
 
     SEARCH = "search"
     VSEARCH = "vsearch"
@@ -53,32 +45,32 @@ STATUS = (*_INDEX, "status")
 VERSION = ("--version",)
 
 
-def search(verb: QmdSearchMode, question: str, collections: Sequence[str], limit: int) -> tuple[str, ...]:
-    """The arguments of a search. The question is one argument after `--`, so that nothing in it is an option."""
-    named = [part for name in collections for part in ("-c", name)]
-    return (*_INDEX, verb.value, "--json", "-n", str(limit), *named, "--", one_line(verb, question))
+def search_arguments(search_mode: QmdSearchMode, text: str, collections: Sequence[str], limit: int) -> tuple[str, ...]:
+    """Return the arguments of a search. The query is one argument after `--`, so that no part of it is an option."""
+    filters = [part for name in collections for part in ("-c", name)]
+    return (*_INDEX, search_mode.value, "--json", "-n", str(limit), *filters, "--", one_line(search_mode, text))
 
 
-def one_line(verb: QmdSearchMode, question: str) -> str:
-    """The question as qmd takes it: one line, and no query language of its own at the start."""
-    line = _BREAKS.sub(" ", question).strip()
-    return _TYPED.sub(r"\1 :", line) if verb is QmdSearchMode.QUERY else line
+def one_line(search_mode: QmdSearchMode, text: str) -> str:
+    """Return the query as one line that does not begin with qmd's query language."""
+    line = _LINE_BREAKS.sub(" ", text).strip()
+    return _QUERY_PREFIX.sub(r"\1 :", line) if search_mode is QmdSearchMode.QUERY else line
 
 
-# Brackets that are looked at, besides those that begin a line: noise must not cost more than the answer.
-_MOST_BRACKETS = 64
-# Searched in the part of a line after its last colon: a logger's name may precede the words.
-_NOTHING = re.compile(r"(?:^|\])\s*no results found\b", re.IGNORECASE)
+# At most this number of brackets at the start of a line is tried, and as many elsewhere, so that log lines cost little.
+_MAX_BRACKETS = 64
+# Matched against the part of a line after its last colon, because a logger's name may precede the sentence.
+_NO_RESULTS = re.compile(r"(?:^|\])\s*no results found\b", re.IGNORECASE)
 _HEADER = re.compile(r"@@ -(\d{1,9}),(\d{1,9}) @@[^\n]*\n?")
 _LINE_START = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class QmdRow:
-    """One hit as qmd tells it: `uri` is `qmd://<collection>/<path>`, `snippet` the text below the header.
+    """One row of qmd's output: `uri` is `qmd://<collection>/<path>`, `snippet` the text below the snippet's header.
 
-    `start_line` and `line_count` are the snippet's range, from its header; 0 where it has none. `line` is the best
-    line, 0 where it is not told.
+    `start_line` and `line_count` are the range in the header; 0 if the snippet has no header. `line` is the best line;
+    0 if the row has none.
     """
 
     uri: str
@@ -90,23 +82,23 @@ class QmdRow:
 
 
 def parse_rows(stdout: str, stderr: str) -> list[dict[str, Any]]:
-    """The array's objects, as they stand.
+    """Return the objects of the printed array, unchanged.
 
     Raises:
-        QmdFailure: NOT_JSON, there is neither an array nor the words for an empty one.
+        QmdFailure: NOT_JSON, qmd printed neither an array nor that there are no results.
     """
     objects = find_objects(stdout)
     if objects is not None:
         return objects
-    said = stdout if stdout.strip() else stderr
-    if any(_NOTHING.search(line.strip().rpartition(":")[2]) for line in said.splitlines()):
+    text = stdout if stdout.strip() else stderr
+    if any(_NO_RESULTS.search(line.strip().rpartition(":")[2]) for line in text.splitlines()):
         return []
-    shown = stdout.strip()[:120] or "nothing"
-    raise QmdFailure(QmdFailureReason.NOT_JSON, f"qmd printed no array of results, but {shown!r}")
+    printed = repr(stdout.strip()[:120]) if stdout.strip() else "nothing"
+    raise QmdFailure(QmdFailureReason.NOT_JSON, f"qmd printed {printed} instead of an array of results")
 
 
 def find_objects(stdout: str) -> list[dict[str, Any]] | None:
-    """The first array of objects in the text, an empty one only where there is no other; None when there is none."""
+    """Return the first array of objects in the text, an empty one only if there is no other; None if there is none."""
     decoder = json.JSONDecoder()
     empty = False
     for at in _brackets(stdout):
@@ -122,13 +114,13 @@ def find_objects(stdout: str) -> list[dict[str, Any]] | None:
 
 
 def _brackets(text: str) -> Iterator[int]:
-    """Where an array may begin: first the starts of lines, as qmd prints it, then anywhere."""
-    for count, found in enumerate(_LINE_START.finditer(text)):
-        if count == _MOST_BRACKETS:
+    """Yield the positions at which an array may begin: first the starts of lines, as qmd prints it, then anywhere."""
+    for count, match in enumerate(_LINE_START.finditer(text)):
+        if count == _MAX_BRACKETS:
             break
-        yield found.end() - 1
+        yield match.end() - 1
     at = text.find("[")
-    for _ in range(_MOST_BRACKETS):
+    for _ in range(_MAX_BRACKETS):
         if at < 0:
             return
         yield at
@@ -136,7 +128,7 @@ def _brackets(text: str) -> Iterator[int]:
 
 
 def as_row(fields: dict[str, Any]) -> QmdRow | None:
-    """A row of an object; None for one that names no file."""
+    """Return an object as a row; None if it names no file."""
     uri, snippet = fields.get("file"), fields.get("snippet")
     if not isinstance(uri, str) or not uri:
         return None
@@ -144,17 +136,17 @@ def as_row(fields: dict[str, Any]) -> QmdRow | None:
     header = _HEADER.match(text)
     start, count = (int(header[1]), int(header[2])) if header else (0, 0)
     return QmdRow(
-        uri, _share(fields.get("score")), text[header.end() :] if header else text, start, count, _line(fields)
+        uri, _score(fields.get("score")), text[header.end() :] if header else text, start, count, _line(fields)
     )
 
 
-def _share(value: object) -> float:
-    """A score as the wire takes it; anything but a number is 0."""
+def _score(value: object) -> float:
+    """Return a score limited to 0..1; 0 for anything but a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     if isinstance(value, float) and not math.isfinite(value):
         return 0.0
-    # Bounded first: an integer may be too large for a float.
+    # Limited before the conversion: an integer may be too large for a float.
     return float(min(1, max(0, value)))
 
 
@@ -164,7 +156,7 @@ def _line(fields: dict[str, Any]) -> int:
 
 
 class QmdFailureReason(StrEnum):
-    """The cause. What stands behind it is told in the failure's message."""
+    """Why qmd did not answer. The failure's message has the details."""
 
     MISSING = "the command is missing"
     TOO_OLD = "the command is too old"
@@ -180,14 +172,14 @@ class QmdFailureReason(StrEnum):
     CANCELLED = "the call was cancelled"
 
 
-# These say nothing against the next call.
-PASSING = frozenset(
+# Failures that do not predict that the next call fails.
+TRANSIENT = frozenset(
     {QmdFailureReason.BUSY, QmdFailureReason.NOT_READY, QmdFailureReason.NO_TIME, QmdFailureReason.CANCELLED}
 )
 
 
 class QmdFailure(Exception):
-    """qmd did not do what was asked. The message says what happened, and what to do where something can be done."""
+    """A call of qmd failed. The message says what happened and, if the user can fix it, how."""
 
     def __init__(self, reason: QmdFailureReason, message: str) -> None:
         super().__init__(message)
@@ -195,15 +187,15 @@ class QmdFailure(Exception):
         self.message = message
 
 
-# What a search may print: fifty results are some 50 KB.
-MOST_BYTES = 2**20
-# The versions whose interface this is.
-LEAST_VERSION = (2, 0, 0)
+# The most that a search may print. Fifty results are about 50 KB.
+MAX_SEARCH_BYTES = 2**20
+# The first version with the arguments and the output of this module.
+MIN_VERSION = (2, 0, 0)
 
-INSTALL_QMD = "install it with `npm install -g @tobilu/qmd` on Node 22 or newer, or name it in memory.qmd.command"
+INSTALL_QMD = "install it with `npm install -g @tobilu/qmd` on Node 22 or newer, or set memory.qmd.command"
 
 _VERSION = re.compile(r"\bqmd v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})\b", re.IGNORECASE)
-# Only a line's first "collection" is tried: whatever follows a later one follows it as well.
+# Only the first "collection" of a line is tried: text that follows a later one follows the first as well.
 _UNKNOWN_COLLECTION = re.compile(
     r"^(?>.*?collection\b).*\b(?:not found|does not exist|missing)", re.IGNORECASE | re.MULTILINE
 )
@@ -211,27 +203,28 @@ _BUSY = re.compile(r"SQLITE_BUSY|database is (?:locked|busy)|already running", r
 _CONSTRAINT = re.compile(r"SQLITE_CONSTRAINT|constraint failed", re.IGNORECASE)
 _PENDING = re.compile(r"(?<!\d)(\d{1,9}) documents? (?:\((\d{1,9})%\) )?need embeddings")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_TELLING = re.compile(r"error|not found|disabled|failed|cannot|denied|missing|unknown|unsupported", re.IGNORECASE)
-# A shell tells of a signal by a code of this and its number; these two by a command that it cannot run.
-_SIGNALLED = 128
+_ERROR_WORDS = re.compile(r"error|not found|disabled|failed|cannot|denied|missing|unknown|unsupported", re.IGNORECASE)
+# A shell's exit code is this plus the signal's number if a signal ended the command, or one of the two codes below if
+# the command cannot be run.
+_SIGNAL_BASE = 128
 _NOT_RUNNABLE = (126, 127)
-_MOST_SHOWN = 300
-_WHOLE = 100
+_MAX_ERROR_CHARS = 300
+_ALL_PENDING = 100
 
 
 @dataclass(frozen=True, slots=True)
 class QmdResults:
-    """Rows, best first, and how many documents had no vectors yet."""
+    """Rows, best first, and the number of documents without vectors."""
 
     rows: tuple[QmdRow, ...]
     pending: int = 0
 
 
 class QmdClient:
-    """The command of one agent. `start` only makes a run; whoever runs it can cancel it."""
+    """Makes the runs of the command for one agent."""
 
     def __init__(self, command: str, home: QmdHome, guard: ProcessGuard) -> None:
-        self._command = first_word(command)
+        self._command = executable_of(command)
         self.home = home
         self._guard = guard
 
@@ -243,26 +236,28 @@ class QmdClient:
         """
         path = shutil.which(str(Path(self._command).expanduser()), path=self.home.environment["PATH"])
         if path is None:
-            where = "is not there or cannot be run" if "/" in self._command else "is not on the PATH"
-            raise QmdFailure(QmdFailureReason.MISSING, f"{self._command} {where}; {INSTALL_QMD}")
+            problem = "does not exist or is not executable" if "/" in self._command else "is not on the PATH"
+            raise QmdFailure(QmdFailureReason.MISSING, f"{self._command} {problem}; {INSTALL_QMD}")
         return path
 
-    def start(self, arguments: Sequence[str], seconds: float) -> CommandRun:
-        """Return a run of the command with these arguments. Blocks while the command is looked for.
+    def make_run(self, arguments: Sequence[str], seconds: float) -> CommandRun:
+        """Return a run of the command with these arguments, not started yet. Blocks while the command is located.
 
         Raises:
             QmdFailure: MISSING.
         """
-        return self.run_of(self.locate(), arguments, seconds)
+        return self.make_run_at(self.locate(), arguments, seconds)
 
-    def run_of(self, path: str, arguments: Sequence[str], seconds: float, most_bytes: int | None = None) -> CommandRun:
-        """Return a run of the command at `path` with these arguments."""
+    def make_run_at(
+        self, path: str, arguments: Sequence[str], seconds: float, max_bytes: int | None = None
+    ) -> CommandRun:
+        """Return a run of the command at `path` with these arguments, not started yet."""
         command, home = (path, *arguments), self.home
-        return CommandRun(Command(command, home.environment, str(home.folder), seconds, most_bytes), self._guard)
+        return CommandRun(Command(command, home.environment, str(home.folder), seconds, max_bytes), self._guard)
 
 
-def first_word(command: str) -> str:
-    """The command of a setting that may hold options, and quotes around a path with blanks."""
+def executable_of(command: str) -> str:
+    """Return the executable in a setting, which may have options, and quotes around a path with blanks."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -270,95 +265,95 @@ def first_word(command: str) -> str:
     return words[0] if words else "qmd"
 
 
-def found(finished: CommandResult, verb: QmdSearchMode) -> QmdResults:
-    """What a search found. Results that were printed whole count, whatever became of the command afterwards.
+def read_results(result: CommandResult, search_mode: QmdSearchMode) -> QmdResults:
+    """Return the results of a search. A completely printed array counts, even if the command failed afterwards.
 
     Raises:
-        QmdFailure: there is no answer, or none that can be believed.
+        QmdFailure: the command failed, or its output is not valid.
     """
-    objects = None if finished.ending in (ExitKind.TOO_MUCH, ExitKind.CANCELLED) else find_objects(finished.stdout)
-    pending, share = _pending(finished.stderr)
+    objects = None if result.ending in (ExitKind.OVERFLOWED, ExitKind.CANCELLED) else find_objects(result.stdout)
+    pending, percent = _pending(result.stderr)
     if not objects:
-        check(finished)
-        objects = parse_rows(finished.stdout, finished.stderr)
-        if not objects and share == _WHOLE and verb is not QmdSearchMode.SEARCH:
+        check(result)
+        objects = parse_rows(result.stdout, result.stderr)
+        if not objects and percent == _ALL_PENDING and search_mode is not QmdSearchMode.SEARCH:
             raise QmdFailure(QmdFailureReason.NOT_READY, f"none of qmd's {pending} documents has a vector yet")
     return QmdResults(tuple(row for fields in objects if (row := as_row(fields)) is not None), pending)
 
 
-def check(finished: CommandResult) -> None:
-    """Returns for a command that did what it was asked.
+def check(result: CommandResult) -> None:
+    """Raise if the command did not succeed.
 
     Raises:
-        QmdFailure: it did not.
+        QmdFailure: why it did not.
     """
-    said = last_words(finished)
-    match finished.ending:
+    error = error_line(result)
+    match result.ending:
         case ExitKind.CANCELLED:
-            raise QmdFailure(QmdFailureReason.CANCELLED, "the command was ended because nobody waits for it any more")
+            raise QmdFailure(QmdFailureReason.CANCELLED, "qmd was ended because the call was cancelled")
         case ExitKind.TIMED_OUT:
             raise QmdFailure(
-                QmdFailureReason.TIMEOUT, f"qmd gave no answer within {finished.elapsed_seconds:.1f} s{said}"
+                QmdFailureReason.TIMEOUT, f"qmd gave no answer within {result.elapsed_seconds:.1f} s{error}"
             )
-        case ExitKind.TOO_MUCH:
+        case ExitKind.OVERFLOWED:
             raise QmdFailure(
-                QmdFailureReason.TOO_LARGE, f"qmd printed more than {MOST_BYTES:,} bytes and was ended{said}"
+                QmdFailureReason.TOO_LARGE, f"qmd printed more than {MAX_SEARCH_BYTES:,} bytes and was ended{error}"
             )
-    if finished.code:
-        raise _failure(finished, said)
+    if result.code:
+        raise _failure(result, error)
 
 
-def _failure(finished: CommandResult, said: str) -> QmdFailure:
-    code = finished.code
-    if code < 0 or code > _SIGNALLED:
-        name = _signal_name(-code if code < 0 else code - _SIGNALLED)
+def _failure(result: CommandResult, error: str) -> QmdFailure:
+    code = result.code
+    if code < 0 or code > _SIGNAL_BASE:
+        name = _signal_name(-code if code < 0 else code - _SIGNAL_BASE)
         advice = "; a Node older than 22 does this" if name == "SIGSEGV" else ""
-        return QmdFailure(QmdFailureReason.SIGNAL, f"qmd was ended by {name}{advice}{said}")
+        return QmdFailure(QmdFailureReason.SIGNAL, f"qmd was ended by {name}{advice}{error}")
     if code in _NOT_RUNNABLE:
-        return QmdFailure(QmdFailureReason.MISSING, f"qmd cannot be run{said}; {INSTALL_QMD}")
-    if _UNKNOWN_COLLECTION.search(finished.stderr):
-        return QmdFailure(QmdFailureReason.UNKNOWN_COLLECTION, f"qmd does not know a collection of ours{said}")
-    if _BUSY.search(finished.stderr):
-        return QmdFailure(QmdFailureReason.BUSY, f"qmd's index is busy{said}")
-    return QmdFailure(QmdFailureReason.EXIT_CODE, f"qmd ended with exit code {code}{said}")
+        return QmdFailure(QmdFailureReason.MISSING, f"qmd cannot be run{error}; {INSTALL_QMD}")
+    if _UNKNOWN_COLLECTION.search(result.stderr):
+        return QmdFailure(QmdFailureReason.UNKNOWN_COLLECTION, f"qmd does not know a configured collection{error}")
+    if _BUSY.search(result.stderr):
+        return QmdFailure(QmdFailureReason.BUSY, f"qmd's index is busy{error}")
+    return QmdFailure(QmdFailureReason.EXIT_CODE, f"qmd ended with exit code {code}{error}")
 
 
-def last_words(finished: CommandResult) -> str:
-    """The line that tells most of what went wrong, to be added to a message; empty where nothing was said."""
-    lines = [line.strip() for line in _ESCAPES.sub("", finished.stderr).splitlines() if line.strip()]
-    telling = [line for line in lines if _TELLING.search(line)]
-    line = (telling or lines[-1:] or [""])[0]
-    return f": {line[:_MOST_SHOWN]}" if line else ""
+def error_line(result: CommandResult) -> str:
+    """Return the most informative line of stderr, to be appended to a message; empty if stderr is empty."""
+    lines = [line.strip() for line in _ESCAPES.sub("", result.stderr).splitlines() if line.strip()]
+    errors = [line for line in lines if _ERROR_WORDS.search(line)]
+    line = (errors or lines[-1:] or [""])[0]
+    return f": {line[:_MAX_ERROR_CHARS]}" if line else ""
 
 
-def is_conflict(finished: CommandResult) -> bool:
-    """Whether a writer met another one; the next try may succeed."""
-    return bool(finished.code) and bool(_BUSY.search(finished.stderr) or _CONSTRAINT.search(finished.stderr))
+def is_conflict(result: CommandResult) -> bool:
+    """Return whether the command failed because another process was writing, so that a retry may succeed."""
+    return bool(result.code) and bool(_BUSY.search(result.stderr) or _CONSTRAINT.search(result.stderr))
 
 
-def read_version(finished: CommandResult) -> str:
-    """The version that the command told.
+def read_version(result: CommandResult) -> str:
+    """Return the version that the command printed.
 
     Raises:
-        QmdFailure: TOO_OLD, or what kept it from telling.
+        QmdFailure: TOO_OLD, or why the command did not succeed.
     """
-    check(finished)
-    numbers = _VERSION.search(finished.stdout)
+    check(result)
+    numbers = _VERSION.search(result.stdout)
     if numbers is None:
         raise QmdFailure(
-            QmdFailureReason.TOO_OLD, f"{finished.stdout.strip()[:80]!r} is no version of qmd; {INSTALL_QMD}"
+            QmdFailureReason.TOO_OLD, f"{result.stdout.strip()[:80]!r} is not a version of qmd; {INSTALL_QMD}"
         )
     version = ".".join(numbers.groups())
-    if tuple(map(int, numbers.groups())) < LEAST_VERSION:
-        least = ".".join(map(str, LEAST_VERSION))
-        raise QmdFailure(QmdFailureReason.TOO_OLD, f"qmd {version} is older than {least}; {INSTALL_QMD}")
+    if tuple(map(int, numbers.groups())) < MIN_VERSION:
+        minimum = ".".join(map(str, MIN_VERSION))
+        raise QmdFailure(QmdFailureReason.TOO_OLD, f"qmd {version} is older than {minimum}; {INSTALL_QMD}")
     return version
 
 
 def _pending(stderr: str) -> tuple[int, int]:
-    """Documents without vectors, and their share in percent, from qmd's warning; zeros where there is none."""
-    warned = _PENDING.search(stderr)
-    return (int(warned[1]), int(warned[2] or 0)) if warned else (0, 0)
+    """Return the number of documents without vectors, and their percentage, from qmd's warning; else zeros."""
+    warning = _PENDING.search(stderr)
+    return (int(warning[1]), int(warning[2] or 0)) if warning else (0, 0)
 
 
 def _signal_name(number: int) -> str:

@@ -1,9 +1,4 @@
-"""QmdConfig and session scope rules.
-
-What one agent's qmd is made with. The composition root fills it from the settings.
-
-Which sessions may search, decided by their keys. Pure.
-"""
+"""QmdConfig, which the composition root fills from the settings, and the rules for which sessions may search. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +11,7 @@ from memoryd_server.sessions import SessionKey
 
 @dataclass(frozen=True, slots=True)
 class SessionMatch:
-    """What a session must be like; everything given must match."""
+    """The properties that a session must have. All that are not None must match."""
 
     channel: str | None = None
     chat_type: str | None = None
@@ -26,7 +21,7 @@ class SessionMatch:
 
 @dataclass(frozen=True, slots=True)
 class SessionRule:
-    """One rule: whether the sessions that match may search."""
+    """Whether sessions that match may search."""
 
     allow: bool
     match: SessionMatch
@@ -34,14 +29,14 @@ class SessionRule:
 
 @dataclass(frozen=True, slots=True)
 class SessionScope:
-    """The first rule that matches decides, else `allow`."""
+    """The rules in order. The first that matches decides; if none matches, `allow` does."""
 
     allow: bool
     rules: Sequence[SessionRule] = ()
 
 
 def allows(scope: SessionScope | None, session_key: str) -> bool:
-    """Whether the session may search; without a scope every session may."""
+    """Return whether the session may search. Without a scope, every session may."""
     if scope is None:
         return True
     session = SessionKey.parse(session_key)
@@ -52,26 +47,26 @@ def _matches(match: SessionMatch, session: SessionKey) -> bool:
     return (
         (match.channel is None or match.channel.strip().lower() == session.channel)
         and (match.chat_type is None or match.chat_type == session.chat_type)
-        and _begins(match.key_prefix, session)
+        and _key_begins(match.key_prefix, session)
         and (match.raw_key_prefix is None or session.raw.startswith(match.raw_key_prefix.strip().lower()))
     )
 
 
-def _begins(prefix: str | None, session: SessionKey) -> bool:
+def _key_begins(prefix: str | None, session: SessionKey) -> bool:
     if prefix is None:
         return True
     wanted = prefix.strip().lower()
-    # Older settings wrote the whole key where the part after the agent was meant.
+    # In older settings the prefix is that of the whole key instead of the part after the agent.
     return (session.raw if wanted.startswith("agent:") else session.key).startswith(wanted)
 
 
 QMD_PLUGIN = "qmd"
-"""The name of this plug-in, which `memory.backend` has as a value."""
+"""The name of this plug-in, and its value in `memory.backend`."""
 
 
 @dataclass(frozen=True, slots=True)
 class QmdUpdateConfig:
-    """When qmd indexes, and how long it may take. Seconds; an interval of 0 is off."""
+    """When qmd's index is updated and embedded, and the time limits, in seconds. An interval of 0 disables it."""
 
     on_boot: bool
     wait_for_boot: bool
@@ -84,8 +79,8 @@ class QmdUpdateConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitsConfig:
-    """What one search may cost and return."""
+class QmdLimitsConfig:
+    """The limits of one search: what it may return, and the seconds that it may take."""
 
     max_results: int
     max_snippet_chars: int
@@ -95,7 +90,7 @@ class LimitsConfig:
 
 @dataclass(frozen=True, slots=True)
 class QmdSessionsConfig:
-    """Where transcripts are, where their text goes, and after how many days they are left out (None: never)."""
+    """The folder of transcripts, the folder for their text, and the days after which they are omitted (None: never)."""
 
     transcripts: Path
     folder: Path
@@ -106,17 +101,18 @@ class QmdSessionsConfig:
 class QmdConfig:
     """One agent's qmd.
 
-    `folder` is qmd's own, `environment` what its processes get besides what memoryd sets, `fallback` whether the
-    builtin engine answers when qmd cannot. `embed_lock` is the file by which all daemons of the host embed one by one.
+    `folder` is qmd's home. `environment` has the variables of its processes in addition to those that memoryd sets.
+    `fallback` is whether the builtin engine answers if qmd cannot. `embed_lock` is a file that all daemons of the host
+    lock to embed one at a time.
     """
 
     folder: Path
     command: str
-    verb: QmdSearchMode
+    search_mode: QmdSearchMode
     collections: tuple[Collection, ...]
     environment: Mapping[str, str]
     update: QmdUpdateConfig
-    limits: LimitsConfig
+    limits: QmdLimitsConfig
     scope: SessionScope | None
     sessions: QmdSessionsConfig | None
     fallback: bool
@@ -125,5 +121,5 @@ class QmdConfig:
     @classmethod
     def of(cls, plugins: Mapping[str, object]) -> "QmdConfig | None":
         """Return qmd's configuration among an agent's plug-ins; None if qmd is not configured."""
-        found = plugins.get(QMD_PLUGIN)
-        return found if isinstance(found, cls) else None
+        config = plugins.get(QMD_PLUGIN)
+        return config if isinstance(config, cls) else None

@@ -1,8 +1,7 @@
-"""Qmd first, builtin when it fails; circuit breaker.
+"""FallbackBackend: searches with qmd, and with the builtin engine while qmd fails; CircuitBreaker.
 
-qmd first, the builtin engine when it cannot, and a way back without a restart.
-
-When to leave a backend alone that has failed, and when to try it again.
+A failure of qmd opens the circuit breaker. While it is open, a background task probes qmd, and a probe that succeeds
+closes it.
 """
 
 import asyncio
@@ -18,28 +17,28 @@ from memoryd_server.background_tasks import ReportedErrors
 from memoryd_server.errors import BackendUnavailable, RevisionNotReached
 from memoryd_server.model import Clock, Degradation, DegradationKind
 from memoryd_server.qmd.backend import NOT_READY, QmdBackend, QmdSyncRunner
-from memoryd_server.qmd.client import PASSING, QmdFailure, QmdFailureReason
+from memoryd_server.qmd.client import TRANSIENT, QmdFailure, QmdFailureReason
 from memoryd_server.qmd.config import QmdConfig
-from memoryd_server.qmd.hits import denied
+from memoryd_server.qmd.hits import scope_denied
 from memoryd_server.qmd.host import QmdHost
 from memoryd_server.search import SearchAnswer, SearchQuery
 from memoryd_server.sync import SyncOutcome
 
-# Kept for the builtin engine out of the caller's time, and as a share where that is short.
+# The part of the caller's time that is reserved for the builtin engine: the smaller of the two.
 RESERVE_SECONDS = 1.0
 RESERVE_SHARE = 0.25
-# The longest pause between two trials: after failures that cost nothing to meet again, and after those that do.
+# The longest pause between two probes after a failure that costs little to repeat, and after one that costs much.
 CHEAP_PAUSE_SECONDS = 40.0
-DEAR_PAUSE_SECONDS = 600.0
+COSTLY_PAUSE_SECONDS = 600.0
 
-_DEAR = frozenset({QmdFailureReason.TIMEOUT, QmdFailureReason.TOO_LARGE})
+_COSTLY = frozenset({QmdFailureReason.TIMEOUT, QmdFailureReason.TOO_LARGE})
 
-# Hears of each change: True when qmd answers again, and why it does not when it does not.
 OnChange = Callable[[bool, str], None]
+"""Called with (True, "") when qmd answers again, and with False and the reason when it stops answering."""
 
 
 class FallbackBackend:
-    """Answers for one agent from `start` to `stop`. On the event loop's thread."""
+    """Answers the searches of one agent from `start` to `stop`. For the event loop's thread."""
 
     def __init__(
         self, qmd: QmdBackend, builtin: Agent, on_change: OnChange, sync_runner: SyncRunner | None = None
@@ -49,85 +48,85 @@ class FallbackBackend:
         self._builtin = builtin
         self._on_change = on_change
         self._breaker = CircuitBreaker(time.monotonic)
-        self._faults = ReportedErrors("a trial of qmd")
+        self._faults = ReportedErrors("a probe of qmd")
         self._recovery: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._first_check: asyncio.Task[None] | None = None
 
     @property
     def _falls_back(self) -> bool:
         return self._qmd.config.fallback
 
     async def start(self, *, background: bool) -> None:
-        """Begins qmd's updates, unless told otherwise; a missing command keeps nobody from starting."""
+        """Start qmd's updates if `background`. Does not fail if the command is missing."""
         await self._qmd.updates.start(background=background)
-        self._looking = asyncio.get_running_loop().create_task(self._first_look())
+        self._first_check = asyncio.get_running_loop().create_task(self._check_version())
 
-    async def _first_look(self) -> None:
+    async def _check_version(self) -> None:
         try:
-            await self._qmd.look()
+            await self._qmd.check_version()
         except QmdFailure as failure:
-            self._note(failure)
-        except Exception as error:  # noqa: BLE001 -- the first search meets it as well
+            self._record_failure(failure)
+        except Exception as error:  # noqa: BLE001 -- the first search raises it as well
             self._faults.failed(error)
 
     async def stop(self) -> None:
-        """Begins nothing more; what runs is ended with the host."""
-        for task in (self._recovery, self._looking):
+        """Stop the updates and probes. The host ends running commands when it is closed."""
+        for task in (self._recovery, self._first_check):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         await self._qmd.updates.stop()
 
     async def search(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
-        """Answers a question, and says who did and why.
+        """Answer a query with qmd, or with the builtin engine and a degradation with the reason.
 
         Raises:
             RevisionNotReached: the deadline came before that revision.
             BackendUnavailable: qmd failed, and the builtin engine may not answer.
         """
         if not self._qmd.permits(session_key):
-            return denied(query)
+            return scope_denied(query)
         if self._breaker.open:
-            return await self._otherwise(self._breaker.reason, query, session_key, min_revision)
+            return await self._fall_back(self._breaker.reason, query, session_key, min_revision)
         try:
-            answer = await self._ask_qmd(query, session_key, min_revision)
+            answer = await self._search_qmd(query, session_key, min_revision)
         except QmdFailure as failure:
-            self._note(failure)
-            return await self._otherwise(failure.message, query, session_key, min_revision, failure.reason)
+            self._record_failure(failure)
+            return await self._fall_back(failure.message, query, session_key, min_revision, failure.reason)
         return replace(answer, degradations=(*self._qmd.degradations(), *answer.degradations))
 
-    async def _ask_qmd(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
-        await self._reach(query, session_key, min_revision)
-        seconds = min(self._qmd.config.limits.seconds, self._left(query))
+    async def _search_qmd(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
+        await self._wait_for_revision(query, session_key, min_revision)
+        seconds = min(self._qmd.config.limits.seconds, self._seconds_for_qmd(query))
         board = self._builtin.board.current
         return await self._qmd.search(query, seconds=seconds, stale=board.dirty or board.pending_files > 0)
 
-    def _left(self, query: SearchQuery) -> float:
-        """The time that qmd may take, so that the builtin engine can still answer after it."""
+    def _seconds_for_qmd(self, query: SearchQuery) -> float:
+        """Return the time that qmd may take, so that the builtin engine can still answer after it."""
         left = query.deadline - time.monotonic()
         return left - min(RESERVE_SECONDS, left * RESERVE_SHARE) if self._falls_back else left
 
-    async def _reach(self, query: SearchQuery, session_key: str, min_revision: int | None) -> None:
-        """Waits until qmd holds what memoryd's own index held at `min_revision`."""
+    async def _wait_for_revision(self, query: SearchQuery, session_key: str, min_revision: int | None) -> None:
+        """Wait until qmd's index includes the files of memoryd's index at `min_revision`."""
         if min_revision and not self._falls_back:
             raise RevisionNotReached(
-                'memoryd keeps no index of its own for this agent (memoryd.qmdFallback is "none"), and qmd\'s has no '
+                'memoryd keeps no index for this agent, because memoryd.qmdFallback is "none", and qmd\'s index has no '
                 "revisions; search without min_revision, or call Sync first"
             )
         await self._builtin.reach(session_key, min_revision, query.deadline)
         covered = self._qmd.covered
         if min_revision and (covered is None or covered.revision < min_revision):
             try:
-                async with asyncio.timeout(self._left(query)):
-                    await self._qmd.updates.now(embed=False)
+                async with asyncio.timeout(self._seconds_for_qmd(query)):
+                    await self._qmd.updates.update_now(embed=False)
             except TimeoutError:
                 raise QmdFailure(
                     QmdFailureReason.NO_TIME, f"qmd's index did not reach revision {min_revision} in time"
                 ) from None
 
-    async def _otherwise(
+    async def _fall_back(
         self,
-        why: str,
+        message: str,
         query: SearchQuery,
         session_key: str,
         min_revision: int | None,
@@ -135,29 +134,29 @@ class FallbackBackend:
     ) -> SearchAnswer:
         if not self._falls_back:
             raise BackendUnavailable(
-                f'qmd does not answer: {why}. memoryd.qmdFallback is "none", so nobody else does; memoryd doctor looks '
-                "for the cause",
+                f'qmd does not answer: {message}. memoryd.qmdFallback is "none", so there is no other engine; run '
+                "memoryd doctor to find the cause",
                 metadata={"backend": "qmd", **({} if reason is None else {"cause": reason.name})},
-                retry_after_seconds=max(1.0, self._breaker.next_trial_seconds),
+                retry_after_seconds=max(1.0, self._breaker.next_probe_seconds),
             )
         answer = await self._builtin.search(query, session_key=session_key, min_revision=min_revision)
-        return replace(answer, degradations=(*self._fallen_back(why), *answer.degradations))
+        return replace(answer, degradations=(*self._fallback_degradations(message), *answer.degradations))
 
-    def _fallen_back(self, why: str) -> Sequence[Degradation]:
-        found = [Degradation(DegradationKind.BACKEND_FALLBACK, "qmd", "builtin", why)]
-        if self._qmd.unserved:
-            names = ", ".join(self._qmd.unserved)
+    def _fallback_degradations(self, message: str) -> Sequence[Degradation]:
+        degradations = [Degradation(DegradationKind.BACKEND_FALLBACK, "qmd", "builtin", message)]
+        if self._qmd.qmd_only_collections:
+            names = ", ".join(self._qmd.qmd_only_collections)
             reason = "only qmd searches these collections"
-            found.append(Degradation(DegradationKind.SOURCE_SKIPPED, names, "", reason))
-        return found
+            degradations.append(Degradation(DegradationKind.SOURCE_SKIPPED, names, "", reason))
+        return degradations
 
-    def _note(self, failure: QmdFailure) -> None:
-        """Opens the breaker for what the next call would meet as well, and begins to look for the way back."""
-        if failure.reason in PASSING:
+    def _record_failure(self, failure: QmdFailure) -> None:
+        """Open the breaker unless the failure is transient, and start to probe qmd."""
+        if failure.reason in TRANSIENT:
             return
         was_open = self._breaker.open
-        dear = failure.reason in _DEAR
-        self._breaker.failed(failure.message, DEAR_PAUSE_SECONDS if dear else CHEAP_PAUSE_SECONDS)
+        costly = failure.reason in _COSTLY
+        self._breaker.failed(failure.message, COSTLY_PAUSE_SECONDS if costly else CHEAP_PAUSE_SECONDS)
         if not was_open:
             self._on_change(False, failure.message)
         if self._recovery is None or self._recovery.done():
@@ -165,27 +164,27 @@ class FallbackBackend:
 
     async def _recover(self) -> None:
         while self._breaker.open:
-            await asyncio.sleep(self._breaker.next_trial_seconds)
+            await asyncio.sleep(self._breaker.next_probe_seconds)
             try:
-                await self._try()
-            except Exception as error:  # noqa: BLE001 -- without another trial qmd would never answer again
+                await self._probe()
+            except Exception as error:  # noqa: BLE001 -- without another probe qmd would never answer again
                 self._faults.failed(error)
             else:
                 self._faults.worked()
-            if self._breaker.open and not self._breaker.next_trial_seconds:
-                # It failed in a way that says nothing, so the old reason stands.
+            if self._breaker.open and not self._breaker.next_probe_seconds:
+                # The failure was transient, so the reason has not changed.
                 self._breaker.failed(self._breaker.reason, CHEAP_PAUSE_SECONDS)
 
-    async def _try(self) -> None:
+    async def _probe(self) -> None:
         try:
-            await self._qmd.trial()
+            await self._qmd.probe()
         except QmdFailure as failure:
-            self._note(failure)
+            self._record_failure(failure)
             return
         if self._breaker.open:
             self._breaker.succeeded()
             self._on_change(True, "")
-            # What happened meanwhile is not in its index.
+            # qmd's index does not include changes made while qmd failed.
             self._qmd.updates.resume()
 
     async def read(self, path: str, start_line: int, line_count: int) -> FileRange | None:
@@ -200,58 +199,58 @@ class FallbackBackend:
         return await self._qmd.forget(request.session_id, deadline)
 
     async def check(self, deadline: float) -> None:
-        """Searches once through qmd, whatever it did before."""
+        """Probe qmd once, whether the breaker is open or not."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                await self._try()
+                await self._probe()
 
     async def state(self) -> BackendStatus:
-        """Who would answer, and how qmd is doing."""
-        why = self._breaker.reason
+        """Return which engine would answer now, and the state of qmd."""
+        reason = self._breaker.reason
         failure = self._qmd.updates.updating.failure
-        if not why and not await self._qmd.is_ready():
-            why = NOT_READY if failure is None else failure.message
-        if not why:
+        if not reason and not await self._qmd.is_ready():
+            reason = NOT_READY if failure is None else failure.message
+        if not reason:
             active, degradations = "qmd", tuple(self._qmd.degradations())
         elif self._falls_back:
-            active, degradations = "builtin", tuple(self._fallen_back(why))
+            active, degradations = "builtin", tuple(self._fallback_degradations(reason))
         else:
-            active, degradations = "", (Degradation(DegradationKind.BACKEND_FALLBACK, "qmd", "", why),)
-        return BackendStatus(active, degradations, wanted="qmd", version=self._qmd.version, reason=why)
+            active, degradations = "", (Degradation(DegradationKind.BACKEND_FALLBACK, "qmd", "", reason),)
+        return BackendStatus(active, degradations, wanted="qmd", version=self._qmd.version, reason=reason)
 
     async def after_sync(self, run: SyncRun, outcome: SyncOutcome) -> SyncOutcome:
-        """Brings qmd's index in line after a run: at once where a caller waits for it, soon otherwise.
+        """Update qmd's index after a sync run: now if a caller waits for the run, later otherwise.
 
         Raises:
-            BackendUnavailable: it could not be done, and there is no other index.
+            BackendUnavailable: the update failed, and there is no other index.
         """
         if run.trigger is not SyncTrigger.MANUAL:
             if outcome.indexed_files or outcome.removed_files:
-                self._qmd.updates.ask()
+                self._qmd.updates.request()
             return outcome
         try:
-            done = await self._qmd.updates.now()
+            counts = await self._qmd.updates.update_now()
         except QmdFailure as failure:
             if self._falls_back:
-                # Status tells of it, and so does every answer.
+                # Status and every answer report the failure.
                 return outcome
-            raise BackendUnavailable(f"qmd's index was not brought up to date: {failure.message}") from failure
+            raise BackendUnavailable(f"updating qmd's index failed: {failure.message}") from failure
         if self._falls_back:
             return outcome
         return replace(
             outcome,
-            files=done.documents,
-            indexed_files=done.new + done.changed,
-            unchanged_files=done.unchanged,
-            removed_files=done.removed,
-            changed=done.new + done.changed + done.removed > 0,
+            files=counts.documents,
+            indexed_files=counts.new + counts.changed,
+            unchanged_files=counts.unchanged,
+            removed_files=counts.removed,
+            changed=counts.new + counts.changed + counts.removed > 0,
         )
 
 
 def make_qmd(
     memory: Agent, config: QmdConfig, host: QmdHost, *, threads: Executor, on_change: OnChange
 ) -> FallbackBackend:
-    """Return qmd as the search backend of `memory`, whose index is kept only if it may have to answer."""
+    """Return qmd as the search backend of `memory`. memoryd keeps an index only if `config.fallback` is true."""
     agent = memory.config
     qmd = QmdBackend(
         config,
@@ -271,9 +270,9 @@ FIRST_PAUSE_SECONDS = 5.0
 
 
 class CircuitBreaker:
-    """Closed while the backend answers. A failure opens it, and a trial that succeeds closes it again.
+    """Closed while the backend answers. A failure opens it; a probe that succeeds closes it.
 
-    The pause between two trials doubles, up to what the failure is worth: the caller says how much. `monotonic` is a
+    The pause between two probes doubles, up to the maximum that the caller sets with each failure. `monotonic` is a
     clock in seconds.
     """
 
@@ -285,20 +284,20 @@ class CircuitBreaker:
 
     @property
     def open(self) -> bool:
-        """Whether the backend is left alone; `reason` says why."""
+        """Whether the backend is not called; `reason` says why."""
         return bool(self.reason)
 
-    def failed(self, reason: str, most_pause_seconds: float) -> None:
-        """Opens it, or keeps it open for twice as long."""
+    def failed(self, reason: str, max_pause_seconds: float) -> None:
+        """Open the breaker, or keep it open for twice the last pause."""
         self.reason = reason
         self._failed_at = self._monotonic()
-        self._pause = min(most_pause_seconds, self._pause * 2 or FIRST_PAUSE_SECONDS)
+        self._pause = min(max_pause_seconds, self._pause * 2 or FIRST_PAUSE_SECONDS)
 
     def succeeded(self) -> None:
-        """Closes it."""
+        """Close the breaker."""
         self.reason, self._pause = "", 0.0
 
     @property
-    def next_trial_seconds(self) -> float:
-        """Time until the next trial."""
+    def next_probe_seconds(self) -> float:
+        """The seconds until the next probe."""
         return max(0.0, self._failed_at + self._pause - self._monotonic())

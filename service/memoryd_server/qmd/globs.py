@@ -21,7 +21,7 @@ _Test = Callable[[str], object]
 def matches(pattern: str, path: str) -> bool:
     """Return whether a glob matches a whole path.
 
-    A glob holds `*`, `?`, `**`, `[...]`, `{a,b}`, and commas between globs. Any other extended form matches every
+    A glob may contain `*`, `?`, `**`, `[...]`, `{a,b}`, and commas between globs. Any other extended form matches every
     Markdown file.
     """
     if _MORE_THAN_GLOB.search(pattern):
@@ -65,7 +65,7 @@ class _Automaton:
 def _compiled(pattern: str) -> _Automaton:
     automaton = _Automaton()
     at, end = automaton.state(), automaton.state()
-    # The first and last state of each open brace, of the whole glob first.
+    # The first and last state of the whole glob, then of each open brace.
     groups = [(at, end)]
     for piece in _PIECE.findall(pattern):
         if piece == "{":
@@ -118,7 +118,7 @@ def _class(inside: str) -> _Test:
     try:
         return re.compile(f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]").match
     except re.error:
-        # A range that runs backwards holds no character.
+        # A reversed range contains no character.
         return lambda _: False
 
 

@@ -1,7 +1,7 @@
-"""Run as a process of its own: ends the registered process groups when the daemon is gone, however it went.
+"""The script of the guard process, which ends the registered process groups when the daemon has ended in any way.
 
-It reads lines from its stdin, `+<group>` and `-<group>`. The pipe's other end is the daemon's alone, so that its end
-is the daemon's. (A parent-death signal would miss grandchildren, and comes when a mere thread ends.)
+It reads lines from stdin, `+<group>` and `-<group>`. Only the daemon has the other end of the pipe, so end of file
+means that the daemon has ended. (A parent-death signal would miss grandchildren, and is also sent when a thread ends.)
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 def watch(lines: Iterable[str]) -> set[int]:
-    """Returns the groups that are registered when the lines end."""
+    """Return the groups that are registered when the lines end."""
     groups: set[int] = set()
     for line in lines:
         with contextlib.suppress(ValueError):
@@ -25,8 +25,8 @@ def watch(lines: Iterable[str]) -> set[int]:
 
 
 def main() -> None:
-    """Watches, then ends what is left."""
-    # Whoever ends the daemon's group must not end this one before it has done its work.
+    """Read stdin to its end, then end the groups that are still registered."""
+    # A signal to the daemon's process group must not end this process before it has ended the groups.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     for group in watch(sys.stdin):

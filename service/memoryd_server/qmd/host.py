@@ -1,9 +1,4 @@
-"""Threads shared by agents; locks between processes.
-
-What all agents of one daemon share: the guard, the threads on which commands run, and the turn to embed.
-
-Locks that hold between processes as well, and end with the process that holds them.
-"""
+"""QmdHost: the guard, the threads and the embedding lock that all agents of a daemon share; and file locks."""
 
 import asyncio
 import threading
@@ -17,31 +12,31 @@ from memoryd_server.qmd.client import QmdFailure, QmdFailureReason
 from memoryd_server.qmd.process import CommandResult, CommandRun, ProcessGuard
 from memoryd_server.system import FileLock
 
-# Each search is a process that loads a runtime: more at once than this make all of them late.
-SEARCHES_AT_ONCE = 4
-# Updates of different agents.
-UPDATES_AT_ONCE = 2
+# Each search is a process that loads a runtime: more concurrent ones than this delay all of them.
+CONCURRENT_SEARCHES = 4
+# Concurrent updates, of different agents.
+CONCURRENT_UPDATES = 2
 
 _T = TypeVar("_T")
 
 
 class QmdHost:
-    """The processes of a daemon's agents. Its coroutines belong to the event loop's thread; `close` ends them all."""
+    """Runs the commands of a daemon's agents until `close`. Its coroutines are for the event loop's thread."""
 
     def __init__(self) -> None:
         self.guard = ProcessGuard()
         self.embedding = asyncio.Lock()
-        self._searches = ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="qmd-search")
-        self._updates = ThreadPoolExecutor(UPDATES_AT_ONCE, thread_name_prefix="qmd-update")
+        self._searches = ThreadPoolExecutor(CONCURRENT_SEARCHES, thread_name_prefix="qmd-search")
+        self._updates = ThreadPoolExecutor(CONCURRENT_UPDATES, thread_name_prefix="qmd-update")
         self._lock = threading.Lock()
         self._running: set[CommandRun] = set()
         self._closed = False
 
     async def search(self, run: CommandRun, seconds: float) -> CommandResult:
-        """Runs a search; when it is cancelled, or has no thread within `seconds`, so is the process.
+        """Run a search. If the caller is cancelled, or no thread is free within `seconds`, the run is cancelled.
 
         Raises:
-            QmdFailure: BUSY, all threads were taken all the time; EXIT_CODE, no process can be started.
+            QmdFailure: BUSY, no thread was free within `seconds`; EXIT_CODE, no process can be started.
         """
         began = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -52,7 +47,7 @@ class QmdHost:
 
         job = self._searches.submit(work)
         future = asyncio.wrap_future(job)
-        # Where nobody waits any more, nobody reads what came of it.
+        # Retrieves the exception of a search whose caller was cancelled.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             async with asyncio.timeout(seconds):
@@ -60,7 +55,7 @@ class QmdHost:
             return await asyncio.shield(future)
         except TimeoutError:
             raise QmdFailure(
-                QmdFailureReason.BUSY, f"{SEARCHES_AT_ONCE} searches of qmd were under way all the time"
+                QmdFailureReason.BUSY, f"{CONCURRENT_SEARCHES} other qmd searches were running for {seconds:.1f} s"
             ) from None
         finally:
             if not job.done():
@@ -69,11 +64,11 @@ class QmdHost:
                     run.discard()
 
     async def update(self, work: Callable[[], _T]) -> _T:
-        """Does blocking work of an update on one of its threads."""
+        """Call the blocking `work` of an update on one of the update threads."""
         return await asyncio.get_running_loop().run_in_executor(self._updates, work)
 
     def run(self, run: CommandRun) -> CommandResult:
-        """Runs a command on the calling thread; `close` ends it.
+        """Run a command on the calling thread; `close` ends it.
 
         Raises:
             QmdFailure: EXIT_CODE, no process can be started; CANCELLED, the host is closed.
@@ -92,7 +87,7 @@ class QmdHost:
                 self._running.discard(run)
 
     def close(self) -> None:
-        """Ends every command and the guard. Blocks until they have ended, a second or two at most."""
+        """End every command and the guard. Blocks until they have ended, two seconds at most."""
         with self._lock:
             self._closed = True
             running = list(self._running)
@@ -104,20 +99,22 @@ class QmdHost:
 
 
 @contextmanager
-def held(path: Path, what: str, seconds: float, is_unwanted: Callable[[], bool]) -> Iterator[None]:
-    """Holds the lock of a file, which is made where it is missing; waits for it on the calling thread.
+def file_lock(path: Path, name: str, seconds: float, should_stop: Callable[[], bool]) -> Iterator[None]:
+    """Hold the lock on a file, which is created if it is missing. Waits for the lock on the calling thread.
+
+    Other processes respect the lock; it ends with this process. `name` describes it in messages.
 
     Raises:
-        QmdFailure: BUSY after `seconds`, CANCELLED once `is_unwanted`.
-        OSError: the file cannot be made, or is not ours.
+        QmdFailure: BUSY after `seconds`; CANCELLED if `should_stop` returns true.
+        OSError: the file cannot be created, or has another owner.
     """
     lock = FileLock(path)
     try:
-        lock.wait(seconds, is_unwanted)
+        lock.wait(seconds, should_stop)
     except TimeoutError:
-        if is_unwanted():
-            raise QmdFailure(QmdFailureReason.CANCELLED, f"{what} is not waited for any more") from None
-        raise QmdFailure(QmdFailureReason.BUSY, f"{what} is held by another process") from None
+        if should_stop():
+            raise QmdFailure(QmdFailureReason.CANCELLED, f"waiting for {name} was cancelled") from None
+        raise QmdFailure(QmdFailureReason.BUSY, f"{name} is held by another process") from None
     try:
         yield
     finally:

@@ -1,14 +1,10 @@
-"""Qmd's index and exported sessions.
+"""QmdIndex: updates and embeds qmd's index of one agent; and the export of sessions for it. Everything here blocks.
 
-qmd's own index of one agent: brought up to date, embedded, and begun anew where it is damaged. Blocks.
+The index has one writer at a time, because one of two concurrent updates fails. The caller ensures this for threads, a
+file lock for processes. A damaged index is deleted and rebuilt.
 
-One writer at a time, between threads by the caller's care and between processes by a lock: two updates at once make one
-of them fail.
-
-Writes transcripts as Markdown for qmd to index, and takes away what is no longer to be found. Blocks.
-
-One file a transcript, `<name>.md`, with the transcript's own time of change: by it an unchanged one is known without
-being read, and old ones can decay.
+Each transcript is exported as one Markdown file, `<name>.md`, with the transcript's modification time. By this time an
+unchanged transcript is recognised without reading it, and old ones can decay.
 """
 
 import contextlib
@@ -21,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memoryd_server.qmd import client
-from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, check, is_conflict, last_words
+from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, check, error_line, is_conflict
 from memoryd_server.qmd.config import QmdConfig, QmdSessionsConfig
-from memoryd_server.qmd.host import held
+from memoryd_server.qmd.host import file_lock
 from memoryd_server.qmd.process import CommandResult, CommandRun, ExitKind
 from memoryd_server.sources import TranscriptFile, list_transcripts, read_transcript
 
@@ -35,13 +31,13 @@ _VECTORS = re.compile(r"^[^\S\n]*Vectors:\s+(\d{1,9})(?!\d)", re.MULTILINE)
 _PENDING = re.compile(r"^[^\S\n]*Pending:\s+(\d{1,9})(?!\d)", re.MULTILINE)
 _RETRY_SECONDS = 0.5
 
-# Runs what it is given to its end, on the calling thread; ends early when nobody wants it any more.
 Runner = Callable[[CommandRun], CommandResult]
+"""Runs a command on the calling thread, and ends it early if it was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateCounts:
-    """What an update found: files that are new, changed, as they were, and gone."""
+    """The numbers of new, changed, unchanged and removed files in an update."""
 
     new: int = 0
     changed: int = 0
@@ -50,13 +46,13 @@ class UpdateCounts:
 
     @property
     def documents(self) -> int:
-        """How many files qmd holds now."""
+        """The number of files in qmd's index after the update."""
         return self.new + self.changed + self.unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentCounts:
-    """What qmd says that it holds."""
+    """qmd's documents, its vectors, and its documents without a vector, as `qmd status` reports them."""
 
     total: int
     vectors: int
@@ -64,7 +60,7 @@ class DocumentCounts:
 
 
 class QmdIndex:
-    """Updates and embeds for one agent. `export` writes what is indexed besides files, before each update."""
+    """qmd's index of one agent. `export` is called before each update, and writes the sessions to be indexed."""
 
     def __init__(
         self,
@@ -72,25 +68,22 @@ class QmdIndex:
         client: QmdClient,
         *,
         export: Callable[[], None] = lambda: None,
-        is_unwanted: Callable[[], bool] = lambda: False,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config = config
         self._client = client
         self._export = export
-        self._is_unwanted = is_unwanted
-        self._begun = config.folder / "updated"
-        self._unclean = config.folder / "unclean"
+        self._should_stop = should_stop
+        self._updated_marker = config.folder / "updated"
+        self._cleanup_marker = config.folder / "unclean"
 
     @property
     def ready(self) -> bool:
-        """Whether an update has completed since the index was begun; before, it answers with nothing or too little.
-
-        Blocks.
-        """
-        return self._begun.exists() and self._client.home.index.exists()
+        """Whether an update has completed since the index was created; until then, the index is incomplete."""
+        return self._updated_marker.exists() and self._client.home.index.exists()
 
     def prepare(self) -> bool:
-        """Makes qmd's home; whether its configuration has changed.
+        """Create qmd's home; return whether its configuration has changed.
 
         Raises:
             QmdFailure: the state directory cannot be written.
@@ -103,101 +96,102 @@ class QmdIndex:
             ) from error
 
     def update(self, run: Runner) -> UpdateCounts:
-        """Makes qmd's index match the files.
+        """Update qmd's index from the files.
 
         Raises:
-            QmdFailure: it does not.
+            QmdFailure: the update failed.
         """
         seconds = self._config.update.update_seconds
-        with self._writing(seconds):
+        with self._write_lock(seconds):
             self._export()
-            arguments, until = client.UPDATE, time.monotonic() + seconds
-            done = run(self._client.start(arguments, seconds))
-            if is_conflict(done):
+            arguments, deadline = client.UPDATE, time.monotonic() + seconds
+            result = run(self._client.make_run(arguments, seconds))
+            if is_conflict(result):
                 time.sleep(_RETRY_SECONDS)
-                done = run(self._client.start(arguments, max(1.0, until - time.monotonic())))
-            if done.code and (_DAMAGED.search(done.stderr) or is_conflict(done)):
-                self._begin_anew()
-                done = run(self._client.start(arguments, seconds))
-            check(done)
-            updated = _updated(done)
-            if updated.changed or updated.removed:
-                self._unclean.touch(mode=0o600)
-            self._begun.touch(mode=0o600)
-            self._clean(run)
-        return updated
+                result = run(self._client.make_run(arguments, max(1.0, deadline - time.monotonic())))
+            if result.code and (_DAMAGED.search(result.stderr) or is_conflict(result)):
+                self._delete_index()
+                result = run(self._client.make_run(arguments, seconds))
+            check(result)
+            counts = _update_counts(result)
+            if counts.changed or counts.removed:
+                self._cleanup_marker.touch(mode=0o600)
+            self._updated_marker.touch(mode=0o600)
+            self._clean_up(run)
+        return counts
 
-    def _clean(self, run: Runner) -> None:
-        """Lets qmd forget the text that is no longer in the files; what fails is tried again after the next update."""
-        if self._unclean.exists():
-            done = run(self._client.start(client.CLEANUP, self._config.update.command_seconds))
-            if done.ending is ExitKind.EXITED and not done.code:
-                self._unclean.unlink(missing_ok=True)
+    def _clean_up(self, run: Runner) -> None:
+        """Delete text that is no longer in the files from the index. If it fails, the next update does it again."""
+        if self._cleanup_marker.exists():
+            result = run(self._client.make_run(client.CLEANUP, self._config.update.command_seconds))
+            if result.ending is ExitKind.EXITED and not result.code:
+                self._cleanup_marker.unlink(missing_ok=True)
 
     def embed(self, run: Runner) -> DocumentCounts:
-        """Makes the vectors that are missing; what qmd holds afterwards.
+        """Embed the documents without a vector; return the counts afterwards.
 
         Raises:
-            QmdFailure: some are still missing, or it cannot be told.
+            QmdFailure: documents without a vector remain, or their number is unknown.
         """
         seconds = self._config.update.embed_seconds
         with (
-            held(self._config.embed_lock, "the host's turn to embed", seconds, self._is_unwanted),
-            self._writing(seconds),
+            file_lock(self._config.embed_lock, "the host's embedding lock", seconds, self._should_stop),
+            self._write_lock(seconds),
         ):
-            done = run(self._client.start(client.EMBED, seconds))
-            check(done)
-            if _SKIPPED.search(done.stdout + done.stderr):
-                raise QmdFailure(QmdFailureReason.BUSY, "another process embeds for qmd")
-        held_now = self.documents(run)
-        if held_now.pending:
+            result = run(self._client.make_run(client.EMBED, seconds))
+            check(result)
+            if _SKIPPED.search(result.stdout + result.stderr):
+                raise QmdFailure(QmdFailureReason.BUSY, "another process is embedding for qmd")
+        counts = self.documents(run)
+        if counts.pending:
             raise QmdFailure(
                 QmdFailureReason.EXIT_CODE,
-                f"{held_now.pending} documents have no vector after `qmd embed`{last_words(done)}",
+                f"{counts.pending} documents have no vector after `qmd embed`{error_line(result)}",
             )
-        return held_now
+        return counts
 
     def documents(self, run: Runner) -> DocumentCounts:
-        """What qmd says that it holds.
+        """Return the counts that `qmd status` reports.
 
         Raises:
-            QmdFailure: it says nothing.
+            QmdFailure: the command failed.
         """
-        done = run(self._client.start(client.STATUS, self._config.update.command_seconds))
-        check(done)
-        return DocumentCounts(_number(_TOTAL, done), _number(_VECTORS, done), _number(_PENDING, done))
+        result = run(self._client.make_run(client.STATUS, self._config.update.command_seconds))
+        check(result)
+        return DocumentCounts(_number(_TOTAL, result), _number(_VECTORS, result), _number(_PENDING, result))
 
     @contextlib.contextmanager
-    def _writing(self, seconds: float) -> Iterator[None]:
+    def _write_lock(self, seconds: float) -> Iterator[None]:
         self.prepare()
         try:
-            with held(self._config.folder / "writer.lock", "qmd's index", seconds, self._is_unwanted):
+            lock = self._config.folder / "writer.lock"
+            with file_lock(lock, "the write lock of qmd's index", seconds, self._should_stop):
                 yield
         except OSError as error:
             raise QmdFailure(
                 QmdFailureReason.EXIT_CODE, f"qmd's folder {self._config.folder} cannot be used: {error}"
             ) from error
 
-    def _begin_anew(self) -> None:
-        """Everything in it comes from the files."""
-        self._begun.unlink(missing_ok=True)
+    def _delete_index(self) -> None:
+        """Delete the index. The next update rebuilds all of it from the files."""
+        self._updated_marker.unlink(missing_ok=True)
         for suffix in ("", "-wal", "-shm"):
             index = self._client.home.index
             index.with_name(index.name + suffix).unlink(missing_ok=True)
 
 
-def _updated(done: CommandResult) -> UpdateCounts:
-    """The sum over all collections."""
-    counts = [tuple(map(int, numbers)) for numbers in _INDEXED.findall(done.stdout)]
+def _update_counts(result: CommandResult) -> UpdateCounts:
+    """Return the sums over all collections."""
+    counts = [tuple(map(int, numbers)) for numbers in _INDEXED.findall(result.stdout)]
     return UpdateCounts(*(sum(column) for column in zip(*counts, strict=True))) if counts else UpdateCounts()
 
 
-def _number(pattern: re.Pattern[str], done: CommandResult) -> int:
-    told = pattern.search(done.stdout)
-    return int(told[1]) if told else 0
+def _number(pattern: re.Pattern[str], result: CommandResult) -> int:
+    match = pattern.search(result.stdout)
+    return int(match[1]) if match else 0
 
 
-_NS_A_DAY = 86_400_000_000_000
+_NS_PER_DAY = 86_400_000_000_000
 _EMPTY = "(empty)"
 
 
@@ -208,16 +202,15 @@ def export_sessions(
     now_ns: Callable[[], int],
     is_forgotten: Callable[[str], bool] = lambda _: False,
 ) -> None:
-    """Brings the folder in line with the transcripts, but for those of sessions that are to stay out.
+    """Export the transcripts to the folder, and remove exports of missing, old and forgotten ones.
 
-    A folder of our own (`own_folder`) holds nothing else; from one that the settings name only files that we made are
-    removed.
+    If `own_folder`, all other Markdown files in the folder are removed; otherwise only files that this function wrote.
 
     Raises:
         OSError: the transcripts cannot be listed, or the folder cannot be written.
     """
     config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    oldest = None if config.retention_days is None else now_ns() - config.retention_days * _NS_A_DAY
+    oldest = None if config.retention_days is None else now_ns() - config.retention_days * _NS_PER_DAY
     wanted = {
         f"{file.name}.md": file
         for file in list_transcripts(config.transcripts)
@@ -225,24 +218,24 @@ def export_sessions(
     }
     for name, file in wanted.items():
         if not _is_current(config.folder / name, file):
-            # One that vanishes meanwhile is removed the next time.
+            # A transcript may be deleted before it is read. The next export removes its file.
             with contextlib.suppress(FileNotFoundError):
                 _write(config.folder / name, file)
     for path in config.folder.glob("*.md"):
-        if path.name not in wanted and (own_folder or _is_ours(path)):
+        if path.name not in wanted and (own_folder or _is_export(path)):
             path.unlink(missing_ok=True)
 
 
 def forget_session(config: QmdSessionsConfig, session_id: str, *, own_folder: bool) -> int:
-    """Removes what was written of a session's transcripts, rotated ones included; how many files.
+    """Remove the exports of a session's transcripts, including rotated ones; return the number of files.
 
     Raises:
         OSError: the folder cannot be read or written.
     """
     removed = 0
     for path in sorted(config.folder.glob("*.md")):
-        is_its = path.stem == session_id or path.stem.startswith((f"{session_id}.reset.", f"{session_id}.deleted."))
-        if is_its and (own_folder or _is_ours(path)):
+        rotated = (f"{session_id}.reset.", f"{session_id}.deleted.")
+        if (path.stem == session_id or path.stem.startswith(rotated)) and (own_folder or _is_export(path)):
             path.unlink(missing_ok=True)
             removed += 1
     return removed
@@ -260,8 +253,8 @@ def _write(path: Path, file: TranscriptFile) -> None:
     content = read_transcript(file) or _EMPTY
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".session-")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as written:
-            written.write(f"{_title(path)}\n\n{content}\n")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as output:
+            output.write(f"{_title(path)}\n\n{content}\n")
         os.utime(name, ns=(file.mtime_ns, file.mtime_ns))
         Path(name).replace(path)
     except BaseException:
@@ -273,7 +266,7 @@ def _title(path: Path) -> str:
     return f"# Session {path.stem}"
 
 
-def _is_ours(path: Path) -> bool:
+def _is_export(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.readline().rstrip(b"\n") == _title(path).encode()

@@ -1,7 +1,6 @@
-"""A look at the installation for `memoryd doctor`: what is there, what it runs on, and what it would have to fetch.
+"""Inspects the installation of qmd for `memoryd doctor`: the command, its Node, and the models that it would download.
 
-Nothing of the agent's is touched: the command is tried in a home of its own that is removed afterwards. Blocks for some
-seconds.
+The command runs in a temporary home, so that the agent's files do not change. Blocks for some seconds.
 """
 
 import tempfile
@@ -15,10 +14,10 @@ from memoryd_server.qmd.config import QmdConfig
 from memoryd_server.qmd.home import QmdHome
 from memoryd_server.qmd.process import Command, CommandRun, ExitKind, ProcessGuard
 
-LEAST_NODE = 22
+MIN_NODE_VERSION = 22
 _NODE_SECONDS = 10.0
-# What each way to search needs, by the keys of qmd's configuration, and what qmd fetches where nothing else is named.
-_NEEDED: Mapping[QmdSearchMode, tuple[str, ...]] = {
+# The models that each search mode needs, by their keys in qmd's configuration, and the files of qmd's default models.
+_NEEDED_MODELS: Mapping[QmdSearchMode, tuple[str, ...]] = {
     QmdSearchMode.SEARCH: (),
     QmdSearchMode.VSEARCH: ("embed", "generate"),
     QmdSearchMode.QUERY: ("embed", "generate", "rerank"),
@@ -32,10 +31,11 @@ _DEFAULT_FILES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class QmdInspection:
-    """What was found. `problem` is empty where the command works. `node` is the version on the PATH, empty for none.
+    """The result of an inspection.
 
-    `missing_models` are those that the way to search needs and that are not on disk, `bad_models` those that are named
-    by a path where no file is.
+    `problem` is empty if the command works. `node` is the version of Node on the PATH, empty if there is none.
+    `missing_models` are the models that the search mode needs and that are not on disk. `missing_model_files` are the
+    configured paths of models that do not exist.
     """
 
     path: str = ""
@@ -43,67 +43,68 @@ class QmdInspection:
     problem: str = ""
     node: str = ""
     missing_models: tuple[str, ...] = ()
-    bad_models: tuple[str, ...] = ()
+    missing_model_files: tuple[str, ...] = ()
 
     @property
     def node_is_old(self) -> bool:
-        """Whether the Node on the PATH is older than qmd needs. qmd may bring one of its own."""
+        """Whether the Node on the PATH is older than qmd needs. qmd may have another one."""
         number = self.node.removeprefix("v").partition(".")[0]
-        return number.isdigit() and int(number) < LEAST_NODE
+        return number.isdigit() and int(number) < MIN_NODE_VERSION
 
 
 def inspect_qmd(config: QmdConfig) -> QmdInspection:
-    """Looks at the command and the models of one agent."""
+    """Inspect the command and the models of one agent."""
     guard = ProcessGuard()
     try:
         with tempfile.TemporaryDirectory(prefix="memoryd-doctor-") as folder:
-            found = _inspect_command(config, QmdHome(Path(folder), (), config.environment), guard)
+            inspection = _inspect_command(config, QmdHome(Path(folder), (), config.environment), guard)
     finally:
         guard.close()
-    missing, bad = _models(config)
-    return replace(found, missing_models=missing, bad_models=bad)
+    models, files = _missing_models(config)
+    return replace(inspection, missing_models=models, missing_model_files=files)
 
 
 def _inspect_command(config: QmdConfig, home: QmdHome, guard: ProcessGuard) -> QmdInspection:
-    found = QmdInspection()
+    inspection = QmdInspection()
     command = client.QmdClient(config.command, home, guard)
     seconds = config.update.command_seconds
     try:
         home.prepare()
-        found = replace(found, node=_node(home, guard))
-        found = replace(found, path=command.locate())
-        found = replace(found, version=client.read_version(command.start(client.VERSION, seconds).run()))
-        # An old Node tells the version all the same, and dies as soon as it opens an index.
-        client.check(command.start(client.STATUS, seconds).run())
+        inspection = replace(inspection, node=_node_version(home, guard))
+        inspection = replace(inspection, path=command.locate())
+        inspection = replace(inspection, version=client.read_version(command.make_run(client.VERSION, seconds).run()))
+        # With an old Node, `--version` works, but qmd crashes when it opens an index.
+        client.check(command.make_run(client.STATUS, seconds).run())
     except QmdFailure as failure:
-        return replace(found, problem=failure.message)
+        return replace(inspection, problem=failure.message)
     except OSError as error:
-        return replace(found, problem=f"no process can be started: {error}")
-    return found
+        return replace(inspection, problem=f"no process can be started: {error}")
+    return inspection
 
 
-def _node(home: QmdHome, guard: ProcessGuard) -> str:
-    done = CommandRun(Command(("node", "--version"), home.environment, str(home.folder), _NODE_SECONDS), guard).run()
-    return done.stdout.strip()[:20] if done.ending is ExitKind.EXITED and done.code == 0 else ""
+def _node_version(home: QmdHome, guard: ProcessGuard) -> str:
+    command = Command(("node", "--version"), home.environment, str(home.folder), _NODE_SECONDS)
+    result = CommandRun(command, guard).run()
+    return result.stdout.strip()[:20] if result.ending is ExitKind.EXITED and result.code == 0 else ""
 
 
-def _models(config: QmdConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The needed models that are not there: those that would be fetched, and those whose path leads nowhere."""
+def _missing_models(config: QmdConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the needed models that qmd would download, and the configured paths of models that do not exist."""
     home = QmdHome(config.folder, config.collections, config.environment)
-    named, places = home.models(), home.model_folders()
-    missing: list[str] = []
-    bad: list[str] = []
-    for use in _NEEDED[config.verb]:
-        model = named.get(use, "")
+    configured, folders = home.models(), home.model_folders()
+    models: list[str] = []
+    files: list[str] = []
+    for use in _NEEDED_MODELS[config.search_mode]:
+        model = configured.get(use, "")
         if model.startswith("/"):
-            bad += [] if Path(model).is_file() else [model]
-        elif not any((place / file).is_file() for place in places for file in _files_of(use, model)):
-            missing.append(model or _DEFAULT_FILES[use])
-    return tuple(missing), tuple(bad)
+            files += [] if Path(model).is_file() else [model]
+        elif not any((folder / name).is_file() for folder in folders for name in _file_names(use, model)):
+            models.append(model or _DEFAULT_FILES[use])
+    return tuple(models), tuple(files)
 
 
-def _files_of(use: str, model: str) -> tuple[str, ...]:
-    """The names under which qmd keeps a fetched model."""
+def _file_names(use: str, model: str) -> tuple[str, ...]:
+    """Return the file names that qmd gives to a downloaded model."""
     if not model.startswith("hf:"):
         return (_DEFAULT_FILES[use],) if not model else (model.rpartition("/")[2],)
     user, _, file = model.removeprefix("hf:").partition("/")

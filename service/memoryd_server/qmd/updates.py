@@ -1,6 +1,6 @@
-"""When qmd's index is brought up to date: at the start, after changes, at intervals, and when somebody asks.
+"""QmdUpdates: updates qmd's index at the start, after changes, at intervals, and on request.
 
-Everything here belongs to the event loop's thread; the work itself runs on the host's threads.
+Everything here is for the event loop's thread; the updates themselves run on the host's threads.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from memoryd_server.qmd.host import QmdHost
 from memoryd_server.qmd.index import QmdIndex, UpdateCounts
 from memoryd_server.qmd.process import CommandResult, CommandRun
 
-# Pauses after an update or an embedding that failed: doubled each time, up to the most.
+# The pause after a failed update or embedding doubles with each failure, from the first to the longest.
 _FIRST_PAUSE_SECONDS = 60.0
-_MOST_PAUSE_SECONDS = 3_600.0
-# A first update that met a busy index is tried so often, with these pauses.
+_MAX_PAUSE_SECONDS = 3_600.0
+# The pauses before the retries of a first update that failed because the index was busy.
 _BOOT_PAUSES = (0.5, 1.0)
 _FAULT_PAUSE_SECONDS = 5.0
 
@@ -31,9 +31,10 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class RetrySchedule:
-    """How one kind of work has gone, by the clock of its owner.
+    """When one kind of work last succeeded and failed, and when it may be retried.
 
-    `failure` is that of the last try, None where that went well, or where there was none.
+    Times are of the owner's clock, in seconds. `failure` is that of the last attempt; None if it succeeded or if there
+    was none.
     """
 
     done_at: float = -math.inf
@@ -42,24 +43,24 @@ class RetrySchedule:
     failure: QmdFailure | None = None
 
     def succeeded(self, now: float) -> None:
-        """Notes a success."""
+        """Record a success."""
         self.done_at, self.pause, self.failure = now, 0.0, None
 
     def failed(self, now: float, failure: QmdFailure) -> None:
-        """Notes a failure, and doubles the pause."""
+        """Record a failure, and double the pause."""
         self.failed_at, self.failure = now, failure
-        self.pause = min(_MOST_PAUSE_SECONDS, self.pause * 2 or _FIRST_PAUSE_SECONDS)
+        self.pause = min(_MAX_PAUSE_SECONDS, self.pause * 2 or _FIRST_PAUSE_SECONDS)
 
-    def wait(self, now: float) -> float:
-        """Seconds until it may be tried again unasked."""
+    def remaining_pause(self, now: float) -> float:
+        """Return the seconds until the next automatic attempt."""
         return max(0.0, self.failed_at + self.pause - now)
 
 
 class QmdUpdates:
-    """The updates of one agent from `start` to `stop`.
+    """The updates of one agent's index from `start` to `stop`.
 
-    `look` is called on the update's thread before each one and tells what the files are like then: `covered` is what it
-    said before the last update that succeeded, so that qmd holds at least that.
+    `snapshot` is called on the update's thread before each update, and returns the state of the files. `covered` is its
+    result before the last successful update, so qmd's index includes at least that state.
     """
 
     def __init__(
@@ -67,19 +68,19 @@ class QmdUpdates:
         config: QmdConfig,
         index: QmdIndex,
         host: QmdHost,
-        look: Callable[[], Any],
+        snapshot: Callable[[], Any],
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config.update
-        self._embeds = config.verb is not QmdSearchMode.SEARCH
+        self._embeds = config.search_mode is not QmdSearchMode.SEARCH
         self._index = index
         self._host = host
-        self._look = look
+        self._snapshot = snapshot
         self._monotonic = monotonic
         self._lock = asyncio.Lock()
-        self._asked = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._requested = asyncio.Event()
+        self._skip_pause = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.stopping = False
         self._updating = False
@@ -92,28 +93,28 @@ class QmdUpdates:
 
     @property
     def pending(self) -> bool:
-        """Whether changes were told that no update has taken in yet."""
-        return self._asked.is_set() or self._updating
+        """Whether an update was requested and has not completed."""
+        return self._requested.is_set() or self._updating
 
     async def start(self, *, background: bool) -> None:
-        """Prepares the home and, unless told otherwise, begins what runs by itself.
+        """Prepare qmd's home and, if `background`, start the automatic updates.
 
-        A first update that fails does not keep the daemon from starting; `updating` tells of it.
+        Does not raise if the first update fails; `updating` has the failure.
         """
-        changed = await self._prepared()
+        changed = await self._prepare()
         if not background:
             return
         if self._config.on_boot or changed or not await self._host.update(lambda: self._index.ready):
             boot = self._spawn(self._boot())
             if self._config.wait_for_boot:
                 await asyncio.wait([boot])
-        asks = ReportedErrors("an update of qmd's index after changes")
-        self._spawn(repeat(self._follow_ask, asks, fault_pause_seconds=_FAULT_PAUSE_SECONDS))
+        requests = ReportedErrors("an update of qmd's index after changes")
+        self._spawn(repeat(self._update_on_request, requests, fault_pause_seconds=_FAULT_PAUSE_SECONDS))
         if (seconds := self._config.interval_seconds) > 0:
             intervals = ReportedErrors("an update of qmd's index at an interval")
-            self._spawn(repeat(self._at_interval, intervals, interval_seconds=seconds, delay_seconds=seconds))
+            self._spawn(repeat(self._update_at_interval, intervals, interval_seconds=seconds, delay_seconds=seconds))
 
-    async def _prepared(self) -> bool:
+    async def _prepare(self) -> bool:
         try:
             return await self._host.update(self._index.prepare)
         except QmdFailure as failure:
@@ -121,7 +122,7 @@ class QmdUpdates:
             return True
 
     async def stop(self) -> None:
-        """Begins no other update, ends the one that runs, and the waiting of whoever waits."""
+        """Cancel the running update and all that wait for one, and start no other."""
         self.stopping = True
         for run in tuple(self._running):
             run.cancel()
@@ -130,25 +131,25 @@ class QmdUpdates:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def ask(self) -> None:
-        """Tells that files have changed; an update follows, the least time after the last one."""
-        self._asked.set()
+    def request(self) -> None:
+        """Request an update because files have changed. It starts after the debounce time and any pause."""
+        self._requested.set()
 
     def resume(self) -> None:
-        """Tells that what kept updates from succeeding is over: one follows, whatever pause there was."""
+        """Request an update without the pause after failures, because their cause has ended."""
         self.updating.pause = self.embedding.pause = 0.0
-        self._asked.set()
-        self._hurry.set()
+        self._requested.set()
+        self._skip_pause.set()
 
-    async def now(self, *, embed: bool = True) -> UpdateCounts:
-        """Brings the index up to date, and embeds where the search needs it; joined by nobody, after what runs.
+    async def update_now(self, *, embed: bool = True) -> UpdateCounts:
+        """Update the index and, if `embed` and the search mode needs vectors, embed; after the update that is running.
 
         Raises:
-            QmdFailure: it could not be done.
+            QmdFailure: the update or the embedding failed.
         """
         if self.stopping:
             raise QmdFailure(QmdFailureReason.CANCELLED, "the daemon is stopping")
-        task = self._spawn(self._now(embed=embed))
+        task = self._spawn(self._update_and_embed(embed=embed))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -156,54 +157,54 @@ class QmdUpdates:
                 raise QmdFailure(QmdFailureReason.CANCELLED, "the daemon is stopping") from None
             raise
 
-    async def _now(self, *, embed: bool) -> UpdateCounts:
-        done = await self._update()
+    async def _update_and_embed(self, *, embed: bool) -> UpdateCounts:
+        counts = await self._update()
         if embed and self._embeds:
             await self._embed()
-        return done
+        return counts
 
     async def _update(self) -> UpdateCounts:
         async with self._lock:
-            self._asked.clear()
+            self._requested.clear()
             self._updating = True
             try:
-                seen, done = await self._noted(self.updating, self._look_and_update)
+                covered, counts = await self._attempt(self.updating, self._snapshot_and_update)
             finally:
                 self._updating = False
-            self.covered, self.last = seen, done
-            return done
+            self.covered, self.last = covered, counts
+            return counts
 
-    async def _noted(self, attempts: RetrySchedule, work: Callable[[], _T]) -> _T:
-        """Do `work` on an update's thread, and note how it went.
+    async def _attempt(self, schedule: RetrySchedule, work: Callable[[], _T]) -> _T:
+        """Call `work` on an update's thread, and record its success or failure.
 
         Raises:
-            QmdFailure: it failed, be it by an unexpected exception.
+            QmdFailure: `work` raised, even if with an unexpected exception.
         """
         try:
-            done = await self._host.update(work)
+            result = await self._host.update(work)
         except QmdFailure as failure:
-            attempts.failed(self._monotonic(), failure)
+            schedule.failed(self._monotonic(), failure)
             raise
         except Exception as error:
             self._faults.failed(error)
             fault = QmdFailure(
-                QmdFailureReason.EXIT_CODE, f"memoryd met a fault of its own: {type(error).__name__}: {error}"
+                QmdFailureReason.EXIT_CODE, f"unexpected error in memoryd: {type(error).__name__}: {error}"
             )
-            attempts.failed(self._monotonic(), fault)
+            schedule.failed(self._monotonic(), fault)
             raise fault from error
         self._faults.worked()
-        attempts.succeeded(self._monotonic())
-        return done
+        schedule.succeeded(self._monotonic())
+        return result
 
-    def _look_and_update(self) -> tuple[Any, UpdateCounts]:
+    def _snapshot_and_update(self) -> tuple[Any, UpdateCounts]:
         try:
-            seen = self._look()
-            return seen, self._index.update(self._run)
+            covered = self._snapshot()
+            return covered, self._index.update(self._run)
         except (MemorydError, OSError) as error:
-            raise QmdFailure(QmdFailureReason.EXIT_CODE, f"what qmd is to index cannot be read: {error}") from error
+            raise QmdFailure(QmdFailureReason.EXIT_CODE, f"the files to index cannot be read: {error}") from error
 
     def _run(self, run: CommandRun) -> CommandResult:
-        """Runs a command on an update's thread; `stop` ends it."""
+        """Run a command on an update's thread; `stop` ends it."""
         self._running.add(run)
         try:
             if self.stopping:
@@ -213,9 +214,9 @@ class QmdUpdates:
             self._running.discard(run)
 
     async def _embed(self) -> None:
-        # One a host; within this daemon the others wait here, and take no thread meanwhile.
+        # One embedding runs on a host at a time. The other agents of this daemon wait here without using a thread.
         async with self._host.embedding, self._lock:
-            await self._noted(self.embedding, lambda: self._index.embed(self._run))
+            await self._attempt(self.embedding, lambda: self._index.embed(self._run))
 
     async def _boot(self) -> None:
         for pause in (*_BOOT_PAUSES, None):
@@ -224,36 +225,38 @@ class QmdUpdates:
                 break
             except QmdFailure as failure:
                 if pause is None or failure.reason not in (QmdFailureReason.BUSY, QmdFailureReason.TIMEOUT):
-                    self._asked.set()
+                    self._requested.set()
                     return
                 await asyncio.sleep(pause)
         await self._embed_if_due()
 
-    async def _follow_ask(self) -> None:
-        await self._asked.wait()
+    async def _update_on_request(self) -> None:
+        await self._requested.wait()
         now = self._monotonic()
-        self._hurry.clear()
-        await self._pause(max(self.updating.wait(now), self.updating.done_at + self._config.debounce_seconds - now))
-        # An update that began meanwhile has taken it in.
-        if self._asked.is_set():
-            await self._try()
+        self._skip_pause.clear()
+        debounce = self.updating.done_at + self._config.debounce_seconds - now
+        await self._pause(max(self.updating.remaining_pause(now), debounce))
+        # An update that started during the pause has cleared the request.
+        if self._requested.is_set():
+            await self._try_update()
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
-                await self._hurry.wait()
+                await self._skip_pause.wait()
 
-    async def _at_interval(self) -> None:
+    async def _update_at_interval(self) -> None:
         now = self._monotonic()
-        if now - self.updating.done_at >= self._config.debounce_seconds and not self.updating.wait(now):
-            await self._try()
+        is_due = now - self.updating.done_at >= self._config.debounce_seconds
+        if is_due and not self.updating.remaining_pause(now):
+            await self._try_update()
 
-    async def _try(self) -> None:
+    async def _try_update(self) -> None:
         try:
             await self._update()
         except QmdFailure:
-            # Told by `updating`; what was asked for is still wanted.
-            self._asked.set()
+            # `updating` has the failure. The request remains.
+            self._requested.set()
             return
         await self._embed_if_due()
 
@@ -262,7 +265,7 @@ class QmdUpdates:
         since = now - self.embedding.done_at
         interval = self._config.embed_interval_seconds
         due = since == math.inf or (interval > 0 and since >= interval)
-        if self._embeds and due and not self.embedding.wait(now):
+        if self._embeds and due and not self.embedding.remaining_pause(now):
             try:
                 await self._embed()
             except QmdFailure:
@@ -277,5 +280,5 @@ class QmdUpdates:
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            # Read here, so that a task whose asker has gone leaves no complaint.
+            # Retrieved, so that asyncio does not report the exception of a task whose caller was cancelled.
             task.exception()

@@ -74,7 +74,7 @@ class EntryService(EntryServiceServicer):
             call = forget_call(request)
             if call.entry_id:
                 return forgotten(EntryForgetResult(await self._first.in_time(memory.forget(call.entry_id), context)))
-            work = memory.forget_meant(call.query, self._first.deadline(context))
+            work = memory.forget_by_text(call.query, self._first.deadline(context))
             return forgotten(await self._first.in_time(work, context))
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Context) -> pb.ListEntriesResponse:
@@ -86,7 +86,7 @@ class EntryService(EntryServiceServicer):
 
     async def SuggestCapture(self, request: pb.SuggestCaptureRequest, context: Context) -> pb.SuggestCaptureResponse:
         """Tells which of a turn's messages would be worth storing."""
-        config = self._entries.config_of(self._agents.enabled_config(request.agent_id))
+        config = self._entries.require_config(self._agents.enabled_config(request.agent_id))
         messages = captured_messages(request)
         work = asyncio.to_thread(suggest, messages, config.capture_max_chars)
         judged = await self._first.in_time(work, context)
@@ -96,12 +96,12 @@ class EntryService(EntryServiceServicer):
         """Recalls what concerns a prompt, as a block to put before it."""
         config = self._agents.enabled_config(request.agent_id)
         prompt = prompt_of(request)
-        if not self._entries.config_of(config).auto_recall:
+        if not self._entries.require_config(config).auto_recall:
             return pb.RecallBlockResponse(empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_OFF)
         if len(prompt) < LEAST_PROMPT_CHARS:
             return pb.RecallBlockResponse(empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_PROMPT_TOO_SHORT)
         async with self._entries.use(config) as memory:
-            work = memory.for_prompt(prompt, self._first.deadline(context))
+            work = memory.recall_for_prompt(prompt, self._first.deadline(context))
             return block(await self._first.in_time(work, context))
 
 

@@ -233,14 +233,16 @@ class EntryHealth:
 
     def _asked(self) -> list[AgentConfig]:
         """Those whose entries have been used, and one at least, so that there is always an answer to go by."""
-        on = [config for config in self._agents.configs().values() if config.enabled and self._entries.is_on(config)]
+        on = [
+            config for config in self._agents.configs().values() if config.enabled and self._entries.is_enabled(config)
+        ]
         used = [config for config in on if self._entries.was_used(config.agent_id)]
         return used or sorted(on, key=lambda config: not config.default)[:1]
 
     async def _answers(self, config: AgentConfig) -> bool:
         now = time.monotonic()
         known, until = self._good.get(config.agent_id, (None, now))
-        entries = EntryConfig.of(config.plugins)
+        entries = EntryConfig.from_plugins(config.plugins)
         if known == entries and now < until:
             return True
         try:
@@ -248,6 +250,6 @@ class EntryHealth:
                 await memory.count()
         except (MemorydError, TimeoutError):
             return False
-        if entries is not None and not entries.place.is_local:
+        if entries is not None and not entries.location.is_local:
             self._good[config.agent_id] = (entries, now + REMOTE_SECONDS)
         return True

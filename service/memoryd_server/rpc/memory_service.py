@@ -39,7 +39,7 @@ from memoryd_server.rpc import requests, responses, wire
 from memoryd_server.rpc.responses import context_response, forget_response, sync_response, watch_response
 from memoryd_server.rpc.status_response import shared_apart, status_response
 from memoryd_server.rpc.wire import Context, build_message, make_page_token, read_page_token, timestamp
-from memoryd_server.sessions import FlushDecision, decide
+from memoryd_server.sessions import FlushDecision, decide_flush
 from memoryd_server.writing import AppendJob
 
 LOCK_SECONDS = 10.0
@@ -108,7 +108,7 @@ class MemoryService(MemoryServiceServicer):
                     answer.served_mode,
                     elapsed,
                     kinds,
-                    {leg.leg: leg.elapsed_seconds for leg in answer.legs if leg.ran},
+                    {report.retriever: report.elapsed_seconds for report in answer.retrievers if report.ran},
                     answer.empty_reason or "",
                 )
             )
@@ -162,7 +162,7 @@ class MemoryService(MemoryServiceServicer):
             job = AppendJob(
                 call.text,
                 path=call.path,
-                asked_path=call.asked_path,
+                requested_path=call.asked_path,
                 idempotency_key=call.idempotency_key,
                 heading=call.heading,
             )
@@ -245,7 +245,7 @@ class MemoryService(MemoryServiceServicer):
 
 
 def _decision(request: pb.FlushDecisionRequest, config: AgentConfig, now: datetime) -> FlushDecision:
-    return decide(requests.flush_inputs(request, config, now), config.flush)
+    return decide_flush(requests.flush_inputs(request, config, now), config.flush)
 
 
 def utc_now() -> datetime:

@@ -53,7 +53,7 @@ from memoryd_server.rpc.wire import read_cursor
 from memoryd_server.search import CitationMode, SearchMode, SearchQuery
 from memoryd_server.sessions import TOOL_NAMES, FlushInputs, SessionKey, TurnKind, WorkspaceAccess, wants_citations
 from memoryd_server.sync import EVERY_SOURCE, SyncMode, SyncScope
-from memoryd_server.writing import ArchiveRequest, slug_of
+from memoryd_server.writing import ArchiveRequest, make_slug
 
 _T = TypeVar("_T")
 
@@ -413,7 +413,7 @@ def archive_call(
     call = ArchiveRequest(
         transcript=fields.text("transcript", most_bytes=MOST_NAME_BYTES, required=True),
         count=fields.clamped("message_count", DEFAULT_MESSAGES, MOST_MESSAGES),
-        slug=slug_of(slug),
+        slug=make_slug(slug),
         session_key=fields.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES).strip(),
         local=now.astimezone(ZoneInfo(time_zone)),
     )

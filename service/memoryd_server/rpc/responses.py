@@ -58,7 +58,7 @@ def search_response(
         elapsed=duration(elapsed_seconds),
         empty_reason=wire.empty_reason(answer.empty_reason),
         empty_explanation=answer.empty_explanation,
-        legs=[_leg(leg) for leg in answer.legs] if explain else [],
+        legs=[_leg(report) for report in answer.retrievers] if explain else [],
     )
     return memory_service_pb2.MemorySearchResponse(results=[_result(hit, explain) for hit in answer.hits], info=info)
 
@@ -127,7 +127,7 @@ def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:
 def _leg(leg: RetrieverReport) -> memory_pb2.LegReport:
     return build_message(
         memory_pb2.LegReport,
-        leg=wire.search_mode(leg.leg),
+        leg=wire.search_mode(leg.retriever),
         ran=leg.ran,
         candidates=leg.candidates,
         elapsed=duration(leg.elapsed_seconds),

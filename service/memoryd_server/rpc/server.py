@@ -303,7 +303,7 @@ def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(
         _configuration(served),
         changed,  # type: ignore[arg-type] # the stubs do not know that None means unchanged
-        require_client_authentication=certificates.asks_clients,
+        require_client_authentication=certificates.requires_client_certificate,
     )
 
 

@@ -20,7 +20,7 @@ from memoryd_server.embedding import ProviderUsage
 from memoryd_server.rpc import wire
 from memoryd_server.rpc.responses import active_sync, degradation, file_failed, watcher
 from memoryd_server.rpc.wire import build_message, duration, timestamp
-from memoryd_server.store import TOKENIZER, Maker, VectorIdentity
+from memoryd_server.store import TOKENIZER, ProviderModel, VectorIdentity
 from memoryd_server.text import ANALYZER_VERSION
 
 # A status reply stays small; ListFiles has every failed file.
@@ -171,7 +171,7 @@ def _probe(probe: ProviderProbe) -> memory_pb2.ProbeResult:
     )
 
 
-def _usage(maker: Maker, used: ProviderUsage) -> memory_pb2.ProviderUsage:
+def _usage(maker: ProviderModel, used: ProviderUsage) -> memory_pb2.ProviderUsage:
     return build_message(
         memory_pb2.ProviderUsage,
         provider=maker[0],

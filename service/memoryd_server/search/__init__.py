@@ -1,4 +1,4 @@
-"""A query into hits."""
+"""Search: a query into hits."""
 
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import (

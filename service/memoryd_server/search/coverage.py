@@ -1,9 +1,4 @@
-"""How much is covered; abstain; empty reasons.
-
-How much of a question a hit holds, and when that is too little to be an answer. Pure.
-
-Why an answer is empty, in a word and in a sentence with what to do about it. Pure.
-"""
+"""Coverage: how much of a query a hit contains, when that is too little to answer, and why an answer is empty. Pure."""
 
 import itertools
 import math
@@ -16,53 +11,53 @@ from memoryd_server.search.query import EmptyReason, SearchAnswer, SearchQuery
 from memoryd_server.store import IndexCounts
 from memoryd_server.text import QueryTerm, TermKind
 
-# What coverage still counts where the index knows none of the names; measured in docs/search-quality.md.
+# The factor for coverage if the index contains none of the query's names; measured in docs/search-quality.md.
 _WITHOUT_NAMES = 0.2
-_NEEDED = frozenset({TermKind.WORD, TermKind.GRAM})
+_REQUIRED_KINDS = frozenset({TermKind.WORD, TermKind.GRAM})
 _WORD = re.compile(r"[^\W_](?:[^\s]*[^\W_])?")
-# What ends a sentence; the word after it is capitalised for no reason of its own.
+# The end of a sentence. The word after it is capitalised whether it is a name or not.
 _SENTENCE_END = re.compile("[.!?:;\u2026\u3002\uff01\uff1f\n]")
 
 
 def smoothed_idf(frequency: int, chunks: int) -> float:
-    """The inverse document frequency of a term that `frequency` of `chunks` hold; above 0, most where it is 0."""
+    """Return the inverse document frequency of a term in `frequency` of `chunks` chunks; always above 0."""
     frequency = min(frequency, chunks)
     return math.log(1 + (chunks - frequency + 0.5) / (frequency + 0.5))
 
 
 def weights(frequencies: Mapping[str, int], chunks: int) -> dict[str, float]:
-    """The inverse document frequency of each term."""
+    """Return the smoothed inverse document frequency of each term."""
     return {term: smoothed_idf(frequency, chunks) for term, frequency in frequencies.items()}
 
 
 def alternatives(terms: Iterable[QueryTerm]) -> list[tuple[str, ...]]:
-    """What a question cannot do without, a word each: its terms, of which a text needs one (stems by language)."""
+    """Return, for each required word of a query, its terms (stems by language). A text needs one of them."""
     words: dict[str, list[str]] = {}
     for term in terms:
-        if term.kind in _NEEDED:
+        if term.kind in _REQUIRED_KINDS:
             words.setdefault(term.original or term.text, []).append(term.text)
-    return [tuple(found) for found in words.values()]
+    return [tuple(stems) for stems in words.values()]
 
 
 def coverage(
     found: Collection[str], idf_of: Mapping[str, float], words: Sequence[Collection[str]] | None = None
 ) -> float:
-    """The IDF-weighted share of a query's words that a chunk holds, 0..1.
+    """Return the IDF-weighted share of a query's words that a chunk contains, 0..1; 0 for a query without words.
 
-    `idf_of` holds every term of the query, those that the index has never seen included: they count in full. `words`
-    are the `alternatives` where terms are not each a word of their own; a word weighs as much as its commonest term. A
-    query without words is not covered.
+    `found` are the query's terms in the chunk. `idf_of` has every term of the query, also those that the index does not
+    contain, which count in full. `words` are the `alternatives` of the query; None if each term is a separate word. A
+    word has the weight of its most frequent term.
     """
     if words is None:
         words = [(term,) for term in idf_of]
-    weighed = [(min(idf_of.get(term, 0.0) for term in word), word) for word in words if word]
-    total = sum(weight for weight, _ in weighed)
-    held = sum(weight for weight, word in weighed if any(term in found for term in word))
-    return min(1.0, held / total) if total > 0 else 0.0
+    weighted = [(min(idf_of.get(term, 0.0) for term in word), word) for word in words if word]
+    total = sum(weight for weight, _ in weighted)
+    covered = sum(weight for weight, word in weighted if any(term in found for term in word))
+    return min(1.0, covered / total) if total > 0 else 0.0
 
 
 def names_in(query: str) -> list[str]:
-    """The capitalised words of a query that no sentence begins with, as they are written."""
+    """Return the capitalised words of a query that do not begin a sentence, as they are written."""
     words = list(_WORD.finditer(query))
     return [
         word[0]
@@ -72,21 +67,21 @@ def names_in(query: str) -> list[str]:
 
 
 def known_names(query: str, terms_of: Callable[[str], Iterable[str]], frequencies: Mapping[str, int]) -> float:
-    """The share of the query's names that the index knows, 0..1; 1 where there are none.
+    """Return the share of the query's names that the index contains, 0..1; 1 for a query without names.
 
-    A name is known when any of its terms stands in the index. `frequencies` holds all terms of the query without stop
-    words, and a word with no term among them is none.
+    The index contains a name if it contains any of the name's terms. `frequencies` has all terms of the query except
+    stop words; a capitalised word with none of these terms is not counted as a name.
     """
-    named = [[term for term in terms_of(name) if term in frequencies] for name in names_in(query)]
-    known = [any(frequencies[term] > 0 for term in terms) for terms in named if terms]
+    terms_by_name = [[term for term in terms_of(name) if term in frequencies] for name in names_in(query)]
+    known = [any(frequencies[term] > 0 for term in terms) for terms in terms_by_name if terms]
     return sum(known) / len(known) if known else 1.0
 
 
 def abstains(coverage: float, names: float, threshold: float) -> bool:
-    """Whether the best hit covers too little of the query to be an answer. Never at a threshold of 0.
+    """Return whether the best hit covers too little of the query to be an answer; false for a threshold of 0.
 
-    Coverage counts a fifth where the index knows none of the names, so that a misspelt name alone empties no answer
-    that holds most of the rest.
+    `names` is the result of `known_names`. Coverage counts a fifth if the index contains none of the names, so that a
+    misspelt name does not empty an answer that covers most of the other words.
     """
     return coverage * (_WITHOUT_NAMES + (1 - _WITHOUT_NAMES) * names) < threshold
 
@@ -94,30 +89,33 @@ def abstains(coverage: float, names: float, threshold: float) -> bool:
 def empty_reason(
     answer: SearchAnswer,
     counts: IndexCounts,
-    found: KeywordAnswer,
+    keyword: KeywordAnswer,
     query: SearchQuery,
     *,
     gone: int,
     abstained: bool,
     scale: CosineScale | None = None,
 ) -> tuple[EmptyReason, str]:
-    """Return why an answer is empty, and the explanation. `scale` is the default cut's; None if it used none."""
+    """Return why an answer is empty: the reason, and a sentence that says what to do.
+
+    `gone` is the number of hits whose files are missing. `scale` is that of the default cutoff; None if it used none.
+    """
     if counts.chunks == 0:
-        return EmptyReason.EMPTY_INDEX, "nothing is indexed for this agent yet; call Sync, or look at Status"
+        return EmptyReason.EMPTY_INDEX, "nothing is indexed for this agent yet; call Sync, or check Status"
     if abstained:
         share = f"{answer.coverage or 0:.2f}"
-        return EmptyReason.ABSTAINED, f"the best hit covers {share} of the question, less than memoryd.abstainBelow"
+        return EmptyReason.ABSTAINED, f"the best hit covers {share} of the query, less than memoryd.abstainBelow"
     if gone:
         return EmptyReason.FILES_GONE, f"{gone} hits were in files that have since been removed or replaced"
     if answer.dropped_by_min_score:
-        return EmptyReason.FILTERED_BY_SCORE, _dropped(answer.dropped_by_min_score, query.min_score, scale)
-    if not found.terms:
-        return EmptyReason.NO_MATCH, f"no word of the query stands in the {counts.files} indexed files"
-    return EmptyReason.NO_MATCH, f"none of {', '.join(found.terms)} stands in the sources that were searched"
+        return EmptyReason.FILTERED_BY_SCORE, _explain_cutoff(answer.dropped_by_min_score, query.min_score, scale)
+    if not keyword.terms:
+        return EmptyReason.NO_MATCH, f"none of the query's words occur in the {counts.files} indexed files"
+    return EmptyReason.NO_MATCH, f"none of {', '.join(keyword.terms)} occurs in the sources that were searched"
 
 
-def _dropped(hits: int, min_score: float | None, scale: CosineScale | None) -> str:
+def _explain_cutoff(hits: int, min_score: float | None, scale: CosineScale | None) -> str:
     if min_score is not None:
         return f"{hits} hits score below min_score {min_score:g}; lower it to see them"
-    least = "the default least score" if scale is None else f"{scale.least:.2f}, the least cosine by default"
+    least = "the default least score" if scale is None else f"{scale.least:.2f}, the default least cosine"
     return f"none of {hits} hits reaches {least}; set min_score, for example to 0, to see them"

@@ -1,8 +1,8 @@
-"""Dates that a query names, and what they are worth to chunks that are dated near them. Pure.
+"""Dates that a query names, and the boost of chunks that are dated near them. Pure.
 
-Understood are ISO dates and months, Chinese, Japanese and Korean dates, dates by the month's name in a few languages
+Recognised are ISO dates and months, Chinese, Japanese and Korean dates, dates with the month's name in a few languages
 ("May 8", "8 May 2023", "8. Mai 2023", "May 2023", "in March"), and in English "yesterday", "last Tuesday", "last week",
-"two weeks ago". What could be a word as well ("may I", "march on") is taken for one.
+"two weeks ago". Words that may not be a month ("may I", "march on") are not dates.
 """
 
 import re
@@ -15,9 +15,9 @@ from typing import Final
 from memoryd_server.search.query import Candidate
 
 BOOST: Final = 0.3
-"""What a chunk dated within a range that the query names gains: by default the keyword leg gives its best as much."""
+"""The boost of a chunk dated within a range that the query names; by default the weight of keyword search."""
 NEAR_DAYS: Final = 7
-"""How far from a named range the gain has fallen to nothing; a note is often written days after what it tells."""
+"""The most days away from a range that get a boost; a note is often written days after the events in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class DateRange:
     last: date
 
 
-_Reading = Callable[[re.Match[str], date], DateRange]
+_RangeOf = Callable[[re.Match[str], date], DateRange]
 
 _MONTHS: Final[Sequence[tuple[str, ...]]] = (
     ("january", "jan", "januar", "janvier", "enero", "gennaio", "janeiro"),
@@ -52,8 +52,8 @@ _COUNTS: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight"
 _NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {word: number for number, word in enumerate(_COUNTS, 1)} | {"a": 1, "an": 1, "a couple of": 2, "a few": 3}
 )
-# Months that are words as well: without a year they need a capital or one of these before them.
-_WORDS_AS_WELL = frozenset({"may", "march", "mar", "mars", "Mars"})
+# Names of months that are also words. Without a year they need a capital or one of the words below before them.
+_AMBIGUOUS_MONTHS = frozenset({"may", "march", "mar", "mars", "Mars"})
 _BEFORE_A_DATE = re.compile(
     r"\b(?:on|in|of|by|from|since|until|before|after|around|the|le|am|el|il)\s+(?:the\s+)?$", re.IGNORECASE
 )
@@ -64,8 +64,8 @@ _DAY = r"(?P<day>[0-3]?[0-9])(?:st|nd|rd|th|er|º|\.)?(?![0-9])"
 _YEAR = r"(?P<year>(?:19|20)[0-9]{2})(?![0-9])"
 _OF = r"(?:\s+(?:of|de|del|d'))?"
 _UNIT = "(?P<unit>day|weekend|week|month|year)"
-# Every date has a digit or one of these; most questions have none, and need not be read so many times.
-_TELLING_WORDS = frozenset(
+# Every date has a digit or one of these words. A query without them, as most are, is not matched with the patterns.
+_DATE_WORDS = frozenset(
     {*_MONTH_NUMBERS, *_WEEKDAYS, "yesterday", "today", "tonight", "night", "weekend", "week", "month", "year", "ago"}
 )
 _DIGIT_OR_WORDS = re.compile(r"[0-9]|[^\W\d_]+")
@@ -76,19 +76,19 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def dates_in(query: str, now: datetime) -> tuple[DateRange, ...]:
-    """The days that a query names, as ranges in the order of their kinds, none twice. `now` is the asker's clock.
+    """Return the distinct ranges of days that a query names, in the order of `_PATTERNS`.
 
-    A day or month without a year is the latest that has begun. Weeks begin on Monday.
+    `now` is the caller's local time. A day or month without a year is the latest that has begun. Weeks begin on Monday.
     """
-    if not _may_name_one(query):
+    if not _may_name_date(query):
         return ()
     today = now.date()
     ranges: dict[DateRange, None] = {}
-    for pattern, reading in _READINGS:
+    for pattern, range_of in _PATTERNS:
 
-        def read(match: re.Match[str], reading: _Reading = reading) -> str:
+        def read(match: re.Match[str], range_of: _RangeOf = range_of) -> str:
             try:
-                ranges[reading(match, today)] = None
+                ranges[range_of(match, today)] = None
             except (ValueError, OverflowError):
                 return match[0]
             return " " * len(match[0])
@@ -97,29 +97,29 @@ def dates_in(query: str, now: datetime) -> tuple[DateRange, ...]:
     return tuple(ranges)
 
 
-def _may_name_one(query: str) -> bool:
-    # Case is folded: the patterns take a long s for an s.
+def _may_name_date(query: str) -> bool:
+    # Case is folded because the patterns match a long s as an s.
     found = _DIGIT_OR_WORDS.findall(query.casefold())
-    return any(each in _TELLING_WORDS or each.isdecimal() for each in found)
+    return any(each in _DATE_WORDS or each.isdecimal() for each in found)
 
 
 def boost(day: date | None, ranges: Sequence[DateRange]) -> float:
-    """What a chunk of this day gains: `BOOST` within a range, less the further from it, nothing after `NEAR_DAYS`."""
+    """Return the boost of a chunk of this day: `BOOST` within a range, falling linearly to 0 after `NEAR_DAYS`."""
     return max((BOOST * _nearness(day, named) for named in ranges), default=0.0) if day else 0.0
 
 
 def boosted(
     candidates: Sequence[Candidate], days: Mapping[int, date | None], ranges: Sequence[DateRange]
 ) -> list[Candidate]:
-    """The candidates with their gain, best first; `days` is by chunk. Unchanged where the query names no date.
+    """Return the candidates with their boost, best first; unchanged if `ranges` is empty. `days` is by chunk.
 
-    Scores end at 1; those that would pass it keep their order.
+    Scores are limited to 1; those that would exceed it keep their order.
     """
     if not ranges:
         return list(candidates)
-    gained = [(candidate.score + boost(days.get(candidate.chunk_id), ranges), candidate) for candidate in candidates]
-    gained.sort(key=lambda pair: -pair[0])
-    return [candidate._replace(score=min(1.0, score)) for score, candidate in gained]
+    scored = [(candidate.score + boost(days.get(candidate.chunk_id), ranges), candidate) for candidate in candidates]
+    scored.sort(key=lambda pair: -pair[0])
+    return [candidate._replace(score=min(1.0, score)) for score, candidate in scored]
 
 
 def _nearness(day: date, named: DateRange) -> float:
@@ -140,7 +140,7 @@ def _named_day(match: re.Match[str], today: date) -> DateRange:
     month, number = _MONTH_NUMBERS[match["month"].lower()], int(match["day"])
     if match["year"]:
         day = date(int(match["year"]), month, number)
-    elif match["month"] in _WORDS_AS_WELL and not _BEFORE_A_DATE.search(
+    elif match["month"] in _AMBIGUOUS_MONTHS and not _BEFORE_A_DATE.search(
         match.string[max(0, match.start() - _LONGEST_BEFORE) : match.start()]
     ):
         raise ValueError("a word, not a month")
@@ -155,7 +155,7 @@ def _yearless_day(match: re.Match[str], today: date) -> DateRange:
 
 
 def _latest(month: int, number: int, today: date) -> date:
-    """The latest such day that has begun; a leap day may be years ago."""
+    """Return the latest such day that has begun; a leap day may be years ago."""
     for year in range(today.year, today.year - 9, -1):
         try:
             day = date(year, month, number)
@@ -187,20 +187,20 @@ def _spoken_day(match: re.Match[str], today: date) -> DateRange:
 
 
 def _weekday(match: re.Match[str], today: date) -> DateRange:
-    """The latest such day before today."""
+    """Return the latest such weekday before today."""
     back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7 or 7
     day = today - timedelta(days=back)
     return DateRange(day, day)
 
 
 def _period(match: re.Match[str], today: date) -> DateRange:
-    """This or the last week, month or year."""
+    """Return this or the last weekend, week, month or year."""
     back = 0 if match["which"].lower() == "this" else 1
     return _calendar_unit(match["unit"].lower(), back, today)
 
 
 def _ago(match: re.Match[str], today: date) -> DateRange:
-    """Days ago is a day; weeks, months and years ago are as long as their unit, since such words are not exact."""
+    """Return one day for "days ago", and the whole unit for weeks, months and years ago, which are not exact."""
     count = " ".join(match["count"].lower().split())
     return _calendar_unit(match["unit"].lower(), _NUMBERS.get(count) or int(count), today)
 
@@ -221,8 +221,8 @@ def _calendar_unit(unit: str, back: int, today: date) -> DateRange:
     return DateRange(date(today.year - back, 1, 1), date(today.year - back, 12, 31))
 
 
-# The surer first: what one has read, the next do not see.
-_READINGS: Final[Sequence[tuple[re.Pattern[str], _Reading]]] = (
+# The least ambiguous first. The text that a pattern matches is hidden from the next ones.
+_PATTERNS: Final[Sequence[tuple[re.Pattern[str], _RangeOf]]] = (
     (
         _pattern(r"(?<![0-9])(?P<year>[0-9]{4})([-/.])(?P<month>[0-9]{1,2})\2(?P<day>[0-9]{1,2})(?![0-9])"),
         _numbered_day,

@@ -1,6 +1,7 @@
-"""Which terms to search; BM25 hits.
+"""The keyword retriever: the terms of a query that are searched, and the chunks with the best BM25.
 
-The keyword leg: plain words into a bounded OR query, ranked by BM25.
+The query's terms become a bounded OR query. The bounds cost no recall and keep long queries fast; they were measured
+when this retriever was designed.
 """
 
 import math
@@ -14,35 +15,29 @@ from memoryd_server.text import QueryTerm, TermKind
 # As in SQLite's fts5_aux.c, fts5Bm25GetData.
 _LEAST_IDF = 1e-6
 
-
-def idf(frequency: int, chunks: int) -> float:
-    """The inverse document frequency of a term in `frequency` of `chunks` chunks, never below 1e-6."""
-    value = math.log((chunks - frequency + 0.5) / (frequency + 0.5))
-    return value if value > 0 else _LEAST_IDF
-
-
-# Bounds that cost no recall and keep a long question fast; measured in the design of the keyword leg.
-MOST_WORDS = 8
-MOST_WORDS_IN_A_LARGE_INDEX = 6
+# The rarest words are searched, up to this number.
+MAX_WORDS = 8
+MAX_WORDS_IN_LARGE_INDEX = 6
 LARGE_INDEX_CHUNKS = 50_000
 
-# More words than that are searched as long as they are rare: together in at most so many chunks.
-MOST_CHUNKS_OF_MORE_WORDS = 4_000
-MOST_TERMS = 40
+# More words are searched while the words searched occur in no more than this number of chunks in total.
+MAX_CHUNKS_OF_EXTRA_WORDS = 4_000
+MAX_TERMS = 40
 
-# A word that the index does not hold is looked for within its names, when it is long enough to tell one.
-SHORTEST_PIECE = 4
-MOST_NAMES_OF_A_PIECE = 30
+# A word that the index does not contain is searched within its names if the word has at least this length.
+MIN_FRAGMENT_LENGTH = 4
+MAX_NAMES_PER_FRAGMENT = 30
 
 
 @dataclass(frozen=True, slots=True)
 class KeywordAnswer:
-    """Candidates, best first, and what was searched.
+    """Candidates, best first, and the terms that found them.
 
-    `terms` are the words of the question that the index holds, less those that its bounds left out; `searched` those
-    that ranked the hits, with the names found for words that are cut short. `idf` weighs every word of the question,
-    by its text: one that the index does not hold weighs the most. `frequencies` are the chunks that hold each, of
-    `chunk_count`. `is_full` tells that there was room for no more hits, so that others may hold terms, too.
+    `terms` are the words of the query that the index contains, without those that the bounds left out. `searched` are
+    the terms that ranked the hits, with the names found for fragments. `idf` has the inverse document frequency of
+    every term of the query; a term that the index does not contain has the highest. `frequencies` has the number of
+    chunks, of `chunk_count`, that contain each term. `is_full` is true if the limit was reached, so that other chunks
+    may contain terms too.
     """
 
     hits: tuple[KeywordHit, ...]
@@ -53,14 +48,20 @@ class KeywordAnswer:
     chunk_count: int = 0
     is_full: bool = False
 
-    def and_also(self, other: "KeywordAnswer") -> "KeywordAnswer":
-        """This answer and one to the same question about another source."""
+    def combine(self, other: "KeywordAnswer") -> "KeywordAnswer":
+        """Return this answer together with an answer to the same query from another source."""
         return replace(
             self,
             hits=tuple(sorted((*self.hits, *other.hits), key=lambda hit: hit.bm25)),
             searched=tuple(dict.fromkeys((*self.searched, *other.searched))),
             is_full=self.is_full or other.is_full,
         )
+
+
+def idf(frequency: int, chunks: int) -> float:
+    """Return the inverse document frequency of a term in `frequency` of `chunks` chunks, never below 1e-6."""
+    value = math.log((chunks - frequency + 0.5) / (frequency + 0.5))
+    return value if value > 0 else _LEAST_IDF
 
 
 def search(
@@ -72,70 +73,76 @@ def search(
     limit: int,
     chunk_count: int,
 ) -> KeywordAnswer:
-    """At most `limit` chunks that hold any of the terms. The user's text is never FTS5 syntax: each term is quoted.
+    """Return at most `limit` chunks that contain any of `terms`. Each term is quoted, so no text is FTS5 syntax.
 
-    Terms of half the chunks or more are searched only when the others find fewer than `enough`: SQLite gives such a
-    term an inverse document frequency of 1e-6, so it ranks nothing, and it costs the most.
+    Terms that occur in half the chunks or more are searched only if the others find fewer than `enough` chunks: SQLite
+    gives such a term an inverse document frequency of 1e-6, so it does not affect the ranking, and it costs the most.
     """
-    held = reader.frequencies(terms)
-    # A guess that the index does not know says nothing of the question.
-    terms = [term for term in terms if term.kind is not TermKind.GUESS or held[term]]
-    frequencies = {term: held[term] for term in terms}
+    counts = reader.frequencies(terms)
+    # A guessed term that does not occur in the index is not evidence about the query.
+    terms = [term for term in terms if term.kind is not TermKind.GUESS or counts[term]]
+    frequencies = {term: counts[term] for term in terms}
     chosen = choose_terms(terms, frequencies, chunk_count)
-    telling = [term for term in chosen if 2 * frequencies[term] < chunk_count]
-    telling += _names_of_pieces(terms, frequencies, reader)
-    hits = reader.keyword_hits(telling, sources, limit)
-    if len(hits) < enough and not set(chosen) <= set(telling):
-        telling = list(dict.fromkeys((*chosen, *telling)))
-        hits = reader.keyword_hits(telling, sources, limit)
-    indexed = reader.keyword_chunks()
-    weights = {term.text: idf(frequency, indexed) for term, frequency in frequencies.items()}
-    counts = {term.text: frequency for term, frequency in frequencies.items()}
-    names = tuple(term.text for term in chosen)
-    return KeywordAnswer(tuple(hits), names, tuple(telling), weights, counts, chunk_count, len(hits) >= limit)
+    searched = [term for term in chosen if 2 * frequencies[term] < chunk_count]
+    searched += _names_with_fragments(terms, frequencies, reader)
+    hits = reader.keyword_hits(searched, sources, limit)
+    if len(hits) < enough and not set(chosen) <= set(searched):
+        searched = list(dict.fromkeys((*chosen, *searched)))
+        hits = reader.keyword_hits(searched, sources, limit)
+    keyword_chunks = reader.keyword_chunks()
+    return KeywordAnswer(
+        hits=tuple(hits),
+        terms=tuple(term.text for term in chosen),
+        searched=tuple(searched),
+        idf={term.text: idf(frequency, keyword_chunks) for term, frequency in frequencies.items()},
+        frequencies={term.text: frequency for term, frequency in frequencies.items()},
+        chunk_count=chunk_count,
+        is_full=len(hits) >= limit,
+    )
 
 
 def choose_terms(
     terms: Sequence[QueryTerm], frequencies: Mapping[QueryTerm, int], chunk_count: int
 ) -> tuple[QueryTerm, ...]:
-    """The terms of the rarest words that the index holds, in the query's order.
+    """Return the terms of the rarest words that the index contains, in the query's order.
 
-    The stems of one word count as one, and names, which are few and rare, as none.
+    The stems of one word count as one word; names, which are few and rare, do not count.
     """
     words: dict[str, list[QueryTerm]] = {}
     for term in terms:
         if frequencies.get(term, 0) > 0:
             words.setdefault(term.original or term.text, []).append(term)
-    ranked = sorted(words.values(), key=lambda group: sum(frequencies[term] for term in group))
-    kept = _within_bounds(ranked, frequencies, chunk_count)
-    return tuple(dict.fromkeys(term for term in terms if term in kept))
+    rarest_first = sorted(words.values(), key=lambda group: sum(frequencies[term] for term in group))
+    chosen = _within_bounds(rarest_first, frequencies, chunk_count)
+    return tuple(dict.fromkeys(term for term in terms if term in chosen))
 
 
 def _within_bounds(
-    ranked: Sequence[Sequence[QueryTerm]], frequencies: Mapping[QueryTerm, int], chunk_count: int
+    rarest_first: Sequence[Sequence[QueryTerm]], frequencies: Mapping[QueryTerm, int], chunk_count: int
 ) -> set[QueryTerm]:
-    most = MOST_WORDS_IN_A_LARGE_INDEX if chunk_count > LARGE_INDEX_CHUNKS else MOST_WORDS
-    kept: set[QueryTerm] = set()
+    max_words = MAX_WORDS_IN_LARGE_INDEX if chunk_count > LARGE_INDEX_CHUNKS else MAX_WORDS
+    chosen: set[QueryTerm] = set()
     words = chunks = 0
-    for group in ranked:
+    for group in rarest_first:
         words += group[0].kind in {TermKind.WORD, TermKind.GRAM}
         chunks += sum(frequencies[term] for term in group)
-        if (words > most and chunks > MOST_CHUNKS_OF_MORE_WORDS) or len(kept) + len(group) > MOST_TERMS:
+        if (words > max_words and chunks > MAX_CHUNKS_OF_EXTRA_WORDS) or len(chosen) + len(group) > MAX_TERMS:
             break
-        kept.update(group)
-    return kept
+        chosen.update(group)
+    return chosen
 
 
-def _names_of_pieces(
+def _names_with_fragments(
     terms: Sequence[QueryTerm], frequencies: Mapping[QueryTerm, int], reader: Reader
 ) -> list[QueryTerm]:
-    """Names that hold a word of the question which the index does not know: perhaps a symbol of which an end is cut."""
-    held = {term.original for term, frequency in frequencies.items() if frequency > 0}
-    pieces = dict.fromkeys(
+    """Return names that contain a word of the query which the index does not contain: it may be part of a symbol."""
+    indexed = {term.original for term, frequency in frequencies.items() if frequency > 0}
+    fragments = dict.fromkeys(
         term.original
         for term in terms
-        if term.original not in held and len(term.original) >= SHORTEST_PIECE and term.kind is not TermKind.GRAM
+        if term.original not in indexed and len(term.original) >= MIN_FRAGMENT_LENGTH and term.kind is not TermKind.GRAM
     )
-    found = [name for piece in pieces for name in reader.names_containing(piece.strip("_"), MOST_NAMES_OF_A_PIECE)]
-    names = list(dict.fromkeys(found))[:MOST_NAMES_OF_A_PIECE]
-    return [QueryTerm(name, kind=TermKind.GUESS, original=name) for name in names]
+    names = dict.fromkeys(
+        name for fragment in fragments for name in reader.names_containing(fragment.strip("_"), MAX_NAMES_PER_FRAGMENT)
+    )
+    return [QueryTerm(name, kind=TermKind.GUESS, original=name) for name in list(names)[:MAX_NAMES_PER_FRAGMENT]]

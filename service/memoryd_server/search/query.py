@@ -1,23 +1,18 @@
-"""SearchQuery, Hit, SearchAnswer, RankingConfig.
+"""The values of a search: SearchQuery, Candidate, Hit, RetrieverReport, SearchAnswer and RankingConfig."""
 
-A question and its answer, as values.
-
-How legs are fused and hits are reordered; the composition root fills it from the settings.
-"""
-
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from memoryd_server.model import Degradation, Source
 
-# memoryd's own engine, among the names of backends.
+# The name of memoryd's own search engine in `SearchAnswer.backend`.
 BUILTIN = "builtin"
 
 
 class SearchMode(StrEnum):
-    """Which legs run."""
+    """Which of the two retrievers run: keyword, vector, or both."""
 
     UNSPECIFIED = "UNSPECIFIED"
     HYBRID = "HYBRID"
@@ -26,7 +21,7 @@ class SearchMode(StrEnum):
 
 
 class CitationMode(StrEnum):
-    """When a snippet carries a citation line."""
+    """When a snippet ends with a citation line."""
 
     AUTO = "auto"
     ON = "on"
@@ -34,7 +29,7 @@ class CitationMode(StrEnum):
 
 
 class EmptyReason(StrEnum):
-    """Why an answer holds no results; the names of the wire's enum."""
+    """Why an answer has no hits. The names are those of the wire's enum."""
 
     EMPTY_INDEX = "EMPTY_INDEX"
     NO_MATCH = "NO_MATCH"
@@ -46,10 +41,11 @@ class EmptyReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A validated question.
+    """A validated query.
 
-    `min_score` is strict when the caller set it, and None when neither the caller nor the settings name one. `deadline`
-    is in `time.monotonic()`, `now` is aware.
+    `min_score` is None if neither the request nor the settings set it; it is strict if the request set it. `deadline`
+    is a time of `time.monotonic()`. `now` is timezone-aware; None means the current time. An empty `sources` means
+    all.
     """
 
     text: str
@@ -66,13 +62,17 @@ class SearchQuery:
 
 
 def text_score(bm25: float, best: float) -> float:
-    """BM25 as a share of the query's best, 0..1. SQLite's BM25 is negative, and the smallest is the best."""
-    return 1.0 if best >= 0 else _clamped(bm25 / best)
+    """Return `bm25` as a share of the query's best, 0..1. SQLite's BM25 is negative; the smallest is the best."""
+    return 1.0 if best >= 0 else clamp(bm25 / best)
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A result: a line range of a file, its score, and the text that answers."""
+    """A result: a line range of a file, its score, and a snippet of its text. Ranks count from 1.
+
+    Scores and ranks are None as in `Candidate`. `coverage` is None if the keyword retriever did not run or the query
+    has no words; `decay` is None if decay is off.
+    """
 
     path: str
     source: Source
@@ -93,9 +93,9 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class RetrieverReport:
-    """What one leg did."""
+    """What one retriever did. `terms` are the searched words of the keyword retriever."""
 
-    leg: SearchMode
+    retriever: SearchMode
     ran: bool
     candidates: int
     elapsed_seconds: float
@@ -105,7 +105,11 @@ class RetrieverReport:
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """Hits, best first, and how they came about. `backend` is who answered: builtin or qmd."""
+    """Hits, best first, and how they were found.
+
+    `revision` is that of the index, `backend` the backend that answered: `builtin` or `qmd`. `stale` is true if a file
+    of a hit has changed since it was indexed. `coverage` is the best coverage of a hit, or None as in `Hit`.
+    """
 
     hits: tuple[Hit, ...]
     served_mode: SearchMode
@@ -117,7 +121,7 @@ class SearchAnswer:
     vector_candidates: int = 0
     coverage: float | None = None
     degradations: tuple[Degradation, ...] = ()
-    legs: tuple[RetrieverReport, ...] = field(default_factory=tuple)
+    retrievers: tuple[RetrieverReport, ...] = ()
     empty_reason: EmptyReason | None = None
     empty_explanation: str = ""
     backend: str = BUILTIN
@@ -125,10 +129,12 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RankingConfig:
-    """Weights are shares of one. `hybrid` off means that the vector leg answers alone where it can.
+    """How candidates are fused, ranked and merged into hits.
 
-    `decay_floor` is the least share of a score that decay leaves; `abstain_below` is the coverage under which a search
-    returns nothing, 0 for never. Neighbouring chunks are shown as one hit of at most `merged_chars` code points.
+    Weights are relative to their sum. If `hybrid` is false, the vector retriever answers alone whenever it can.
+    `decay_floor` is the least share of a score that decay leaves. A keyword answer whose best coverage is below
+    `abstain_below` returns no hits; 0 disables this. Adjacent chunks are merged into one hit of at most `merged_chars`
+    code points.
     """
 
     hybrid: bool = True
@@ -145,10 +151,10 @@ class RankingConfig:
 
 
 class Candidate(NamedTuple):
-    """A chunk before the cut, with what each leg gave it. Ranks count from 1.
+    """A chunk before the cutoff, with its scores and ranks. Ranks count from 1.
 
-    `text_score` is BM25's share of the best, 0..1, `vector_score` the cosine, -1..1. A score is None when its leg did
-    not run or does not know the chunk, a rank when its leg did not return it.
+    `text_score` is BM25 as a share of the best, 0..1; `vector_score` is the cosine, -1..1. A score is None if its
+    retriever did not run or has no score for the chunk; a rank is None if its retriever did not return the chunk.
     """
 
     chunk_id: int
@@ -159,6 +165,6 @@ class Candidate(NamedTuple):
     vector_rank: int | None = None
 
 
-def _clamped(score: float) -> float:
-    """The score within 0..1; what is no number counts 0."""
+def clamp(score: float) -> float:
+    """Return `score` limited to 0..1; 0 for NaN."""
     return min(1.0, score) if score > 0 else 0.0

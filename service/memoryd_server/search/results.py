@@ -1,19 +1,7 @@
-"""Candidates into hits: read, merge, share, cite.
+"""Candidates into hits: read the rows, check the files, merge, share places between sources, render and cite.
 
-The chunks that a search shows, read when it comes to them: of a hundred candidates it looks at ten.
-
-Neighbouring chunks of one file shown as one hit, where together they are no longer than a chunk of Latin text. Pure.
-
-A chunk is bounded in tokens, and a character of Chinese or Japanese is a token: four such chunks hold as much text as
-one in English. Shown apart, the parts of one passage would take the places of others.
-
-Shares the places of an answer between sources, so that neither crowds the other out. Pure.
-
-The injection budget: how much text all snippets together may hold. Pure.
-
-What a hit shows of its chunk: the part that answers, and how much of the question the chunk holds.
-
-Citations: how a line range is named, and how a snippet carries the name. Pure.
+A chunk is bounded in tokens, and a character of Chinese or Japanese is a token: four such chunks contain as much text
+as one in English. Without merging, the parts of one passage would take the places of other hits.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,72 +14,131 @@ from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import Candidate, Hit
 from memoryd_server.search.retrieval import AnalyzedQuery
 from memoryd_server.search.snippet import Snippet, best_snippet, cut_text
-from memoryd_server.store import ChunkRow, Reader
+from memoryd_server.store import ChunkHead, ChunkRow, Reader
 from memoryd_server.text import Analyzer, WordFinder
 
-# Whether the file of each of these chunks is still there, and as it was when it was indexed: (there, unchanged).
 FileCheck = Callable[[Sequence[ChunkRow]], Sequence[tuple[bool, bool]]]
+"""Returns for each chunk whether its file exists, and whether the file is as it was when it was indexed."""
 
-# As many as a search with the default number of results looks at, mostly.
-_AT_ONCE = 8
+# Rows are read in batches of this size: about the number that a search with the default number of results needs.
+_BATCH_SIZE = 8
 
 
 class CheckedRow(NamedTuple):
-    """A chunk, and what its file is like."""
+    """A chunk, whether its file exists, and whether the file is unchanged since it was indexed."""
 
     row: ChunkRow
-    there: bool
+    exists: bool
     unchanged: bool
 
 
 class LazyRows:
-    """Rows of the chunks `ids`, which will be asked for in about this order, with a look at their files."""
+    """The rows of the chunks `ids`, read and checked in batches when they are needed, in about this order.
+
+    A search needs about ten of a hundred candidates.
+    """
 
     def __init__(self, reader: Reader, ids: Sequence[int], check: FileCheck) -> None:
         self._reader = reader
         self._ids = ids
         self._check = check
-        self._found: dict[int, CheckedRow | None] = {}
+        self._rows: dict[int, CheckedRow | None] = {}
 
     def get(self, chunk_id: int) -> CheckedRow | None:
-        """One of them; None where the index holds no such chunk."""
-        if chunk_id not in self._found:
+        """Return a row; None if the index has no such chunk."""
+        if chunk_id not in self._rows:
             start = self._ids.index(chunk_id)
-            some = self._ids[start : start + _AT_ONCE]
-            rows = list(self._reader.chunks(some).values())
-            self._found |= dict.fromkeys(some)
-            self._found |= {row.id: CheckedRow(row, *seen) for row, seen in zip(rows, self._check(rows), strict=True)}
-        return self._found[chunk_id]
+            batch = self._ids[start : start + _BATCH_SIZE]
+            rows = list(self._reader.chunks(batch).values())
+            self._rows |= dict.fromkeys(batch)
+            self._rows |= {row.id: CheckedRow(row, *state) for row, state in zip(rows, self._check(rows), strict=True)}
+        return self._rows[chunk_id]
 
 
-Ranked = tuple[Candidate, ChunkRow]
+RankedRow = tuple[Candidate, ChunkRow]
 
 
-def merged(ranked: Sequence[Ranked], max_chars: int) -> list[Ranked]:
-    """The ranking with each chunk joined to a better one that it touches or overlaps, up to `max_chars` code points.
+@dataclass(frozen=True, slots=True)
+class SelectedRows:
+    """The rows of an answer, best first; whether a file read for it has changed, and how many hits have lost theirs."""
 
-    A joined hit keeps the score, the ranks and the id of its best chunk.
+    rows: list[RankedRow]
+    stale: bool
+    gone: int
+
+
+def select(
+    ranked: Sequence[Candidate],
+    rows: LazyRows,
+    max_results: int,
+    merged_chars: int,
+    heads: Mapping[int, ChunkHead] | None = None,
+) -> SelectedRows:
+    """Return the best `max_results` candidates whose files exist, with adjacent chunks merged.
+
+    If `heads` is given, places are reserved for the hits of each source; see `reserved`.
     """
-    kept: list[Ranked] = []
+    if heads is None:
+        return _select(ranked, rows, max_results, merged_chars)
+    rank = {candidate.chunk_id: number for number, candidate in enumerate(ranked)}
+    by_source: dict[Source, list[Candidate]] = {source: [] for source in Source}
+    for candidate in ranked:
+        if candidate.chunk_id in heads:
+            by_source[heads[candidate.chunk_id].source].append(candidate)
+    selected = {source: _select(part, rows, max_results, merged_chars) for source, part in by_source.items()}
+    with_ranks = {
+        source: [(rank[candidate.chunk_id], (candidate, row)) for candidate, row in part.rows]
+        for source, part in selected.items()
+    }
+    return SelectedRows(
+        shared(with_ranks, max_results),
+        any(part.stale for part in selected.values()),
+        sum(part.gone for part in selected.values()),
+    )
+
+
+def _select(ranked: Sequence[Candidate], rows: LazyRows, max_results: int, merged_chars: int) -> SelectedRows:
+    # One row more than `max_results` is selected, because it may still merge with a better one.
+    selected: list[RankedRow] = []
+    stale, gone = False, 0
+    for candidate in ranked:
+        checked = rows.get(candidate.chunk_id)
+        if checked is None:
+            continue
+        stale = stale or not checked.unchanged
+        gone += not checked.exists
+        if checked.exists:
+            selected = merged([*selected, (candidate, checked.row)], merged_chars)
+        if len(selected) > max_results:
+            break
+    return SelectedRows(selected[:max_results], stale, gone)
+
+
+def merged(ranked: Sequence[RankedRow], max_chars: int) -> list[RankedRow]:
+    """Return the ranking with each chunk merged into a better one that it touches, up to `max_chars` code points.
+
+    A merged hit keeps the score, the ranks and the id of its best chunk.
+    """
+    hits: list[RankedRow] = []
     for candidate, row in ranked:
-        for place, (better, other) in enumerate(kept):
+        for place, (better, other) in enumerate(hits):
             union = _union(other, row, max_chars)
             if union is not None:
-                kept[place] = (better, union)
+                hits[place] = (better, union)
                 break
         else:
-            kept.append((candidate, row))
-    return kept
+            hits.append((candidate, row))
+    return hits
 
 
 def _union(one: ChunkRow, other: ChunkRow, max_chars: int) -> ChunkRow | None:
-    """Both as one chunk; None when they are apart, too long together, of a transcript, or not made of whole lines."""
+    """Return both chunks as one; None if they are apart, too long together, of a transcript, or not of whole lines."""
     if one.path != other.path or one.source is not other.source or one.line_numbers or other.line_numbers:
         return None
     first, second = sorted((one, other), key=lambda row: (row.start_line, row.end_line))
     if second.start_line > first.end_line + 1 or len(one.text) + len(other.text) > 2 * max_chars:
         return None
-    if not (_is_whole(first) and _is_whole(second)):
+    if not (_has_whole_lines(first) and _has_whole_lines(second)):
         return None
     new = max(0, first.end_line - second.start_line + 1)
     text = "\n".join([first.text, *second.text.split("\n")[new:]])
@@ -101,115 +148,142 @@ def _union(one: ChunkRow, other: ChunkRow, max_chars: int) -> ChunkRow | None:
     return one._replace(start_line=first.start_line, end_line=end_line, text=text, breadcrumb=first.breadcrumb)
 
 
-def _is_whole(row: ChunkRow) -> bool:
-    """Whether the text has a line for each line of the range; a chunk of a line that was cut has not."""
+def _has_whole_lines(row: ChunkRow) -> bool:
+    """Return whether the text has one line for each line of the range; a chunk of a line that was split does not."""
     return row.text.count("\n") == row.end_line - row.start_line
 
 
 _T = TypeVar("_T")
 
 
-def reserved(most: int) -> int:
-    """How many of `most` places each source has for itself: a third, and one at least of two or more."""
-    return max(1, most // 3) if most > 1 else 0
+def reserved(places: int) -> int:
+    """Return how many of `places` are reserved for each source: a third, but at least one of two or more."""
+    return max(1, places // 3) if places > 1 else 0
 
 
-def shared(by_source: Mapping[Source, Sequence[tuple[int, _T]]], most: int) -> list[_T]:
-    """The `most` best of all, but of each source as many as are reserved for it, where it has them.
+def shared(by_source: Mapping[Source, Sequence[tuple[int, _T]]], places: int) -> list[_T]:
+    """Return the best `places` hits, best first, with the reserved places of each source filled from that source.
 
-    Each source's hits come with their rank among all, best first; so does the answer.
+    Each source's hits are given with their rank among all hits, best first.
     """
-    own = reserved(most)
-    certain = sorted(hit for hits in by_source.values() for hit in _ranks(hits[:own]))[:most]
-    others = sorted(hit for hits in by_source.values() for hit in _ranks(hits[own:]))
-    chosen = {*certain, *others[: most - len(certain)]}
-    ranked = {rank: hit for hits in by_source.values() for rank, hit in hits if rank in chosen}
-    return [ranked[rank] for rank in sorted(ranked)]
-
-
-def _ranks(hits: Sequence[tuple[int, _T]]) -> list[int]:
-    return [rank for rank, _ in hits]
-
-
-def within_budget(hits: Sequence[Hit], max_total_chars: int | None) -> tuple[Hit, ...]:
-    """Whole snippets while they fit; the first that does not is cut and ends the list."""
-    if max_total_chars is None:
-        return tuple(hits)
-    kept: list[Hit] = []
-    room = max_total_chars
-    for hit in hits:
-        if len(hit.snippet) > room:
-            if room > 0:
-                kept.append(_shortened(hit, room))
-            break
-        kept.append(hit)
-        room -= len(hit.snippet)
-    return tuple(kept)
-
-
-def _shortened(hit: Hit, room: int) -> Hit:
-    text = cut_text(hit.snippet, room)
-    last = min(hit.snippet_end_line, hit.snippet_start_line + text.count("\n"))
-    return replace(hit, snippet=text, snippet_end_line=last)
+    own = reserved(places)
+    reserved_ranks = sorted(rank for hits in by_source.values() for rank, _ in hits[:own])[:places]
+    other_ranks = sorted(rank for hits in by_source.values() for rank, _ in hits[own:])
+    chosen = {*reserved_ranks, *other_ranks[: places - len(reserved_ranks)]}
+    by_rank = {rank: hit for hits in by_source.values() for rank, hit in hits if rank in chosen}
+    return [by_rank[rank] for rank in sorted(by_rank)]
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedHit:
-    """A snippet, and the share of the question's words that the chunk holds; None where the question has none."""
+    """A snippet, and the share of the query's words that the chunk contains; None if the query has no words."""
 
     snippet: Snippet
     coverage: float | None
 
 
 class HitRenderer:
-    """Looks at the hits of one question, each in its file's language."""
+    """Renders the hits of one query, each in the language of its file."""
 
-    def __init__(self, analyzer: Analyzer, question: AnalyzedQuery, found: KeywordAnswer) -> None:
+    def __init__(self, analyzer: Analyzer, analyzed: AnalyzedQuery, keyword: KeywordAnswer) -> None:
         self._analyzer = analyzer
-        self._question = question
-        self._found = found
-        self._words = [term.text for term in question.terms]
-        self._prefixes = [term.text for term in question.terms if term.prefix]
-        self._needed = alternatives(question.terms)
-        # SQLite's own weights vanish in a small index; these do not.
-        self._weights = weights(found.frequencies, max(found.chunk_count, 1))
+        self._query = analyzed.query
+        self._keyword = keyword
+        self._words = [term.text for term in analyzed.terms]
+        self._prefixes = [term.text for term in analyzed.terms if term.prefix]
+        self._alternatives = alternatives(analyzed.terms)
+        # SQLite's weights are near 0 in a small index; these are not.
+        self._weights = weights(keyword.frequencies, max(keyword.chunk_count, 1))
         self._finders: dict[str, WordFinder] = {}
 
-    def show(self, row: ChunkRow) -> RenderedHit:
-        """The part of the chunk that answers the question."""
+    def render(self, row: ChunkRow) -> RenderedHit:
+        """Return the part of the chunk that answers the query best, cited if requested, and the chunk's coverage."""
         finder = self._finders.get(row.language)
         if finder is None:
             finder = self._analyzer.finder(self._words, self._prefixes, row.language)
             self._finders[row.language] = finder
-        held = _held(finder(f"{row.text} {row.breadcrumb}"), self._prefixes)
+        # Before `in_part`, which looks only for the words that this call finds.
+        found = _terms_in(finder(f"{row.text} {row.breadcrumb}"), self._prefixes)
         snippet = best_snippet(
             row.text,
             1 if row.line_numbers else row.start_line,
             self._words,
             finder.in_part,
-            self._question.query.max_snippet_chars,
-            weights=self._found.idf,
+            self._query.max_snippet_chars,
+            weights=self._keyword.idf,
             prefixes=self._prefixes,
         )
         if row.line_numbers:
             first, last = (row.line_numbers[line - 1] for line in (snippet.start_line, snippet.end_line))
             snippet = replace(snippet, start_line=first, end_line=last)
-        if not self._found.frequencies:
+        if self._query.citations:
+            snippet = replace(snippet, text=cited(snippet.text, citation(row.path, row.start_line, row.end_line)))
+        if not self._keyword.frequencies:
             return RenderedHit(snippet, None)
-        return RenderedHit(snippet, coverage(held, self._weights, self._needed))
+        return RenderedHit(snippet, coverage(found, self._weights, self._alternatives))
 
 
-def _held(words: Sequence[str], prefixes: Sequence[str]) -> Collection[str]:
-    """The words of a chunk, and the prefixes that begin one of them."""
-    held = set(words)
-    return held | {prefix for prefix in prefixes if any(word.startswith(prefix) for word in held)}
+def _terms_in(words: Sequence[str], prefixes: Sequence[str]) -> Collection[str]:
+    """Return the words of a chunk, and the prefixes that begin one of them."""
+    found = set(words)
+    return found | {prefix for prefix in prefixes if any(word.startswith(prefix) for word in found)}
+
+
+def hits(selected: SelectedRows, renderer: HitRenderer, decays: Mapping[int, float]) -> list[Hit]:
+    """Return the hits of the selected rows. `decays` has the decay factors by chunk."""
+    return [
+        _hit(candidate, row, renderer.render(row), decays.get(candidate.chunk_id)) for candidate, row in selected.rows
+    ]
+
+
+def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, decay: float | None) -> Hit:
+    snippet = rendered.snippet
+    return Hit(
+        path=row.path,
+        source=row.source,
+        start_line=row.start_line,
+        end_line=row.end_line,
+        score=candidate.score,
+        snippet=snippet.text,
+        snippet_start_line=snippet.start_line,
+        snippet_end_line=snippet.end_line,
+        mtime_ns=row.mtime_ns,
+        text_score=candidate.text_score,
+        keyword_rank=candidate.keyword_rank,
+        vector_score=candidate.vector_score,
+        vector_rank=candidate.vector_rank,
+        coverage=rendered.coverage,
+        decay=decay,
+    )
+
+
+def within_budget(hits: Sequence[Hit], max_total_chars: int | None) -> tuple[Hit, ...]:
+    """Return the hits whose snippets fit into `max_total_chars`; the first that does not fit is cut and is the last."""
+    if max_total_chars is None:
+        return tuple(hits)
+    fitting: list[Hit] = []
+    room = max_total_chars
+    for hit in hits:
+        if len(hit.snippet) > room:
+            if room > 0:
+                fitting.append(_shortened(hit, room))
+            break
+        fitting.append(hit)
+        room -= len(hit.snippet)
+    return tuple(fitting)
+
+
+def _shortened(hit: Hit, max_chars: int) -> Hit:
+    text = cut_text(hit.snippet, max_chars)
+    last = min(hit.snippet_end_line, hit.snippet_start_line + text.count("\n"))
+    return replace(hit, snippet=text, snippet_end_line=last)
 
 
 def citation(path: str, start_line: int, end_line: int) -> str:
-    """`path#L12-L30`, or `path#L12` for one line."""
+    """Return `path#L12-L30`, or `path#L12` for one line."""
     return f"{path}#L{start_line}" if start_line == end_line else f"{path}#L{start_line}-L{end_line}"
 
 
-def cited(snippet: str, name: str) -> str:
-    """The snippet, a blank line, and where it comes from."""
-    return f"{snippet.rstrip()}\n\nSource: {name}"
+def cited(snippet: str, citation: str) -> str:
+    """Return the snippet, a blank line, and a line with its citation."""
+    return f"{snippet.rstrip()}\n\nSource: {citation}"

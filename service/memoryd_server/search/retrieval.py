@@ -1,4 +1,7 @@
-"""Runs the legs of one search against one snapshot, and lets each say what it thinks of the other's finds."""
+"""Both retrievers of a search over one snapshot, and the fusion of their hits.
+
+A chunk that only one retriever returned gets its score of the other one as well, if it has any.
+"""
 
 import itertools
 import time
@@ -15,159 +18,151 @@ from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import Candidate, RankingConfig, RetrieverReport, SearchMode, SearchQuery
 from memoryd_server.search.ranking import fuse
 from memoryd_server.store import Reader, VectorHit
-from memoryd_server.text import Analyzer, QueryTerm
+from memoryd_server.text import QueryTerm
 
-# Candidates of each leg before fusion, at least; more cost time and find nothing. A chunk that is further down by
-# meaning is shown only for its words, and those bring it in.
-WORD_CANDIDATES = 50
-MEANING_CANDIDATES = 24
+# The least number of candidates of each retriever before fusion. More cost time and do not improve the results. A chunk
+# further down the vector ranking is shown only for its words, and the keyword retriever finds it.
+KEYWORD_CANDIDATES = 50
+VECTOR_CANDIDATES = 24
 
-_NOTHING = KeywordAnswer((), ())
+_NO_KEYWORD_SEARCH = KeywordAnswer((), ())
 
-# Sources that are searched each by itself, so that each has candidates of its own; an empty group means all.
-Groups = Sequence[tuple[Source, ...]]
+# Sources are searched in groups, each with candidates of its own. An empty group means all sources.
+SourceGroups = Sequence[tuple[Source, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class AnalyzedQuery:
-    """A query with its words in the index's languages and, where there is one, its vector.
+    """A query, its terms in the index's languages, the sources to search, and the query's vector.
 
-    `no_vector` says why there is none.
+    `chunk_count` is the number of chunks in the index, `no_vector` the reason why there is no vector.
     """
 
     query: SearchQuery
     terms: tuple[QueryTerm, ...]
     languages: tuple[str, ...]
-    vector: NDArray[np.float32] | None
-    no_vector: str
+    groups: SourceGroups
+    chunk_count: int
+    vector: NDArray[np.float32] | None = None
+    no_vector: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyKeywordHits:
-    """What the keyword leg alone found in one snapshot, for whoever has to wait for the vector meanwhile."""
+    """The keyword hits of one snapshot, found while the provider makes the query's vector."""
 
     revision: int
     languages: tuple[str, ...]
-    found: KeywordAnswer
+    answer: KeywordAnswer
     elapsed_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalResult:
-    """Candidates, best first, and what each leg did. `served` names the legs that ran."""
+    """Fused candidates, best first, and the hits of each retriever. `served` is the mode of the retrievers that ran."""
 
     candidates: list[Candidate]
-    found: KeywordAnswer
+    keyword: KeywordAnswer
     vector_hits: Sequence[VectorHit]
     served: SearchMode
     reports: tuple[RetrieverReport, RetrieverReport]
 
 
-class Retrievers:
-    """Both legs of one index."""
+def retrieve(
+    reader: Reader, analyzed: AnalyzedQuery, ranking: RankingConfig, early: EarlyKeywordHits | None = None
+) -> RetrievalResult:
+    """Run the retrievers that the query's mode selects, and fuse their hits.
 
-    def __init__(self, analyzer: Analyzer, ranking: RankingConfig) -> None:
-        self._analyzer = analyzer
-        self._ranking = ranking
+    `early` replaces the keyword search; it must come from a snapshot of the same revision and languages.
+    """
+    began = time.monotonic() - (early.elapsed_seconds if early else 0.0)
+    answer = early.answer if early else None
+    if answer is None and not _vector_alone(analyzed, ranking):
+        answer = keyword_answer(reader, analyzed, ranking)
+    keyword_ended = time.monotonic()
+    hits = _vector_hits(reader, analyzed, ranking)
+    ended = time.monotonic()
+    reports = (
+        RetrieverReport(
+            SearchMode.KEYWORD,
+            answer is not None,
+            len(answer.hits) if answer else 0,
+            keyword_ended - began,
+            answer.terms if answer else (),
+            "" if answer else "vector search alone answers this query",
+        ),
+        RetrieverReport(
+            SearchMode.VECTOR, bool(hits), len(hits), ended - keyword_ended, note="" if hits else analyzed.no_vector
+        ),
+    )
+    candidates = _fused(reader, analyzed, ranking, answer, hits)
+    return RetrievalResult(candidates, answer or _NO_KEYWORD_SEARCH, hits, _served(answer, hits), reports)
 
-    def words(
-        self, reader: Reader, question: AnalyzedQuery, groups: Groups, chunk_count: int
-    ) -> tuple[KeywordAnswer, float] | None:
-        """What the keyword leg finds, and the seconds it took; None where a vector would stand in its place."""
-        if question.query.mode is SearchMode.VECTOR or not self._ranking.hybrid:
-            return None
-        began = time.monotonic()
-        found = self._search(reader, question, groups, chunk_count)
-        return found, time.monotonic() - began
 
-    def run(
-        self,
-        reader: Reader,
-        question: AnalyzedQuery,
-        groups: Groups,
-        chunk_count: int,
-        words: EarlyKeywordHits | None = None,
-    ) -> RetrievalResult:
-        """Candidates of the legs that the question asks for and that can run.
+def runs_early(query: SearchQuery, ranking: RankingConfig) -> bool:
+    """Return whether the keyword retriever runs for a query whose vector is not known yet."""
+    return query.mode is not SearchMode.VECTOR and ranking.hybrid
 
-        `words` is what the keyword leg found before in a snapshot of the same revision.
-        """
-        began = time.monotonic() - (words.elapsed_seconds if words is not None else 0.0)
-        found = words.found if words is not None else self._keyword(reader, question, groups, chunk_count)
-        between = time.monotonic()
-        hits = self._vector(reader, question, groups)
-        ended = time.monotonic()
-        candidates = self._fused(reader, question, found, hits)
-        reports = (
-            RetrieverReport(
-                SearchMode.KEYWORD,
-                found is not None,
-                len(found.hits) if found else 0,
-                between - began,
-                found.terms if found else (),
-                "" if found else "the vector leg alone was asked for",
-            ),
-            RetrieverReport(
-                SearchMode.VECTOR, bool(hits), len(hits), ended - between, note="" if hits else question.no_vector
-            ),
+
+def keyword_answer(reader: Reader, analyzed: AnalyzedQuery, ranking: RankingConfig) -> KeywordAnswer:
+    """Run the keyword retriever on each group of sources."""
+    answers = (
+        keyword.search(
+            reader,
+            analyzed.terms,
+            sources,
+            enough=analyzed.query.max_results,
+            limit=_limit(analyzed, ranking, KEYWORD_CANDIDATES),
+            chunk_count=analyzed.chunk_count,
         )
-        return RetrievalResult(candidates, found or _NOTHING, hits, _served(found, hits), reports)
-
-    def _keyword(
-        self,
-        reader: Reader,
-        question: AnalyzedQuery,
-        groups: Groups,
-        chunk_count: int,
-    ) -> KeywordAnswer | None:
-        """What the keyword leg found; None when the vector leg alone was asked for, or `hybrid.enabled` is false."""
-        alone = question.query.mode is SearchMode.VECTOR or (
-            not self._ranking.hybrid and question.vector is not None and question.query.mode is not SearchMode.KEYWORD
-        )
-        return None if alone else self._search(reader, question, groups, chunk_count)
-
-    def _limit(self, question: AnalyzedQuery, least: int) -> int:
-        return max(least, self._ranking.candidate_multiplier * question.query.max_results)
-
-    def _search(self, reader: Reader, question: AnalyzedQuery, groups: Groups, chunk_count: int) -> KeywordAnswer:
-        limit, enough = self._limit(question, WORD_CANDIDATES), question.query.max_results
-        answers = (
-            keyword.search(reader, question.terms, sources, enough=enough, limit=limit, chunk_count=chunk_count)
-            for sources in groups
-        )
-        return reduce(KeywordAnswer.and_also, answers)
-
-    def _vector(self, reader: Reader, question: AnalyzedQuery, groups: Groups) -> Sequence[VectorHit]:
-        if question.vector is None:
-            return ()
-        limit = self._limit(question, MEANING_CANDIDATES)
-        found = [reader.vector_hits(question.vector, limit, sources) for sources in groups]
-        return found[0] if len(found) == 1 else sorted(itertools.chain(*found), key=lambda hit: -hit.cosine)
-
-    def _fused(
-        self,
-        reader: Reader,
-        question: AnalyzedQuery,
-        found: KeywordAnswer | None,
-        hits: Sequence[VectorHit],
-    ) -> list[Candidate]:
-        if not hits or found is None or question.vector is None:
-            return fuse(None if found is None else found.hits, hits or None)
-        by_words = {hit.chunk_id for hit in found.hits}
-        by_meaning = {hit.chunk_id for hit in hits}
-        cosines = reader.cosines(sorted(by_words - by_meaning), question.vector)
-        others = sorted(by_meaning - by_words)
-        return fuse(
-            found.hits,
-            hits,
-            vector_weight=self._ranking.vector_weight,
-            text_weight=self._ranking.text_weight,
-            true_cosine=cosines,
-            true_bm25=reader.keyword_scores(found.searched, others) if found.is_full else {},
-        )
+        for sources in analyzed.groups
+    )
+    return reduce(KeywordAnswer.combine, answers)
 
 
-def _served(found: KeywordAnswer | None, hits: Sequence[VectorHit]) -> SearchMode:
+def _vector_alone(analyzed: AnalyzedQuery, ranking: RankingConfig) -> bool:
+    """Return whether the vector retriever runs alone: in mode VECTOR, or if `hybrid.enabled` is false."""
+    mode = analyzed.query.mode
+    has_vector = analyzed.vector is not None
+    return mode is SearchMode.VECTOR or (not ranking.hybrid and has_vector and mode is not SearchMode.KEYWORD)
+
+
+def _vector_hits(reader: Reader, analyzed: AnalyzedQuery, ranking: RankingConfig) -> Sequence[VectorHit]:
+    if analyzed.vector is None:
+        return ()
+    limit = _limit(analyzed, ranking, VECTOR_CANDIDATES)
+    hits = [reader.vector_hits(analyzed.vector, limit, sources) for sources in analyzed.groups]
+    return hits[0] if len(hits) == 1 else sorted(itertools.chain(*hits), key=lambda hit: -hit.cosine)
+
+
+def _limit(analyzed: AnalyzedQuery, ranking: RankingConfig, least: int) -> int:
+    return max(least, ranking.candidate_multiplier * analyzed.query.max_results)
+
+
+def _fused(
+    reader: Reader,
+    analyzed: AnalyzedQuery,
+    ranking: RankingConfig,
+    answer: KeywordAnswer | None,
+    hits: Sequence[VectorHit],
+) -> list[Candidate]:
+    if not hits or answer is None or analyzed.vector is None:
+        return fuse(None if answer is None else answer.hits, hits or None)
+    keyword_ids = {hit.chunk_id for hit in answer.hits}
+    vector_ids = {hit.chunk_id for hit in hits}
+    cosines = reader.cosines(sorted(keyword_ids - vector_ids), analyzed.vector)
+    vector_only = sorted(vector_ids - keyword_ids)
+    return fuse(
+        answer.hits,
+        hits,
+        vector_weight=ranking.vector_weight,
+        text_weight=ranking.text_weight,
+        true_cosine=cosines,
+        true_bm25=reader.keyword_scores(answer.searched, vector_only) if answer.is_full else {},
+    )
+
+
+def _served(answer: KeywordAnswer | None, hits: Sequence[VectorHit]) -> SearchMode:
     if not hits:
-        return SearchMode.KEYWORD if found is not None else SearchMode.VECTOR
-    return SearchMode.VECTOR if found is None else SearchMode.HYBRID
+        return SearchMode.KEYWORD if answer is not None else SearchMode.VECTOR
+    return SearchMode.VECTOR if answer is None else SearchMode.HYBRID

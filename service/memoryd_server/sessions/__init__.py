@@ -1,7 +1,14 @@
-"""A session's start, flush and recall."""
+"""The lifecycle of a session: its context at the start, memory flushes and the recall prompt."""
 
 from memoryd_server.sessions.context import ContextFile, SeenSessions, SessionKey, load_context, wants_citations
-from memoryd_server.sessions.flush import FlushDecision, FlushInputs, FlushPolicy, TurnKind, WorkspaceAccess, decide
+from memoryd_server.sessions.flush import (
+    FlushDecision,
+    FlushInputs,
+    FlushPolicy,
+    TurnKind,
+    WorkspaceAccess,
+    decide_flush,
+)
 from memoryd_server.sessions.recall import TOOL_NAMES, ToolSchema, recall_prompt, tool_schemas
 
 __all__ = [
@@ -15,7 +22,7 @@ __all__ = [
     "ToolSchema",
     "TurnKind",
     "WorkspaceAccess",
-    "decide",
+    "decide_flush",
     "load_context",
     "recall_prompt",
     "tool_schemas",

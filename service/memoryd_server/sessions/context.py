@@ -1,13 +1,9 @@
-"""Files a session loads; what its key says.
+"""The files that a session loads at its start, and what its session key says.
 
-What a session loads at its start: the long-term memory, where it is private, and the logs of two days.
-
-The grammar of session keys, and what a key says about its session. Pure.
+The files are the long-term memory, in private sessions only, and the logs of two days.
 
 A key is `agent:<agent id>:<rest>` or the rest alone. The rest is `main`, `main:thread:<thread>`,
 `<channel>:<kind>:<peer>` with further parts, `subagent:<name>` or any other text.
-
-Which sessions have been seen, so that each one's start counts once. On the event loop's thread.
 """
 
 from collections import OrderedDict
@@ -20,12 +16,12 @@ from memoryd_server.search import CitationMode, cut_text
 from memoryd_server.sources import LONG_TERM_NAMES, MEMORY_FOLDER, FileTooLarge, Roots, read_file, resolve_path
 
 MOST_CHARS = 65_536
-"""What one file may add to a context, in code points, whatever the budget: so that a reply stays far below 4 MiB."""
+"""The most code points of one file in a context, whatever the budget, so that a response stays far below 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextFile:
-    """A file of a session's context. The lines are 0 where there is no text; `problem` says why one was not read."""
+    """A file of a session's context. The lines are 0 if there is no text; `problem` says why the file was not read."""
 
     path: str
     text: str = ""
@@ -39,7 +35,7 @@ class ContextFile:
 def load_context(
     roots: Roots, *, main_session: bool, today: date, max_total_chars: int | None, max_file_bytes: int
 ) -> tuple[ContextFile, ...]:
-    """The files in the order in which to load them, their texts within the budget in code points.
+    """Return the files in the order in which to load them, with their texts within the budget in code points.
 
     Of a text that does not fit, the long-term memory keeps its first lines and a log its last ones. Blocks.
     """
@@ -47,20 +43,19 @@ def load_context(
     logs = [_load(roots, path, max_file_bytes) for path in log_paths(today)]
     files = [*long_term, *logs]
     shares = _shares([min(len(file.text), MOST_CHARS) for file in files], max_total_chars)
-    kept = [_within(file, share, keep_end=file in logs) for file, share in zip(files, shares, strict=True)]
-    return tuple(kept)
+    return tuple(_fit(file, share, keep_end=file in logs) for file, share in zip(files, shares, strict=True))
 
 
 def log_paths(today: date) -> tuple[str, ...]:
-    """The logs of yesterday and today, as far as there is such a day."""
+    """Return the paths of the logs of yesterday and today; of today alone if `today` is the first possible date."""
     days = ([today - timedelta(days=1)] if today > date.min else []) + [today]
     return tuple(f"{MEMORY_FOLDER}/{day.isoformat()}.md" for day in days)
 
 
 def _long_term(roots: Roots, max_file_bytes: int) -> ContextFile:
-    """The long-term memory under the first of its names that is there."""
-    found = (_load(roots, name, max_file_bytes) for name in LONG_TERM_NAMES)
-    return next((file for file in found if file.exists), ContextFile(LONG_TERM_NAMES[0], exists=False))
+    """Return the long-term memory under the first of its names that exists."""
+    candidates = (_load(roots, name, max_file_bytes) for name in LONG_TERM_NAMES)
+    return next((file for file in candidates if file.exists), ContextFile(LONG_TERM_NAMES[0], exists=False))
 
 
 def _load(roots: Roots, path: str, max_file_bytes: int) -> ContextFile:
@@ -69,8 +64,8 @@ def _load(roots: Roots, path: str, max_file_bytes: int) -> ContextFile:
     except FileNotFound:
         return ContextFile(path, exists=False)
     except FileTooLarge:
-        why = f"it has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)"
-        return ContextFile(path, truncated=True, problem=why)
+        problem = f"it has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)"
+        return ContextFile(path, truncated=True, problem=problem)
     except PathNotAllowed as error:
         return ContextFile(path, truncated=True, problem=error.message)
     except OSError as error:
@@ -80,7 +75,7 @@ def _load(roots: Roots, path: str, max_file_bytes: int) -> ContextFile:
 
 
 def _shares(sizes: Sequence[int], budget: int | None) -> list[int]:
-    """How much each may take: an equal share, and of what others leave over, the smallest first, as much again."""
+    """Return each size's share of the budget: an equal part, plus an equal part of what smaller sizes leave over."""
     if budget is None:
         return list(sizes)
     shares = [0] * len(sizes)
@@ -90,23 +85,23 @@ def _shares(sizes: Sequence[int], budget: int | None) -> list[int]:
     return shares
 
 
-def _within(file: ContextFile, room: int, *, keep_end: bool) -> ContextFile:
-    """The file's text cut to `room`: whole lines from one of its ends, or the beginning of one where none fits."""
+def _fit(file: ContextFile, room: int, *, keep_end: bool) -> ContextFile:
+    """Cut the file's text to `room`: whole lines from one of its ends, or the beginning of a line if none fits."""
     if len(file.text) <= room:
         return file
     lines = file.text.split("\n")
-    kept = _fitting(reversed(lines) if keep_end else lines, room)
+    kept = _fitting_lines(reversed(lines) if keep_end else lines, room)
     first = len(lines) - len(kept) if keep_end else 0
     if any(kept):
         text = "\n".join(lines[first : first + len(kept)])
         return replace(file, text=text, start_line=first + 1, end_line=first + len(kept), truncated=True)
-    # The line that is too long stands behind the empty ones.
+    # The line that is too long follows the empty ones.
     at = first - 1 if keep_end else len(kept)
     number = at + 1 if room else 0
     return replace(file, text=cut_text(lines[at], room), start_line=number, end_line=number, truncated=True)
 
 
-def _fitting(lines: Iterable[str], room: int) -> list[str]:
+def _fitting_lines(lines: Iterable[str], room: int) -> list[str]:
     kept: list[str] = []
     for line in lines:
         room -= len(line) + bool(kept)
@@ -151,7 +146,7 @@ class SessionKey:
         """Return whether the key names the agent's private main session, or a thread of it.
 
         That is `main` or `agent:<agent_id>:main`. False for groups, channels, chats with a peer, scheduled jobs,
-        sub-agents, another agent's main session and an empty key: nothing says that these are private.
+        sub-agents, another agent's main session and an empty key, because nothing shows that these are private.
         """
         if self.agent_id not in (None, agent_id):
             return False
@@ -160,7 +155,7 @@ class SessionKey:
 
     @property
     def is_direct(self) -> bool:
-        """Whether no part of the rest is `group` or `channel`. True for an empty key, as in OpenClaw."""
+        """True if no part of the rest is `group` or `channel`. True for an empty key, as in OpenClaw."""
         return not set(_SHARED_KINDS) & set(self.parts)
 
     @property
@@ -198,18 +193,21 @@ def wants_citations(mode: CitationMode, session_key: SessionKey) -> bool:
     return mode is CitationMode.ON or (mode is CitationMode.AUTO and session_key.is_direct)
 
 
-# The oldest are forgotten first, which costs one sync more.
 REMEMBERED_SESSIONS = 10_000
+"""The oldest sessions are dropped first; a dropped session causes one more sync when it is seen again."""
 
 
 class SeenSessions:
-    """One agent's sessions since the daemon's start."""
+    """One agent's sessions since the daemon's start, so that the start of each counts once.
+
+    Used on the event loop's thread.
+    """
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, None] = OrderedDict()
 
     def is_first(self, session_key: str) -> bool:
-        """Whether a session is seen for the first time; an empty key is none."""
+        """Return whether a session is seen for the first time; False for an empty key."""
         if not session_key or session_key in self._seen:
             return False
         self._seen[session_key] = None

@@ -1,14 +1,8 @@
-"""FlushDecision and its prompts; pure.
-
-Whether an agent should write durable notes now, before its host compacts the session.
+"""Decide whether an agent should write durable notes now, before its host compacts the session. Pure.
 
 A flush is due when the tokens that the next turn will need reach a threshold below the window, or when the transcript
-has grown large. It happens once in each cycle of compaction, and only in turns in which the agent can write. The
-answer depends on nothing but the arguments.
-
-What a flush decision is made from: the session as its host knows it, and the agent's settings.
-
-What to say to the agent for a flush, and the day and zone that it is said for.
+has grown large. It happens once per compaction cycle, and only in turns in which the agent can write. The decision
+depends only on the arguments. It comes with the prompts for the agent, filled in with the day and time of its zone.
 """
 
 from dataclasses import dataclass, replace
@@ -20,13 +14,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 DEFAULT_CONTEXT_WINDOW_TOKENS: Final = 200_000
 
 MOST_TOKENS: Final = (1 << 63) - 1
-"""The largest count that the wire carries; what is beyond it counts as it."""
+"""The largest count that the wire can carry; larger counts are reduced to it."""
 
 _T = TypeVar("_T")
 
 
 class WorkspaceAccess(StrEnum):
-    """Whether the agent's tools may write in its workspace during the turn."""
+    """Whether the agent's tools can write to its workspace during the turn."""
 
     READ_WRITE = "READ_WRITE"
     READ_ONLY = "READ_ONLY"
@@ -34,7 +28,7 @@ class WorkspaceAccess(StrEnum):
 
 
 class TurnKind(StrEnum):
-    """What started the turn."""
+    """The origin of the turn."""
 
     USER = "USER"
     HEARTBEAT = "HEARTBEAT"
@@ -45,7 +39,7 @@ class TurnKind(StrEnum):
 class FlushPolicy:
     """An agent's settings for flushes.
 
-    `force_flush_transcript_bytes` of 0 switches the size path off. A prompt of None or blank means the default text.
+    `force_flush_transcript_bytes` of 0 disables the size limit. A prompt of None or blank means the default text.
     `time_zone` is an IANA name.
     """
 
@@ -60,9 +54,9 @@ class FlushPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushInputs:
-    """The state of a session. Counts are at least 0; None means that the host does not say, which is not 0.
+    """The state of a session. Counts are at least 0; None means that the host did not send the count, which is not 0.
 
-    `now` is aware. An empty `time_zone` means the policy's.
+    `now` has a time zone. An empty `time_zone` means the policy's.
     """
 
     now: datetime
@@ -81,23 +75,23 @@ class FlushInputs:
     turn_kind: TurnKind = TurnKind.USER
     time_zone: str = ""
 
-    def filled(self, policy: FlushPolicy) -> "FlushInputs":
-        """Returns the inputs with every default filled in. What has no default, such as the token count, stays None."""
+    def with_defaults(self, policy: FlushPolicy) -> "FlushInputs":
+        """Return the inputs with every default filled in. Fields without a default, such as token counts, stay None."""
         return replace(
             self,
-            total_tokens_fresh=_given(self.total_tokens_fresh, default=True),
+            total_tokens_fresh=_default(self.total_tokens_fresh, default=True),
             context_window_tokens=self.context_window_tokens or DEFAULT_CONTEXT_WINDOW_TOKENS,
-            reserve_tokens_floor=_given(
+            reserve_tokens_floor=_default(
                 self.reserve_tokens_floor, default=min(policy.reserve_tokens_floor, MOST_TOKENS)
             ),
-            soft_threshold_tokens=_given(
+            soft_threshold_tokens=_default(
                 self.soft_threshold_tokens, default=min(policy.soft_threshold_tokens, MOST_TOKENS)
             ),
             time_zone=self.time_zone or policy.time_zone,
         )
 
 
-def _given(value: _T | None, *, default: _T) -> _T:
+def _default(value: _T | None, *, default: _T) -> _T:
     return default if value is None else value
 
 
@@ -107,7 +101,7 @@ SILENT_REPLY: Final = "NO_REPLY"
 _DAY = "YYYY-MM-DD"
 _SYSTEM = (
     "This session is close to compaction, which will shorten what you still see of it. "
-    "Store now whatever should be remembered beyond it."
+    "Store now what should be remembered after it."
 )
 _USER = (
     "The session will be compacted soon. Write what should last (decisions, facts, preferences, open tasks) "
@@ -124,7 +118,7 @@ _TIME_LABEL = "Current time:"
 
 @dataclass(frozen=True, slots=True)
 class FlushPrompts:
-    """The text for the system prompt, the text for the user turn, and the reply that stands for silence."""
+    """The text for the system prompt, the text for the user turn, and the reply that means silence."""
 
     system: str
     user: str
@@ -132,10 +126,10 @@ class FlushPrompts:
 
 
 def local_time(now: datetime, time_zone: str) -> datetime:
-    """Returns `now` in the IANA zone.
+    """Return `now` in the IANA zone.
 
     Raises:
-        ValueError: the zone is unknown, `now` is naive, or it has no date in that zone.
+        ValueError: the zone is unknown, `now` has no time zone, or it has no date in that zone.
     """
     if now.tzinfo is None:
         raise ValueError("now has no time zone")
@@ -148,27 +142,27 @@ def local_time(now: datetime, time_zone: str) -> datetime:
 
 
 def target_path(local: datetime) -> str:
-    """Returns the display path of the log of that day."""
+    """Return the display path of the log of that day."""
     return f"memory/{local.date().isoformat()}.md"
 
 
-def prompts_for(local: datetime, prompt: str | None, system_prompt: str | None) -> FlushPrompts:
-    """Returns the texts, custom or default, with missing hints added and the day and the time filled in.
+def make_prompts(local: datetime, prompt: str | None, system_prompt: str | None) -> FlushPrompts:
+    """Return the texts, custom or default, with missing hints added and the day and the time filled in.
 
-    `local` is in the zone of a `ZoneInfo`. A hint counts as present when it stands in the text word for word; the one
-    on silence does when the text names the silent reply.
+    `local` is in the zone of a `ZoneInfo`. A hint is present if the text contains it word for word; the hint on
+    silence, if the text contains the silent reply.
     """
     return FlushPrompts(
-        system=_dated(_complete(_chosen(system_prompt, _SYSTEM)), local),
-        user=_timed(_dated(_complete(_chosen(prompt, _USER)), local), local),
+        system=_fill_date(_add_hints(_custom_or(system_prompt, _SYSTEM)), local),
+        user=_add_time(_fill_date(_add_hints(_custom_or(prompt, _USER)), local), local),
     )
 
 
-def _chosen(custom: str | None, default: str) -> str:
+def _custom_or(custom: str | None, default: str) -> str:
     return custom.strip() if custom and custom.strip() else default
 
 
-def _complete(text: str) -> str:
+def _add_hints(text: str) -> str:
     words = _words(text)
     hints = [hint for hint in _SAFETY_HINTS if _words(hint) not in words]
     if SILENT_REPLY not in text:
@@ -180,20 +174,20 @@ def _words(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _dated(text: str, local: datetime) -> str:
+def _fill_date(text: str, local: datetime) -> str:
     return text.replace(_DAY, local.date().isoformat())
 
 
-def _timed(text: str, local: datetime) -> str:
+def _add_time(text: str, local: datetime) -> str:
     if _TIME_LABEL in text:
         return text
     return f"{text}\n{_TIME_LABEL} {local.isoformat(sep=' ', timespec='minutes')} ({local.tzinfo})"
 
 
 class FlushReason(StrEnum):
-    """Why to flush (the first two), or why not; the names of the wire's enum."""
+    """The reason to flush (the first two) or not to; the names of the wire's enum."""
 
-    TOKEN_THRESHOLD = "TOKEN_THRESHOLD"  # noqa: S105 -- a count of tokens, no secret
+    TOKEN_THRESHOLD = "TOKEN_THRESHOLD"  # noqa: S105 -- a count of tokens, not a secret
     TRANSCRIPT_SIZE = "TRANSCRIPT_SIZE"
     DISABLED = "DISABLED"
     WORKSPACE_NOT_WRITABLE = "WORKSPACE_NOT_WRITABLE"
@@ -207,11 +201,11 @@ class FlushReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlushDecision:
-    """The decision, the numbers that it was made from, and what to say to the agent.
+    """The decision, the numbers behind it, and the prompts for the agent.
 
-    `projected_tokens` is 0 when the total is unknown. `remaining_tokens` is negative once past the threshold.
-    `flush_compaction_count` is what the host stores when the flush has succeeded: the count before any compaction that
-    the flush itself causes, or the next cycle would count as flushed. `inputs` has every default filled in.
+    `projected_tokens` is 0 if the total is unknown. `remaining_tokens` is negative past the threshold. The host stores
+    `flush_compaction_count` when the flush has succeeded: the count before any compaction that the flush itself causes,
+    or the next cycle would count as flushed. `inputs` has every default filled in.
     """
 
     flush: bool
@@ -225,25 +219,25 @@ class FlushDecision:
     inputs: FlushInputs
 
 
-def decide(inputs: FlushInputs, policy: FlushPolicy) -> FlushDecision:
-    """Returns whether to flush now, and why or why not. Prompts and path are filled in either case.
+def decide_flush(inputs: FlushInputs, policy: FlushPolicy) -> FlushDecision:
+    """Return whether to flush now, and the reason. Prompts and path are filled in either case.
 
     Raises:
-        ValueError: the time zone is unknown, or `now` is naive or has no date in it.
+        ValueError: the time zone is unknown, or `now` has no time zone or no date in it.
     """
-    filled = inputs.filled(policy)
+    filled = inputs.with_defaults(policy)
     threshold = _threshold(filled)
-    projected = _projected(filled)
+    projected = _projected_tokens(filled)
     trigger = _trigger(filled, policy, threshold, projected)
     refusal = _refusal(filled, policy)
     local = local_time(filled.now, filled.time_zone)
     return FlushDecision(
         flush=refusal is None and trigger is not None,
-        reason=refusal or trigger or _why_not(threshold, projected),
+        reason=refusal or trigger or _no_trigger_reason(threshold, projected),
         threshold_tokens=threshold,
         projected_tokens=projected,
         remaining_tokens=threshold - projected,
-        prompts=prompts_for(local, policy.prompt, policy.system_prompt),
+        prompts=make_prompts(local, policy.prompt, policy.system_prompt),
         target_path=target_path(local),
         flush_compaction_count=filled.compaction_count,
         inputs=filled,
@@ -255,14 +249,14 @@ def _threshold(filled: FlushInputs) -> int:
     return max(0, filled.context_window_tokens - reserve - (filled.soft_threshold_tokens or 0))
 
 
-def _projected(filled: FlushInputs) -> int:
+def _projected_tokens(filled: FlushInputs) -> int:
     if not filled.total_tokens or not filled.total_tokens_fresh:
         return 0
     return min(MOST_TOKENS, filled.total_tokens + filled.last_output_tokens + filled.incoming_prompt_tokens)
 
 
 def _refusal(filled: FlushInputs, policy: FlushPolicy) -> FlushReason | None:
-    """Returns why no flush may happen however full the session is, the most lasting reason first."""
+    """Return why the session may not be flushed, whatever its size; the most permanent reason first. None if it may."""
     if not policy.enabled:
         return FlushReason.DISABLED
     if filled.workspace_access is not WorkspaceAccess.READ_WRITE:
@@ -271,7 +265,7 @@ def _refusal(filled: FlushInputs, policy: FlushPolicy) -> FlushReason | None:
         return FlushReason.HEARTBEAT_TURN
     if filled.turn_kind is TurnKind.CLI:
         return FlushReason.CLI_TURN
-    # A count of 0 is a flush before the first compaction; None is no flush at all.
+    # A count of 0 means a flush before the first compaction; None means no flush.
     if filled.last_flush_compaction_count == filled.compaction_count:
         return FlushReason.ALREADY_FLUSHED
     return None
@@ -286,7 +280,7 @@ def _trigger(filled: FlushInputs, policy: FlushPolicy, threshold: int, projected
     return None
 
 
-def _why_not(threshold: int, projected: int) -> FlushReason:
+def _no_trigger_reason(threshold: int, projected: int) -> FlushReason:
     if projected == 0:
         return FlushReason.TOKENS_UNKNOWN
     return FlushReason.BELOW_THRESHOLD if threshold > 0 else FlushReason.NO_THRESHOLD

@@ -32,7 +32,7 @@ class Corpus:
     def discover(self) -> Discovery:
         """Return every file of the sources, sorted by path. Reads folders, but opens no file except `.memoryignore`."""
         found = discover_files(self.roots) if self.memory else _NOTHING
-        return _together(found, discover_transcripts(Path(self.sessions))) if self.sessions else found
+        return _merge(found, discover_transcripts(Path(self.sessions))) if self.sessions else found
 
     def resolve(self, path: str) -> Location:
         """Return the location of a file. A path `sessions/<name>` with a transcript's name is a transcript.
@@ -79,11 +79,11 @@ def discover_transcripts(folder: Path) -> Discovery:
         reason = error.message if isinstance(error, MemorydError) else f"cannot be read: {error.strerror}"
         failure = FileFailure(SESSIONS_FOLDER, Source.SESSIONS, f"folder {reason}")
         return Discovery((), (failure,), (), (replace(unseen, reason=reason),))
-    emptied = replace(unseen, reason="is empty, and its files were on another drive", device=device)
+    emptied = replace(unseen, reason="is empty, but its files were indexed on another drive", device=device)
     return Discovery(files, (), (), () if files else (emptied,))
 
 
-def _together(one: Discovery, other: Discovery) -> Discovery:
+def _merge(one: Discovery, other: Discovery) -> Discovery:
     return Discovery(
         tuple(sorted((*one.files, *other.files), key=lambda file: file.path)),
         tuple(sorted((*one.failures, *other.failures), key=lambda failure: failure.path)),

@@ -20,7 +20,7 @@ from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import FileFailure, Source, SourceFile
 from memoryd_server.sources.files import file_stat, open_directory
 from memoryd_server.sources.ignore import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
-from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, objection
+from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, path_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def _begins(path: str, prefix: str) -> bool:
     return path.startswith(prefix) if prefix.endswith("/") else path == prefix
 
 
-_WENT_AWAY = "went away while it was looked at"
-_EMPTIED = "is empty, and its files were on another drive"
+_DISAPPEARED = "disappeared while it was read"
+_EMPTIED = "is empty, but its files were indexed on another drive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def discover_files(roots: Roots) -> Discovery:
     discovery is omitted.
     """
     scan = _Scan()
-    workspace = _look_up(roots.base())
+    workspace = _stat_path(roots.base())
     if isinstance(workspace, os.stat_result) and stat.S_ISDIR(workspace.st_mode):
         _scan_workspace(roots, scan, workspace)
     else:
@@ -157,24 +157,24 @@ class _Place:
         path = name if self.path == os.curdir else f"{self.path}/{name}"
         return replace(self, path=path, parts=(*self.parts, name))
 
-    def left_out(self, *, folder: bool) -> bool:
-        return self.rules.leaves_out(self.parts[self.depth :], folder=folder)
+    def is_ignored(self, *, folder: bool) -> bool:
+        return self.rules.ignores(self.parts[self.depth :], folder=folder)
 
 
 def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
-    workspace = _ruled(_Place(os.curdir, roots.base(), ()), (*LONG_TERM_NAMES, below(MEMORY_FOLDER)), scan)
+    workspace = _with_rules(_Place(os.curdir, roots.base(), ()), (*LONG_TERM_NAMES, below(MEMORY_FOLDER)), scan)
     if workspace is None:
         return
     for name in LONG_TERM_NAMES:
         status = _status(workspace.child(name), scan)
         if status is not None and stat.S_ISREG(status.st_mode):
-            _take(workspace.child(name), status, scan)
+            _add_file(workspace.child(name), status, scan)
         elif status is not None:
-            scan.issues.append(f"{name} is {_kind(status)}: skipped")
+            scan.issues.append(f"{name} is {_describe_kind(status)}: skipped")
     memory = _scan_memory(workspace.child(MEMORY_FOLDER), scan)
-    after = _look_up(roots.base())
+    after = _stat_path(roots.base())
     if not isinstance(after, os.stat_result) or not os.path.samestat(before, after):
-        scan.hide(roots.base(), _WENT_AWAY, (*LONG_TERM_NAMES, below(MEMORY_FOLDER)))
+        scan.hide(roots.base(), _DISAPPEARED, (*LONG_TERM_NAMES, below(MEMORY_FOLDER)))
     elif not scan.files:
         # An existing memory/ has been checked already; it may be a separate mount point.
         own = LONG_TERM_NAMES if memory else (*LONG_TERM_NAMES, below(MEMORY_FOLDER))
@@ -188,10 +188,10 @@ def _scan_memory(folder: _Place, scan: _Scan) -> bool:
         scan.issues.append(f"the workspace has no {MEMORY_FOLDER} folder")
         return False
     if stat.S_ISDIR(status.st_mode):
-        if not folder.left_out(folder=True):
+        if not folder.is_ignored(folder=True):
             _scan_folder(folder, status, scan)
     else:
-        scan.issues.append(f"{MEMORY_FOLDER} is {_kind(status)}, not a folder: skipped")
+        scan.issues.append(f"{MEMORY_FOLDER} is {_describe_kind(status)}, not a folder: skipped")
     return True
 
 
@@ -202,18 +202,18 @@ def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
         scan.issues.append(f"extra path {shown_path(extra)} is missing, unreadable or reached through a link")
         _hide_missing(place, extra, scan)
     elif stat.S_ISDIR(status.st_mode):
-        folder = _ruled(place, (below(place.path),), scan)
+        folder = _with_rules(place, (below(place.path),), scan)
         if folder is not None:
             _scan_folder(folder, status, scan)
     elif not stat.S_ISREG(status.st_mode):
-        scan.issues.append(f"extra path {shown_path(extra)} is {_kind(status)}: skipped")
+        scan.issues.append(f"extra path {shown_path(extra)} is {_describe_kind(status)}: skipped")
     elif extra.endswith(SUFFIX):
-        _take(place, status, scan)
+        _add_file(place, status, scan)
     else:
         scan.issues.append(f"extra path {shown_path(extra)} is a file that does not end in {SUFFIX}: skipped")
 
 
-def _ruled(top: _Place, prefixes: tuple[str, ...], scan: _Scan) -> _Place | None:
+def _with_rules(top: _Place, prefixes: tuple[str, ...], scan: _Scan) -> _Place | None:
     """Return the root with the rules of its `.memoryignore`.
 
     Return None if the file cannot be used. Then no new file of the root is indexed, because it may be an ignored one,
@@ -222,7 +222,7 @@ def _ruled(top: _Place, prefixes: tuple[str, ...], scan: _Scan) -> _Place | None
     try:
         return replace(top, rules=read_rules(top.root, top.parts), depth=len(top.parts))
     except IgnoreFileUnusable as error:
-        scan.fail(top.child(IGNORE_FILE).path, f"nothing new beside it is indexed, as {error}")
+        scan.fail(top.child(IGNORE_FILE).path, f"no new files next to it are indexed: {error}")
         scan.hide(top.path, f"its {IGNORE_FILE} cannot be used: {error}", prefixes)
         return None
 
@@ -232,9 +232,9 @@ def _hide_missing(place: _Place, extra: str, scan: _Scan) -> None:
 
     An extra path that was a file counts as deleted if its folder exists.
     """
-    found = _look_up(extra, follow=False)
+    found = _stat_path(extra, follow=False)
     if isinstance(found, FileNotFoundError):
-        held = () if isinstance(_look_up(os.path.dirname(extra)), os.stat_result) else (place.path,)  # noqa: PTH120
+        held = () if isinstance(_stat_path(os.path.dirname(extra)), os.stat_result) else (place.path,)  # noqa: PTH120
         scan.hide(extra, f"cannot be found: {found.strerror}", (*held, below(place.path)))
 
 
@@ -242,12 +242,12 @@ def _scan_folder(folder: _Place, before: os.stat_result, scan: _Scan) -> None:
     _walk(folder, scan)
     after = _status(folder, scan)
     if after is None or not os.path.samestat(before, after):
-        scan.hide(folder.path, _WENT_AWAY, (below(folder.path),))
+        scan.hide(folder.path, _DISAPPEARED, (below(folder.path),))
     else:
         scan.hide_if_empty(UnreadableFolder(shown_path(folder.path), _EMPTIED, (below(folder.path),), before.st_dev))
 
 
-def _look_up(path: str, *, follow: bool = True) -> os.stat_result | OSError:
+def _stat_path(path: str, *, follow: bool = True) -> os.stat_result | OSError:
     try:
         return os.stat(path, follow_symlinks=follow)  # noqa: PTH116 -- the error is an answer here
     except OSError as error:
@@ -268,12 +268,12 @@ def _status(place: _Place, scan: _Scan) -> os.stat_result | None:
         return None
 
 
-def _take(place: _Place, status: os.stat_result, scan: _Scan) -> None:
-    if place.left_out(folder=False):
+def _add_file(place: _Place, status: os.stat_result, scan: _Scan) -> None:
+    if place.is_ignored(folder=False):
         return
-    why = objection(place.path)
-    if why:
-        scan.fail(place.path, f"its name cannot be used: {why}")
+    problem = path_problem(place.path)
+    if problem:
+        scan.fail(place.path, f"its name cannot be used: {problem}")
     else:
         scan.add([SourceFile(place.path, Source.MEMORY, place.root, place.parts, file_stat(status))])
 
@@ -300,7 +300,7 @@ def _list(folder: _Place, found: list[SourceFile], scan: _Scan) -> list[_Place]:
             return []
         with os.scandir(descriptor) as entries:
             folders = [folder.child(entry.name) for entry in entries if not _is_leaf(entry, folder, found, scan)]
-            return [each for each in folders if not each.left_out(folder=True)]
+            return [each for each in folders if not each.is_ignored(folder=True)]
     finally:
         os.close(descriptor)
 
@@ -315,11 +315,11 @@ def _is_leaf(entry: os.DirEntry[str], folder: _Place, found: list[SourceFile], s
 
 
 def _source_file(entry: os.DirEntry[str], place: _Place, scan: _Scan) -> Iterator[SourceFile]:
-    if place.left_out(folder=False):
+    if place.is_ignored(folder=False):
         return
-    why = objection(place.path)
-    if why:
-        scan.fail(place.path, f"its name cannot be used: {why}")
+    problem = path_problem(place.path)
+    if problem:
+        scan.fail(place.path, f"its name cannot be used: {problem}")
         return
     try:
         status = entry.stat(follow_symlinks=False)
@@ -328,6 +328,6 @@ def _source_file(entry: os.DirEntry[str], place: _Place, scan: _Scan) -> Iterato
     yield SourceFile(place.path, Source.MEMORY, place.root, place.parts, file_stat(status))
 
 
-def _kind(status: os.stat_result) -> str:
+def _describe_kind(status: os.stat_result) -> str:
     kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file"}
     return kinds.get(stat.S_IFMT(status.st_mode), "a device, a pipe or a socket")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import FileStat, SourceFile
 from memoryd_server.sources.roots import Location
 
@@ -32,15 +33,15 @@ class FileTooLarge(OSError):
         super().__init__(f"{path} has {size_bytes} bytes, more than the {max_bytes} allowed")
 
 
-def open_directory(root: str, parts: Sequence[str], *, make: bool = False) -> int:
-    """Return a descriptor of the folder `parts` below `root`. The caller closes it. Create missing folders if `make`.
+def open_directory(root: str, parts: Sequence[str], *, create: bool = False) -> int:
+    """Return a descriptor of the folder `parts` below `root`. The caller closes it. Create missing folders if `create`.
 
     Raises:
         PathNotAllowed: a component is a link, or is not a folder.
         FileNotFound: a component is missing.
     """
-    with _answers("/".join(parts)):
-        return _descend(root, parts, make=make)
+    with _translate_errors("/".join(parts), workspace=root if create else None):
+        return _descend(root, parts, create=create)
 
 
 def open_file(root: str, parts: Sequence[str]) -> int:
@@ -78,7 +79,7 @@ def stat_file(file: Location | SourceFile) -> FileStat | None:
     Raises:
         PathNotAllowed: a component is a link, or the file is not a regular one.
     """
-    with suppress(FileNotFound), _answers(file.path), _parent(file.root, file.parts) as parent:
+    with suppress(FileNotFound), _translate_errors(file.path), _parent(file.root, file.parts) as parent:
         status = os.stat(file.parts[-1], dir_fd=parent, follow_symlinks=False)
         _require_regular(file.path, status)
         return file_stat(status)
@@ -123,7 +124,7 @@ def stat_files(files: Sequence[Location]) -> list[FileStat | None]:
 
 def _folder_or_none(root: str, parts: tuple[str, ...], above: int | None) -> int | None:
     with suppress(OSError):
-        return os.open(root, _FOLDER) if above is None else _enter(above, parts[-1], make=False)
+        return os.open(root, _FOLDER) if above is None else _enter(above, parts[-1], create=False)
     return None
 
 
@@ -144,8 +145,8 @@ def open_for_append(location: Location) -> int:
         PathNotAllowed: a component is a link, or the file is not a regular one.
         FileNotFound: the workspace is missing.
     """
-    with _answers(location.path):
-        parent = _descend(location.root, location.parts[:-1], make=True)
+    with _translate_errors(location.path, workspace=location.root):
+        parent = _descend(location.root, location.parts[:-1], create=True)
         try:
             descriptor = os.open(location.parts[-1], _APPEND, 0o666, dir_fd=parent)
         finally:
@@ -169,7 +170,7 @@ def _read_once(file: Location | SourceFile, max_bytes: int) -> tuple[bytes, File
 
 
 def _open(shown: str, root: str, parts: Sequence[str]) -> int:
-    with _answers(shown), _parent(root, parts) as parent:
+    with _translate_errors(shown), _parent(root, parts) as parent:
         descriptor = os.open(parts[-1], os.O_RDONLY | _FILE, dir_fd=parent)
     return _regular(shown, descriptor)
 
@@ -185,7 +186,7 @@ def _regular(shown: str, descriptor: int) -> int:
 
 def _require_regular(shown: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise PathNotAllowed(shown, "it is a link, a folder, a device or a pipe, not a plain file")
+        raise PathNotAllowed(shown, "it is a link, a folder, a device or a pipe, not a regular file")
 
 
 @contextmanager
@@ -197,32 +198,38 @@ def _parent(root: str, parts: Sequence[str]) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _descend(root: str, parts: Sequence[str], *, make: bool = False) -> int:
+def _descend(root: str, parts: Sequence[str], *, create: bool = False) -> int:
     descriptor = os.open(root, _FOLDER)
     for part in parts:
         above = descriptor
         try:
-            descriptor = _enter(above, part, make=make)
+            descriptor = _enter(above, part, create=create)
         finally:
             os.close(above)
     return descriptor
 
 
-def _enter(above: int, part: str, *, make: bool) -> int:
-    if make:
+def _enter(above: int, part: str, *, create: bool) -> int:
+    if create:
         with suppress(FileExistsError):
             os.mkdir(part, 0o777, dir_fd=above)
     return os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
 
 
 @contextmanager
-def _answers(shown: str) -> Iterator[None]:
-    """Translate `OSError` for links, special files and missing files into the errors of memoryd."""
+def _translate_errors(shown: str, *, workspace: str | None = None) -> Iterator[None]:
+    """Translate `OSError` for links, special files and missing files into the errors of memoryd.
+
+    A missing `workspace` gets a separate message, because it is never created.
+    """
     try:
         yield
     except OSError as error:
         if error.errno in _REFUSED:
-            raise PathNotAllowed(shown, "it leads through a link, or is not a plain file") from error
-        if error.errno in _ABSENT:
-            raise FileNotFound(f"no file at {shown!r}", metadata={"path": shown}) from error
-        raise
+            raise PathNotAllowed(shown, "it leads through a link, or is not a regular file") from error
+        if error.errno not in _ABSENT:
+            raise
+        message = f"no file at {shown!r}"
+        if workspace is not None and error.filename == workspace:
+            message = f"the workspace {shown_path(workspace)} does not exist; create it, or configure another workspace"
+        raise FileNotFound(message, metadata={"path": shown}) from error

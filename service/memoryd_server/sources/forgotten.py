@@ -28,11 +28,11 @@ class ForgottenSources:
         self._guard = threading.Lock()
         self._files: Mapping[str, str] = {}
         self._sessions: frozenset[str] = frozenset()
-        self.trouble = ""
+        self.problem = ""
         """Why the file could not be read completely, for the operator; empty otherwise."""
 
     def load(self) -> None:
-        """Load the file. Skip unreadable entries and describe them in `trouble`."""
+        """Load the file. Skip unreadable entries and describe them in `problem`."""
         files: dict[str, str] = {}
         sessions: set[str] = set()
         bad = 0
@@ -41,7 +41,7 @@ class ForgottenSources:
         except FileNotFoundError:
             lines = []
         except OSError as error:
-            self.trouble = f"{self._path} cannot be read ({error.strerror}): what was forgotten may be found again"
+            self.problem = f"{self._path} cannot be read ({error.strerror}): forgotten sources may be indexed again"
             return
         for line in lines:
             try:
@@ -53,26 +53,28 @@ class ForgottenSources:
             except (ValueError, TypeError, KeyError):
                 bad += 1
         self._files, self._sessions = files, frozenset(sessions)
-        self.trouble = f"{bad} lines of {self._path} are damaged: what they kept out may be found again" if bad else ""
+        self.problem = (
+            f"{bad} lines of {self._path} are damaged: their forgotten sources may be indexed again" if bad else ""
+        )
 
-    def holds(self, path: str, content_hash: bytes) -> bool:
+    def excludes(self, path: str, content_hash: bytes) -> bool:
         """Return whether a memory file with this content (SHA-256) is excluded."""
         return self._files.get(path) == content_hash.hex()
 
-    def hides(self, path: str, data: bytes) -> bool:
+    def excludes_data(self, path: str, data: bytes) -> bool:
         """Return whether a memory file with these bytes is excluded. The bytes are hashed only if the path is known."""
-        return path in self._files and self.holds(path, hashlib.sha256(data).digest())
+        return path in self._files and self.excludes(path, hashlib.sha256(data).digest())
 
-    def keeps_out(self, path: str, content_hash: bytes) -> bool:
+    def check_excluded(self, path: str, content_hash: bytes) -> bool:
         """Return whether a file that is about to be indexed is excluded.
 
         A file with new content is no longer forgotten.
         """
-        if path not in self._files or self.holds(path, content_hash):
+        if path not in self._files or self.excludes(path, content_hash):
             return path in self._files
         # If the file cannot be written now, the next change writes it.
         with suppress(DiskFull, IndexReadOnly), self._guard:
-            self._keep({name: known for name, known in self._files.items() if name != path}, self._sessions)
+            self._save({name: known for name, known in self._files.items() if name != path}, self._sessions)
         return False
 
     def has_session(self, session_id: str) -> bool:
@@ -86,7 +88,7 @@ class ForgottenSources:
             DiskFull, IndexReadOnly: the file cannot be written; nothing has changed.
         """
         with self._guard:
-            self._keep({**self._files, path: content_hash.hex()}, self._sessions)
+            self._save({**self._files, path: content_hash.hex()}, self._sessions)
 
     def add_session(self, session_id: str) -> None:
         """Exclude a session. The change is durable when the method returns.
@@ -95,22 +97,22 @@ class ForgottenSources:
             DiskFull, IndexReadOnly: the file cannot be written; nothing has changed.
         """
         with self._guard:
-            self._keep(self._files, self._sessions | {session_id})
+            self._save(self._files, self._sessions | {session_id})
 
-    def _keep(self, files: Mapping[str, str], sessions: frozenset[str]) -> None:
+    def _save(self, files: Mapping[str, str], sessions: frozenset[str]) -> None:
         if (files, sessions) == (self._files, self._sessions):
             return
         entries = [{"path": path, "sha256": known} for path, known in sorted(files.items())]
         lines = [json.dumps(entry) for entry in (*entries, *({"session": each} for each in sorted(sessions)))]
-        beside = self._path.with_name(self._path.name + ".new")
+        new = self._path.with_name(self._path.name + ".new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write("".join(line + "\n" for line in lines))
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(self._path)
+            new.replace(self._path)
             sync_folder(self._path.parent)
         except OSError as error:
             words = f"{self._path} cannot be written: {error.strerror}; nothing was forgotten"

@@ -36,27 +36,27 @@ class _Rule:
 
     segments: tuple[re.Pattern[str] | None, ...]
     folders_only: bool
-    takes_back: bool
+    negated: bool
 
     def matches(self, names: Sequence[str]) -> bool:
         """Return whether the rule matches the path `names`."""
-        return (False, *self.matches_on_the_way(names))[-1]
+        return (False, *self.match_prefixes(names))[-1]
 
-    def matches_on_the_way(self, names: Sequence[str]) -> Iterator[bool]:
+    def match_prefixes(self, names: Sequence[str]) -> Iterator[bool]:
         """Yield, for each prefix of `names`, whether the rule matches it."""
-        places = self._onward({0})
+        places = self._skip_folders({0})
         for name in names:
-            places = self._onward({place for at in places for place in self._after(at, name)})
+            places = self._skip_folders({place for at in places for place in self._next_places(at, name)})
             yield len(self.segments) in places
 
-    def _onward(self, places: set[int]) -> set[int]:
+    def _skip_folders(self, places: set[int]) -> set[int]:
         """Add the places that are reached without consuming a name, because `**` may match no folder."""
         for at, segment in enumerate(self.segments):
             if segment is _FOLDERS and at in places:
                 places.add(at + 1)
         return places
 
-    def _after(self, at: int, name: str) -> tuple[int, ...]:
+    def _next_places(self, at: int, name: str) -> tuple[int, ...]:
         if at == len(self.segments):
             return ()
         segment = self.segments[at]
@@ -71,29 +71,29 @@ class IgnoreRules:
 
     rules: tuple[_Rule, ...] = ()
 
-    def leaves_out(self, names: Sequence[str], *, folder: bool) -> bool:
+    def ignores(self, names: Sequence[str], *, folder: bool) -> bool:
         """Return whether the path `names` below the root is ignored, if the folders above it are not.
 
         The last matching rule decides.
         """
-        speaking = (rule for rule in reversed(self.rules) if (folder or not rule.folders_only) and rule.matches(names))
-        last = next(speaking, None)
-        return last is not None and not last.takes_back
+        matching = (rule for rule in reversed(self.rules) if (folder or not rule.folders_only) and rule.matches(names))
+        last = next(matching, None)
+        return last is not None and not last.negated
 
-    def leaves_out_folders(self, names: Sequence[str]) -> bool:
+    def ignores_folder(self, names: Sequence[str]) -> bool:
         """Return whether the folder `names` below the root, or a folder that contains it, is ignored."""
         # The last rule that matches a folder decides. A long path is matched once per rule.
         backwards = self.rules[::-1]
-        on_the_way = zip(*(rule.matches_on_the_way(names) for rule in backwards), strict=True)
-        for spoken in on_the_way:
-            last = next(compress(backwards, spoken), None)
-            if last is not None and not last.takes_back:
+        prefixes = zip(*(rule.match_prefixes(names) for rule in backwards), strict=True)
+        for matched in prefixes:
+            last = next(compress(backwards, matched), None)
+            if last is not None and not last.negated:
                 return True
         return False
 
-    def leaves_out_file(self, names: Sequence[str]) -> bool:
+    def ignores_file(self, names: Sequence[str]) -> bool:
         """Return whether the file `names` below the root, or a folder that contains it, is ignored."""
-        return self.leaves_out_folders(names[:-1]) or self.leaves_out(names, folder=False)
+        return self.ignores_folder(names[:-1]) or self.ignores(names, folder=False)
 
 
 NO_RULES = IgnoreRules()
@@ -106,7 +106,7 @@ def parse_rules(text: str) -> IgnoreRules:
         IgnoreFileUnusable: there are too many rules.
     """
     lines = (line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n"))
-    rules = tuple(rule for line in lines if not line.startswith("#") and (rule := _rule(line)) is not None)
+    rules = tuple(rule for line in lines if not line.startswith("#") and (rule := _parse_rule(line)) is not None)
     if len(rules) > MOST_RULES:
         raise IgnoreFileUnusable(f"it has {len(rules)} rules, more than the {MOST_RULES} allowed")
     return IgnoreRules(rules)
@@ -124,28 +124,28 @@ def read_rules(root: str, folder: tuple[str, ...]) -> IgnoreRules:
     except FileNotFound:
         return NO_RULES
     except PathNotAllowed as error:
-        raise IgnoreFileUnusable("it is a link, or no plain file") from error
+        raise IgnoreFileUnusable("it is a link or not a regular file") from error
     except OSError as error:
         raise IgnoreFileUnusable(error.strerror or str(error)) from error
     # The operating system returns names that are not UTF-8 in the same form.
     return parse_rules(data.decode("utf-8", "surrogateescape"))
 
 
-def _rule(line: str) -> _Rule | None:
+def _parse_rule(line: str) -> _Rule | None:
     pattern = _without_trailing_spaces(line)
-    takes_back = pattern.startswith("!")
-    pattern = pattern[takes_back:]
+    negated = pattern.startswith("!")
+    pattern = pattern[negated:]
     folders_only = pattern.endswith("/")
     pattern = pattern.removesuffix("/")
     if not pattern:
         return None
     anchored = "/" in pattern
     parts = pattern.removeprefix("/").split("/")
-    segments = [_FOLDERS if part == "**" and anchored else _segment(part) for part in parts]
+    segments = [_FOLDERS if part == "**" and anchored else _compile_segment(part) for part in parts]
     if segments[-1] is _FOLDERS:
         # The pattern matches the contents of a folder, but not the folder itself.
         segments.append(_ANY)
-    return _Rule(tuple(segments if anchored else [_FOLDERS, *segments]), folders_only, takes_back)
+    return _Rule(tuple(segments if anchored else [_FOLDERS, *segments]), folders_only, negated)
 
 
 def _without_trailing_spaces(line: str) -> str:
@@ -154,12 +154,12 @@ def _without_trailing_spaces(line: str) -> str:
     return kept + " " if backslashes % 2 and len(kept) < len(line) else kept
 
 
-def _segment(part: str) -> re.Pattern[str]:
+def _compile_segment(part: str) -> re.Pattern[str]:
     """Return the pattern of one name. A character after a backslash is literal."""
-    return re.compile(translate(_ESCAPED.sub(_plain, part)))
+    return re.compile(translate(_ESCAPED.sub(_escape_literal, part)))
 
 
-def _plain(found: re.Match[str]) -> str:
-    if found[1] is None:
+def _escape_literal(match: re.Match[str]) -> str:
+    if match[1] is None:
         return "[!"
-    return f"[{found[1]}]" if found[1] in "*?[" else found[1]
+    return f"[{match[1]}]" if match[1] in "*?[" else match[1]

@@ -60,7 +60,7 @@ class InotifyReader:
     def add(self, path: str, callback: "InotifyWatch") -> tuple[WatchDescriptor, CallbackId]:
         """Watch the folder `path` and return the key for `remove`."""
         if not self._reader.is_reading():
-            raise OSError(errno.EBADF, "the thread that reads inotify events died")
+            raise OSError(errno.EBADF, "the inotify thread ended")
         # watchdog ignores EACCES and returns the descriptor -1.
         if not os.access(path, os.R_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
@@ -97,7 +97,7 @@ class InotifyWatch:
         self._lock = threading.Lock()
         self._keys: dict[Parts, tuple[WatchDescriptor, CallbackId]] = {}
         self._folders: dict[WatchDescriptor, Parts] = {}
-        self._trouble = ""
+        self._problem = ""
         self._stopped = False
 
     def start(self) -> None:
@@ -108,7 +108,7 @@ class InotifyWatch:
         """
         try:
             with self._lock:
-                self._add(())
+                self._add_tree(())
         except OSError:
             self.stop()
             raise
@@ -117,56 +117,56 @@ class InotifyWatch:
         """Remove the watches."""
         with self._lock:
             self._stopped = True
-            self._drop(())
+            self._unwatch_tree(())
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why changes are no longer seen, or "" while they are."""
-        return self._trouble if self._reader.is_alive() else "the thread that reads inotify events died"
+        return self._problem if self._reader.is_alive() else "the inotify thread ended"
 
     def on_event(self, event: InotifyEvent) -> None:
         """Watch new folders, drop removed ones, and report a relevant change."""
         with self._lock:
             folder = self._folders.get(event.wd)
-            counts = folder is not None and bool(event.name) and self._take((*folder, os.fsdecode(event.name)), event)
+            counts = folder is not None and bool(event.name) and self._handle((*folder, os.fsdecode(event.name)), event)
         if counts:
             self._on_change()
 
     def on_watch_deleted(self, wd: WatchDescriptor) -> None:
-        """Forget a removed folder; the removal of the top folder is reported by `trouble`."""
+        """Forget a removed folder; the removal of the top folder is reported by `problem`."""
         with self._lock:
             folder = self._folders.pop(wd, None)
             if folder is None or self._stopped:
                 return
             self._keys.pop(folder, None)
             if not folder:
-                self._trouble = "the folder was removed"
+                self._problem = "the folder was removed"
         self._on_change()
 
     def on_queue_overflow(self) -> None:
         """Rebuild the watches, because events of new folders may have been lost."""
         with self._lock:
-            self._drop(())
-            self._follow(())
+            self._unwatch_tree(())
+            self._watch_tree(())
         self._on_change()
 
-    def _take(self, parts: Parts, event: InotifyEvent) -> bool:
+    def _handle(self, parts: Parts, event: InotifyEvent) -> bool:
         if not event.is_directory:
             return self._scope.counts(parts)
         if not self._scope.enters(parts):
             return False
         if event.is_moved_from or event.is_moved_to:
-            self._drop(parts)
+            self._unwatch_tree(parts)
         if event.is_create or event.is_moved_to:
-            self._follow(parts)
+            self._watch_tree(parts)
         return True
 
-    def _follow(self, parts: Parts) -> None:
+    def _watch_tree(self, parts: Parts) -> None:
         try:
-            self._add(parts)
+            self._add_tree(parts)
         except OSError as error:
-            self._trouble = f"inotify: {error.strerror}"
+            self._problem = f"inotify: {error.strerror}"
 
-    def _add(self, top: Parts) -> None:
+    def _add_tree(self, top: Parts) -> None:
         waiting = [] if self._stopped else [top]
         while waiting:
             folder = waiting.pop()
@@ -193,7 +193,7 @@ class InotifyWatch:
             return []
         return [(*folder, name) for name in names if self._scope.enters((*folder, name))]
 
-    def _drop(self, top: Parts) -> None:
+    def _unwatch_tree(self, top: Parts) -> None:
         if top not in self._keys:
             return
         below = [folder for folder in self._keys if folder[: len(top)] == top]
@@ -299,9 +299,9 @@ class SharedInotify:
             if self._reader is None or not self._reader.is_alive():
                 self._reader = self._open_native()
             self._users[self._reader] = self._users.get(self._reader, 0) + 1
-            return _Lease(self._reader, self._give_back)
+            return _Lease(self._reader, self._release)
 
-    def _give_back(self, reader: NativeReader) -> None:
+    def _release(self, reader: NativeReader) -> None:
         with self._lock:
             self._users[reader] -= 1
             if self._users[reader]:
@@ -316,30 +316,30 @@ class SharedInotify:
 class _Lease:
     """The share of one watcher in the reader. Callbacks of other watchers are not affected by its `stop`."""
 
-    def __init__(self, reader: NativeReader, give_back: Callable[[NativeReader], None]) -> None:
+    def __init__(self, reader: NativeReader, release: Callable[[NativeReader], None]) -> None:
         self._reader = reader
-        self._give_back = give_back
+        self._release_reader = release
         self._lock = threading.Lock()
-        self._given_back = False
+        self._stopped = False
 
     def watch(self, scope: WatchScope, on_change: Callable[[], None]) -> ScopeWatch:
         """Return a watch of `scope`, not started. The caller also stops it: `stop` of the lease does not."""
-        return self._reader.watch(scope, lambda: self._tell(on_change))
+        return self._reader.watch(scope, lambda: self._notify(on_change))
 
-    def _tell(self, on_change: Callable[[], None]) -> None:
+    def _notify(self, on_change: Callable[[], None]) -> None:
         # The reader's thread continues for other watchers, so only this check prevents a late call of `on_change`.
         with self._lock:
-            if not self._given_back:
+            if not self._stopped:
                 on_change()
 
     def is_alive(self) -> bool:
         """Return whether events still arrive."""
-        return not self._given_back and self._reader.is_alive()
+        return not self._stopped and self._reader.is_alive()
 
     def stop(self) -> None:
         """Return the reader, once. `on_change` is not called afterwards."""
         with self._lock:
-            if self._given_back:
+            if self._stopped:
                 return
-            self._given_back = True
-        self._give_back(self._reader)
+            self._stopped = True
+        self._release_reader(self._reader)

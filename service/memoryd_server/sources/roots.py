@@ -86,7 +86,7 @@ def resolve_for_append(roots: Roots, path: str) -> Location:
     return _location(roots, absolute, path)
 
 
-def objection(path: str) -> str:
+def path_problem(path: str) -> str:
     """Return why `path` cannot be a memory path under any roots, or "" if it can."""
     if not path:
         return "it is empty"
@@ -96,8 +96,8 @@ def objection(path: str) -> str:
         return f"it does not end in {SUFFIX}"
     if not _is_utf8(path):
         return "it is not valid UTF-8"
-    if any(_climbs_by_backslash(part) for part in path.split("/")):
-        return "it uses backslashes to climb"
+    if any(_climbs_with_backslashes(part) for part in path.split("/")):
+        return 'it has "", "." or ".." between backslashes'
     return ""
 
 
@@ -107,20 +107,20 @@ def is_within(absolute: str, folder: str) -> bool:
 
 
 def _absolute(roots: Roots, path: str) -> str:
-    why = objection(path)
-    if why:
-        raise PathNotAllowed(path, why)
-    if _is_plain(path):
+    problem = path_problem(path)
+    if problem:
+        raise PathNotAllowed(path, problem)
+    if _is_canonical(path):
         return posixpath.join(roots.base(), path)
     absolute = posixpath.normpath(posixpath.join(roots.base(), path))
     spelling = absolute if posixpath.isabs(path) else roots.display(absolute)
     # POSIX gives two leading slashes an implementation-defined meaning, and normpath keeps them.
     if path != spelling or path.startswith("//"):
-        raise PathNotAllowed(path, 'it is not in its plain form, without ".", ".." or "//" inside')
+        raise PathNotAllowed(path, 'it is not in canonical form, without ".", ".." and "//"')
     return absolute
 
 
-def _is_plain(path: str) -> bool:
+def _is_canonical(path: str) -> bool:
     """Return whether a path is relative, canonical and without "..": a fast check for the common case."""
     return not path.startswith(("/", "..")) and path == posixpath.normpath(path)
 
@@ -150,7 +150,7 @@ def _is_utf8(path: str) -> bool:
     return True
 
 
-def _climbs_by_backslash(component: str) -> bool:
+def _climbs_with_backslashes(component: str) -> bool:
     # A backslash is an ordinary character of a name here, but other systems may read it as a separator.
     pieces = component.split("\\")
     return len(pieces) > 1 and any(piece in {"", ".", ".."} for piece in pieces)

@@ -241,37 +241,37 @@ _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re.IGN
 _KEY_BODY = re.compile(r"(?:\*{3})?(?:(?:\s|\\+[rn])*[A-Za-z0-9+/=]{16,})*")
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Return the text with each secret as `***`, or as its first six and last four characters if it is long.
 
     Takes linear time for any text.
     """
     lowered = text.lower()
     if "private key" in lowered:
-        text = _without_private_keys(text)
+        text = _mask_private_keys(text)
     for form in FORMS:
         if any(hint in lowered for hint in form.hints):
-            text = _without(text, form)
+            text = _mask_form(text, form)
     return text
 
 
-def _without(text: str, form: SecretForm) -> str:
+def _mask_form(text: str, form: SecretForm) -> str:
     pieces: list[str] = []
     end = 0
     for match in form.pattern.finditer(text):
         start, after = match.span("secret")
         # Text before an ellipsis is the beginning of a masked secret.
         if form.is_secret(match) and not is_placeholder(match["secret"]) and text[after : after + 1] != "…":
-            pieces += (text[end:start], _masked_token(match["secret"]))
+            pieces += (text[end:start], _mask_value(match["secret"]))
             end = after
     return "".join((*pieces, text[end:])) if pieces else text
 
 
-def _masked_token(secret: str) -> str:
+def _mask_value(secret: str) -> str:
     return _HIDDEN if len(secret) < _LEAST_SHOWN else f"{secret[:_HEAD]}…{secret[-_TAIL:]}"
 
 
-def _without_private_keys(text: str) -> str:
+def _mask_private_keys(text: str) -> str:
     """Mask private keys from BEGIN to END; of a truncated key, the part that looks like a key."""
     pieces: list[str] = []
     done = 0
@@ -283,7 +283,7 @@ def _without_private_keys(text: str) -> str:
         while end is not None and end.start() < begin.end():
             end = next(ends, None)
         if end is not None and end.start() < following:
-            after, shown = end.end(), _masked_block(text[begin.start() : end.end()])
+            after, shown = end.end(), _mask_block(text[begin.start() : end.end()])
         else:
             body = _KEY_BODY.match(text, begin.end(), following)
             after, shown = begin.end() if body is None else body.end(), f"{begin[0]}{_HIDDEN}"
@@ -292,6 +292,6 @@ def _without_private_keys(text: str) -> str:
     return "".join((*pieces, text[done:]))
 
 
-def _masked_block(block: str) -> str:
+def _mask_block(block: str) -> str:
     lines = [line for line in block.splitlines() if line]
     return _HIDDEN if len(lines) == 1 else f"{lines[0]}\n…redacted…\n{lines[-1]}"

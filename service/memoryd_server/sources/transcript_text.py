@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from memoryd_server.sources.secrets import masked
+from memoryd_server.sources.secrets import mask_secrets
 
 USER = "user"
 ASSISTANT = "assistant"
@@ -50,22 +50,22 @@ _PROMPTS = (
 )
 _HEARTBEAT_FILE = re.compile(r"HEARTBEAT\.md\b")
 _HEARTBEAT_REPLY = re.compile(r"\bHEARTBEAT_OK\b")
-_NOT_SAID = frozenset({"inter_session", "internal_system"})
+_GENERATED_KINDS = frozenset({"inter_session", "internal_system"})
 
 
 def is_generated(message: Mapping[str, Any]) -> bool:
     """Return whether the provenance of a record is another session or the gateway instead of a person."""
     provenance = message.get("provenance")
     kind = provenance.get("kind") if isinstance(provenance, dict) else None
-    return isinstance(kind, str) and kind in _NOT_SAID
+    return isinstance(kind, str) and kind in _GENERATED_KINDS
 
 
-def said(role: str, text: str) -> str:
+def spoken_text(role: str, text: str) -> str:
     """Return the spoken part of a message's text; empty for a heartbeat, a notice or a silent reply."""
-    return _said_by_user(text) if role == USER else _said_by_assistant(text)
+    return _user_text(text) if role == USER else _assistant_text(text)
 
 
-def _said_by_user(text: str) -> str:
+def _user_text(text: str) -> str:
     text = _GENERATED_LINE.sub("", _without_metadata(_without_internal(text)))
     text = _TIME_PREFIX.sub("", text).lstrip()
     if text.startswith(_PROMPTS) or ("HEARTBEAT_OK" in text and _is_heartbeat(text)):
@@ -73,7 +73,7 @@ def _said_by_user(text: str) -> str:
     return _CURRENT_TIME.sub("", text) if text.startswith("Current time: ") else text
 
 
-def _said_by_assistant(text: str) -> str:
+def _assistant_text(text: str) -> str:
     text = _without_reply_tags(text) if "[[" in text else text
     return _without_silent_ends(text) if any(token in text for token in _SILENT) else text
 
@@ -163,7 +163,7 @@ class Message:
         return _LABELS[self.role]
 
 
-def message_of(number: int, line: str) -> Message | None:
+def parse_message(number: int, line: str) -> Message | None:
     """Return the message in line `number`; None for a line without a message."""
     try:
         record = json.loads(line.removeprefix(_BYTE_ORDER_MARK))
@@ -175,8 +175,10 @@ def message_of(number: int, line: str) -> Message | None:
     role = message.get("role")
     if not isinstance(role, str) or role not in _LABELS:
         return None
-    folded = " ".join(part for text in _texts(message.get("content")) if (part := _folded(said(role, text))))
-    return Message(number, role, masked(folded)) if folded else None
+    folded = " ".join(
+        part for text in _texts(message.get("content")) if (part := _fold_spaces(spoken_text(role, text)))
+    )
+    return Message(number, role, mask_secrets(folded)) if folded else None
 
 
 def _texts(content: Any) -> Iterator[str]:
@@ -188,7 +190,7 @@ def _texts(content: Any) -> Iterator[str]:
                 yield block["text"]
 
 
-def _folded(text: str) -> str:
+def _fold_spaces(text: str) -> str:
     # JSON can encode lone surrogates and NUL, which cannot be stored or sent as text.
     plain = text.encode("utf-8", "replace").decode().replace("\0", " ")
     return _SPACE.sub(" ", plain).strip()

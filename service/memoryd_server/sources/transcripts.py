@@ -26,13 +26,13 @@ from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
 from memoryd_server.model import FileStat, Source, SourceFile
 from memoryd_server.sources.files import file_stat, open_directory, open_file
 from memoryd_server.sources.roots import Location
-from memoryd_server.sources.transcript_text import Message, message_of
+from memoryd_server.sources.transcript_text import Message, parse_message
 
 SESSIONS_FOLDER = "sessions"
 """The first part of a transcript's display path."""
 
 _SUFFIX = re.compile(r"\.jsonl(?:\.(?:reset|deleted)\..|\Z)", re.DOTALL)
-_NO_TRANSCRIPTS = (".bak", ".md", ".tmp", ".lock")
+_EXCLUDED_SUFFIXES = (".bak", ".md", ".tmp", ".lock")
 
 _FIRST_TAIL_BYTES = 1 << 20
 _TAIL_GROWTH = 4
@@ -79,13 +79,13 @@ class TranscriptFile:
     @property
     def source_file(self) -> SourceFile:
         """The transcript as a `SourceFile`."""
-        shown = f"{SESSIONS_FOLDER}/{self.file_name}"
-        return SourceFile(shown, Source.SESSIONS, str(self.folder), (self.file_name,), self.stat)
+        path = f"{SESSIONS_FOLDER}/{self.file_name}"
+        return SourceFile(path, Source.SESSIONS, str(self.folder), (self.file_name,), self.stat)
 
 
 def is_transcript(file_name: str) -> bool:
     """Return whether a file name, without folders, is a transcript's."""
-    return _suffix(file_name) is not None and not file_name.endswith(_NO_TRANSCRIPTS) and file_name.isprintable()
+    return _suffix(file_name) is not None and not file_name.endswith(_EXCLUDED_SUFFIXES) and file_name.isprintable()
 
 
 def is_rotated(file_name: str) -> bool:
@@ -155,7 +155,7 @@ def last_messages(file: TranscriptFile, count: int, keep: Callable[[Message], bo
     with TranscriptReader(file.source_file) as reader:
         tail = _FIRST_TAIL_BYTES
         while True:
-            messages = [message for message in reader.messages_of_tail(tail) if keep(message)]
+            messages = [message for message in reader.tail_messages(tail) if keep(message)]
             if len(messages) >= count or tail >= reader.stat.size_bytes:
                 return messages[len(messages) - min(count, len(messages)) :]
             tail *= _TAIL_GROWTH
@@ -210,7 +210,7 @@ class TranscriptReader:
     ) -> None:
         self._stream.close()
 
-    def mark(self, position: ReadPosition) -> bytes:
+    def prefix_digest(self, position: ReadPosition) -> bytes:
         """Return a digest of the first and last bytes before `position`. If it is equal, that part has not changed."""
         digest = hashlib.sha256(f"{position.offset} {position.lines} ".encode())
         self._stream.seek(0)
@@ -219,7 +219,7 @@ class TranscriptReader:
         digest.update(self._stream.read(min(_MARK_TAIL_BYTES, position.offset)))
         return digest.digest()
 
-    def resumable(self, position: ReadPosition) -> ReadPosition | None:
+    def resume_position(self, position: ReadPosition) -> ReadPosition | None:
         """Return the position at which to continue after `position`; None if the line that ended there has grown.
 
         Only a line without a line break can grow: the next bytes are its line break, or belong to it.
@@ -244,7 +244,7 @@ class TranscriptReader:
             if not length:
                 return
             position = ReadPosition(position.offset + length, position.lines + 1)
-            message = None if data is None else message_of(position.lines, data.decode("utf-8", "replace"))
+            message = None if data is None else parse_message(position.lines, data.decode("utf-8", "replace"))
             if not ended and message is None:
                 return
             yield TranscriptLine(message, position)
@@ -276,7 +276,7 @@ class TranscriptReader:
         self._stream.seek(max(0, end - 1))
         return end > 0 and self._stream.read(1) != b"\n"
 
-    def messages_of_tail(self, length: int) -> Iterator[Message]:
+    def tail_messages(self, length: int) -> Iterator[Message]:
         """Yield the messages of the lines that begin in the last `length` bytes. Their line numbers are 0."""
         first = max(0, self.stat.size_bytes - length)
         self._stream.seek(max(0, first - 1))

@@ -45,7 +45,7 @@ class WatchScope:
         if any(part.lower() in IGNORED_FOLDERS for part in parts):
             return False
         wanted = not parts or self.folders is None or parts[0] in self.folders
-        return wanted and not self.ignored.leaves_out_folders(parts)
+        return wanted and not self.ignored.ignores_folder(parts)
 
     def counts(self, parts: tuple[str, ...]) -> bool:
         """Return whether a change of the file `parts` below the top, in a watched folder, requires a sync."""
@@ -54,7 +54,7 @@ class WatchScope:
         if parts == (IGNORE_FILE,):
             return True
         wanted = parts[-1].endswith(SUFFIX) and (len(parts) > 1 or self.files is None or parts[0] in self.files)
-        return wanted and not self.ignored.leaves_out(parts, folder=False)
+        return wanted and not self.ignored.ignores(parts, folder=False)
 
     def covers(self, absolute: str) -> bool:
         """Return whether a change of the file at this normalized path counts. Links above the top must be resolved."""
@@ -82,23 +82,23 @@ class WatchTarget:
 def targets(roots: Roots) -> Iterator[WatchTarget]:
     """Yield the workspace (its long-term files and memory/), then each extra path, in their current state."""
     files, folders = frozenset(LONG_TERM_NAMES), frozenset({MEMORY_FOLDER})
-    yield _ruled(_target(os.curdir, roots.base(), (), files, folders), roots.base(), ())
+    yield _with_rules(_make_target(os.curdir, roots.base(), (), files, folders), roots.base(), ())
     for extra in roots.extras():
         root, parts = roots.anchor(extra)
         display = roots.display(extra)
         if parts and _is_plain_file(extra):
-            yield _target(display, root, parts[:-1], frozenset({parts[-1]}), frozenset())
+            yield _make_target(display, root, parts[:-1], frozenset({parts[-1]}), frozenset())
         else:
-            yield _ruled(_target(display, root, parts, None, None), root, parts)
+            yield _with_rules(_make_target(display, root, parts, None, None), root, parts)
 
 
 def sessions_target(folder: str) -> WatchTarget:
     """Return the folder of an agent's transcripts in its current state."""
-    found = _target(SESSIONS_FOLDER, folder, (), None, frozenset())
-    return found if found.scope is None else replace(found, scope=replace(found.scope, transcripts=True))
+    target = _make_target(SESSIONS_FOLDER, folder, (), None, frozenset())
+    return target if target.scope is None else replace(target, scope=replace(target.scope, transcripts=True))
 
 
-def _ruled(target: WatchTarget, root: str, parts: tuple[str, ...]) -> WatchTarget:
+def _with_rules(target: WatchTarget, root: str, parts: tuple[str, ...]) -> WatchTarget:
     if target.scope is None:
         return target
     try:
@@ -108,7 +108,7 @@ def _ruled(target: WatchTarget, root: str, parts: tuple[str, ...]) -> WatchTarge
         return target
 
 
-def _target(
+def _make_target(
     display: str, root: str, parts: tuple[str, ...], files: frozenset[str] | None, folders: frozenset[str] | None
 ) -> WatchTarget:
     try:
@@ -163,7 +163,7 @@ class ScopeWatch(Protocol):
     def stop(self) -> None:
         """Stop, and release all resources."""
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why changes are no longer seen, or "" while they are."""
 
 
@@ -191,13 +191,13 @@ class RootWatch:
 
     def is_healthy(self) -> bool:
         """Return whether changes of the root are seen."""
-        return self.watch is not None and not self.watch.trouble()
+        return self.watch is not None and not self.watch.problem()
 
     def status(self) -> WatchedRoot:
         """Return the state of the root according to its watch."""
-        trouble = self.watch.trouble() if self.watch else ""
-        if trouble:
-            return WatchedRoot(self.target.display, WatcherMode.DEAD, trouble)
+        problem = self.watch.problem() if self.watch else ""
+        if problem:
+            return WatchedRoot(self.target.display, WatcherMode.DEAD, problem)
         return WatchedRoot(self.target.display, self.mode, self.reason, present=self.target.scope is not None)
 
     def status_at(self, now: WatchTarget) -> WatchedRoot:
@@ -220,8 +220,9 @@ class RootWatch:
 
 MOUNT_TABLE = Path("/proc/self/mountinfo")
 
-_SILENT = frozenset({"9p", "afs", "ceph", "cifs", "drvfs", "fakeowner", "lustre", "ncpfs", "nfs", "nfs4"})
-_SILENT_TOO = frozenset({"fuse.grpcfuse", "fuse.osxfs", "fuse.sshfs", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs"})
+_WITHOUT_EVENTS = frozenset({"9p", "afs", "ceph", "cifs", "drvfs", "fakeowner", "lustre", "ncpfs", "nfs", "nfs4"}) | {
+    *("fuse.grpcfuse", "fuse.osxfs", "fuse.sshfs", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs")
+}
 
 
 def file_system_of(path: Path, table: Path = MOUNT_TABLE) -> str:
@@ -234,17 +235,17 @@ def file_system_of(path: Path, table: Path = MOUNT_TABLE) -> str:
 
 def is_remote(file_system: str) -> bool:
     """Return whether files on such a file system are stored on another machine, or on the host of a virtual machine."""
-    return file_system in _SILENT | _SILENT_TOO or file_system.startswith("fuse.")
+    return file_system in _WITHOUT_EVENTS or file_system.startswith("fuse.")
 
 
-def silent_mount(scope: WatchScope, table: Path = MOUNT_TABLE) -> str:
+def mount_without_events(scope: WatchScope, table: Path = MOUNT_TABLE) -> str:
     """Return the type of a mount without events that holds the scope's top, or a folder it enters; "" if none."""
     mounts = list(_mounts(table))
     holder = max(
         (mount for mount in mounts if is_within(scope.top, mount[0])), key=lambda mount: len(mount[0]), default=None
     )
     inside = [mount for mount in mounts if is_within(mount[0], scope.top) and scope.enters(_below(mount[0], scope.top))]
-    kinds = [kind for _, kind in [*inside, *([holder] if holder else [])] if kind in _SILENT | _SILENT_TOO]
+    kinds = [kind for _, kind in [*inside, *([holder] if holder else [])] if kind in _WITHOUT_EVENTS]
     return kinds[0] if kinds else ""
 
 

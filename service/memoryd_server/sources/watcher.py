@@ -3,7 +3,7 @@
 A `Watcher` only reports that something may have changed; the sync compares the files itself.
 
 The reconcile pass calls `check`, which repairs broken watches (a dead thread, a re-created folder, a root that appears
-late), and `missed`, which detects a root whose events never arrive.
+late), and `record_missed`, which detects a root whose events never arrive.
 
 Polling compares folder listings. It is used for mounts and systems without file events, and when inotify watches run
 out.
@@ -41,8 +41,8 @@ from memoryd_server.sources.watch_scope import (
     WatcherMode,
     WatchScope,
     WatchTarget,
+    mount_without_events,
     sessions_target,
-    silent_mount,
     targets,
 )
 
@@ -62,7 +62,7 @@ def open_inotify() -> NativeReader:
         OSError: this system has no inotify, or no more inotify instances.
     """
     if sys.platform != "linux":
-        raise OSError(errno.ENOSYS, "there is no inotify on this system")
+        raise OSError(errno.ENOSYS, "this system has no inotify")
     # Imported here because the import fails on systems without inotify.
     from memoryd_server.sources.inotify import InotifyReader  # noqa: PLC0415
 
@@ -96,41 +96,41 @@ class Watcher:
         self._poll_seconds = poll_seconds
         self._open_native = open_native
         self._now_ns = now_ns
-        self._told_ns: dict[WatchTarget, int] = {}
-        self._silent: dict[WatchTarget, str] = {}
-        self._why_not_native = "polling is configured" if polling else ""
+        self._last_event_ns: dict[WatchTarget, int] = {}
+        self._eventless: dict[WatchTarget, str] = {}
+        self._polling_reason = "polling is configured" if polling else ""
         self._polling = polling
         self._lock = threading.Lock()
         self._running = False
         self._reader: NativeReader | None = None
-        self._entries: tuple[RootWatch, ...] = ()
+        self._watches: tuple[RootWatch, ...] = ()
 
     def start(self) -> None:
         """Start to watch. Earlier changes are not reported. A root that cannot be watched is listed in `status`."""
         with self._lock:
             if not self._running:
                 self._running = True
-                self._entries = self._arrange()
+                self._watches = self._update_watches()
 
     def stop(self) -> None:
         """Stop watching and wait for the threads. `on_change` is not called afterwards."""
         with self._lock:
             self._running = False
-            for entry in self._entries:
+            for entry in self._watches:
                 entry.stop()
-            self._entries = ()
+            self._watches = ()
             if self._reader:
                 self._reader.stop()
             self._reader = None
 
     def status(self) -> tuple[WatchedRoot, ...]:
         """Return the state of each root, the workspace first, then the extra paths. Does not touch the disk."""
-        entries = self._entries
+        entries = self._watches
         return tuple(entry.status() for entry in entries) if entries else self._off()
 
-    def look(self) -> tuple[WatchedRoot, ...]:
+    def verified_status(self) -> tuple[WatchedRoot, ...]:
         """Return `status` verified against the disk: the watch of a folder that was removed or replaced is DEAD."""
-        entries = self._entries
+        entries = self._watches
         if not entries:
             return self._off()
         return tuple(entry.status_at(now) for entry, now in zip(entries, self._targets(), strict=True))
@@ -153,50 +153,50 @@ class Watcher:
         with self._lock:
             if not self._running:
                 return
-            before = self._entries
-            self._entries = self._arrange()
-            repaired = [entry.watch for entry in before] != [entry.watch for entry in self._entries]
+            before = self._watches
+            self._watches = self._update_watches()
+            repaired = [entry.watch for entry in before] != [entry.watch for entry in self._watches]
         if repaired:
             self._on_change()
             self._on_transcripts()
 
-    def missed(self, files: Iterable[SourceFile]) -> None:
+    def record_missed(self, files: Iterable[SourceFile]) -> None:
         """Record changed files that a sync has found. A root that sent no event for them is polled from now on.
 
         Only files that were written well after the root's last event, and well before now, count.
         """
         with self._lock:
-            untold = {
-                entry.target: sum(self._is_untold(file, entry.target) for file in files)
-                for entry in self._entries
+            missed = {
+                entry.target: sum(self._was_missed(file, entry.target) for file in files)
+                for entry in self._watches
                 if entry.mode is WatcherMode.NATIVE
             }
-            for target, count in untold.items():
+            for target, count in missed.items():
                 if count:
-                    self._silent[target] = f"file events do not arrive here: {count} changes came without one"
-            if any(untold.values()):
-                self._entries = self._arrange()
+                    self._eventless[target] = f"file events do not arrive here: {count} changes came without one"
+            if any(missed.values()):
+                self._watches = self._update_watches()
 
-    def _is_untold(self, file: SourceFile, target: WatchTarget) -> bool:
-        told = self._told_ns[target] + SKEW_NS
-        if target.scope is None or not told < file.stat.mtime_ns < self._now_ns() - LATE_NS:
+    def _was_missed(self, file: SourceFile, target: WatchTarget) -> bool:
+        last = self._last_event_ns[target] + SKEW_NS
+        if target.scope is None or not last < file.stat.mtime_ns < self._now_ns() - LATE_NS:
             return False
         return target.scope.covers(str(Path(os.path.realpath(file.root), *file.parts)))
 
-    def _arrange(self) -> tuple[RootWatch, ...]:
+    def _update_watches(self) -> tuple[RootWatch, ...]:
         wanted = tuple(self._targets())
-        kept = {entry.target: entry for entry in self._entries if entry.target in wanted and self._is_good(entry)}
-        for entry in self._entries:
+        kept = {entry.target: entry for entry in self._watches if entry.target in wanted and self._is_usable(entry)}
+        for entry in self._watches:
             if entry.target not in kept:
                 entry.stop()
-        for target in [target for target in self._told_ns if target not in wanted]:
-            self._told_ns.pop(target)
-            self._silent.pop(target, None)
+        for target in [target for target in self._last_event_ns if target not in wanted]:
+            self._last_event_ns.pop(target)
+            self._eventless.pop(target, None)
         self._renew_reader()
-        return tuple(kept.get(target) or self._begin(target) for target in wanted)
+        return tuple(kept.get(target) or self._watch_root(target) for target in wanted)
 
-    def _is_good(self, entry: RootWatch) -> bool:
-        return entry.is_healthy() and not (entry.mode is WatcherMode.NATIVE and entry.target in self._silent)
+    def _is_usable(self, entry: RootWatch) -> bool:
+        return entry.is_healthy() and not (entry.mode is WatcherMode.NATIVE and entry.target in self._eventless)
 
     def _renew_reader(self) -> None:
         if self._polling or (self._reader and self._reader.is_alive()):
@@ -206,47 +206,47 @@ class Watcher:
         self._reader = None
         try:
             self._reader = self._open_native()
-            self._why_not_native = ""
+            self._polling_reason = ""
         except OSError as error:
-            self._why_not_native = _because(error)
+            self._polling_reason = _error_reason(error)
 
-    def _begin(self, target: WatchTarget) -> RootWatch:
+    def _watch_root(self, target: WatchTarget) -> RootWatch:
         if target.scope is None:
             return RootWatch(target, None, WatcherMode.DEAD, target.reason)
-        native, reason = self._begin_native(target, target.scope)
+        native, reason = self._watch_natively(target, target.scope)
         if native:
             return RootWatch(target, native, WatcherMode.NATIVE)
-        watch = PollingWatch(target.scope, self._teller(target.scope), self._poll_seconds)
+        watch = PollingWatch(target.scope, self._callback(target.scope), self._poll_seconds)
         try:
             watch.start()
         except (OSError, RuntimeError) as error:
             return RootWatch(target, None, WatcherMode.DEAD, f"cannot be watched: {error}")
         return RootWatch(target, watch, WatcherMode.POLLING, reason)
 
-    def _begin_native(self, target: WatchTarget, scope: WatchScope) -> tuple[ScopeWatch | None, str]:
-        mount = silent_mount(scope)
+    def _watch_natively(self, target: WatchTarget, scope: WatchScope) -> tuple[ScopeWatch | None, str]:
+        mount = mount_without_events(scope)
         if self._reader is None or mount:
-            return None, self._why_not_native or f"a {mount} mount does not tell of changes made elsewhere"
-        if target in self._silent:
-            return None, self._silent[target]
-        watch = self._reader.watch(scope, lambda: self._told(target))
+            return None, self._polling_reason or f"a {mount} mount does not report changes made on other machines"
+        if target in self._eventless:
+            return None, self._eventless[target]
+        watch = self._reader.watch(scope, lambda: self._handle_event(target))
         try:
             watch.start()
         except OSError as error:
-            return None, _because(error)
-        self._told_ns[target] = self._now_ns()
+            return None, _error_reason(error)
+        self._last_event_ns[target] = self._now_ns()
         return watch, ""
 
-    def _told(self, target: WatchTarget) -> None:
-        self._told_ns[target] = self._now_ns()
+    def _handle_event(self, target: WatchTarget) -> None:
+        self._last_event_ns[target] = self._now_ns()
         if target.scope is not None:
-            self._teller(target.scope)()
+            self._callback(target.scope)()
 
-    def _teller(self, scope: WatchScope) -> Callable[[], None]:
+    def _callback(self, scope: WatchScope) -> Callable[[], None]:
         return self._on_transcripts if scope.transcripts else self._on_change
 
 
-def _because(error: OSError) -> str:
+def _error_reason(error: OSError) -> str:
     shortages = {
         errno.ENOSPC: "inotify watches ran out (fs.inotify.max_user_watches)",
         errno.EMFILE: "inotify instances or descriptors ran out (fs.inotify.max_user_instances)",
@@ -291,7 +291,7 @@ class PollingWatch(FileSystemEventHandler):
             self._observer.stop()
             self._observer.join()
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why changes are no longer seen, or "" while they are."""
         threads = [self._observer, *self._observer.emitters]
         return "" if len(threads) > 1 and all(thread.is_alive() for thread in threads) else "the polling thread ended"

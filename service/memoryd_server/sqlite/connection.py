@@ -30,7 +30,7 @@ BUSY_TIMEOUT_MS = 5_000
 APPLICATION_ID = 0x6D6D7264
 
 # The log's index is a few kilobytes; only a full disk prevents it from growing.
-_FULL_TOO = frozenset({apsw.SQLITE_IOERR_SHMSIZE})
+_ALSO_FULL = frozenset({apsw.SQLITE_IOERR_SHMSIZE})
 
 # A page is missing or differs from what was written: the file or its log was truncated or overwritten.
 _DAMAGE = frozenset({apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS})
@@ -93,7 +93,7 @@ def open_writer(path: Path, journal: JournalMode = JournalMode.LOG) -> apsw.Conn
         _set_journal(connection, journal)
         for pragma in (*_WRITER_PRAGMAS, *_JOURNAL_PRAGMAS[journal]):
             connection.execute(pragma).fetchall()
-        keep_short(connection, BUSY_TIMEOUT_MS)
+        bound_log(connection, BUSY_TIMEOUT_MS)
     except BaseException:
         connection.close()
         raise
@@ -101,9 +101,11 @@ def open_writer(path: Path, journal: JournalMode = JournalMode.LOG) -> apsw.Conn
 
 
 def _set_journal(connection: apsw.Connection, journal: JournalMode) -> None:
-    found = str(scalar(connection, f"PRAGMA journal_mode={journal}"))
-    if found.upper() != journal:
-        raise IndexUnavailable(f"SQLite keeps the journal mode {found!r} where {journal} was asked for")
+    actual = str(scalar(connection, f"PRAGMA journal_mode={journal}"))
+    if actual.upper() != journal:
+        raise IndexUnavailable(
+            f"the journal mode of {connection.filename} stays {actual!r}; SQLite refused to change it to {journal}"
+        )
 
 
 def scalar(connection: apsw.Connection, query: str, bindings: tuple[Any, ...] = ()) -> Any:
@@ -131,16 +133,16 @@ def _mark_if_new(connection: apsw.Connection) -> None:
 
 def open_reader(path: Path) -> apsw.Connection:
     """Open `path` for reading only, with a temporary table `vocabulary` of the keyword index's document frequencies."""
-    return _for_reading(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
+    return _prepare_reader(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
 
 
 def open_unchanging(path: Path) -> apsw.Connection:
     """Open a file that no process can write as `open_reader` does, without locks and without looking for a log."""
     uri = f"file:{quote(str(path))}?immutable=1"
-    return _for_reading(apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI))
+    return _prepare_reader(apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI))
 
 
-def _for_reading(connection: apsw.Connection) -> apsw.Connection:
+def _prepare_reader(connection: apsw.Connection) -> apsw.Connection:
     try:
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         for pragma in _READER_PRAGMAS[1:]:
@@ -189,16 +191,14 @@ def translated() -> Iterator[None]:
 def translate(error: apsw.Error | OSError) -> MemorydError:
     """Return the error of `memoryd_server.errors` for an error of SQLite or of the system."""
     if isinstance(error, apsw.InterruptError):
-        return DeadlineTooShort(
-            "the search did not finish before the deadline; allow more time or ask a shorter question"
-        )
+        return DeadlineTooShort("the search did not finish before the deadline; allow more time or shorten the query")
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return IndexBusy(f"the index is locked by another process: {error}", retry_after_seconds=1.0)
     if is_full(error):
         return index_disk_full()
     if is_damage(error):
-        words = f"the index is damaged ({damage_words(error)}) and is built anew from the Markdown"
-        return IndexDamaged(words, retry_after_seconds=1.0)
+        reason = f"the index is damaged ({damage_reason(error)}) and is being rebuilt from the Markdown"
+        return IndexDamaged(reason, retry_after_seconds=1.0)
     return IndexUnavailable(f"the index cannot be used: {type(error).__name__}: {error}")
 
 
@@ -206,7 +206,7 @@ def is_full(error: BaseException) -> bool:
     """Return whether the error means a full disk."""
     return (
         isinstance(error, apsw.FullError)
-        or getattr(error, "extendedresult", None) in _FULL_TOO
+        or getattr(error, "extendedresult", None) in _ALSO_FULL
         or getattr(error, "errno", None) in DISK_FULL
     )
 
@@ -221,7 +221,7 @@ def is_damage(error: BaseException) -> bool:
     )
 
 
-def damage_words(error: BaseException) -> str:
+def damage_reason(error: BaseException) -> str:
     """Return a description of the damage, for error messages."""
     if getattr(error, "extendedresult", None) in _DAMAGE:
         return "a part of the file or of its log is missing"
@@ -229,32 +229,32 @@ def damage_words(error: BaseException) -> str:
 
 
 # In pages of 4 KiB. At this size the log is copied into the database after a commit, as SQLite does by default ...
-_COPIED_PAGES = 1_000
+_CHECKPOINT_PAGES = 1_000
 
 # ... and from this size on, it is truncated, which waits for readers.
-_MOST_PAGES = 4_000
+_TRUNCATE_PAGES = 4_000
 
 # The longest wait for a reader; the next commit tries again.
-_PATIENCE_MS = 250
+_TRUNCATE_TIMEOUT_MS = 250
 
 
-def keep_short(connection: apsw.Connection, busy_timeout_ms: int) -> None:
+def bound_log(connection: apsw.Connection, busy_timeout_ms: int) -> None:
     """Replace SQLite's automatic checkpoint of a writer's connection by one that bounds the size of the log."""
 
     def after_commit(committed: apsw.Connection, _database: str, pages: int) -> int:
         # As with SQLite's own checkpoint, a failure does not affect the commit.
         with suppress(apsw.Error):
-            if pages >= _MOST_PAGES:
-                _begin_anew(committed, busy_timeout_ms)
-            elif pages >= _COPIED_PAGES:
+            if pages >= _TRUNCATE_PAGES:
+                _truncate_log(committed, busy_timeout_ms)
+            elif pages >= _CHECKPOINT_PAGES:
                 committed.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return int(apsw.SQLITE_OK)
 
     connection.set_wal_hook(after_commit)
 
 
-def _begin_anew(connection: apsw.Connection, busy_timeout_ms: int) -> None:
-    connection.set_busy_timeout(_PATIENCE_MS)
+def _truncate_log(connection: apsw.Connection, busy_timeout_ms: int) -> None:
+    connection.set_busy_timeout(_TRUNCATE_TIMEOUT_MS)
     try:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:
@@ -295,8 +295,8 @@ class FileIdentity:
 
     def is_gone(self, path: Path) -> bool:
         """Return whether the index is no longer at its path. Costs some microseconds."""
-        found = _identity(path)
-        return found is None or (self.index is not None and found != self.index)
+        current = _identity(path)
+        return current is None or (self.index is not None and current != self.index)
 
     def has_changed(self, path: Path) -> bool:
         """Return whether the index or its log is no longer at its path."""
@@ -326,7 +326,7 @@ def _log(path: Path) -> Path:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 -- a search does this, and Path.stat costs three times as much
+        stat = os.stat(path)  # noqa: PTH116 -- a search does this, and Path.stat costs three times as much
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino

@@ -19,7 +19,7 @@ from memoryd_server.sqlite import opening
 from memoryd_server.sqlite.connection import (
     FileIdentity,
     JournalMode,
-    damage_words,
+    damage_reason,
     impaired,
     is_damage,
     open_writer,
@@ -27,7 +27,7 @@ from memoryd_server.sqlite.connection import (
     transaction,
     translated,
 )
-from memoryd_server.store import BatchJob, CacheKey, Counts, Maker
+from memoryd_server.store import BatchJob, CacheKey, Counts, ProviderModel
 
 # How long after a failure to open the file the next attempt is made.
 RETRY_MS = 60_000
@@ -39,8 +39,8 @@ class CacheFile:
     """One connection to the cache file, for one caller at a time; missing `tables` are created.
 
     A damaged file is set aside and a removed one re-created. If the file cannot be opened, or `path` is None, the cache
-    is kept in memory. `trouble` reports this. The file is opened on first use, and again after `rest`. `now_ms` is the
-    wall clock in Unix milliseconds.
+    is in memory. `problem` reports this. The file is opened on first use, and again after `release_memory`. `now_ms` is
+    the wall clock in Unix milliseconds.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class CacheFile:
         self._journal = journal
         self._now_ms = now_ms
         self._guard = threading.Lock()
-        self._mark: FileIdentity | None = None
+        self._identity: FileIdentity | None = None
         self._tried_at_ms = 0
         self._closed = False
         self._connection: apsw.Connection | None = None
-        self.trouble: Degradation | None = None
+        self.problem: Degradation | None = None
 
     def use(self, work: Callable[[apsw.Connection], _T]) -> _T:
         """Return the result of `work`; if it meets damage, set the file aside and call `work` again on an empty one.
@@ -66,67 +66,67 @@ class CacheFile:
         with self._guard, translated():
             if self._closed:
                 raise IndexUnavailable("the embedding cache is closed")
-            self._look()
-            connection = self._opened()
+            self._check_file()
+            connection = self._open()
             try:
                 return work(connection)
             except apsw.Error as error:
                 if not is_damage(error):
                     raise
-                self._let_go()
+                self._close()
                 self._set_aside(error)
             try:
-                return work(self._opened())
+                return work(self._open())
             except apsw.Error as error:
                 raise IndexUnavailable(f"the embedding cache cannot be used: {error}") from error
 
-    def _look(self) -> None:
+    def _check_file(self) -> None:
         """Close the connection if the file was removed or it is time to retry opening it."""
         if self._path is None or self._connection is None:
             return
-        is_gone = self._mark is not None and self._mark.has_changed(self._path)
-        if is_gone or (self._mark is None and self._now_ms() - self._tried_at_ms > RETRY_MS):
-            self._let_go()
+        is_gone = self._identity is not None and self._identity.has_changed(self._path)
+        if is_gone or (self._identity is None and self._now_ms() - self._tried_at_ms > RETRY_MS):
+            self._close()
             if not self._path.exists():
                 opening.remove_journals(self._path)
 
-    def _let_go(self) -> None:
-        self._mark = None
+    def _close(self) -> None:
+        self._identity = None
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    def _opened(self) -> apsw.Connection:
+    def _open(self) -> apsw.Connection:
         if self._connection is None:
-            self._connection = self._anew()
+            self._connection = self._connect()
         return self._connection
 
-    def _anew(self) -> apsw.Connection:
+    def _connect(self) -> apsw.Connection:
         if self._path is None:
-            return self._made(apsw.Connection(":memory:"))
+            return self._create_tables(apsw.Connection(":memory:"))
         try:
-            return self._from_disk(self._path)
+            return self._open_file(self._path)
         except (apsw.Error, OSError) as error:
             self._tried_at_ms = self._now_ms()
-            self.trouble = self._told("memory", f"the embedding cache cannot be opened ({error})")
-            return self._made(apsw.Connection(":memory:"))
+            self.problem = self._degradation("memory", f"the embedding cache cannot be opened ({error})")
+            return self._create_tables(apsw.Connection(":memory:"))
 
-    def _from_disk(self, path: Path) -> apsw.Connection:
+    def _open_file(self, path: Path) -> apsw.Connection:
         try:
-            connection = self._made(open_writer(path, self._journal))
+            connection = self._create_tables(open_writer(path, self._journal))
         except apsw.Error as error:
             if not is_damage(error):
                 raise
             self._set_aside(error)
-            connection = self._made(open_writer(path, self._journal))
+            connection = self._create_tables(open_writer(path, self._journal))
         # Rows are read once, so a larger page cache would only cost memory, for each agent.
         connection.execute("PRAGMA cache_size=-2000").fetchall()
-        self._mark = FileIdentity.of(path, is_local=self._journal is JournalMode.LOG)
-        if self.trouble is not None and self.trouble.used == "memory":
-            self.trouble = None
+        self._identity = FileIdentity.of(path, is_local=self._journal is JournalMode.LOG)
+        if self.problem is not None and self.problem.used == "memory":
+            self.problem = None
         return connection
 
-    def _made(self, connection: apsw.Connection) -> apsw.Connection:
+    def _create_tables(self, connection: apsw.Connection) -> apsw.Connection:
         try:
             for statement in self._tables:
                 connection.execute(statement)
@@ -139,27 +139,27 @@ class CacheFile:
         if self._path is None:
             raise error
         aside = opening.move_aside(self._path, self._now_ms() / 1000)
-        words = f"the embedding cache was damaged ({damage_words(error)}) and set aside as {aside}"
-        self.trouble = self._told(str(aside), words)
+        what = f"the embedding cache was damaged ({damage_reason(error)}) and set aside as {aside}"
+        self.problem = self._degradation(str(aside), what)
 
-    def _told(self, used: str, words: str) -> Degradation:
-        reason = f"{words}; vectors that it held are made again where they are needed"
+    def _degradation(self, used: str, what: str) -> Degradation:
+        reason = f"{what}; vectors that were in it are requested again when they are needed"
         return impaired(self._path, used, reason)
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         """Close the file until it is used again; a cache in memory stays."""
         with self._guard:
-            if self._mark is not None:
-                self._let_go()
+            if self._identity is not None:
+                self._close()
 
     def close(self) -> None:
         """Close the file. Idempotent."""
         with self._guard:
             self._closed = True
-            self._let_go()
+            self._close()
 
 
-TABLES = (
+_JOB_TABLES = (
     """CREATE TABLE IF NOT EXISTS batch_jobs(
         name TEXT PRIMARY KEY, provider TEXT NOT NULL, model TEXT NOT NULL, provider_key TEXT NOT NULL,
         job_id TEXT NOT NULL, texts INTEGER NOT NULL, begun_at_ms INTEGER NOT NULL, attempt INTEGER NOT NULL)""",
@@ -167,8 +167,8 @@ TABLES = (
     "CREATE INDEX IF NOT EXISTS batch_texts_by_hash ON batch_texts(hash)",
 )
 
-KEPT_MS = 7 * 24 * 60 * 60 * 1_000
-"""How long the jobs of a provider that is no longer used are kept."""
+RETENTION_MS = 7 * 24 * 60 * 60 * 1_000
+"""How long the jobs of a provider that is no longer used are kept, in milliseconds."""
 
 Insert = Callable[[apsw.Connection, CacheKey, Mapping[bytes, bytes]], None]
 
@@ -183,20 +183,20 @@ class SqliteBatchJobTable:
         self._file = file
         self._insert = insert
 
-    def begin(self, key: CacheKey, job: BatchJob, hashes: Collection[bytes]) -> None:
+    def add(self, key: CacheKey, job: BatchJob, hashes: Collection[bytes]) -> None:
         """Store a job before it is submitted."""
         row = (job.name, key.provider, key.model, key.provider_key, job.job_id, job.texts, job.begun_at_ms, job.attempt)
 
         def write(connection: apsw.Connection) -> None:
             with transaction(connection):
-                connection.execute("DELETE FROM batch_jobs WHERE begun_at_ms < ?", (job.begun_at_ms - KEPT_MS,))
+                connection.execute("DELETE FROM batch_jobs WHERE begun_at_ms < ?", (job.begun_at_ms - RETENTION_MS,))
                 connection.execute("DELETE FROM batch_texts WHERE name NOT IN (SELECT name FROM batch_jobs)")
                 connection.execute("INSERT INTO batch_jobs VALUES(?,?,?,?,?,?,?,?)", row)
                 connection.executemany("INSERT INTO batch_texts VALUES(?,?)", [(job.name, each) for each in hashes])
 
         self._file.use(write)
 
-    def made(self, name: str, job_id: str) -> None:
+    def set_job_id(self, name: str, job_id: str) -> None:
         """Store the provider's id of a job."""
         self._file.use(
             lambda connection: connection.execute(
@@ -226,8 +226,8 @@ class SqliteBatchJobTable:
         query = "SELECT hash FROM batch_texts WHERE name=?"
         return self._file.use(lambda connection: {row[0] for row in connection.execute(query, (name,))})
 
-    def take(self, key: CacheKey, name: str, vectors: Mapping[bytes, bytes]) -> list[bytes]:
-        """Put a job's vectors into the cache; return the hashes of those that were still wanted."""
+    def put_vectors(self, key: CacheKey, name: str, vectors: Mapping[bytes, bytes]) -> list[bytes]:
+        """Put a job's vectors into the cache; return the hashes of those texts that the job still lists."""
 
         def write(connection: apsw.Connection) -> list[bytes]:
             query = "SELECT 1 FROM batch_texts WHERE name=? AND hash=?"
@@ -238,7 +238,7 @@ class SqliteBatchJobTable:
 
         return self._file.use(write)
 
-    def end(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         """Delete a job that will bring no more vectors."""
 
         def write(connection: apsw.Connection) -> None:
@@ -252,10 +252,10 @@ class SqliteBatchJobTable:
 REFUSED_FOR_MS = 24 * 60 * 60 * 1_000
 """How long a refused text is not sent again; the provider may accept it later."""
 
-MOST_REFUSED = 10_000
+MAX_REFUSED = 10_000
 
-_HASHES_A_QUERY = 400
-_MOST_REASON_CHARS = 400
+_HASHES_PER_QUERY = 400
+_MAX_REASON_CHARS = 400
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS embedding_cache(
@@ -268,12 +268,12 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS provider_usage(
         provider TEXT, model TEXT, calls INTEGER NOT NULL, tokens INTEGER NOT NULL, retries INTEGER NOT NULL,
         cache_hits INTEGER NOT NULL, PRIMARY KEY(provider, model)) WITHOUT ROWID""",
-    *TABLES,
+    *_JOB_TABLES,
 )
 
 
 class EmbeddingCache:
-    """Vectors as little-endian float32 blobs, by cache key and SHA-256 of the text, evicted by least recent use.
+    """Vectors as little-endian float32 blobs, by cache key and SHA-256 of the text; evicts the least recently used.
 
     The file also stores the texts that a provider has refused, the usage of each provider, and the running batch jobs.
     A `path` of None keeps everything in memory. The vectors of a damaged or removed file have to be paid for again;
@@ -291,21 +291,22 @@ class EmbeddingCache:
     @property
     def problem(self) -> Degradation | None:
         """Why the file was replaced or is not in use; None if it is intact."""
-        return self._file.trouble
+        return self._file.problem
 
     def get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the cached vectors of these texts, by hash; a hit counts as a use."""
-        found: dict[bytes, bytes] = {}
-        for start in range(0, len(hashes), _HASHES_A_QUERY):
-            some = hashes[start : start + _HASHES_A_QUERY]
-            found.update(self._file.use(partial(self._get, key=key, hashes=some)))
-        return found
+        vectors: dict[bytes, bytes] = {}
+        for start in range(0, len(hashes), _HASHES_PER_QUERY):
+            batch = hashes[start : start + _HASHES_PER_QUERY]
+            vectors.update(self._file.use(partial(self._get, key=key, hashes=batch)))
+        return vectors
 
     def _get(self, connection: apsw.Connection, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
         where = f"provider=? AND model=? AND provider_key=? AND hash IN ({','.join('?' * len(hashes))})"
         values = (key.provider, key.model, key.provider_key, *hashes)
         with transaction(connection):
-            rows = dict(connection.execute(f"SELECT hash, embedding FROM embedding_cache WHERE {where}", values))  # noqa: S608
+            query = f"SELECT hash, embedding FROM embedding_cache WHERE {where}"  # noqa: S608 -- constants and marks
+            rows = dict(connection.execute(query, values))
             connection.execute(
                 f"UPDATE embedding_cache SET used_at_ms=? WHERE {where}",  # noqa: S608 -- constants and marks
                 (self._now_ms(), *values),
@@ -336,7 +337,7 @@ class EmbeddingCache:
                 (surplus,),
             )
 
-    def refused(self, key: CacheKey) -> dict[bytes, str]:
+    def refusals(self, key: CacheKey) -> dict[bytes, str]:
         """Return the reasons of the provider's refusals within the last day, by text hash."""
         since = self._now_ms() - REFUSED_FOR_MS
         query = (
@@ -346,11 +347,11 @@ class EmbeddingCache:
         values = (key.provider, key.model, key.provider_key, since)
         return self._file.use(lambda connection: dict(connection.execute(query, values)))
 
-    def refuse(self, key: CacheKey, reasons: Mapping[bytes, str]) -> None:
+    def add_refusals(self, key: CacheKey, reasons: Mapping[bytes, str]) -> None:
         """Store the reasons of the provider's refusals, by text hash; beyond 10,000, the oldest are deleted."""
         now = self._now_ms()
         rows = [
-            (key.provider, key.model, key.provider_key, text, reason[:_MOST_REASON_CHARS], now)
+            (key.provider, key.model, key.provider_key, text, reason[:_MAX_REASON_CHARS], now)
             for text, reason in reasons.items()
         ]
 
@@ -362,12 +363,12 @@ class EmbeddingCache:
                     "DELETE FROM refused_texts WHERE (provider, model, provider_key, hash) IN"
                     " (SELECT provider, model, provider_key, hash FROM refused_texts"
                     " ORDER BY refused_at_ms DESC LIMIT -1 OFFSET ?)",
-                    (MOST_REFUSED,),
+                    (MAX_REFUSED,),
                 )
 
         self._file.use(write)
 
-    def forget_refused(self) -> None:
+    def clear_refusals(self) -> None:
         """Delete every refusal, of all providers."""
         self._file.use(lambda connection: connection.execute("DELETE FROM refused_texts").fetchall())
 
@@ -382,26 +383,26 @@ class EmbeddingCache:
             before = connection.total_changes()
             with transaction(connection):
                 connection.executemany("DELETE FROM embedding_cache WHERE hash=?", rows)
-                forgotten = connection.total_changes() - before
+                deleted = connection.total_changes() - before
                 connection.executemany("DELETE FROM refused_texts WHERE hash=?", rows)
-                # Then `take` ignores the vectors of these texts.
+                # Then `put_vectors` ignores the vectors of these texts.
                 connection.executemany("DELETE FROM batch_texts WHERE hash=?", rows)
             # Deleted rows are overwritten in the file; without a checkpoint the log would still hold them.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            return forgotten
+            return deleted
 
         return self._file.use(write) if rows else 0
 
-    def usage(self) -> dict[Maker, Counts]:
+    def usage(self) -> dict[ProviderModel, Counts]:
         """Return the usage of each provider and model, as last stored."""
 
-        def read(connection: apsw.Connection) -> dict[Maker, Counts]:
+        def read(connection: apsw.Connection) -> dict[ProviderModel, Counts]:
             rows: list[tuple[Any, ...]] = connection.execute("SELECT * FROM provider_usage").fetchall()
             return {(row[0], row[1]): (row[2], row[3], row[4], row[5]) for row in rows}
 
         return self._file.use(read)
 
-    def note_usage(self, usage: Mapping[Maker, Counts]) -> None:
+    def record_usage(self, usage: Mapping[ProviderModel, Counts]) -> None:
         """Store the total usage of providers and models."""
         rows = [(*maker, *counts) for maker, counts in usage.items()]
 
@@ -417,7 +418,7 @@ class EmbeddingCache:
 
     def release_memory(self) -> None:
         """Close the file until it is used again."""
-        self._file.rest()
+        self._file.release_memory()
 
     def close(self) -> None:
         """Close the file. Idempotent."""

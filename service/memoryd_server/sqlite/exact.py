@@ -14,11 +14,11 @@ from memoryd_server.vectors import Ids, Vectors
 
 
 class ExactVectors:
-    """float32 rows, all of which are compared with the query. `worn` when there are more than `most` rows."""
+    """float32 rows, all of which are compared with the query. Stale if there are more than `max_rows` rows."""
 
-    def __init__(self, dimensions: int, capacity: int, most: int) -> None:
+    def __init__(self, dimensions: int, capacity: int, max_rows: int) -> None:
         self._slots = SlotArrays(capacity, [lambda size: np.empty((size, dimensions), np.float32)])
-        self._most = most
+        self._max_rows = max_rows
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
         """Return the nearest `limit` chunks and `SPARE_CANDIDATES` more."""
@@ -33,11 +33,11 @@ class ExactVectors:
         return best.ids
 
     def put(self, ids: Ids, vectors: Vectors) -> None:
-        """Add chunks that are not held yet."""
+        """Add chunks that are not stored yet."""
         self._slots.put(ids, vectors)
 
     def discard(self, ids: Ids) -> None:
-        """Remove chunks; ids that are not held are ignored."""
+        """Remove chunks; unknown ids are ignored."""
         self._slots.discard(ids)
 
     @property
@@ -51,14 +51,14 @@ class ExactVectors:
         return self._slots.memory_bytes
 
     @property
-    def worn(self) -> bool:
-        """Whether there are more than `most` rows."""
-        return self._slots.count > self._most
+    def is_stale(self) -> bool:
+        """Whether there are more than `max_rows` rows."""
+        return self._slots.count > self._max_rows
 
 
-# Arrays are allocated with room for an eighth more slots and _LEAST, and shrunk above 1.5 times that capacity.
+# Arrays are allocated with room for an eighth more slots and _MIN_SLOTS, and shrunk above 1.5 times that capacity.
 _SPARE = 8
-_LEAST = 64
+_MIN_SLOTS = 64
 
 # Returns an array for a number of slots, with the slots along the first axis, in any memory order.
 Column = Callable[[int], NDArray[np.generic]]
@@ -68,8 +68,8 @@ class SlotArrays:
     """Dense columns of equal length. A chunk's values are at its slot, which changes when other chunks are removed."""
 
     def __init__(self, capacity: int, columns: Sequence[Column]) -> None:
-        self._makers = (_make_ids, *columns)
-        self._arrays = [make(capacity + _LEAST) for make in self._makers]
+        self._columns = (_allocate_ids, *columns)
+        self._arrays = [allocate(capacity + _MIN_SLOTS) for allocate in self._columns]
         self.count = 0
 
     @property
@@ -87,7 +87,7 @@ class SlotArrays:
         return sum(array.nbytes for array in self._arrays)
 
     def put(self, ids: Ids, *values: NDArray[np.generic]) -> None:
-        """Add chunks that are not held yet, with one row per chunk for each column."""
+        """Add chunks that are not stored yet, with one row per chunk for each column."""
         end = self.count + len(ids)
         if end > len(self._arrays[0]):
             self._resize(end)
@@ -96,7 +96,7 @@ class SlotArrays:
         self.count = end
 
     def discard(self, ids: Ids) -> None:
-        """Remove chunks and move the last slots into the holes; ids that are not held are ignored."""
+        """Remove chunks and move the last slots into the holes; unknown ids are ignored."""
         holes = np.flatnonzero(np.isin(self.ids, ids))
         end = self.count - len(holes)
         moved = np.setdiff1d(np.arange(end, self.count), holes, assume_unique=True)
@@ -109,31 +109,31 @@ class SlotArrays:
 
     def _resize(self, wanted: int) -> None:
         # One array at a time, so that at most one is in memory twice.
-        for number, make in enumerate(self._makers):
-            larger = make(_room(wanted))
-            larger[: self.count] = self._arrays[number][: self.count]
-            self._arrays[number] = larger
+        for number, allocate in enumerate(self._columns):
+            resized = allocate(_room(wanted))
+            resized[: self.count] = self._arrays[number][: self.count]
+            self._arrays[number] = resized
 
 
-def _make_ids(capacity: int) -> NDArray[np.generic]:
+def _allocate_ids(capacity: int) -> NDArray[np.generic]:
     return np.empty(capacity, np.int64)
 
 
 def _room(count: int) -> int:
-    return count + count // _SPARE + _LEAST
+    return count + count // _SPARE + _MIN_SLOTS
 
 
 # More than twice the largest error of a float32 dot product of unit vectors, in any order of additions.
 ROUNDING = 2e-5
 
-_ROWS_AT_ONCE = 1_024
+_ROW_BATCH = 1_024
 
 
 def cosines(vectors: Vectors, query: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the cosine of each row with a unit query, in float64; equal rows get equal cosines at any position."""
     parts = [
-        (vectors[first : first + _ROWS_AT_ONCE].astype(np.float64) * query).sum(axis=1)
-        for first in range(0, len(vectors), _ROWS_AT_ONCE)
+        (vectors[first : first + _ROW_BATCH].astype(np.float64) * query).sum(axis=1)
+        for first in range(0, len(vectors), _ROW_BATCH)
     ]
     return np.clip(np.concatenate(parts), -1.0, 1.0) if parts else np.empty(0)
 
@@ -143,12 +143,12 @@ def contenders(rough: NDArray[np.float32], limit: int, rounding: float = ROUNDIN
 
     `rough` holds cosines with an error of at most half of `rounding`; rows that are not finite are left out.
     """
-    fit = np.flatnonzero(np.isfinite(rough))
-    if len(fit) <= limit:
-        return fit
-    cut = np.partition(rough[fit], -limit)[-limit]
-    kept: NDArray[np.intp] = fit[rough[fit] >= cut - rounding]
-    return kept
+    finite = np.flatnonzero(np.isfinite(rough))
+    if len(finite) <= limit:
+        return finite
+    cut = np.partition(rough[finite], -limit)[-limit]
+    rows: NDArray[np.intp] = finite[rough[finite] >= cut - rounding]
+    return rows
 
 
 class TopK:
@@ -184,7 +184,7 @@ SPARE_CANDIDATES = 16
 
 
 class ResidentVectors(Protocol):
-    """Vectors held in memory. Several threads may read concurrently; changes require exclusive access."""
+    """Vectors in memory. Several threads may read concurrently; changes require exclusive access."""
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
         """Return candidates that include the nearest `limit` chunks to a unit query, as far as this form can tell.
@@ -193,10 +193,10 @@ class ResidentVectors(Protocol):
         """
 
     def put(self, ids: Ids, vectors: Vectors) -> None:
-        """Add chunks that are not held yet."""
+        """Add chunks that are not stored yet."""
 
     def discard(self, ids: Ids) -> None:
-        """Remove chunks; ids that are not held are ignored."""
+        """Remove chunks; unknown ids are ignored."""
 
     @property
     def form(self) -> str:
@@ -207,5 +207,5 @@ class ResidentVectors(Protocol):
         """The bytes taken in memory."""
 
     @property
-    def worn(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether the vectors should be loaded again, because this form no longer suits them."""

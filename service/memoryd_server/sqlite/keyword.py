@@ -23,11 +23,11 @@ from memoryd_server.store import KeywordHit
 from memoryd_server.text import QueryTerm
 from memoryd_server.vectors import Ids
 
-# For how many seconds a list of names is used, per second that reading it took.
-_SECONDS_OF_USE_A_SECOND_OF_READING = 20.0
+# How many times as long as reading it took a list of names is used.
+_NAMES_USE_FACTOR = 20.0
 
-_MOST_FREQUENCIES_KEPT = 20_000
-_MOST_NAMES_LOOKED_AT = 300
+_MAX_FREQUENCIES = 20_000
+_MAX_NAMES_CHECKED = 300
 
 
 @dataclass(slots=True)
@@ -41,11 +41,11 @@ class RevisionFrequencies:
 
 @dataclass(frozen=True, slots=True)
 class SymbolList:
-    """The names in the index, one per line. `good_until` (monotonic seconds) is when the list may be replaced."""
+    """The names in the index, one per line. From `use_until` (monotonic seconds) on, the list may be replaced."""
 
     revision: int
     lines: str
-    good_until: float
+    use_until: float
 
 
 @dataclass(slots=True)
@@ -59,22 +59,22 @@ class SharedVocabulary:
 class Vocabulary:
     """The terms of one snapshot, of `revision`."""
 
-    def __init__(self, connection: apsw.Connection, memo: SharedVocabulary, revision: int) -> None:
+    def __init__(self, connection: apsw.Connection, shared: SharedVocabulary, revision: int) -> None:
         self._connection = connection
-        self._memo = memo
+        self._shared = shared
         self._revision = revision
-        known = memo.words
-        if known is None or known.revision != revision or len(known.frequencies) > _MOST_FREQUENCIES_KEPT:
-            known = memo.words = RevisionFrequencies(revision)
-        self._known = known
+        known = shared.words
+        if known is None or known.revision != revision or len(known.frequencies) > _MAX_FREQUENCIES:
+            known = shared.words = RevisionFrequencies(revision)
+        self._cache = known
 
     def frequency(self, term: str) -> int:
         """Return the number of chunks that contain `term`."""
-        known = self._known.frequencies.get(term)
-        if known is None:
+        frequency = self._cache.frequencies.get(term)
+        if frequency is None:
             row = self._connection.execute("SELECT doc FROM temp.vocabulary WHERE term = ?", (term,)).fetchone()
-            known = self._known.frequencies[term] = 0 if row is None else int(row[0])
-        return known
+            frequency = self._cache.frequencies[term] = 0 if row is None else int(row[0])
+        return frequency
 
     def term_frequency(self, term: QueryTerm) -> int:
         """Return the number of chunks that contain a term or, if it is a prefix, a term that begins with it."""
@@ -83,57 +83,57 @@ class Vocabulary:
     def prefix_frequency(self, prefix: str) -> int:
         """Return the number of chunks that contain a term that begins with `prefix`."""
         key = f"{prefix}*"
-        known = self._known.frequencies.get(key)
-        if known is None:
+        frequency = self._cache.frequencies.get(key)
+        if frequency is None:
             count = "SELECT count(*) FROM keyword WHERE keyword MATCH ?"
-            known = int(scalar(self._connection, count, (expression(prefix, prefix=True),)))
-            self._known.frequencies[key] = known
-        return known
+            frequency = int(scalar(self._connection, count, (expression(prefix, prefix=True),)))
+            self._cache.frequencies[key] = frequency
+        return frequency
 
-    def known(self, terms: Sequence[str]) -> tuple[str, ...]:
+    def occurring(self, terms: Sequence[str]) -> tuple[str, ...]:
         """Return those of `terms` that occur in the index. Fast if none does, as is usual for guessed terms."""
-        unsure = [term for term in terms if term not in self._known.frequencies]
-        if unsure:
-            match = " OR ".join(map(expression, unsure))
+        unknown = [term for term in terms if term not in self._cache.frequencies]
+        if unknown:
+            match = " OR ".join(map(expression, unknown))
             row = self._connection.execute("SELECT 1 FROM keyword WHERE keyword MATCH ? LIMIT 1", (match,)).fetchone()
             if row is None:
-                self._known.frequencies.update(dict.fromkeys(unsure, 0))
+                self._cache.frequencies.update(dict.fromkeys(unknown, 0))
         return tuple(term for term in terms if self.frequency(term))
 
     def chunks(self) -> int:
         """Return the number of chunks in the keyword index, as BM25 counts them."""
-        if self._known.chunks is None:
+        if self._cache.chunks is None:
             # FTS5's averages record: the number of rows, then the number of tokens per column; empty for a new table.
             averages = bytes(scalar(self._connection, "SELECT block FROM keyword_data WHERE id = 1"))
-            self._known.chunks = next(_varints(averages), 0)
-        return self._known.chunks
+            self._cache.chunks = next(_varints(averages), 0)
+        return self._cache.chunks
 
-    def names_with(self, piece: str, limit: int) -> list[str]:
+    def names_containing(self, piece: str, limit: int) -> list[str]:
         """Return at most `limit` names (terms with "_" or a digit) that contain `piece`, the shortest first.
 
         Costs milliseconds if the names have to be read first. They are read again some time after a change, so that in
         a large index a name may be missing for some seconds.
         """
         lines = self._names().lines
-        found: list[str] = []
+        names: list[str] = []
         at = lines.find(piece)
-        while at >= 0 and len(found) < _MOST_NAMES_LOOKED_AT:
+        while at >= 0 and len(names) < _MAX_NAMES_CHECKED:
             start, end = lines.rfind("\n", 0, at) + 1, lines.find("\n", at)
-            found.append(lines[start:end])
+            names.append(lines[start:end])
             at = lines.find(piece, end)
-        return sorted(found, key=len)[:limit]
+        return sorted(names, key=len)[:limit]
 
     def _names(self) -> SymbolList:
-        names, now = self._memo.names, time.monotonic()
-        if names is None or (names.revision != self._revision and now >= names.good_until):
-            names = self._memo.names = self._read_names(now)
+        names, now = self._shared.names, time.monotonic()
+        if names is None or (names.revision != self._revision and now >= names.use_until):
+            names = self._shared.names = self._read_names(now)
         return names
 
-    def _read_names(self, began: float) -> SymbolList:
+    def _read_names(self, started: float) -> SymbolList:
         rows = self._connection.execute("SELECT term FROM temp.vocabulary WHERE term GLOB '*[_0-9]*'")
         lines = "\n".join(term for (term,) in rows) + "\n"
         now = time.monotonic()
-        return SymbolList(self._revision, lines, now + _SECONDS_OF_USE_A_SECOND_OF_READING * (now - began))
+        return SymbolList(self._revision, lines, now + _NAMES_USE_FACTOR * (now - started))
 
 
 def expression(term: str, *, prefix: bool = False) -> str:
@@ -165,16 +165,16 @@ BM25 = "bm25(keyword, 1.0, 0.5)"
 
 # Reading a term's scores costs about 2.5 times as much as ranking its chunks. They are read when a term is requested
 # repeatedly at one revision, or immediately if that is cheaper because the query's other terms are cached already.
-_ASKED_OFTEN = 3
-_COST_OF_READING = 3
+_REPEATED_REQUESTS = 3
+_READ_COST_FACTOR = 3
 
 # The most chunks whose scores one search reads, in about 8 ms; a more frequent term is never cached.
-_MOST_CHUNKS_READ = 10_000
+_MAX_CHUNKS_READ = 10_000
 
 # The most bytes cached per index: about 1,400 terms of a thousand chunks each. There is no eviction: in a large index,
 # terms would evict each other before they are used again.
-_MOST_BYTES = 16 * 2**20
-_MOST_TERMS_COUNTED = 20_000
+_MAX_BYTES = 16 * 2**20
+_MAX_TERMS_COUNTED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class RevisionScores:
 
     revision: int
     terms: dict[str, TermScores] = field(default_factory=dict)
-    asked: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
     bytes: int = 0
 
 
@@ -204,50 +204,50 @@ class RevisionScores:
 class SharedScores:
     """The score cache shared by all readers of one index. A reader replaces a cache that is outdated."""
 
-    known: RevisionScores | None = None
+    current: RevisionScores | None = None
 
 
 class TermScoreCache:
     """The cached scores of terms in one snapshot, of `revision`."""
 
-    def __init__(self, connection: apsw.Connection, memo: SharedScores, revision: int) -> None:
+    def __init__(self, connection: apsw.Connection, shared: SharedScores, revision: int) -> None:
         self._connection = connection
-        known = memo.known
-        if known is None or known.revision != revision:
-            known = memo.known = RevisionScores(revision)
-        self._known = known
+        current = shared.current
+        if current is None or current.revision != revision:
+            current = shared.current = RevisionScores(revision)
+        self._scores = current
 
-    def of(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
+    def get(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
         """Return the scores of terms given with their frequencies; None if FTS5 should rank them itself."""
         wanted = {_name(term): frequency for term, frequency in frequencies}
-        if max(wanted.values(), default=0) > _MOST_CHUNKS_READ:
+        if max(wanted.values(), default=0) > _MAX_CHUNKS_READ:
             return None
-        missing = {name: chunks for name, chunks in wanted.items() if name not in self._known.terms}
-        if missing and self._known.bytes < _MOST_BYTES:
-            self._read_some(missing, sum(wanted.values()))
-        return self._all([_name(term) for term, _ in frequencies])
+        missing = {name: chunks for name, chunks in wanted.items() if name not in self._scores.terms}
+        if missing and self._scores.bytes < _MAX_BYTES:
+            self._read_worthwhile(missing, sum(wanted.values()))
+        return self._cached([_name(term) for term, _ in frequencies])
 
-    def _read_some(self, missing: Mapping[str, int], all_chunks: int) -> None:
+    def _read_worthwhile(self, missing: Mapping[str, int], all_chunks: int) -> None:
         """Read the missing terms that are worth the cost. `all_chunks` is the sum of the frequencies of all terms."""
-        asked = self._known.asked
-        if len(asked) > _MOST_TERMS_COUNTED:
-            asked.clear()
-        asked.update(missing.keys())
-        often = {name: chunks for name, chunks in missing.items() if asked[name] >= _ASKED_OFTEN}
-        is_cheaper = _COST_OF_READING * (sum(missing.values()) - sum(often.values())) <= all_chunks
-        room = _MOST_CHUNKS_READ
-        for name, chunks in (missing if is_cheaper else often).items():
+        requests = self._scores.requests
+        if len(requests) > _MAX_TERMS_COUNTED:
+            requests.clear()
+        requests.update(missing.keys())
+        repeated = {name: chunks for name, chunks in missing.items() if requests[name] >= _REPEATED_REQUESTS}
+        is_cheaper = _READ_COST_FACTOR * (sum(missing.values()) - sum(repeated.values())) <= all_chunks
+        room = _MAX_CHUNKS_READ
+        for name, chunks in (missing if is_cheaper else repeated).items():
             if chunks <= room:
                 self._read(name)
                 room -= chunks
 
-    def kept(self, terms: Sequence[QueryTerm]) -> list[TermScores] | None:
+    def cached(self, terms: Sequence[QueryTerm]) -> list[TermScores] | None:
         """Return the scores of these terms if all are cached, else None; reads nothing."""
-        return self._all([_name(term) for term in terms])
+        return self._cached([_name(term) for term in terms])
 
-    def _all(self, names: Sequence[str]) -> list[TermScores] | None:
-        found = [self._known.terms.get(name) for name in names]
-        return None if None in found else [scores for scores in found if scores is not None]
+    def _cached(self, names: Sequence[str]) -> list[TermScores] | None:
+        scores = [self._scores.terms.get(name) for name in names]
+        return None if None in scores else [each for each in scores if each is not None]
 
     def _read(self, name: str) -> None:
         query = f"SELECT rowid AS id, {BM25} AS score FROM keyword WHERE keyword MATCH ? ORDER BY rowid"  # noqa: S608 -- a constant
@@ -256,8 +256,8 @@ class TermScoreCache:
         if not len(ids) or ids[-1] <= np.iinfo(np.int32).max:
             ids = ids.astype(np.int32)
         scores = TermScores(ids, np.array([row[1] for row in rows], np.float64))
-        self._known.terms[name] = scores
-        self._known.bytes += scores.bytes
+        self._scores.terms[name] = scores
+        self._scores.bytes += scores.bytes
 
 
 def _name(term: QueryTerm) -> str:
@@ -276,12 +276,12 @@ def best(terms: Sequence[TermScores], limit: int) -> list[KeywordHit]:
 
 def scores_of(terms: Sequence[TermScores], ids: Sequence[int]) -> dict[int, float]:
     """Return the sum over all terms for each of these chunks; 0 for chunks that contain none of them."""
-    asked = np.array(ids, np.int64)
-    totals = np.zeros(len(asked))
+    chunk_ids = np.array(ids, np.int64)
+    totals = np.zeros(len(chunk_ids))
     for term in terms:
-        places = np.minimum(np.searchsorted(term.ids, asked), max(len(term.ids) - 1, 0))
-        held = np.flatnonzero(term.ids[places] == asked) if len(term.ids) else np.empty(0, np.intp)
-        totals[held] += term.bm25[places[held]]
+        places = np.minimum(np.searchsorted(term.ids, chunk_ids), max(len(term.ids) - 1, 0))
+        rows = np.flatnonzero(term.ids[places] == chunk_ids) if len(term.ids) else np.empty(0, np.intp)
+        totals[rows] += term.bm25[places[rows]]
     return dict(zip(ids, totals.tolist(), strict=True))
 
 

@@ -1,15 +1,11 @@
-"""Rebuild keyword entries; overwrite deleted words.
+"""Rebuild the keyword index from the stored text; overwrite deleted words on the disk.
 
-Builds the keyword leg anew from the stored text, when the analyzer gives other tokens than it was built with.
+The keyword index is rebuilt if another version of the analyzer built it. No file is read and no vector is changed. The
+rebuild is one transaction: searches use the old keyword index until it is committed, and a crash changes nothing.
 
-No file is read and no vector touched. All of it is one transaction: searches go on with the old words until its end,
-and a crash in between leaves them as they were.
-
-Makes deleted words vanish from the disk.
-
-A row deleted from the keyword table is only marked so; its words stay in the table's segments until these are merged.
-What is merged away is overwritten (`PRAGMA secure_delete`), but the write-ahead log still holds it until a checkpoint
-truncates the log.
+A row deleted from the FTS5 table is only marked as deleted; its words stay in the table's segments until these are
+merged. Merged segments are overwritten (`PRAGMA secure_delete`), but the write-ahead log holds their pages until a
+checkpoint truncates it.
 """
 
 import itertools
@@ -26,41 +22,41 @@ from memoryd_server.sqlite.connection import transaction
 from memoryd_server.store import file_name, keyword_tokens, language_of
 from memoryd_server.text import ANALYZER_VERSION, Analyzer
 
-_CHUNKS_AT_ONCE = 500
+_CHUNK_BATCH = 500
 
 
 def keyword_outdated(connection: apsw.Connection) -> bool:
-    """Whether the tokens of the keyword leg were made by another version of the analyzer."""
+    """Return whether the keyword index was built with another version of the analyzer."""
     return schema.get_meta(connection, "analyzer_version") != ANALYZER_VERSION
 
 
 def refresh_keyword(connection: apsw.Connection, analyzer: Analyzer, should_stop: Callable[[], bool]) -> int:
-    """Analyzes every chunk again and replaces the keyword leg; returns the new revision. Some 2 s for 15,000 chunks.
+    """Analyze every chunk again and replace the keyword index; return the new revision. Takes 2 s for 15,000 chunks.
 
     Raises:
-        SyncCancelled: `should_stop` said so; nothing has changed.
+        SyncCancelled: `should_stop` returned true; nothing has changed.
     """
     with transaction(connection):
-        _tell_languages(connection, analyzer)
+        _detect_languages(connection, analyzer)
         connection.execute("INSERT INTO keyword(keyword) VALUES('delete-all')")
         ids = [row[0] for row in connection.execute("SELECT id FROM chunks ORDER BY id")]
-        for start in range(0, len(ids), _CHUNKS_AT_ONCE):
+        for start in range(0, len(ids), _CHUNK_BATCH):
             if should_stop():
                 raise SyncCancelled("the sync run was cancelled; the old keyword index stays in use")
             connection.executemany(
                 "INSERT INTO keyword(rowid, body, context) VALUES(?,?,?)",
                 [
                     (chunk.id, *chunk.tokens(analyzer))
-                    for chunk in chunk_words(connection, ids[start : start + _CHUNKS_AT_ONCE])
+                    for chunk in stored_texts(connection, ids[start : start + _CHUNK_BATCH])
                 ],
             )
         schema.set_meta(connection, "analyzer_version", ANALYZER_VERSION)
-        note_deleted_words(connection)
+        schema.record_deleted_words(connection)
         return schema.raise_revision(connection)
 
 
-def _tell_languages(connection: apsw.Connection, analyzer: Analyzer) -> None:
-    """Finds out again what language each file is written in, from its chunks."""
+def _detect_languages(connection: apsw.Connection, analyzer: Analyzer) -> None:
+    """Detect the language of each file again, from its chunks."""
     rows = connection.execute(
         "SELECT file_id, source, text FROM chunks JOIN files ON files.id = file_id ORDER BY file_id, chunks.id"
     )
@@ -72,44 +68,32 @@ def _tell_languages(connection: apsw.Connection, analyzer: Analyzer) -> None:
 
 
 def _language(analyzer: Analyzer, source: Source, texts: list[str]) -> str:
-    # A transcript keeps the language of its first chunk, whatever it grows by.
+    # A transcript keeps the language of its first chunk when it grows.
     return language_of(analyzer, texts[:1] if source is Source.SESSIONS else texts)
 
 
-# About so many pages a step, some tens of milliseconds, so that a step keeps nobody waiting.
-_PAGES_A_STEP = 500
+# Pages merged per step: some tens of milliseconds, so that no other work waits long.
+_PAGES_PER_STEP = 500
 
 # SQLite counts the command itself.
 _CHANGES_OF_AN_IDLE_MERGE = 1
 
-_DELETED_WORDS = "deleted_words"
-
-
-def note_deleted_words(connection: apsw.Connection) -> None:
-    """Remembers, within the caller's transaction, that there is something to purge."""
-    schema.set_meta(connection, _DELETED_WORDS, 1)
-
-
-def has_deleted_words(connection: apsw.Connection) -> bool:
-    """Whether words of deleted chunks may still be on the disk."""
-    return bool(schema.get_meta(connection, _DELETED_WORDS))
-
 
 def purge(connection: apsw.Connection, should_stop: Callable[[], bool]) -> bool:
-    """Merges the keyword table's segments into one and truncates the write-ahead log; true when all of it was done.
+    """Merge the keyword table's segments into one and truncate the write-ahead log; return True if both were completed.
 
-    False when `should_stop` said so between two steps, or when a reader kept the log from being truncated for longer
-    than the connection's busy timeout; what was done until then stays done, and the next purge goes on from there.
-    Costs about .2 s of work for 15,000 chunks and 1 s for 100,000.
+    Return False if `should_stop` returned true between two steps, or if a reader prevented the truncation for longer
+    than the connection's busy timeout. The next purge continues from there. Takes about 0.2 s for 15,000 chunks and 1 s
+    for 100,000.
     """
-    # A negative number begins a merge of everything, and positive ones carry it on.
-    pages = -_PAGES_A_STEP
+    # A negative number starts a merge of all segments; positive ones continue it.
+    pages = -_PAGES_PER_STEP
     while not should_stop():
         before = connection.total_changes()
         connection.execute("INSERT INTO keyword(keyword, rank) VALUES('merge', ?)", (pages,))
         if pages > 0 and connection.total_changes() - before <= _CHANGES_OF_AN_IDLE_MERGE:
             break
-        pages = _PAGES_A_STEP
+        pages = _PAGES_PER_STEP
     else:
         return False
     return _truncate_log(connection)
@@ -119,14 +103,14 @@ def _truncate_log(connection: apsw.Connection) -> bool:
     busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() or (1, 0, 0)
     if busy:
         return False
-    # After the checkpoint, since it must not be forgotten before; it writes nothing but the mark to the log.
-    connection.execute("DELETE FROM meta WHERE key = ?", (_DELETED_WORDS,))
+    # After the checkpoint: if it fails, the purge is still due. This writes no deleted text to the log.
+    schema.clear_deleted_words(connection)
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class StoredChunkText:
-    """A stored chunk with all that its tokens are made of."""
+    """A stored chunk with everything that its tokens are derived from."""
 
     id: int
     text: str
@@ -135,12 +119,12 @@ class StoredChunkText:
     language: str
 
     def tokens(self, analyzer: Analyzer) -> tuple[str, str]:
-        """The tokens of the two columns, body and context."""
+        """Return the tokens of the two columns, body and context."""
         return keyword_tokens(analyzer, self.text, self.breadcrumb, self.name, self.language)
 
 
-def chunk_words(connection: apsw.Connection, ids: Sequence[int]) -> list[StoredChunkText]:
-    """Reads the chunks of these ids; unknown ids are left out."""
+def stored_texts(connection: apsw.Connection, ids: Sequence[int]) -> list[StoredChunkText]:
+    """Return the chunks with these ids; unknown ids are left out."""
     rows = connection.execute(
         "SELECT chunks.id, text, breadcrumb, path, metadata, language, source"  # noqa: S608 -- marks
         " FROM chunks JOIN files ON files.id = file_id"
@@ -154,5 +138,5 @@ def chunk_words(connection: apsw.Connection, ids: Sequence[int]) -> list[StoredC
 
 
 def _name(source: Source, path: str, metadata: str | None) -> str:
-    # A transcript's name tells nothing, and changes when it is rotated.
+    # A transcript's name carries no meaning, and changes when the transcript is rotated.
     return "" if source is Source.SESSIONS else file_name(path, json.loads(metadata or "{}"))

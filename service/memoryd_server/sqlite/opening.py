@@ -1,14 +1,16 @@
-"""Create, recover, upgrade, swap in; open read-only.
+"""Open, create, upgrade, recover, set aside and replace the file of an index.
 
-Opens the file of an index for writing: creates, recovers, upgrades it, or sets it aside where it is damaged.
+A damaged index is renamed and an empty one created in its place. An index that cannot be written (a read-only mount,
+another owner, a full disk) is opened for reading.
 
-Reads an index that cannot be written: on a read-only mount, owned by somebody else, or on a full disk.
+A rebuilt index replaces the old one in steps, such that a crash at any of them leaves one complete index:
 
-Puts a rebuilt index in the place of the old one, so that a crash at any step leaves one whole index.
+1. The new file is complete and closed (`.rebuilding`, without a log of its own).
+2. It is renamed to `.ready`, which marks it as complete.
+3. The old file's journals are deleted; a leftover journal would restore the old rows silently.
+4. `.ready` is renamed over the old file.
 
-The steps: the new file is complete and closed (`.rebuilding`, no WAL of its own) → it is renamed to `.ready`, which
-says so → the old file's journals go, for a leftover one would bring the old rows back, silently → `.ready` is renamed
-over the old file. Start-up looks which of these had happened and finishes or undoes the rest.
+`recover` completes or undoes these steps at start.
 """
 
 import glob
@@ -28,7 +30,7 @@ from memoryd_server.sqlite import maintenance, schema
 from memoryd_server.sqlite.connection import (
     APPLICATION_ID,
     JournalMode,
-    damage_words,
+    damage_reason,
     impaired,
     is_damage,
     open_reader,
@@ -48,16 +50,16 @@ _MAGIC = b"SQLite format 3\0"
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """What an index says of itself: with what it was built, how that differs, and whether a sync has completed."""
+    """What an index was built with, how that differs from what is wanted, and whether a sync has completed."""
 
     built_with: BuildIdentity | None
     differences: tuple[Difference, ...]
     keyword_outdated: bool
-    whole: bool
+    has_completed_sync: bool
 
     @classmethod
     def of(cls, connection: apsw.Connection, wanted: BuildIdentity) -> Self:
-        """Reads them."""
+        """Read the facts from an open index."""
         return cls(
             BuildIdentity.from_json(str(schema.get_meta(connection, "identity"))),
             schema.build_differences(connection, wanted),
@@ -68,43 +70,43 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True)
 class OpenedIndex:
-    """An open index. `mishap` says what was found in its place, and where that is now; None when nothing was."""
+    """An open index. `incident` says why an earlier file was replaced, and where it is now; None if none was."""
 
     connection: apsw.Connection
     facts: IndexFacts
-    mishap: Degradation | None = None
+    incident: Degradation | None = None
 
 
 def open_index(path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int) -> OpenedIndex:
-    """The index at `path`; one that has to be begun has a revision above `after_revision`.
+    """Open the index at `path`; create it if it is missing, with a revision above `after_revision`.
 
     Raises:
-        IndexTooNew: a newer memoryd wrote it; nothing has been touched.
-        apsw.Error, OSError: it can neither be opened nor made.
+        IndexTooNew: the index was written by a newer memoryd; nothing was changed.
+        apsw.Error, OSError: the index can neither be opened nor created.
     """
     refuse_newer(path, header_version(path))
     recover(path)
     try:
-        return _open_or_begin(path, identity, journal, after_revision)
+        return _open_or_create(path, identity, journal, after_revision)
     except apsw.Error as error:
         if not is_damage(error):
             raise
-        mishap = set_aside(path, f"the index is damaged ({damage_words(error)}) and is built anew from the Markdown")
-        return _begun(path, identity, journal, after_revision, mishap)
+        reason = f"the index is damaged ({damage_reason(error)}) and is being rebuilt from the Markdown"
+        return _created(path, identity, journal, after_revision, set_aside(path, reason))
 
 
-def _begun(
-    path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int, mishap: Degradation | None = None
+def _created(
+    path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int, incident: Degradation | None = None
 ) -> OpenedIndex:
-    connection = begin(path, identity, journal, after_revision)
-    return OpenedIndex(connection, IndexFacts.of(connection, identity), mishap)
+    connection = create_index(path, identity, journal, after_revision)
+    return OpenedIndex(connection, IndexFacts.of(connection, identity), incident)
 
 
-def begin(path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int) -> apsw.Connection:
-    """An empty index where no file is, or one without tables."""
+def create_index(path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int) -> apsw.Connection:
+    """Create an empty index in a missing file or in one without tables; return its connection."""
     connection = open_writer(path, journal)
     try:
-        _make_tables(connection, identity, after_revision)
+        _create_tables(connection, identity, after_revision)
     except BaseException:
         connection.close()
         raise
@@ -112,10 +114,12 @@ def begin(path: Path, identity: BuildIdentity, journal: JournalMode, after_revis
 
 
 @contextmanager
-def begun(path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int) -> Iterator[apsw.Connection]:
-    """The same, open until the block ends. What SQLite raises when it opens or closes it is translated."""
+def new_index(
+    path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int
+) -> Iterator[apsw.Connection]:
+    """Create an empty index and close it when the block ends; errors of opening and closing are translated."""
     with translated():
-        connection = begin(path, identity, journal, after_revision)
+        connection = create_index(path, identity, journal, after_revision)
     try:
         yield connection
     finally:
@@ -124,26 +128,26 @@ def begun(path: Path, identity: BuildIdentity, journal: JournalMode, after_revis
 
 
 def sizes(path: Path) -> StoreSizes:
-    """The bytes of an index and of its write-ahead log. Blocks."""
+    """Return the bytes of an index and of its write-ahead log; 0 for a missing file. Blocks."""
     return StoreSizes(*size_bytes(path))
 
 
-def _make_tables(connection: apsw.Connection, identity: BuildIdentity, after_revision: int) -> None:
+def _create_tables(connection: apsw.Connection, identity: BuildIdentity, after_revision: int) -> None:
     with transaction(connection):
         schema.create(connection, identity, after_revision)
 
 
-def set_aside(path: Path, why: str) -> Degradation:
-    """Renames a damaged index and says where it is now; `why` is what was found."""
+def set_aside(path: Path, reason: str) -> Degradation:
+    """Rename a damaged index; return the degradation with the `reason` and the new name."""
     aside = move_aside(path, time.time())
-    return impaired(path, aside, f"{why}; the damaged file was set aside as {aside}")
+    return impaired(path, aside, f"{reason}; the damaged file was set aside as {aside}")
 
 
-def _open_or_begin(path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int) -> OpenedIndex:
+def _open_or_create(path: Path, identity: BuildIdentity, journal: JournalMode, after_revision: int) -> OpenedIndex:
     connection = open_writer(path, journal)
     try:
         if schema.is_empty(connection):
-            _make_tables(connection, identity, after_revision)
+            _create_tables(connection, identity, after_revision)
         version = schema.user_version(connection)
         refuse_newer(path, version)
         if version == schema.SCHEMA_VERSION or schema.upgrade(connection):
@@ -153,12 +157,12 @@ def _open_or_begin(path: Path, identity: BuildIdentity, journal: JournalMode, af
         raise
     connection.close()
     remove_database(path)
-    why = f"the index was made by an older memoryd (schema {version}) and is built anew"
-    return _begun(path, identity, journal, after_revision, impaired(path, path, why))
+    reason = f"the index was created by an older memoryd (schema {version}) and is being rebuilt from the Markdown"
+    return _created(path, identity, journal, after_revision, impaired(path, path, reason))
 
 
-def own_path(wanted: Path) -> tuple[Path, Degradation | None]:
-    """The wanted path, or a sibling where another program's database is there.
+def usable_path(wanted: Path) -> tuple[Path, Degradation | None]:
+    """Return the wanted path, or a sibling if another program's database is at the wanted path.
 
     Raises:
         IndexUnavailable: another program's database is at the sibling's path too.
@@ -168,22 +172,22 @@ def own_path(wanted: Path) -> tuple[Path, Degradation | None]:
     sibling = wanted.with_name(f"{wanted.stem}.memoryd.sqlite")
     if _is_foreign(sibling):
         raise IndexUnavailable(
-            f"{wanted} and {sibling} were made by other programs; configure another path for the index"
+            f"{wanted} and {sibling} are databases of other programs; configure another path for the index"
         )
-    return sibling, impaired(wanted, sibling, f"{wanted} was made by another program and is left untouched")
+    return sibling, impaired(wanted, sibling, f"{wanted} is another program's database and was not changed")
 
 
 def refuse_newer(path: Path, version: int) -> None:
-    """Raises IndexTooNew where the schema is a later memoryd's."""
+    """Raise IndexTooNew if the schema version is one of a newer memoryd."""
     if version > schema.SCHEMA_VERSION:
         raise IndexTooNew(
-            f"the index {path} has schema {version}, this memoryd knows {schema.SCHEMA_VERSION}; "
-            "upgrade memoryd, or remove the file to have it rebuilt from the Markdown"
+            f"the index {path} has schema version {version}, but this memoryd supports at most "
+            f"{schema.SCHEMA_VERSION}; upgrade memoryd, or delete the file to have it rebuilt from the Markdown"
         )
 
 
 def _header(path: Path) -> bytes:
-    """The file's header, read without SQLite, which could write beside it; empty where no database is."""
+    """Return the file's header, read without SQLite, which could write files next to it; empty if it is no database."""
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
@@ -193,28 +197,28 @@ def _header(path: Path) -> bytes:
 
 
 def header_version(path: Path) -> int:
-    """The schema version in the file's header; 0 where there is none. A later one may still stand in the log."""
+    """Return the schema version in the file's header; 0 if it is no database. The log may hold a later version."""
     return int.from_bytes(_header(path)[60:64], "big")
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether another program's SQLite database is at `path`. Damage is not foreignness."""
+    """Return whether another program's SQLite database is at `path`. A damaged file does not count as foreign."""
     header = _header(path)
     return bool(header) and int.from_bytes(header[68:72], "big") != APPLICATION_ID
 
 
 @contextmanager
-def refusals_named(folder: Path) -> Iterator[None]:
-    """Names what a folder that cannot be written refuses.
+def read_only_translated(folder: Path) -> Iterator[None]:
+    """Translate the errors of a folder that cannot be written.
 
     Raises:
-        IndexReadOnly: it did.
+        IndexReadOnly: the folder is read-only.
     """
     try:
         yield
     except (apsw.ReadOnlyError, apsw.CantOpenError, OSError) as error:
-        told = error.errno in READ_ONLY if isinstance(error, OSError) else not os.access(folder, os.W_OK | os.X_OK)
-        if not told:
+        read_only = error.errno in READ_ONLY if isinstance(error, OSError) else not os.access(folder, os.W_OK | os.X_OK)
+        if not read_only:
             raise
         raise IndexReadOnly(
             f"{folder} cannot be written ({error}); make it writable for the daemon's user, or choose another "
@@ -222,26 +226,26 @@ def refusals_named(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def open_to_read(path: Path, readers: int, refusal: MemorydError) -> ReaderPool:
-    """Readers of the index at `path`; `refusal` says why there is no writer.
+def open_read_only(path: Path, readers: int, refusal: MemorydError) -> ReaderPool:
+    """Return readers of the index at `path`; `refusal` says why it cannot be written.
 
     Raises:
-        IndexTooNew: a newer memoryd wrote it.
-        MemorydError: the refusal: there is no index, or one that must be written before it can be read.
-        apsw.Error: it cannot be read.
+        IndexTooNew: the index was written by a newer memoryd.
+        MemorydError: the refusal: there is no index, or it must be written before it can be read.
+        apsw.Error: the index cannot be read.
     """
-    # A rebuild whose swap was cut short is whole, and newer than what it was to replace.
-    found = next((each for each in (ready_path(path), path) if each.exists()), None)
-    if found is None:
-        raise _beyond(refusal, "there is no index yet that could be read meanwhile")
-    pool = ReaderPool(found, readers, open_reader if _has_journal(found) else open_unchanging)
+    # A rebuild whose swap was interrupted is complete, and newer than the index that it should replace.
+    existing = next((each for each in (ready_path(path), path) if each.exists()), None)
+    if existing is None:
+        raise _extended(refusal, "there is no index yet that could be read")
+    pool = ReaderPool(existing, readers, open_reader if _has_journal(existing) else open_unchanging)
     try:
         with pool.connection() as connection:
-            _check_version(found, schema.user_version(connection), refusal)
+            _check_version(existing, schema.user_version(connection), refusal)
     except BaseException as error:
         pool.close()
         if is_damage(error):
-            raise _beyond(refusal, f"the index is damaged ({damage_words(error)})") from error
+            raise _extended(refusal, f"the index is damaged ({damage_reason(error)})") from error
         raise
     return pool
 
@@ -249,79 +253,79 @@ def open_to_read(path: Path, readers: int, refusal: MemorydError) -> ReaderPool:
 def _check_version(path: Path, version: int, refusal: MemorydError) -> None:
     refuse_newer(path, version)
     if version < schema.SCHEMA_VERSION:
-        raise _beyond(refusal, "the index was made by an older memoryd and has to be upgraded first")
+        raise _extended(refusal, "the index was created by an older memoryd and has to be upgraded first")
 
 
-def _beyond(refusal: MemorydError, words: str) -> MemorydError:
-    """The refusal with what makes it final."""
-    return type(refusal)(f"{refusal.message}; {words}")
+def _extended(refusal: MemorydError, reason: str) -> MemorydError:
+    """Return the refusal with the reason why the index cannot be read either."""
+    return type(refusal)(f"{refusal.message}; {reason}")
 
 
 def _has_journal(path: Path) -> bool:
-    """Whether a transaction of a daemon that was killed may stand beside the file."""
+    """Return whether there is a journal next to the file that may hold a transaction of a killed daemon."""
     journals = (path.with_name(path.name + suffix) for suffix in ("-wal", "-journal"))
     return any(journal.exists() and journal.stat().st_size for journal in journals)
 
 
-MOST_KEPT = 2
-"""Damaged files that are kept, the newest ones: they are for whoever wants to know what happened."""
+MAX_DAMAGED_FILES = 2
+"""How many damaged files are kept for examination, the newest ones."""
 
 _JOURNALS = ("-wal", "-shm", "-journal")
 
 
 def rebuilding_path(path: Path) -> Path:
-    """Where a rebuild writes."""
+    """Return the path that a rebuild writes to."""
     return path.with_name(path.name + ".rebuilding")
 
 
 def ready_path(path: Path) -> Path:
-    """Where a finished rebuild waits for its swap."""
+    """Return the path of a complete rebuild that has not replaced the index yet."""
     return path.with_name(path.name + ".ready")
 
 
 def commit(path: Path) -> None:
-    """Puts the finished rebuild in place. Both files are closed, and nobody opens them meanwhile."""
+    """Put the complete rebuild in place. Both files must be closed, and stay closed until this returns."""
     rebuilding_path(path).replace(ready_path(path))
     sync_folder(path.parent)
     _finish(path)
 
 
 def recover(path: Path) -> None:
-    """Finishes a swap that had begun and removes what an unfinished rebuild left."""
+    """Complete a swap that had begun, and remove the files of an incomplete rebuild."""
     remove_database(rebuilding_path(path))
     if ready_path(path).exists():
         _finish(path)
 
 
 def discard(path: Path) -> None:
-    """Removes what a rebuild that failed left, so that no later start-up takes it for newer than the index."""
+    """Remove the files of a failed rebuild, so that a later start does not take it for newer than the index."""
     remove_database(rebuilding_path(path))
     ready_path(path).unlink(missing_ok=True)
 
 
 def move_aside(path: Path, unix_seconds: float) -> Path:
-    """Renames a damaged database to a name that says so and when, removes its journals, and answers with that name.
+    """Rename a damaged database to a name with the time, remove its journals, and return the new path.
 
-    Older ones beyond `MOST_KEPT` are removed.
+    Older damaged files beyond `MAX_DAMAGED_FILES` are removed.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(unix_seconds))
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
     path.replace(aside)
     remove_journals(path)
-    for old in sorted(path.parent.glob(f"{glob.escape(path.name)}.damaged-*"))[:-MOST_KEPT]:
+    for old in sorted(path.parent.glob(f"{glob.escape(path.name)}.damaged-*"))[:-MAX_DAMAGED_FILES]:
         old.unlink(missing_ok=True)
     sync_folder(path.parent)
     return aside
 
 
 def remove_database(path: Path) -> None:
-    """Removes a database file with its journals; absent ones are fine."""
+    """Remove a database file with its journals; missing files are ignored."""
     path.unlink(missing_ok=True)
     remove_journals(path)
 
 
 def remove_journals(path: Path) -> None:
-    """Removes the journals of a database that is gone or set aside."""
+    """Remove the journals of a database that is gone or was set aside."""
     for suffix in _JOURNALS:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 

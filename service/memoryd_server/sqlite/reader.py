@@ -1,10 +1,6 @@
-"""SqliteReader: rows, counts, keyword and vector hits.
+"""SqliteReader: rows, counts, keyword and vector hits of one unchanging snapshot of an index.
 
-Reads the index, within one snapshot: what a search and a status report see does not change under them.
-
-What an index holds of files, counted table by table.
-
-Vectors beside the chunks that they belong to.
+`VectorRows`, the vectors with the chunks that they belong to, is shared with `SqliteWriter`.
 """
 
 import json
@@ -54,14 +50,14 @@ from memoryd_server.text import QueryTerm, TermKind
 from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors
 
 
-def holdings(connection: apsw.Connection, file_ids: Sequence[int]) -> StoredCounts:
-    """What is held of these files."""
+def count_stored(connection: apsw.Connection, file_ids: Sequence[int]) -> StoredCounts:
+    """Return what the index stores of these files, counted in the tables that store it."""
     rows: list[tuple[Any, ...]] = connection.execute(
         "SELECT id, content_hash FROM chunks WHERE file_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(file_ids)),),
     ).fetchall()
     ids = (json.dumps([row[0] for row in rows]),)
-    # A table without contents keeps a row for each entry here.
+    # A contentless FTS5 table has one row per entry here.
     entries = "SELECT count(*) FROM keyword_docsize WHERE id IN (SELECT value FROM json_each(?))"
     vectors = "SELECT count(*) FROM vectors WHERE chunk_id IN (SELECT value FROM json_each(?))"
     return StoredCounts(
@@ -69,48 +65,48 @@ def holdings(connection: apsw.Connection, file_ids: Sequence[int]) -> StoredCoun
     )
 
 
-def hashes_of_chunks_with(connection: apsw.Connection, text: str) -> set[bytes]:
-    """The content hashes of the chunks that hold `text` word for word."""
+def hashes_containing(connection: apsw.Connection, text: str) -> set[bytes]:
+    """Return the content hashes of the chunks that contain `text` word for word."""
     query = "SELECT DISTINCT content_hash FROM chunks WHERE instr(text, ?) > 0"
     rows: list[tuple[Any, ...]] = connection.execute(query, (text,)).fetchall()
     return {row[0] for row in rows}
 
 
 class VectorObserver(Protocol):
-    """Whoever keeps vectors in memory; told after each commit, on the writer thread."""
+    """Holds vectors in memory; called after each commit, on the writer thread."""
 
     def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
-        """These vectors are new, and these chunks are gone."""
+        """Add or replace the vectors of these chunks, and drop those of removed chunks."""
 
     def reset(self) -> None:
-        """Nothing that was known holds any more."""
+        """Drop every vector."""
 
 
 class VectorRows:
-    """The vectors of one index file, to read; a part of `SqliteReader` and of `SqliteWriter`."""
+    """The stored vectors of one index file, for reading; part of `SqliteReader` and `SqliteWriter`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
     @translated()
     def vector_identity(self) -> VectorIdentity | None:
-        """What the vectors were built with, as it was given to `begin_vectors`; None when there never were any."""
+        """Return the identity of the vectors, as given to `begin_vectors`; None if there never were any."""
         return VectorIdentity.from_json(str(schema.get_meta(self._connection, "vector_identity") or ""))
 
     @translated()
     def failover_record(self) -> str:
-        """Who stands in for the configured provider, as `note_failover` was told; empty when nobody ever did."""
+        """Return the record last passed to `record_failover`; empty if there is none."""
         return str(schema.get_meta(self._connection, "stand_in") or "")
 
     @translated()
     def vector_dimensions(self) -> int:
-        """What the stored vectors have; 0 while there are none."""
+        """Return the length of the stored vectors; 0 if there are none."""
         first = scalar(self._connection, "SELECT length(embedding) FROM vectors ORDER BY chunk_id LIMIT 1")
         return int(first or 0) // FLOAT_BYTES
 
     @translated()
     def stored_vectors(self, after: int, limit: int) -> list[StoredVector]:
-        """The next vectors by chunk id."""
+        """Return up to `limit` vectors, by chunk id, after id `after`."""
         rows = self._connection.execute(
             "SELECT chunk_id, content_hash, embedding FROM vectors CROSS JOIN chunks ON id = chunk_id"
             " WHERE chunk_id > ? ORDER BY chunk_id LIMIT ?",
@@ -120,26 +116,26 @@ class VectorRows:
 
     @translated()
     def count_chunks(self) -> int:
-        """Chunks, with a vector or without."""
+        """Return the number of chunks, with a vector or without."""
         return int(scalar(self._connection, "SELECT count(*) FROM chunks"))
 
     @translated()
     def count_pending(self) -> int:
-        """Chunks without a vector."""
+        """Return the number of chunks without a vector."""
         return int(scalar(self._connection, "SELECT count(*) FROM unembedded"))
 
     @translated()
     def pending_hashes(self) -> list[bytes]:
-        """The content hashes of the chunks without a vector, one a chunk."""
+        """Return the content hash of each chunk without a vector."""
         rows = self._connection.execute("SELECT content_hash FROM unembedded CROSS JOIN chunks ON id = chunk_id")
         return [row[0] for row in rows]
 
     @translated()
     def pending_chunks(self, after: int, limit: int, *, everything: bool) -> list[PendingChunk]:
-        """The next chunks by id that have no vector, or, for another identity, the next chunks whatever they have."""
-        # CROSS: the list comes first, or else SQLite walks all chunks and looks each up in it.
-        listed = "unembedded CROSS JOIN chunks ON id = chunk_id WHERE chunk_id > ? ORDER BY chunk_id"
-        source = "chunks WHERE id > ? ORDER BY id" if everything else listed
+        """Return up to `limit` chunks without a vector, by id, after id `after`; all chunks if `everything`."""
+        # CROSS makes `unembedded` the outer table; otherwise SQLite scans all chunks and looks each up in it.
+        pending = "unembedded CROSS JOIN chunks ON id = chunk_id WHERE chunk_id > ? ORDER BY chunk_id"
+        source = "chunks WHERE id > ? ORDER BY id" if everything else pending
         rows = self._connection.execute(
             f"SELECT id, content_hash, text FROM {source} LIMIT ?",  # noqa: S608 -- constants
             (after, limit),
@@ -149,9 +145,9 @@ class VectorRows:
 
 @contextmanager
 def not_overwriting(connection: apsw.Connection) -> Iterator[None]:
-    """Frees pages without overwriting them, which for a whole table would write all of it to the log.
+    """Free pages without overwriting them, which for a whole table would write all of it to the log.
 
-    The next vectors take the pages; and numbers tell no word.
+    The next vectors reuse the pages, and vectors contain no text.
     """
     connection.execute("PRAGMA secure_delete=FAST").fetchall()
     try:
@@ -161,12 +157,12 @@ def not_overwriting(connection: apsw.Connection) -> Iterator[None]:
 
 
 def line_numbers(stored_numbers: str | None) -> tuple[int, ...]:
-    """What `packed` made."""
+    """Return the line numbers that `packed` serialized."""
     return tuple(json.loads(stored_numbers)) if stored_numbers else ()
 
 
 def transcript_state(connection: apsw.Connection, file_id: int) -> TranscriptState | None:
-    """How far a transcript was read; None for a file that is none, or could not be read."""
+    """Return how far a transcript was read; None for any other file and for a transcript that could not be read."""
     row = connection.execute(
         "SELECT version, read_bytes, read_lines, chunk_count, language"
         " FROM transcripts JOIN files ON files.id = file_id WHERE file_id = ?",
@@ -182,29 +178,29 @@ def transcript_state(connection: apsw.Connection, file_id: int) -> TranscriptSta
     return TranscriptState(version, ReadPosition(read_bytes, read_lines), chunk_count, language, lines)
 
 
-# A language of fewer chunks is not asked for: its stems would cost every question time.
-LEAST_SHARE_OF_CHUNKS = 0.02
+# Queries are not stemmed for languages with a smaller share: their stems would cost every search time.
+MIN_LANGUAGE_SHARE = 0.02
 
-# How many steps of SQLite's virtual machine pass between two looks at the clock: some milliseconds. Each look waits for
-# the interpreter: every 2,000 steps, they took a fifth of what 64 callers could have got.
-_STEPS_BETWEEN_LOOKS = 50_000
+# Steps of SQLite's virtual machine between two checks of the deadline: some milliseconds. Each check waits for the
+# interpreter lock: with a check every 2,000 steps, 64 callers lost a fifth of their throughput.
+_STEPS_PER_DEADLINE_CHECK = 50_000
 
 _FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
 
-# A look into it costs a tenth of `Source(...)`.
+# A lookup costs a tenth of `Source(...)`.
 _SOURCES = MappingProxyType({source.value: source for source in Source})
 
 
 @dataclass(slots=True)
 class ReaderCaches:
-    """The counts taken last, and what was learnt of the vocabulary; true as long as their revision is the index's."""
+    """The last counts and the keyword caches, shared by all readers of an index. Each is valid for one revision."""
 
     counts: IndexCounts | None = None
     vocabulary: SharedVocabulary = field(default_factory=SharedVocabulary)
     scores: SharedScores = field(default_factory=SharedScores)
 
-    def rest(self) -> None:
-        """Gives back what takes memory."""
+    def release_memory(self) -> None:
+        """Drop the keyword caches."""
         self.vocabulary = SharedVocabulary()
         self.scores = SharedScores()
 
@@ -212,51 +208,53 @@ class ReaderCaches:
 class SqliteReader(VectorRows):
     """One snapshot of one index, for one thread, until its block ends.
 
-    It holds what was committed before `opened_at` (monotonic seconds), and perhaps a little that came later.
+    The snapshot contains everything committed before `opened_at` (monotonic seconds), and perhaps some later commits.
     """
 
-    def __init__(self, connection: apsw.Connection, last: ReaderCaches, nearest: "NearestChunks | None" = None) -> None:
+    def __init__(
+        self, connection: apsw.Connection, caches: ReaderCaches, nearest: "NearestChunks | None" = None
+    ) -> None:
         super().__init__(connection)
-        self._last = last
+        self._caches = caches
         self._nearest = nearest
         self._revision: int | None = None
         self.opened_at = time.monotonic()
 
     @property
     def connection(self) -> apsw.Connection:
-        """The connection of the snapshot, for SQL functions of an extension; to be used within the block only."""
+        """The connection of the snapshot, for SQL functions of an extension; valid within the block only."""
         return self._connection
 
     def counts(self) -> IndexCounts:
-        """Revision, files without an error, and chunks."""
+        """Return the revision, the files without an error, the chunks, their languages and sources."""
         revision = self.revision
-        known = self._last.counts
-        if known is None or known.revision != revision:
-            known = self._last.counts = self._count(revision)
-        return known
+        counts = self._caches.counts
+        if counts is None or counts.revision != revision:
+            counts = self._caches.counts = self._count(revision)
+        return counts
 
     def _count(self, revision: int) -> IndexCounts:
         rows: list[tuple[Any, ...]] = self._connection.execute(
             "SELECT language, source, count(*), sum(chunk_count) FROM files WHERE error IS NULL GROUP BY 1, 2"
         ).fetchall()
-        of_language: Counter[str] = Counter()
+        chunks_by_language: Counter[str] = Counter()
         for language, _, _, count in rows:
-            of_language[language] += count
-        chunks = of_language.total()
-        least = max(1, LEAST_SHARE_OF_CHUNKS * chunks)
-        languages = tuple(language for language, count in of_language.most_common() if count >= least)
+            chunks_by_language[language] += count
+        chunks = chunks_by_language.total()
+        least = max(1, MIN_LANGUAGE_SHARE * chunks)
+        languages = tuple(language for language, count in chunks_by_language.most_common() if count >= least)
         sources = tuple(source for source in Source if any(row[1] == source and row[3] for row in rows))
         return IndexCounts(revision, sum(row[2] for row in rows), chunks, languages, sources)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words of the keyword leg in the same snapshot."""
-        return Vocabulary(self._connection, self._last.vocabulary, self.revision)
+        """The terms of the keyword index in this snapshot."""
+        return Vocabulary(self._connection, self._caches.vocabulary, self.revision)
 
     @cached_property
-    def kept_scores(self) -> TermScoreCache:
-        """What is kept of the keyword leg's scores in the same snapshot."""
-        return TermScoreCache(self._connection, self._last.scores, self.revision)
+    def term_scores(self) -> TermScoreCache:
+        """The cached keyword scores of single terms in this snapshot."""
+        return TermScoreCache(self._connection, self._caches.scores, self.revision)
 
     @property
     def revision(self) -> int:
@@ -266,60 +264,66 @@ class SqliteReader(VectorRows):
         return self._revision
 
     def last_sync_ms(self) -> int | None:
-        """When a sync last completed (Unix milliseconds); None before the first."""
+        """Return when a sync last completed (Unix milliseconds); None before the first."""
         value = schema.get_meta(self._connection, "last_sync_ms")
         return None if value is None else int(value)
 
     def files(self) -> dict[FileKey, FileRow]:
-        """Every file that the index knows, by source and path."""
+        """Return every indexed file, by source and path."""
         return all_files(self._connection)
 
     def frequencies(self, terms: Sequence[QueryTerm]) -> dict[QueryTerm, int]:
-        """In how many chunks each term stands, or begins a word where it is a prefix; unknown guesses cost nothing."""
-        # One query for all guesses, which finds mostly none: what is looked up below is known then.
-        self.vocabulary.known([term.text for term in terms if term.kind is TermKind.GUESS])
+        """Return how many chunks hold each term, or a word that begins with it if it is a prefix.
+
+        Guessed terms that do not occur in the index are 0, at almost no cost.
+        """
+        # One query for all guesses, which usually finds none and caches their frequencies for the lookups below.
+        self.vocabulary.occurring([term.text for term in terms if term.kind is TermKind.GUESS])
         return {term: self.vocabulary.term_frequency(term) for term in terms}
 
     def keyword_chunks(self) -> int:
-        """How many chunks the keyword leg holds, as BM25 counts them."""
+        """Return the number of chunks in the keyword index: N of BM25."""
         return self.vocabulary.chunks()
 
     def names_containing(self, piece: str, limit: int) -> list[str]:
-        """At most `limit` names that hold `piece`, as in `Vocabulary.names_with`."""
-        return self.vocabulary.names_with(piece, limit)
+        """Return at most `limit` names that contain `piece`; see `Vocabulary.names_containing`."""
+        return self.vocabulary.names_containing(piece, limit)
 
     def keyword_hits(self, terms: Sequence[QueryTerm], sources: Sequence[Source], limit: int) -> list[KeywordHit]:
-        """The best chunks for any of the terms, best first, the smaller id first among equals.
+        """Return the best chunks that hold any of `terms`, best first, the smaller id first among equals.
 
-        An empty `sources` means all. The user's text is never FTS5 syntax: each term is quoted.
+        An empty `sources` means all. Each term is quoted, so the user's text is never FTS5 syntax.
         """
         if not terms:
             return []
         if not sources:
-            kept = self.kept_scores.of([(term, self.vocabulary.term_frequency(term)) for term in terms])
-            if kept is not None:
-                return best(kept, limit)
+            scores = self.term_scores.get([(term, self.vocabulary.term_frequency(term)) for term in terms])
+            if scores is not None:
+                return best(scores, limit)
         return self.matches(any_of(terms), sources, limit)
 
     def keyword_scores(self, terms: Sequence[QueryTerm], ids: Sequence[int]) -> dict[int, float]:
-        """The BM25 of each of these chunks for these terms: 0 where none stands. A fifth of the cost of a search."""
-        kept = self.kept_scores.kept(terms)
-        if kept is not None:
-            return scores_of(kept, ids)
-        found = self.scores_of_matches(any_of(terms), ids)
-        return {chunk_id: found.get(chunk_id, 0.0) for chunk_id in ids}
+        """Return the BM25 of each of these chunks for `terms`; 0 for one that holds none.
+
+        Costs a fifth of a search.
+        """
+        cached = self.term_scores.cached(terms)
+        if cached is not None:
+            return scores_of(cached, ids)
+        matches = self.scores_of_matches(any_of(terms), ids)
+        return {chunk_id: matches.get(chunk_id, 0.0) for chunk_id in ids}
 
     def vector_hits(self, query: NDArray[np.float32], limit: int, sources: Sequence[Source]) -> list[VectorHit]:
-        """The nearest chunks of this snapshot, as in `VectorIndex.search`; none for a store without a vector leg."""
+        """Return the nearest chunks of this snapshot as `VectorIndex.search` does; none without a vector index."""
         return [] if self._nearest is None else self._nearest(self, query, limit, sources)
 
     def cosines(self, ids: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
-        """The cosine of each of these chunks' vectors with `query`, a unit vector; chunks without one are left out."""
-        found, vectors = self.vectors_of(ids, len(query))
-        return dict(zip(found.tolist(), (vectors @ query).tolist(), strict=True))
+        """Return the cosine of each chunk's vector with the unit vector `query`; chunks without one are left out."""
+        present, vectors = self.vectors_of(ids, len(query))
+        return dict(zip(present.tolist(), (vectors @ query).tolist(), strict=True))
 
     def vectors_of(self, ids: Sequence[int], dimensions: int) -> tuple[Ids, Vectors]:
-        """The stored vectors of these chunks, one a row, and whose they are; those of other dimensions are left out."""
+        """Return the ids of these chunks that have a vector of these dimensions, and the vectors, one per row."""
         return readers.vectors(self._connection, ids, dimensions)
 
     def vector_centre(self, dimensions: int) -> Vectors | None:
@@ -327,7 +331,7 @@ class SqliteReader(VectorRows):
         return vector_mean.read(self._connection, dimensions)
 
     def matches(self, match: str, sources: Sequence[Source], limit: int) -> list[KeywordHit]:
-        """The best chunks for an FTS5 expression, best first, the smaller id first among equals.
+        """Return the best chunks for an FTS5 expression, best first, the smaller id first among equals.
 
         An empty `sources` means all.
         """
@@ -343,8 +347,8 @@ class SqliteReader(VectorRows):
         return [KeywordHit(*row) for row in readers.scored(self._connection, query, (match, *sources, limit))]
 
     def scores_of_matches(self, match: str, ids: Sequence[int]) -> dict[int, float]:
-        """The BM25 of those of these chunks that an FTS5 expression matches."""
-        # "+": all matches are walked, a fifth of the work of ranking them. A search for each id by itself costs more.
+        """Return the BM25 of those of these chunks that match an FTS5 expression."""
+        # "+" makes SQLite scan all matches, which is a fifth of the work of ranking them. One search per id costs more.
         query = (
             f"SELECT rowid AS id, {BM25} AS score FROM keyword WHERE keyword MATCH ?"  # noqa: S608 -- constants
             " AND +rowid IN (SELECT value FROM json_each(?))"
@@ -352,7 +356,7 @@ class SqliteReader(VectorRows):
         return dict(readers.scored(self._connection, query, (match, id_list(ids))))
 
     def heads(self, ids: Sequence[int]) -> dict[int, ChunkHead]:
-        """The chunks of these ids without their texts, by id; unknown ids are left out."""
+        """Return chunks without their texts, by id; unknown ids are left out."""
         query = (
             "SELECT json_array(chunks.id, path, source, mtime_ns) AS row FROM chunks JOIN files ON files.id = file_id"
             " WHERE chunks.id IN (SELECT value FROM json_each(?))"
@@ -361,7 +365,7 @@ class SqliteReader(VectorRows):
         return {row[0]: ChunkHead(row[0], row[1], _SOURCES[row[2]], row[3]) for row in rows}
 
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
-        """The chunks of these ids, by id; unknown ids are left out."""
+        """Return chunks by id; unknown ids are left out."""
         query = (
             "SELECT json_array(chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns,"
             " language, line_numbers) AS row"
@@ -370,15 +374,15 @@ class SqliteReader(VectorRows):
         return {row[0]: _chunk_row(row) for row in readers.table(self._connection, query, (id_list(ids),))}
 
     def stored_counts(self, file_ids: Sequence[int]) -> StoredCounts:
-        """What is held of these files: chunks by their hashes, keyword entries and vectors."""
-        return holdings(self._connection, file_ids)
+        """Return what the index stores of these files: content hashes, keyword entries and vectors."""
+        return count_stored(self._connection, file_ids)
 
     def hashes_containing(self, text: str) -> set[bytes]:
-        """The content hashes of the chunks that hold `text` word for word; looks at every chunk."""
-        return hashes_of_chunks_with(self._connection, text)
+        """Return the content hashes of the chunks that contain `text` word for word; looks at every chunk."""
+        return hashes_containing(self._connection, text)
 
     def chunk_ids(self, sources: Sequence[Source]) -> list[int]:
-        """The chunks of these sources, in no order."""
+        """Return the ids of the chunks of these sources, in no order."""
         marks = ",".join("?" * len(sources))
         rows = self._connection.execute(
             f"SELECT chunks.id FROM files JOIN chunks ON file_id = files.id WHERE source IN ({marks})",  # noqa: S608
@@ -387,29 +391,29 @@ class SqliteReader(VectorRows):
         return [row[0] for row in rows]
 
     def embeddings_after(self, chunk_id: int, limit: int) -> list[tuple[int, bytes]]:
-        """The `limit` stored vectors of the next higher chunk ids, ascending."""
+        """Return up to `limit` chunk ids above `chunk_id` with their vectors, ascending."""
         rows = self._connection.execute(
             "SELECT chunk_id, embedding FROM vectors WHERE chunk_id > ? ORDER BY chunk_id LIMIT ?", (chunk_id, limit)
         )
         return list(cast("Iterator[tuple[int, bytes]]", rows))
 
     def embedding_count(self) -> int:
-        """How many vectors are stored. Walks the table: some 30 ms at 100,000 of 768 dimensions."""
+        """Return the number of stored vectors. Scans an index: some 30 ms for 100,000 vectors of 768 dimensions."""
         return int(scalar(self._connection, "SELECT count(*) FROM vectors"))
 
     def last_embedding(self) -> int:
-        """The highest id of a chunk that has a vector, or 0."""
+        """Return the highest id of a chunk that has a vector; 0 if there is none."""
         return int(scalar(self._connection, "SELECT coalesce(max(chunk_id), 0) FROM vectors"))
 
 
 def all_files(connection: apsw.Connection) -> dict[FileKey, FileRow]:
-    """Every file of an index, by source and path."""
+    """Return every file of an index, by source and path."""
     rows = connection.execute(f"SELECT {_FILE_COLUMNS} FROM files")  # noqa: S608 -- a constant
     return {(row.source, row.path): row for row in map(_file_row, rows)}
 
 
 def memory_files(connection: apsw.Connection, paths: Collection[str]) -> dict[FileKey, FileRow]:
-    """The same of some Markdown files; paths that the index does not know are left out."""
+    """Return the Markdown files with these paths, by source and path; paths that are not indexed are left out."""
     query = f"SELECT {_FILE_COLUMNS} FROM files WHERE source = ? AND path IN (SELECT value FROM json_each(?))"  # noqa: S608 -- a constant
     rows = connection.execute(query, (Source.MEMORY, json.dumps([*paths])))
     return {(row.source, row.path): row for row in map(_file_row, rows)}
@@ -435,22 +439,22 @@ NearestChunks = Callable[[SqliteReader, NDArray[np.float32], int, Sequence[Sourc
 
 @contextmanager
 def reading(
-    pool: ReaderPool, last: ReaderCaches, deadline: float | None = None, nearest: NearestChunks | None = None
+    pool: ReaderPool, caches: ReaderCaches, deadline: float | None = None, nearest: NearestChunks | None = None
 ) -> Iterator[SqliteReader]:
-    """A snapshot from the pool. SQLite is stopped when `time.monotonic()` passes `deadline`.
+    """Open a snapshot on a connection from the pool. SQLite is interrupted when `time.monotonic()` passes `deadline`.
 
     Raises:
-        DeadlineTooShort: the deadline came first.
+        DeadlineTooShort: the deadline passed during the read.
         IndexUnavailable: the index cannot be read.
     """
     with translated(), pool.connection() as connection:
         if deadline is not None:
             if time.monotonic() > deadline:
                 raise apsw.InterruptError("the deadline had passed before the search began")
-            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_PER_DEADLINE_CHECK)
         try:
             with snapshot(connection):
-                yield SqliteReader(connection, last, nearest)
+                yield SqliteReader(connection, caches, nearest)
         finally:
             if deadline is not None:
                 connection.set_progress_handler(None)

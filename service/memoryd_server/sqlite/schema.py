@@ -1,12 +1,7 @@
-"""Tables, meta values, upgrades.
+"""The tables of an index file: creation, metadata, upgrades of older schemas, and a probe of SQLite's features.
 
-The tables of an index file.
-
-Brings an index of an older schema up to date in place, in one transaction.
-
-A schema that no step leads from is no loss: the index is derived, and a sync builds it anew.
-
-Whether this SQLite can do what the index needs, found out by doing it.
+An upgrade changes the file in place, in one transaction. If there is no upgrade from a schema, the index is rebuilt
+from the Markdown.
 """
 
 import json
@@ -22,7 +17,7 @@ from memoryd_server.text import ANALYZER_VERSION
 
 SCHEMA_VERSION = 4
 
-# How far each transcript was read, in bytes and lines, and by which version of what reads it.
+# How far each transcript was read, in bytes and lines, and by which version of the reader.
 TRANSCRIPTS = """CREATE TABLE transcripts(
         file_id INTEGER PRIMARY KEY REFERENCES files(id),
         version TEXT NOT NULL,
@@ -58,9 +53,9 @@ _TABLES = (
         line_numbers TEXT)""",
     "CREATE INDEX chunks_by_file ON chunks(file_id)",
     "CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
-    # Counting would otherwise walk the blobs.
+    # Counting would otherwise read the blobs.
     "CREATE INDEX vectors_by_chunk ON vectors(chunk_id)",
-    # The chunks that have no vector. Looking for them would otherwise walk all others, too.
+    # The chunks without a vector. Finding them would otherwise scan all chunks.
     "CREATE TABLE unembedded(chunk_id INTEGER PRIMARY KEY)",
     TRANSCRIPTS,
     f"""CREATE VIRTUAL TABLE keyword USING fts5(
@@ -68,14 +63,15 @@ _TABLES = (
 )
 
 _MIXED_CHUNKING = "mixed_chunking"
+_DELETED_WORDS = "deleted_words"
 
-# Unix milliseconds. A revision is never below them when it is made, so that it rises also where the file that held the
-# ones before is lost.
+# Unix milliseconds. A new revision is never below the current time, so that it rises even if the file with the earlier
+# revisions is lost.
 _NOW_MS = "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
 
 
 def create(connection: apsw.Connection, identity: BuildIdentity, after_revision: int) -> None:
-    """Writes the tables into an empty file, within the caller's transaction; its revision is above `after_revision`."""
+    """Create the tables in an empty file, within the caller's transaction; its revision is above `after_revision`."""
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     for statement in _TABLES:
         connection.execute(statement)
@@ -86,55 +82,70 @@ def create(connection: apsw.Connection, identity: BuildIdentity, after_revision:
 
 
 def get_meta(connection: apsw.Connection, key: str) -> str | int | None:
-    """A value of the meta table, or None."""
+    """Return a value of the meta table; None if it is not set."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return None if row is None else row[0]
 
 
 def set_meta(connection: apsw.Connection, key: str, value: str | int) -> None:
-    """Sets a value of the meta table."""
+    """Set a value of the meta table."""
     connection.execute("INSERT OR REPLACE INTO meta(key, value) VALUES(?, ?)", (key, value))
 
 
-def note_chunking(connection: apsw.Connection, identity: BuildIdentity) -> None:
-    """Remembers, within the caller's transaction that writes files chunked so, that others were chunked otherwise."""
-    if get_meta(connection, "identity") != identity.to_json():
+def record_chunking(connection: apsw.Connection, identity_json: str) -> None:
+    """Record, within the caller's transaction, that the index mixes two chunkings, if `identity_json` is a new one."""
+    if get_meta(connection, "identity") != identity_json:
         set_meta(connection, _MIXED_CHUNKING, 1)
 
 
+def record_deleted_words(connection: apsw.Connection) -> None:
+    """Record, within the caller's transaction, that a purge is due."""
+    set_meta(connection, _DELETED_WORDS, 1)
+
+
+def has_deleted_words(connection: apsw.Connection) -> bool:
+    """Return whether words of deleted chunks may still be on the disk."""
+    return bool(get_meta(connection, _DELETED_WORDS))
+
+
+def clear_deleted_words(connection: apsw.Connection) -> None:
+    """Record that no purge is due."""
+    connection.execute("DELETE FROM meta WHERE key = ?", (_DELETED_WORDS,))
+
+
 def build_differences(connection: apsw.Connection, wanted: BuildIdentity) -> tuple[Difference, ...]:
-    """In what the build of an index differs from the wanted one; empty when nothing does."""
+    """Return how the build identity of an index differs from the wanted one; empty if no rebuild is due."""
     stored = BuildIdentity.from_json(str(get_meta(connection, "identity")))
     if stored is None:
         return (("build", "unknown", wanted.to_json()),)
-    found = stored.differences(wanted)
-    if not found and get_meta(connection, _MIXED_CHUNKING):
+    differences = stored.differences(wanted)
+    if not differences and get_meta(connection, _MIXED_CHUNKING):
         return (("chunking", "mixed", "uniform"),)
-    return found
+    return differences
 
 
 def raise_revision(connection: apsw.Connection) -> int:
-    """Raises the index revision, within the caller's transaction; returns it."""
+    """Raise the index revision, within the caller's transaction; return it."""
     row: tuple[Any, ...] | None = connection.execute(
         f"UPDATE meta SET value = max(value + 1, {_NOW_MS}) WHERE key = 'revision' RETURNING value"  # noqa: S608 -- a constant
     ).fetchone()
     if row is None:
-        raise IndexDamaged("the index holds no revision")
+        raise IndexDamaged("the index is damaged: its meta table has no revision; it is rebuilt from the Markdown")
     return int(row[0])
 
 
 def user_version(connection: apsw.Connection) -> int:
-    """The schema version that the file was made with."""
+    """Return the schema version that the file was created with."""
     return int(scalar(connection, "PRAGMA user_version"))
 
 
 def is_empty(connection: apsw.Connection) -> bool:
-    """Whether the file holds no table yet."""
+    """Return whether the file has no table yet."""
     return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
 
 
 def upgrade(connection: apsw.Connection) -> bool:
-    """Takes every step to the present schema, or none; false where there is no way from the file's schema."""
+    """Upgrade to the current schema, completely or not at all; return False if the file's schema cannot be upgraded."""
     first = user_version(connection)
     if any(version not in _STEPS for version in range(first, SCHEMA_VERSION)):
         return False
@@ -145,51 +156,51 @@ def upgrade(connection: apsw.Connection) -> bool:
     return True
 
 
-def _make_room_for_vectors_and_languages(connection: apsw.Connection) -> None:
-    """From 1 to 2. What language a file is in is found out by the refresh of the keyword leg that is due."""
+def _add_vectors_and_languages(connection: apsw.Connection) -> None:
+    """Upgrade from 1 to 2. The rebuild of the keyword index, which is due after it, detects the languages."""
     connection.execute("ALTER TABLE files ADD COLUMN language TEXT NOT NULL DEFAULT ''")
     connection.execute("CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)")
     connection.execute("CREATE INDEX vectors_by_chunk ON vectors(chunk_id)")
-    # The analyzer's version was part of the identity then, and would ask for a rebuild.
+    # In schema 1 the analyzer's version was part of the identity, and would require a rebuild.
     identity = json.loads(str(get_meta(connection, "identity")))
     identity.pop("analyzer_version", None)
     set_meta(connection, "identity", json.dumps(identity, sort_keys=True))
 
 
-def _list_chunks_without_vector(connection: apsw.Connection) -> None:
-    """From 2 to 3."""
+def _add_pending_chunks(connection: apsw.Connection) -> None:
+    """Upgrade from 2 to 3."""
     connection.execute("CREATE TABLE unembedded(chunk_id INTEGER PRIMARY KEY)")
     connection.execute("INSERT INTO unembedded SELECT id FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)")
 
 
-def _make_room_for_transcripts(connection: apsw.Connection) -> None:
-    """From 3 to 4."""
+def _add_transcripts(connection: apsw.Connection) -> None:
+    """Upgrade from 3 to 4."""
     connection.execute("ALTER TABLE chunks ADD COLUMN line_numbers TEXT")
     connection.execute(TRANSCRIPTS)
 
 
 _STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {
-    1: _make_room_for_vectors_and_languages,
-    2: _list_chunks_without_vector,
-    3: _make_room_for_transcripts,
+    1: _add_vectors_and_languages,
+    2: _add_pending_chunks,
+    3: _add_transcripts,
 }
 
 
 def sqlite_version() -> str:
-    """The version of the SQLite in use."""
+    """Return the version of the SQLite library in use."""
     return str(apsw.sqlite_lib_version())
 
 
 def sqlite_options() -> tuple[str, ...]:
-    """What it was compiled with, such as "ENABLE_FTS5"."""
+    """Return SQLite's compile-time options, such as "ENABLE_FTS5"."""
     return tuple(apsw.compile_options)
 
 
 def probe_keyword_engine() -> None:
-    """Builds a keyword table in memory, fills it and finds the row again.
+    """Create a keyword table in memory, insert a row and find it again.
 
     Raises:
-        apsw.Error: SQLite lacks something.
+        apsw.Error: SQLite lacks a feature.
         LookupError: the row was not found, or has no rank.
     """
     connection = apsw.Connection(":memory:")
@@ -199,4 +210,4 @@ def probe_keyword_engine() -> None:
     rank = scalar(connection, "SELECT bm25(t) FROM t WHERE t MATCH 'harbour'")
     connection.close()
     if rank is None or rank >= 0:
-        raise LookupError("FTS5 does not rank contentless tables")
+        raise LookupError("this SQLite's FTS5 does not rank rows of contentless tables")

@@ -1,10 +1,10 @@
-"""Many vectors, coarsely: of each number only whether it is above the mean, one bit.
+"""SignBits: one bit per dimension, for large indexes: whether the number is above the mean.
 
 Candidates are found in two steps. The Hamming distance between the bits of query and chunk is cheap enough for all
 chunks. The best of them are then ordered by the product of the query itself with the chunk's bits read as -1 and +1,
 which leaves a quarter of them for the exact comparison. (On 9,357 real embeddings of 384 dimensions, 99.9 % of the ten
-nearest are among the 256 that remain.) Where there is memory for a byte of every number, those 256 are compared by it,
-so that only those are left for the exact comparison that may be among the best of them.
+nearest are among the 256 that remain.) If there is memory for codes, one byte per number, those 256 are compared by
+their codes, so that only the chunks that may be among the best are compared exactly.
 """
 
 import numpy as np
@@ -19,22 +19,23 @@ _WORD_BYTES = 8
 # Chunks compared at a time, 3 MiB at 768 dimensions.
 _BLOCK = 32_768
 
-# How many pass each step, at least and for each neighbour asked for; more where a vector has fewer bits than these.
-_TELLING_BITS = 384
-_LEAST_COARSE, _COARSE_EACH = 1_024, 32
-_LEAST_FINE, _FINE_EACH = 256, 6
+# How many chunks pass each step: at least, and per requested neighbour. More, in proportion, if a vector has fewer bits
+# than _ENOUGH_BITS.
+_ENOUGH_BITS = 384
+_MIN_COARSE, _COARSE_PER_HIT = 1_024, 32
+_MIN_FINE, _FINE_PER_HIT = 256, 6
 
-# A number is wrong by up to half a step, any part of it alike: a standard deviation of step / sqrt(12), and so is the
-# product of a vector with a unit query. Six of them for each of two products.
-_STEPS_OF_TWO_PRODUCTS = 2 * 6 / 12**0.5
-_MOST_STEPS = 127
+# The error of a code is uniform within half a step, so its standard deviation is step / sqrt(12), and so is that of the
+# product of a vector with a unit query. Six standard deviations for each of two products.
+_ERROR_IN_STEPS = 2 * 6 / 12**0.5
+_MAX_CODE = 127
 
-# A mean taken from fewer than half as many is taken anew.
+# The vectors are stale when there are this many times as many as the mean was measured for.
 _STALE_GROWTH = 2
 
 
 def bytes_a_chunk(dimensions: int, *, with_codes: bool = False) -> int:
-    """What a chunk takes, without spare room."""
+    """Return the bytes that a chunk takes, without spare room."""
     return (_words(dimensions) + 1) * _WORD_BYTES + with_codes * (dimensions + FLOAT_BYTES)
 
 
@@ -43,10 +44,10 @@ def _words(dimensions: int) -> int:
 
 
 class SignBits:
-    """One bit a dimension and the chunk's id: 104 bytes a chunk at 768 dimensions, and an eighth of spare room.
+    """One bit per dimension and the chunk's id: 104 bytes per chunk at 768 dimensions, and an eighth of spare room.
 
-    With codes, a byte for each number, 772 bytes more. `mean` is that of a sample of the vectors; `expected` how many
-    they are. Worn when they are twice as many.
+    With codes, also one byte per number: 772 bytes more. `mean` is the mean of a sample of the vectors, `expected` the
+    number of vectors. Stale when there are twice as many.
     """
 
     def __init__(self, mean: Vectors, expected: int, *, with_codes: bool = False) -> None:
@@ -61,16 +62,16 @@ class SignBits:
         self._with_codes = with_codes
 
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
-        """The nearest as far as bits tell: some 25 for each one asked for when few are, 6 when many are.
+        """Return about 25 candidates per requested hit if few hits are requested, 6 if many.
 
-        Of these, with codes, those that may be among the best `limit`, and a few more.
+        With codes, only those candidates that may be among the best `limit` and `SPARE_CANDIDATES` more.
         """
         centred = query - self._mean
         distances = self._distances(self._pack(centred[None])[0])
         ids = self._slots.ids
         rows = None if allowed is None else np.flatnonzero(np.isin(ids, allowed))
-        coarse = _smallest(distances, ids, self._share(max(_LEAST_COARSE, _COARSE_EACH * limit)), rows)
-        fine = self._share(max(_LEAST_FINE, _FINE_EACH * limit))
+        coarse = _smallest(distances, ids, self._share(max(_MIN_COARSE, _COARSE_PER_HIT * limit)), rows)
+        fine = self._share(max(_MIN_FINE, _FINE_PER_HIT * limit))
         if len(coarse) > fine:
             likeness = self._bits(coarse) @ centred
             coarse = coarse[np.lexsort((ids[coarse], -likeness.round(5)))[:fine]]
@@ -79,55 +80,55 @@ class SignBits:
         return ids[coarse]
 
     def put(self, ids: Ids, vectors: Vectors) -> None:
-        """Takes in chunks that are not there yet."""
+        """Add chunks that are not stored yet."""
         signs = self._pack(vectors - self._mean)
         self._slots.put(ids, signs, *(_coded(vectors) if self._with_codes else ()))
 
     def discard(self, ids: Ids) -> None:
-        """Drops chunks, those that are there."""
+        """Remove chunks; unknown ids are ignored."""
         self._slots.discard(ids)
 
     @property
     def form(self) -> str:
-        """See `Resident`."""
+        """See `ResidentVectors`."""
         return "bits"
 
     @property
     def memory_bytes(self) -> int:
-        """What bits, ids and mean take, spare room included."""
+        """The bytes of bits, ids, codes and mean, including spare capacity."""
         return self._slots.memory_bytes + self._mean.nbytes
 
     @property
-    def worn(self) -> bool:
-        """Whether the mean is that of too few."""
-        return self._slots.count > _STALE_GROWTH * max(self._expected, _LEAST_COARSE)
+    def is_stale(self) -> bool:
+        """Whether the mean was measured from too few vectors."""
+        return self._slots.count > _STALE_GROWTH * max(self._expected, _MIN_COARSE)
 
     def _contenders(self, rows: NDArray[np.intp], query: Vectors, limit: int) -> NDArray[np.intp]:
-        """Which of these slots may be among the nearest `limit` of them, as far as codes tell."""
+        """Return those of these slots that may be among their nearest `limit`, judged by the codes."""
         steps = self._slots.column(2).view(np.float32)[rows]
         rough = self._slots.column(1)[rows].astype(np.float32) @ query * steps
-        return contenders(rough, limit, _STEPS_OF_TWO_PRODUCTS * float(steps.max(initial=0.0)))
+        return contenders(rough, limit, _ERROR_IN_STEPS * float(steps.max(initial=0.0)))
 
     def _share(self, count: int) -> int:
-        return max(count, count * _TELLING_BITS // len(self._mean))
+        return max(count, count * _ENOUGH_BITS // len(self._mean))
 
     def _pack(self, centred: Vectors) -> NDArray[np.uint64]:
-        """One row of words a vector."""
+        """Return one row of words per vector."""
         packed = np.zeros((len(centred), self._words * _WORD_BYTES), np.uint8)
         bits = np.packbits(centred > 0, axis=1)
         packed[:, : bits.shape[1]] = bits
         return packed.view(np.uint64)
 
     def _bits(self, rows: NDArray[np.intp]) -> Vectors:
-        """The bits of some slots as 0.0 and 1.0; products with them order as those with -1 and +1 do."""
+        """Return the bits of these slots as 0.0 and 1.0; products with them order chunks as those with -1 and +1 do."""
         packed = np.ascontiguousarray(self._slots.column(0)[rows]).view(np.uint8)
         return np.unpackbits(packed, axis=1, count=len(self._mean)).astype(np.float32)
 
     def _distances(self, query: NDArray[np.uint64]) -> NDArray[np.uint16]:
-        """How many bits of each slot differ from the query's."""
+        """Return how many bits of each slot differ from the query's."""
         words, query = self._slots.column(0).view(np.uint64).T, query[:, None]
         distances = np.empty(self._slots.count, np.uint16)
-        # All words in one call: after each, a thread waits for the interpreter while others search.
+        # All words in one call: after each call, a thread waits for the interpreter lock if others are searching.
         for first in range(0, self._slots.count, _BLOCK):
             counts = np.bitwise_count(words[:, first : first + _BLOCK] ^ query)
             np.sum(counts, axis=0, dtype=np.uint16, out=distances[first : first + _BLOCK])
@@ -135,15 +136,15 @@ class SignBits:
 
 
 def _coded(vectors: Vectors) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Each number as so many steps, and each vector's step; numbers that are not finite as 0."""
+    """Return each number in steps, and each vector's step; numbers that are not finite are 0."""
     numbers = np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
-    steps = np.abs(numbers).max(axis=1, initial=0.0) / _MOST_STEPS
+    steps = np.abs(numbers).max(axis=1, initial=0.0) / _MAX_CODE
     codes = np.rint(numbers / np.where(steps > 0, steps, 1)[:, None])
     return codes.astype(np.int8), steps.astype(np.float32)
 
 
 def _smallest(distances: NDArray[np.uint16], ids: Ids, count: int, rows: NDArray[np.intp] | None) -> NDArray[np.intp]:
-    """The slots of the `count` smallest distances, among `rows` if given; of equals those of the smallest ids."""
+    """Return the slots of the `count` smallest distances, among `rows` if given; the smaller ids among equals."""
     if rows is not None:
         among = _smallest(distances[rows], ids[rows], count, None)
         return rows[among]

@@ -1,4 +1,8 @@
-"""One agent's index file: opened under a lock, rebuilt beside itself, swapped in whole, begun anew where it is lost."""
+"""SqliteStore: one agent's index file.
+
+The file is opened under a lock. A rebuild writes a second file and replaces the first when it is complete. A damaged or
+removed file is re-created, empty, and the next sync fills it again.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +17,7 @@ from memoryd_server.model import Degradation
 from memoryd_server.sources import MOUNT_TABLE
 from memoryd_server.sqlite import maintenance, opening, schema
 from memoryd_server.sqlite.connection import FileIdentity, JournalMode, impaired, journal_for, open_reader, translated
-from memoryd_server.sqlite.opening import IndexFacts, open_to_read, refusals_named
+from memoryd_server.sqlite.opening import IndexFacts, open_read_only, read_only_translated
 from memoryd_server.sqlite.reader import ReaderCaches, SqliteReader, reading
 from memoryd_server.sqlite.readers import ReaderPool
 from memoryd_server.sqlite.vector_index import VectorIndex
@@ -33,17 +37,17 @@ from memoryd_server.text import Analyzer
 
 READERS = 4
 
-# A writer keeps so much between two runs.
-_MOST_KEPT_BYTES = 2 * 2**20
+# The page cache that a writer keeps between two runs.
+_MAX_IDLE_CACHE_BYTES = 2 * 2**20
 
 _T = TypeVar("_T")
 
 
 class SqliteStore:
-    """The index at `path`, held by this process from `open` to `close`.
+    """The index at `path`, locked by this process from `open` to `close`.
 
-    `vectors` finds the nearest chunks, and hears of every vector and chunk that comes or goes. `read` may be used from
-    any thread, all else belongs to the agent's one writer thread.
+    `vectors` finds the nearest chunks, and is called after each commit that changes vectors. `read` may be called on
+    any thread, everything else only on the agent's writer thread.
     """
 
     def __init__(
@@ -55,13 +59,14 @@ class SqliteStore:
     ) -> None:
         self._wanted_path = path
         self._identity = identity
+        self._identity_json = identity.to_json()
         self._mount_table = mount_table
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._connection: apsw.Connection | None = None
         self._pool: ReaderPool | None = None
-        self._last_counts = ReaderCaches()
+        self._caches = ReaderCaches()
         self._vectors = vectors
-        self._mark: FileIdentity | None = None
+        self._file_identity: FileIdentity | None = None
         self._foreign: Degradation | None = None
         self._journal_reason = ""
         self.health = IndexHealth()
@@ -72,10 +77,10 @@ class SqliteStore:
         self.keyword_outdated = False
         self._refusal: MemorydError | None = None
         self.has_completed_sync = False
-        """Whether a sync has completed since the index was begun; before that, revisions tell nothing."""
+        """Whether a sync has completed since the index was created; until then, its revision has no meaning."""
 
     def reserve(self) -> None:
-        """Takes the lock ahead of `open`, which tells of all else that may keep the index from being opened.
+        """Take the lock before `open`. `open` reports every other reason why the index cannot be opened.
 
         Raises:
             IndexBusy: another process holds the index.
@@ -84,56 +89,56 @@ class SqliteStore:
             self._lock.acquire()
 
     def open(self) -> None:
-        """Locks and opens the index, creating, recovering or setting aside what is at the path.
+        """Lock and open the index. Create it if it is missing, recover it after a crash, set it aside if it is damaged.
 
-        Where the folder cannot be written, or its disk is full, an index in it is opened to be read.
+        An existing index is opened for reading if its folder cannot be written or the disk is full.
 
         Raises:
             IndexBusy: another process holds the index.
-            IndexTooNew: a newer memoryd wrote it.
+            IndexTooNew: the index was written by a newer memoryd.
             IndexReadOnly: the folder cannot be written and holds no index that could be read.
-            DiskFull, IndexUnavailable: it can neither be opened nor made.
+            DiskFull, IndexUnavailable: the index can neither be opened nor created.
         """
         try:
             try:
                 self._lock.acquire()
-                self._open_to_write()
+                self._open_for_writing()
             except (IndexReadOnly, DiskFull) as error:
-                self._open_to_read(error)
+                self._open_for_reading(error)
         except BaseException:
             self.close()
             raise
 
-    def _open_to_write(self) -> None:
+    def _open_for_writing(self) -> None:
         self.journal, self._journal_reason = journal_for(self._wanted_path.parent, self._mount_table)
-        with refusals_named(self._wanted_path.parent), translated():
+        with read_only_translated(self._wanted_path.parent), translated():
             self._open_file()
         self._pool = ReaderPool(self.path, READERS, self._open_reader)
 
     def _open_file(self) -> None:
-        self.path, self._foreign = opening.own_path(self._wanted_path)
-        known = self._last_counts.counts
-        opened = opening.open_index(self.path, self._identity, self.journal, known.revision if known else 0)
+        self.path, self._foreign = opening.usable_path(self._wanted_path)
+        last = self._caches.counts
+        opened = opening.open_index(self.path, self._identity, self.journal, last.revision if last else 0)
         self._connection = opened.connection
-        self._mark = FileIdentity.of(self.path, is_local=self.journal is JournalMode.LOG)
-        self._note(opened.facts)
-        if opened.mishap is not None:
-            self.health.happened(opened.mishap)
+        self._file_identity = FileIdentity.of(self.path, is_local=self.journal is JournalMode.LOG)
+        self._set_facts(opened.facts)
+        if opened.incident is not None:
+            self.health.record_incident(opened.incident)
 
-    def _note(self, facts: IndexFacts) -> None:
+    def _set_facts(self, facts: IndexFacts) -> None:
         self.keyword_outdated = facts.keyword_outdated
         self.built_with = facts.built_with
         self.build_differences = facts.differences
-        self.has_completed_sync = facts.whole
+        self.has_completed_sync = facts.has_completed_sync
 
-    def _open_to_read(self, refusal: MemorydError) -> None:
+    def _open_for_reading(self, refusal: MemorydError) -> None:
         with translated():
             self._lock.acquire_to_read()
-            self.path, self._foreign = opening.own_path(self._wanted_path)
-            self._pool = open_to_read(self.path, READERS, refusal)
+            self.path, self._foreign = opening.usable_path(self._wanted_path)
+            self._pool = open_read_only(self.path, READERS, refusal)
             self._refusal = refusal
             with self._pool.connection() as connection:
-                self._note(IndexFacts.of(connection, self._identity))
+                self._set_facts(IndexFacts.of(connection, self._identity))
 
     def _open_reader(self, path: Path) -> apsw.Connection:
         try:
@@ -141,10 +146,10 @@ class SqliteStore:
         except apsw.CantOpenError as error:
             if path.exists():
                 raise
-            raise _lost(path) from error
+            raise _file_lost(path) from error
 
     def close(self) -> None:
-        """Closes every connection and gives the lock up. Closing twice is fine."""
+        """Close every connection and release the lock. Idempotent."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -152,84 +157,87 @@ class SqliteStore:
         self._lock.release()
 
     def _close_writer(self) -> None:
-        self._mark = None
+        self._file_identity = None
         if self._connection is not None:
             connection, self._connection = self._connection, None
-            # Closing copies the log into the file, which damage or a full disk may refuse; nothing is lost by that.
+            # Closing copies the log into the file. If damage or a full disk prevents that, the log still holds it.
             with suppress(apsw.Error):
                 connection.close()
 
     def writer(self) -> SqliteWriter:
-        """The rows of the index, for the writer thread.
+        """Return the writer of the index, for the writer thread.
 
         Raises:
-            IndexReadOnly, DiskFull: the index could only be opened to be read.
+            IndexReadOnly, DiskFull: the index is open for reading only.
         """
-        return SqliteWriter(self._writing, self._identity, self._vectors)
+        return SqliteWriter(self._write_connection, self._identity_json, self._vectors)
 
     @property
-    def _writing(self) -> apsw.Connection:
+    def _write_connection(self) -> apsw.Connection:
         if self._refusal is not None:
             raise type(self._refusal)(self._refusal.message)
-        return _opened(self._connection)
+        return _require_open(self._connection)
 
     @contextmanager
     def read(self, deadline: float | None = None) -> Iterator[SqliteReader]:
-        """One snapshot of the index, until `time.monotonic()` passes `deadline`.
+        """Open one snapshot of the index, which can be read until `time.monotonic()` passes `deadline`.
 
         Raises:
-            DeadlineTooShort: the deadline came first.
-            IndexDamaged: the index was found damaged or gone; `health` tells that, and the next `repair` begins anew.
-            IndexUnavailable: it cannot be read.
+            DeadlineTooShort: the deadline passed during the read.
+            IndexDamaged: the index is damaged or gone; `health` records it, and the next `repair` re-creates the index.
+            IndexUnavailable: the index cannot be read.
         """
         nearest = None if self._vectors is None else self._vectors.search
-        with self._noticing(), reading(_opened(self._pool), self._last_counts, deadline, nearest) as reader:
-            # Within the reader's turn: a swap, which changes the file too, waits for its end.
-            if self._mark is not None and self._mark.is_gone(self.path):
-                raise _lost(self.path)
+        with (
+            self._recording_damage(),
+            reading(_require_open(self._pool), self._caches, deadline, nearest) as reader,
+        ):
+            # While the reader is open: a swap, which replaces the file too, waits until it is closed.
+            if self._file_identity is not None and self._file_identity.is_gone(self.path):
+                raise _file_lost(self.path)
             yield reader
 
     @contextmanager
-    def _noticing(self) -> Iterator[None]:
-        """Remembers damage that its body meets."""
+    def _recording_damage(self) -> Iterator[None]:
+        """Record damage that the body meets in `health`."""
         generation = self.health.generation
         try:
             yield
         except IndexDamaged as error:
-            self.health.found(Damage(error.message, gone=not self.path.exists()), generation)
+            self.health.record_damage(Damage(error.message, gone=not self.path.exists()), generation)
             raise
 
     def repair(self) -> bool:
-        """Begins the index anew where it was found damaged or gone; true when it did. For the writer thread.
+        """Re-create the index, empty, if it was found damaged or gone; return whether it was. For the writer thread.
 
-        Where the folder could not be written and can be now, writing begins.
+        If the index is open for reading because its folder could not be written, it is opened for writing if possible.
 
         Raises:
             IndexReadOnly: the folder cannot be written.
-            IndexBusy: another process has taken the lock, whose file was gone.
-            DiskFull, IndexUnavailable: no index can be made.
+            IndexBusy: the lock file was gone, and another process holds the lock.
+            DiskFull, IndexUnavailable: no index can be created.
         """
         if self._refusal is not None:
-            self._begin_writing()
+            self._reopen_for_writing()
             return False
-        if self._mark is None or self._mark.has_changed(self.path):
-            self.health.found(Damage(_lost(self.path).message, gone=True), self.health.generation)
+        if self._file_identity is None or self._file_identity.has_changed(self.path):
+            self.health.record_damage(Damage(_file_lost(self.path).message, gone=True), self.health.generation)
         damage = self.health.damage
         if damage is None:
             return False
-        with _opened(self._pool).closed():
+        with _require_open(self._pool).closed():
             self._close_writer()
-            self._begin_anew(damage)
-            self.health.mended()
+            self._recreate(damage)
+            self.health.record_repair()
         return True
 
-    def _begin_anew(self, damage: Damage) -> None:
-        with refusals_named(self.path.parent), translated():
+    def _recreate(self, damage: Damage) -> None:
+        with read_only_translated(self.path.parent), translated():
             if not self.path.exists():
                 opening.remove_journals(self.path)
             elif not damage.gone:
-                self.health.happened(opening.set_aside(self.path, damage.reason))
-                # What stands there from now on is our own beginning, whose end may have to wait for space.
+                self.health.record_incident(opening.set_aside(self.path, damage.reason))
+                # From now on the file at the path is a new one, which a full disk may have left incomplete.
                 self.health.damage = replace(damage, gone=True)
             if self._lock.is_lost:
                 self._lock.release()
@@ -237,21 +245,23 @@ class SqliteStore:
             self._open_file()
         if damage.gone and self.health.incident is None:
             then = (
-                "what stands there now is brought up to date" if self.has_completed_sync else "the index is built anew"
+                "the index now at this path is being updated"
+                if self.has_completed_sync
+                else "the index is being rebuilt from the Markdown"
             )
             reason = f"{self.path} was removed or replaced while it was in use; {then}"
-            self.health.happened(impaired(self._wanted_path, self.path, reason))
-        _opened(self._pool).path = self.path
+            self.health.record_incident(impaired(self._wanted_path, self.path, reason))
+        _require_open(self._pool).path = self.path
         if self._vectors is not None:
             self._vectors.reset()
 
-    def _begin_writing(self) -> None:
-        old = _opened(self._pool)
+    def _reopen_for_writing(self) -> None:
+        old = _require_open(self._pool)
         self._lock.release()
         try:
             self._lock.acquire()
             with old.closed():
-                self._open_to_write()
+                self._open_for_writing()
                 self._refusal = None
         except (IndexReadOnly, DiskFull):
             self._lock.acquire_to_read()
@@ -259,97 +269,99 @@ class SqliteStore:
         old.close()
 
     def on_sound_index(self, work: Callable[[StopSign], _T], should_stop: StopSign) -> _T:
-        """Does `work`, which stops where it is told to, on a sound index: again where damage came up meanwhile.
+        """Call `work` and return its result; repair the index and call `work` again if damage is found during it.
+
+        `work` receives a stop sign that is also set by damage.
 
         Raises:
-            IndexDamaged: what was begun anew was damaged, too, time and again.
+            IndexDamaged: the re-created index was damaged too, three times in a row.
         """
-        for turns_left in (2, 1, 0):
+        for attempts_left in (2, 1, 0):
             self.repair()
             try:
-                with self._noticing():
-                    done = work(lambda: should_stop() or self.health.damage is not None)
+                with self._recording_damage():
+                    result = work(lambda: should_stop() or self.health.damage is not None)
             except IndexDamaged:
-                if not turns_left:
+                if not attempts_left:
                     raise
             except SyncCancelled:
                 if should_stop() or self.health.damage is None:
                     raise
             else:
                 if self.health.damage is None:
-                    self._give_back_pages()
+                    self._shrink_page_cache()
                     self.has_completed_sync = True
-                    self.health.rebuilt()
-                    return done
-        raise IndexDamaged("the index was found damaged each time that it was begun anew; look at the disk it is on")
+                    self.health.record_completion()
+                    return result
+        raise IndexDamaged(f"{self.path} was damaged again each time it was re-created; check the disk that it is on")
 
     def degradations(self) -> tuple[Degradation, ...]:
-        """What stands in for a whole index of our own, for every answer to say."""
+        """Return why searches do not read a complete index at the configured path; reported with every answer."""
         read_only = None
         if self._refusal is not None:
-            reason = f"nothing new is taken up: {self._refusal.message}"
+            reason = f"nothing new is indexed: {self._refusal.message}"
             read_only = impaired(self.path, "the index as it is", reason)
-        found = (self._foreign, self.health.incident, read_only)
-        return tuple(degradation for degradation in found if degradation is not None)
+        candidates = (self._foreign, self.health.incident, read_only)
+        return tuple(degradation for degradation in candidates if degradation is not None)
 
     def remarks(self) -> tuple[Degradation, ...]:
-        """What Status tells beyond that: no answer is the worse for it."""
+        """Return the remarks that only Status reports, because they do not affect answers."""
         rollback = impaired("write-ahead log", "rollback journal", self._journal_reason)
-        found = (self.health.past_incident, rollback if self._journal_reason else None)
-        return tuple(degradation for degradation in found if degradation is not None)
+        candidates = (self.health.past_incident, rollback if self._journal_reason else None)
+        return tuple(degradation for degradation in candidates if degradation is not None)
 
     def refresh_keyword(self, analyzer: Analyzer, should_stop: StopSign) -> int:
-        """Builds the keyword leg anew from the stored text with the present analyzer; returns the new revision.
+        """Rebuild the keyword index from the stored text with this analyzer; return the new revision.
 
         Raises:
-            SyncCancelled: `should_stop` said so; the old words stay in use.
+            SyncCancelled: `should_stop` returned true; the old keyword index stays in use.
         """
         with translated():
-            revision = maintenance.refresh_keyword(self._writing, analyzer, should_stop)
+            revision = maintenance.refresh_keyword(self._write_connection, analyzer, should_stop)
         self.keyword_outdated = False
         return revision
 
     @property
     def has_deleted_text(self) -> bool:
         """Whether words of deleted chunks may still be on the disk, so that `purge` is due."""
-        with self._noticing(), translated():
-            return self._refusal is None and maintenance.has_deleted_words(self._writing)
+        with self._recording_damage(), translated():
+            return self._refusal is None and schema.has_deleted_words(self._write_connection)
 
     def purge(self, should_stop: StopSign = lambda: False) -> bool:
-        """Makes deleted words vanish from the disk, for the writer thread; false when it has to be tried again."""
-        with self._noticing(), translated():
-            return maintenance.purge(self._writing, should_stop)
+        """Overwrite deleted words on the disk, on the writer thread; return False if it has to be called again."""
+        with self._recording_damage(), translated():
+            return maintenance.purge(self._write_connection, should_stop)
 
     def release_memory(self) -> None:
-        """Gives back what costs memory while nobody asks: vectors, readers, the writer's pages; empties the log."""
+        """Release the memory that an idle index holds: vectors, readers and the writer's pages; empty the log."""
         if self._vectors is not None:
-            self._vectors.unload()
-        self._last_counts.rest()
+            self._vectors.release_memory()
+        self._caches.release_memory()
         if self._pool is not None:
             self._pool.release()
         if self._connection is not None:
-            with self._noticing(), translated():
+            with self._recording_damage(), translated():
                 self._connection.execute("PRAGMA shrink_memory").fetchall()
-                # What closing would do. Many agents that close at once would all wait for the disk.
+                # `close` would do this too, but many agents that close together would all wait for the disk.
                 self._connection.wal_checkpoint()
 
-    def _give_back_pages(self) -> None:
-        """Frees what a large run has filled the writer's cache with: the next run is small, most often."""
-        connection = _opened(self._connection)
-        kept, _ = connection.status(apsw.SQLITE_DBSTATUS_CACHE_USED)
-        if kept > _MOST_KEPT_BYTES:
+    def _shrink_page_cache(self) -> None:
+        """Free the writer's page cache after a large run; the next run is usually small."""
+        connection = _require_open(self._connection)
+        used_bytes, _ = connection.status(apsw.SQLITE_DBSTATUS_CACHE_USED)
+        if used_bytes > _MAX_IDLE_CACHE_BYTES:
             with translated():
                 connection.execute("PRAGMA shrink_memory").fetchall()
 
     @property
     def is_idle(self) -> bool:
         """Whether no reader is open."""
-        return self._pool is None or self._pool.at_rest
+        return self._pool is None or self._pool.is_idle
 
     @property
     def last_counts(self) -> IndexCounts | None:
-        """What was counted last, of the revision that it names; None where nothing was."""
-        return self._last_counts.counts
+        """The last counts taken, with their revision; None before the first count."""
+        return self._caches.counts
 
     @property
     def location(self) -> str:
@@ -362,53 +374,53 @@ class SqliteStore:
         return schema.SCHEMA_VERSION
 
     def sizes(self) -> StoreSizes:
-        """Bytes on disk: the index, and its write-ahead log."""
+        """Return the bytes on disk of the index and of its write-ahead log. Blocks."""
         return opening.sizes(self.path)
 
     def probe_vector_engine(self) -> None:
-        """Finds out whether sqlite-vec serves."""
+        """Determine whether sqlite-vec loads and computes right distances. Blocks."""
         if self._vectors is not None:
             self._vectors.probe()
 
     def vector_engine(self) -> VectorEngineStatus:
-        """Who compares the vectors of a small index, as last found out."""
+        """Return which engine compares the vectors of a small index, as last probed. No I/O, no lock."""
         if self._vectors is None:
             return VectorEngineStatus("exact")
         engine = self._vectors.engine
         return VectorEngineStatus(engine.engine, engine.version, engine.load_error, self._vectors.form)
 
     def vector_memory_bytes(self) -> int:
-        """What vectors take in memory. Waits for a commit that changes them."""
+        """Return the bytes that vectors take in memory. Waits for a commit that is changing them."""
         return 0 if self._vectors is None else self._vectors.memory_bytes
 
     @contextmanager
     def rebuild(self) -> Iterator[SqliteWriter]:
-        """A writer into an empty file beside the index, swapped in when the block ends without an error.
+        """Open a writer into an empty second file, which replaces the index when the block ends without an exception.
 
-        Readers see the old index until the swap, which waits for those at work and takes milliseconds.
+        Readers see the old index until the swap, which waits for open readers and takes milliseconds.
         """
-        beside = opening.rebuilding_path(self.path)
+        path = opening.rebuilding_path(self.path)
         with translated():
             opening.discard(self.path)
         revision = self.writer().revision()
         try:
-            with opening.begun(beside, self._identity, self.journal, revision) as connection:
-                yield SqliteWriter(connection, self._identity)
+            with opening.new_index(path, self._identity, self.journal, revision) as connection:
+                yield SqliteWriter(connection, self._identity_json)
                 with translated():
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except BaseException as error:
             with translated():
-                opening.remove_database(beside)
-            # Damage that a reader or `repair` met is known already, and is the old index's.
+                opening.remove_database(path)
+            # Damage that a reader or `repair` met is recorded already, and is the old index's.
             if isinstance(error, IndexDamaged) and self.health.damage is None:
-                words = f"the rebuilt index was damaged while it was written: {error.__cause__ or error}"
-                raise IndexUnavailable(words) from error
+                reason = f"the rebuilt index was damaged while it was written: {error.__cause__ or error}"
+                raise IndexUnavailable(reason) from error
             raise
         with translated():
             self._swap()
 
     def _swap(self) -> None:
-        with _opened(self._pool).closed():
+        with _require_open(self._pool).closed():
             self._close_writer()
             try:
                 self._commit_swap()
@@ -425,14 +437,14 @@ class SqliteStore:
             raise
 
 
-def _lost(path: Path) -> IndexDamaged:
+def _file_lost(path: Path) -> IndexDamaged:
     return IndexDamaged(
-        f"{path} was removed or replaced while it was in use; it is opened again or built anew from the Markdown",
+        f"{path} was removed or replaced while it was in use; it is reopened, or rebuilt from the Markdown",
         retry_after_seconds=1.0,
     )
 
 
-def _opened(value: _T | None) -> _T:
+def _require_open(value: _T | None) -> _T:
     if value is None:
         raise IndexUnavailable("the index is not open")
     return value

@@ -1,10 +1,6 @@
-"""VectorIndex: candidates, exact cosines; scan by sqlite-vec.
+"""VectorIndex: the nearest chunks by exact cosine, from vectors in memory or a scan of the stored ones.
 
-The vector leg of one agent: what is in memory, who scans what is not, and the exact answer.
-
-Which chunks a question about some sources may be answered with.
-
-The sqlite-vec extension: loads it, checks it, and finds the nearest stored vectors with its distance function.
+The scan uses the distance function of the sqlite-vec extension, which is loaded and checked first; without it, numpy.
 """
 
 import queue
@@ -89,19 +85,19 @@ def probe_vector_extension(
 ) -> LoadedVectorEngine:
     """Return sqlite-vec if it loads and computes known distances, else the exact engine with the reason.
 
-    Loading happens on a thread of its own, which is abandoned after `timeout_seconds`.
+    It is loaded on a separate thread, which is abandoned after `timeout_seconds`.
     """
-    answers: queue.SimpleQueue[LoadedVectorEngine] = queue.SimpleQueue()
+    results: queue.SimpleQueue[LoadedVectorEngine] = queue.SimpleQueue()
     threading.Thread(
-        target=lambda: answers.put(_tried(extension_path, load_extension)), name="probe sqlite-vec", daemon=True
+        target=lambda: results.put(_try_extension(extension_path, load_extension)), name="probe sqlite-vec", daemon=True
     ).start()
     try:
-        return answers.get(timeout=timeout_seconds)
+        return results.get(timeout=timeout_seconds)
     except queue.Empty:
-        return LoadedVectorEngine("exact", load_error=f"sqlite-vec did not answer within {timeout_seconds:g} s")
+        return LoadedVectorEngine("exact", load_error=f"sqlite-vec did not load within {timeout_seconds:g} s")
 
 
-def _tried(extension_path: str | None, load_extension: Load) -> LoadedVectorEngine:
+def _try_extension(extension_path: str | None, load_extension: Load) -> LoadedVectorEngine:
     try:
         with closing(apsw.Connection(":memory:")) as connection:
             load_extension(connection, extension_path)
@@ -133,11 +129,11 @@ def is_loaded(connection: apsw.Connection) -> bool:
 
 
 def nearest(connection: apsw.Connection, query: Vectors, limit: int, sources: Sequence[Source]) -> Ids:
-    """Return chunks among which the nearest `limit` to a unit query are, by scanning the stored vectors.
+    """Return candidates that include the nearest `limit` chunks to a unit query, by scanning the stored vectors.
 
-    `limit` is at least 1; an empty `sources` means all. The result is a little larger than `limit`, and holds every
-    chunk that is as near as the last of the `limit`, up to rounding. No order. SQLite releases the interpreter while
-    the statement runs, and no blob becomes a Python object, so other threads do not wait for the scan.
+    `limit` is at least 1; an empty `sources` means all. The result is a little larger than `limit`, and includes every
+    chunk that is as near as the last of the `limit`, up to rounding. No order. SQLite releases the interpreter lock
+    while the statement runs, and no blob becomes a Python object, so other threads do not wait for the scan.
 
     Raises:
         apsw.SQLError: sqlite-vec is not loaded, or raises an error.
@@ -145,9 +141,9 @@ def nearest(connection: apsw.Connection, query: Vectors, limit: int, sources: Se
     among = _OF_SOURCES.format(marks=",".join("?" * len(sources))) if sources else ""
     bindings = (query.nbytes, query.tobytes(), *sources)
     wanted = limit + SPARE_CANDIDATES
-    found = readers.scored(connection, _NEAREST.format(among=among), (*bindings, wanted))
-    ids, distances = np.array([row[0] for row in found], np.int64), np.sort([row[1] for row in found])
-    if len(found) < wanted or distances[-1] - distances[limit - 1] > _TIE:
+    rows = readers.scored(connection, _NEAREST.format(among=among), (*bindings, wanted))
+    ids, distances = np.array([row[0] for row in rows], np.int64), np.sort([row[1] for row in rows])
+    if len(rows) < wanted or distances[-1] - distances[limit - 1] > _TIE:
         return ids
     return readers.ids(connection, _WITHIN.format(among=among), (*bindings, distances[limit - 1] + _TIE))
 
@@ -158,25 +154,28 @@ def described(error: Exception) -> str:
 
 
 COARSE_ABOVE = 10_000
-"""Chunks above which a coarse index proposes the candidates; up to it every vector is compared."""
+"""Number of chunks above which sign bits select the candidates; up to it, every vector is compared."""
 
-MOST_CODES_BYTES = 32 * 2**20
-"""What a coarse index may take for a byte of each number: about as much as the largest index that is held whole."""
+MAX_CODES_BYTES = 32 * 2**20
+"""The most bytes of codes (one byte per number) for an index with sign bits.
 
-# How far a small index may outgrow that before it is loaded anew.
-_OUTGROWN = 1.25
+About as much memory as the largest index whose vectors are all in memory.
+"""
 
-# The share of spare room in what is resident.
+# How far a small index may grow above `COARSE_ABOVE` before it is loaded again, with sign bits.
+_GROWTH_LIMIT = 1.25
+
+# Allocated memory per byte used.
 _SPARE = 1.25
 
 
 class VectorIndex:
     """Finds the nearest chunks of one agent's index. Any thread may search; the writer thread applies changes.
 
-    A small index is compared whole in memory. A large one, or one that would not fit the memory budget whole, is
-    narrowed down by sign bits. While no vectors are in memory, because the budget is too small, another search is
-    loading them or the snapshot is too old to load from, the stored vectors are scanned: by sqlite-vec if it loads,
-    else by numpy, with the same results.
+    All vectors of a small index are in memory and are compared. For a large index, or one whose vectors do not fit the
+    memory budget, sign bits select the candidates. The stored vectors are scanned while none are in memory: because the
+    budget is too small, another search is loading them, or the snapshot is too old to load from. sqlite-vec scans if it
+    loads, else numpy, with the same results.
     """
 
     def __init__(
@@ -186,18 +185,20 @@ class VectorIndex:
         extension_path: str | None,
         memory_budget_bytes: int,
         coarse_above: int = COARSE_ABOVE,
-        most_codes_bytes: int = MOST_CODES_BYTES,
+        max_codes_bytes: int = MAX_CODES_BYTES,
         load_extension: Load = load,
     ) -> None:
-        self._wanted = sqlite_vec
+        self._use_sqlite_vec = sqlite_vec
         self._extension_path = extension_path
         self._load_extension = load_extension
         self._budget_bytes = memory_budget_bytes
         self._coarse_above = coarse_above
-        self._most_codes_bytes = most_codes_bytes
-        self._engine = LoadedVectorEngine("exact", load_error="sqlite-vec was not probed yet" if sqlite_vec else None)
-        self._allowed = SourceFilter()
-        self._residency = ResidentIndex(self._begin, memory_budget_bytes)
+        self._max_codes_bytes = max_codes_bytes
+        self._engine = LoadedVectorEngine(
+            "exact", load_error="sqlite-vec has not been probed yet" if sqlite_vec else None
+        )
+        self._filter = SourceFilter()
+        self._resident = ResidentIndex(self._new_resident, memory_budget_bytes)
 
     @property
     def engine(self) -> LoadedVectorEngine:
@@ -206,7 +207,7 @@ class VectorIndex:
 
     def probe(self, timeout_seconds: float = PROBE_SECONDS) -> LoadedVectorEngine:
         """Determine whether sqlite-vec loads and computes right distances. Blocks; call it at start."""
-        if self._wanted:
+        if self._use_sqlite_vec:
             self._engine = probe_vector_extension(self._extension_path, timeout_seconds, self._load_extension)
         return self._engine
 
@@ -217,32 +218,32 @@ class VectorIndex:
         limit: int,
         sources: Sequence[Source] = (),
     ) -> list[VectorHit]:
-        """Return the nearest chunks of the reader's snapshot, best first, equals by chunk id.
+        """Return the nearest chunks of the reader's snapshot, best first, the smaller id first among equals.
 
-        Empty `sources` means all. The cosines are exact, from the stored vectors. Vectors of another dimension than the
+        Empty `sources` means all. The cosines are exact, from the stored vectors. Vectors of another length than the
         query's are left out.
 
         Raises:
-            ValueError: the query has no direction: zero, or a number that is not finite.
+            ValueError: the query has no direction: it is zero, or has a number that is not finite.
         """
         direction = exact_unit(query)
         if limit < 1:
             return []
         best = TopK(direction, limit)
-        rough, named = direction.astype(np.float32), restricting(sources)
+        rough, wanted = direction.astype(np.float32), restricting(sources)
         candidates = None
-        if self._residency.prepare(reader, len(rough)):
-            candidates = self._residency.candidates(rough, limit, self._allowed.ids(reader, named))
+        if self._resident.prepare(reader, len(rough)):
+            candidates = self._resident.candidates(rough, limit, self._filter.ids(reader, wanted))
         if candidates is None:
-            candidates = self._scanned(reader, rough, limit, named)
+            candidates = self._scan(reader, rough, limit, wanted)
         if candidates is None:
-            resident.offer_all(reader, len(rough), self._allowed.ids(reader, named), best)
+            resident.offer_all(reader, len(rough), self._filter.ids(reader, wanted), best)
         else:
             resident.offer(reader, len(rough), candidates, best)
         return best.hits()
 
-    def _scanned(self, reader: SqliteReader, query: Vectors, limit: int, sources: Sequence[Source]) -> Ids | None:
-        """Return the candidates that sqlite-vec finds among the stored vectors; None if it does not serve."""
+    def _scan(self, reader: SqliteReader, query: Vectors, limit: int, sources: Sequence[Source]) -> Ids | None:
+        """Return the candidates that sqlite-vec finds among the stored vectors; None if it cannot be used."""
         if self._engine.engine != "sqlite-vec":
             return None
         try:
@@ -258,41 +259,41 @@ class VectorIndex:
     def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
         """Update memory after a commit; the writer thread calls it immediately after the commit.
 
-        `added` holds the blobs of new and changed chunks, `removed` the chunks that lost theirs; an id that is
-        in both is added.
+        `added` holds the vectors of new and changed chunks, `removed` the chunks that have none any more. An id in both
+        is added.
         """
-        self._residency.apply(added, removed)
+        self._resident.apply(added, removed)
 
     def reset(self) -> None:
-        """Forgets what is resident, after a rebuild, a swap or another identity."""
-        self._residency.reset()
-        self._allowed.forget()
+        """Drop the vectors in memory, after a rebuild, a swap or a change of identity."""
+        self._resident.reset()
+        self._filter.clear()
 
-    def unload(self) -> None:
-        """Gives the memory of an idle agent back; the next search loads anew."""
-        self._residency.unload()
-        self._allowed.forget()
+    def release_memory(self) -> None:
+        """Release the memory of an idle agent; the next search loads the vectors again."""
+        self._resident.release_memory()
+        self._filter.clear()
 
     @property
     def form(self) -> str:
-        """What is held in memory of each vector: `whole`, `bits`, or nothing (empty)."""
-        return self._residency.form
+        """The form of the vectors in memory: `whole`, `bits`, or empty if there are none."""
+        return self._resident.form
 
     @property
     def memory_bytes(self) -> int:
-        """What is resident."""
-        return self._residency.memory_bytes + self._allowed.memory_bytes
+        """The bytes that vectors take in memory. Waits for a commit that is changing them."""
+        return self._resident.memory_bytes + self._filter.memory_bytes
 
-    def _begin(self, reader: SqliteReader, dimensions: int) -> ResidentVectors | None:
-        """An empty resident of the kind that suits the snapshot."""
+    def _new_resident(self, reader: SqliteReader, dimensions: int) -> ResidentVectors | None:
+        """Return empty resident vectors in the form that suits the snapshot; None if no form fits the budget."""
         count = reader.embedding_count()
         room = self._budget_bytes / _SPARE
         if count <= self._coarse_above and count * FLOAT_BYTES * dimensions <= room:
-            return ExactVectors(dimensions, count, int(self._coarse_above * _OUTGROWN))
+            return ExactVectors(dimensions, count, int(self._coarse_above * _GROWTH_LIMIT))
         if count * bytes_a_chunk(dimensions) > room:
             return None
         codes_fit = (
-            count * dimensions <= self._most_codes_bytes and count * bytes_a_chunk(dimensions, with_codes=True) <= room
+            count * dimensions <= self._max_codes_bytes and count * bytes_a_chunk(dimensions, with_codes=True) <= room
         )
         return SignBits(resident.sample_mean(reader, dimensions), count, with_codes=codes_fit)
 
@@ -304,28 +305,28 @@ def restricting(sources: Sequence[Source]) -> tuple[Source, ...]:
 
 
 class SourceFilter:
-    """The answers to such questions, true as long as their revision is the index's. For any thread."""
+    """The chunk ids of each combination of sources that was searched, cached for one revision. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Source, ...], tuple[int, Ids]] = {}
+        self._cache: dict[tuple[Source, ...], tuple[int, Ids]] = {}
 
     def ids(self, reader: SqliteReader, sources: tuple[Source, ...]) -> Ids | None:
-        """Return the sorted chunks of `restricting` sources in the reader's snapshot; None if there are no sources."""
+        """Return the sorted chunk ids of `restricting` sources in the reader's snapshot; None if `sources` is empty."""
         if not sources:
             return None
         revision = reader.revision
-        known = self._known.get(sources)
-        if known is not None and known[0] == revision:
-            return known[1]
+        cached = self._cache.get(sources)
+        if cached is not None and cached[0] == revision:
+            return cached[1]
         ids = np.sort(np.array(reader.chunk_ids(sources), np.int64))
-        self._known = {**self._known, sources: (revision, ids)}
+        self._cache = {**self._cache, sources: (revision, ids)}
         return ids
 
-    def forget(self) -> None:
-        """Gives the memory back."""
-        self._known = {}
+    def clear(self) -> None:
+        """Drop the cached ids."""
+        self._cache = {}
 
     @property
     def memory_bytes(self) -> int:
-        """What is remembered takes."""
-        return sum(ids.nbytes for _, ids in self._known.values())
+        """The bytes of the cached ids."""
+        return sum(ids.nbytes for _, ids in self._cache.values())

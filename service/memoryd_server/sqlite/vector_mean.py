@@ -1,6 +1,6 @@
 """The mean of an index's vectors, from which the scale of a model's cosines is derived (decision 20).
 
-It is measured on the writer thread after vectors have changed and kept in the index, so that a search only reads it.
+It is measured on the writer thread after vectors have changed, and stored in the index; a search only reads it.
 """
 
 import apsw
@@ -11,7 +11,7 @@ from memoryd_server.sqlite.connection import scalar, transaction
 from memoryd_server.vectors import FLOAT_BYTES, Vectors, from_blob, to_blob
 
 SAMPLED = 128
-"""Vectors that are averaged at least, where there are as many, and less than twice as many at most."""
+"""At least this many vectors are averaged, if the index has as many, and less than twice as many."""
 
 # Two rows of the meta table: the numbers, and the index revision that they were measured at.
 _NUMBERS = "vector_centre"
@@ -28,9 +28,9 @@ def read(connection: apsw.Connection, dimensions: int) -> Vectors | None:
 
 
 def measure(connection: apsw.Connection, revision: int, dimensions: int) -> None:
-    """Measure the mean and keep it, unless it was measured at this revision. Belongs to the writer thread.
+    """Measure the mean and store it, unless it was measured at this revision. For the writer thread.
 
-    Vectors of other dimensions, and those with a number that is not finite, do not count.
+    Vectors of other dimensions, and vectors with numbers that are not finite, are left out.
     """
     if schema.get_meta(connection, _REVISION) == revision:
         return
@@ -44,15 +44,15 @@ def measure(connection: apsw.Connection, revision: int, dimensions: int) -> None
 
 
 def forget(connection: apsw.Connection) -> None:
-    """Drop the mean, within the caller's transaction that drops the vectors."""
+    """Delete the mean, within the caller's transaction that deletes the vectors."""
     connection.execute("DELETE FROM meta WHERE key IN (?, ?)", (_NUMBERS, _REVISION))
 
 
 def _sample(connection: apsw.Connection) -> list[int]:
-    """Return the chunk ids that are divisible by a step: the same index gives the same ones, at the cost of a count."""
+    """Return the chunk ids that are divisible by a step: the same ids for the same index, at the cost of a count."""
     step = max(1, int(scalar(connection, "SELECT count(*) FROM vectors")) // SAMPLED)
     ids = readers.ids(connection, _EVERY, (step, 4 * SAMPLED))
     if not len(ids):
         ids = readers.ids(connection, _EVERY, (1, SAMPLED))
-    found: list[int] = ids.tolist()
-    return found
+    sample: list[int] = ids.tolist()
+    return sample

@@ -1,8 +1,6 @@
-"""SqliteWriter: files, transcripts, vectors.
+"""SqliteWriter: files, transcripts and vectors of an index.
 
-Writes rows. Used by one thread, inside the transactions that it opens itself.
-
-What the index holds of a transcript beside its chunks: how far it was read, and where each line of a chunk is.
+Each method runs in its own transaction. For one thread.
 """
 
 import json
@@ -14,7 +12,6 @@ from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Chunk, FileStat, Source, stored
 from memoryd_server.sqlite import schema, vector_mean
 from memoryd_server.sqlite.connection import scalar, transaction, translated
-from memoryd_server.sqlite.maintenance import note_deleted_words
 from memoryd_server.sqlite.reader import (
     VectorObserver,
     VectorRows,
@@ -24,7 +21,6 @@ from memoryd_server.sqlite.reader import (
     transcript_state,
 )
 from memoryd_server.store import (
-    BuildIdentity,
     FileKey,
     FileRow,
     PreparedFile,
@@ -36,49 +32,49 @@ from memoryd_server.store import (
 )
 from memoryd_server.vectors import FLOAT_BYTES
 
-_COPIED_AT_ONCE = 500
+_COPY_BATCH = 500
 
 
 class SqliteWriter(VectorRows):
-    """The rows of one index file, changed whole files at a time.
+    """Writes the rows of one index file, whole files at a time.
 
-    `identity` is what the files that it is given are chunked with; None for one that writes no files. `changes` hears
-    of the chunks that go; it is None for a file that nobody reads yet.
+    `identity_json` is the build identity of the files to write; empty for a writer that writes no files. `observer` is
+    called after each commit that changes vectors; None for a file that has no readers yet.
     """
 
     def __init__(
         self,
         connection: apsw.Connection,
-        identity: BuildIdentity | None = None,
-        changes: VectorObserver | None = None,
+        identity_json: str = "",
+        observer: VectorObserver | None = None,
     ) -> None:
         super().__init__(connection)
-        self._identity = identity
-        self._changes = changes
-        self._gone: list[int] = []
+        self._identity_json = identity_json
+        self._observer = observer
+        self._removed_chunks: list[int] = []
 
     @translated()
     def files(self) -> dict[FileKey, FileRow]:
-        """Every file that the index knows, by source and path."""
+        """Return every indexed file, by source and path."""
         return all_files(self._connection)
 
     @translated()
     def memory_files(self, paths: Collection[str]) -> dict[FileKey, FileRow]:
-        """The same of some Markdown files; paths that the index does not know are left out."""
+        """Return the rows of the Markdown files with these paths; paths that are not indexed are left out."""
         return memory_files(self._connection, paths)
 
     @translated()
     def revision(self) -> int:
-        """The index revision."""
+        """Return the index revision."""
         return int(schema.get_meta(self._connection, "revision") or 0)
 
     @translated()
     def write(self, files: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
-        """Replaces and removes whole files, and adds to transcripts, in one transaction; returns the new revision."""
-        self._gone = []
+        """Replace and remove whole files and append to transcripts, in one transaction; return the new revision."""
+        self._removed_chunks = []
         with transaction(self._connection):
-            if files and self._identity is not None:
-                schema.note_chunking(self._connection, self._identity)
+            if files and self._identity_json:
+                schema.record_chunking(self._connection, self._identity_json)
             for row in removed:
                 self._remove(row.id)
             for file in files:
@@ -87,13 +83,13 @@ class SqliteWriter(VectorRows):
                 else:
                     self._replace(file)
             revision = schema.raise_revision(self._connection)
-        if self._changes is not None and self._gone:
-            self._changes.apply({}, self._gone)
+        if self._observer is not None and self._removed_chunks:
+            self._observer.apply({}, self._removed_chunks)
         return revision
 
     @translated()
     def touch(self, rows: Sequence[tuple[FileRow, FileStat]]) -> None:
-        """Notes the new stats of files whose bytes have not changed. The revision stays."""
+        """Store the new stats of files whose bytes have not changed. The revision does not change."""
         with transaction(self._connection):
             self._connection.executemany(
                 "UPDATE files SET size_bytes=?, mtime_ns=?, ctime_ns=?, device=?, inode=? WHERE id=?",
@@ -101,92 +97,92 @@ class SqliteWriter(VectorRows):
             )
 
     @translated()
-    def note_sync(self, completed_at_ms: int) -> None:
-        """Remembers when a sync run last completed (Unix time in milliseconds)."""
+    def record_sync(self, completed_at_ms: int) -> None:
+        """Store when a sync completed (Unix milliseconds)."""
         with transaction(self._connection):
             schema.set_meta(self._connection, "last_sync_ms", completed_at_ms)
 
     @translated()
     def transcript(self, file_id: int) -> TranscriptState | None:
-        """How far a transcript was read; None for any other file, and one that could not be read."""
+        """Return how far a transcript was read; None for any other file and for a transcript that could not be read."""
         return transcript_state(self._connection, file_id)
 
     @translated()
-    def note_failover(self, record: str) -> None:
-        """Notes who stands in for the configured provider."""
+    def record_failover(self, record: str) -> None:
+        """Store the record of which provider makes the vectors instead of the configured one."""
         with transaction(self._connection):
             schema.set_meta(self._connection, "stand_in", record)
 
     @translated()
     def begin_vectors(self, identity: VectorIdentity) -> None:
-        """Forgets every vector and notes what the next ones are built with."""
+        """Delete every vector and store the identity of the next ones."""
         with not_overwriting(self._connection), transaction(self._connection):
             self._connection.execute("DELETE FROM vectors")
             vector_mean.forget(self._connection)
             self._connection.execute("DELETE FROM unembedded")
             self._connection.execute("INSERT INTO unembedded SELECT id FROM chunks")
             schema.set_meta(self._connection, "vector_identity", identity.to_json())
-        if self._changes is not None:
-            self._changes.reset()
+        if self._observer is not None:
+            self._observer.reset()
 
     @translated()
     def set_dimensions(self, identity: VectorIdentity) -> None:
-        """Notes the identity now that it tells the dimensions, and forgets vectors that have others."""
+        """Store the identity once its dimensions are known, and delete vectors of other lengths."""
         width = FLOAT_BYTES * identity.dimensions
         with transaction(self._connection):
             self._connection.execute("DELETE FROM vectors WHERE length(embedding) <> ?", (width,))
-            forgotten = self._connection.changes()
-            if forgotten:
+            deleted = self._connection.changes()
+            if deleted:
                 self._connection.execute(
                     "INSERT OR IGNORE INTO unembedded"
                     " SELECT id FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)"
                 )
             schema.set_meta(self._connection, "vector_identity", identity.to_json())
-        if forgotten and self._changes is not None:
-            self._changes.reset()
+        if deleted and self._observer is not None:
+            self._observer.reset()
 
     @translated()
     def put_vectors(self, vectors: Mapping[int, bytes]) -> int:
-        """Stores vectors by chunk id in one transaction; returns the new revision."""
+        """Store vectors by chunk id in one transaction; return the new revision."""
         with transaction(self._connection):
             self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES(?,?)", list(vectors.items()))
             self._connection.executemany("DELETE FROM unembedded WHERE chunk_id = ?", [(each,) for each in vectors])
             revision = schema.raise_revision(self._connection)
-        if self._changes is not None:
-            self._changes.apply(vectors, ())
+        if self._observer is not None:
+            self._observer.apply(vectors, ())
         return revision
 
     @translated()
     def copy_vectors(self, source: VectorView, should_stop: StopSign) -> None:
-        """Store the vectors that another index has for the texts of this one, and what they were built with.
+        """Copy the vectors that another index has for the texts of this one, with their identity.
 
         Raises:
-            SyncCancelled: `should_stop` said so.
+            SyncCancelled: `should_stop` returned true.
         """
         identity = source.vector_identity()
         if identity is None:
             return
         self.begin_vectors(identity)
-        self.note_failover(source.failover_record())
-        wanted: dict[bytes, list[int]] = {}
-        for chunk_id, text in self._connection.execute("SELECT id, content_hash FROM chunks"):
-            wanted.setdefault(text, []).append(chunk_id)
+        self.record_failover(source.failover_record())
+        chunk_ids: dict[bytes, list[int]] = {}
+        for chunk_id, content_hash in self._connection.execute("SELECT id, content_hash FROM chunks"):
+            chunk_ids.setdefault(content_hash, []).append(chunk_id)
         after = 0
-        while rows := source.stored_vectors(after, _COPIED_AT_ONCE):
+        while rows := source.stored_vectors(after, _COPY_BATCH):
             if should_stop():
-                raise SyncCancelled("the sync run was cancelled; the index is as it was")
+                raise SyncCancelled("the sync run was cancelled; the index has not changed")
             after = rows[-1].chunk_id
-            self.put_vectors({chunk_id: row.vector for row in rows for chunk_id in wanted.get(row.content_hash, ())})
+            self.put_vectors({chunk_id: row.vector for row in rows for chunk_id in chunk_ids.get(row.content_hash, ())})
 
     @translated()
     def measure_vector_centre(self) -> None:
-        """Measure the mean of the vectors if the index has changed since."""
+        """Measure the mean of the vectors if the index has changed since it was last measured."""
         vector_mean.measure(self._connection, self.revision(), self.vector_dimensions())
 
     def _replace(self, file: PreparedFile) -> None:
-        known = self._id_of(file.source, file.path)
-        if known is not None:
-            self._remove(known)
+        file_id = self._id_of(file.source, file.path)
+        if file_id is not None:
+            self._remove(file_id)
         self._insert_chunks(self._insert_file(file), file)
 
     def _id_of(self, source: Source, path: str) -> int | None:
@@ -194,17 +190,17 @@ class SqliteWriter(VectorRows):
         return None if row is None else int(row[0])
 
     def _add_part(self, part: TranscriptPart) -> None:
-        known = self._id_of(part.source, part.moved_from or part.path)
-        if part.begins_anew and known is not None:
-            self._remove(known)
-            known = None
-        if known is None:
+        file_id = self._id_of(part.source, part.moved_from or part.path)
+        if part.replaces_all and file_id is not None:
+            self._remove(file_id)
+            file_id = None
+        if file_id is None:
             file = PreparedFile(part.path, part.source, part.stat, part.mark, language=part.language)
-            known = self._insert_file(file)
+            file_id = self._insert_file(file)
         if part.replaces_last:
-            self._remove_chunks("SELECT max(id) FROM chunks WHERE file_id = ?", known)
-        self._insert_chunks(known, part)
-        note_read(self._connection, known, part)
+            self._remove_chunks("SELECT max(id) FROM chunks WHERE file_id = ?", file_id)
+        self._insert_chunks(file_id, part)
+        record_read_position(self._connection, file_id, part)
 
     def _insert_file(self, file: PreparedFile) -> int:
         self._connection.execute(
@@ -246,13 +242,13 @@ class SqliteWriter(VectorRows):
 
     def _remove(self, file_id: int) -> None:
         self._remove_chunks("SELECT id FROM chunks WHERE file_id = ?", file_id)
-        note_deleted_words(self._connection)
+        schema.record_deleted_words(self._connection)
         self._connection.execute("DELETE FROM transcripts WHERE file_id = ?", (file_id,))
         self._connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
 
-    def _remove_chunks(self, which: str, file_id: int) -> None:
-        """Removes the chunks whose ids the statement `which` gives for a file, with all that stands beside them."""
-        ids = [row[0] for row in self._connection.execute(which, (file_id,))]
+    def _remove_chunks(self, select_ids: str, file_id: int) -> None:
+        """Remove the chunks that the statement `select_ids` selects for a file, from all tables."""
+        ids = [row[0] for row in self._connection.execute(select_ids, (file_id,))]
         for table, column in (
             ("keyword", "rowid"),
             ("vectors", "chunk_id"),
@@ -260,34 +256,29 @@ class SqliteWriter(VectorRows):
             ("chunks", "id"),
         ):
             self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(each,) for each in ids])  # noqa: S608 -- constants
-        if self._changes is not None:
-            self._gone += ids
+        if self._observer is not None:
+            self._removed_chunks += ids
 
 
 def _stat_values(stat: FileStat) -> tuple[int, int, int, int, int]:
-    kept = stored(stat)
-    return kept.size_bytes, kept.mtime_ns, kept.ctime_ns, kept.device, kept.inode
+    values = stored(stat)
+    return values.size_bytes, values.mtime_ns, values.ctime_ns, values.device, values.inode
 
 
 def packed(chunk: Chunk) -> str | None:
-    """A chunk's line numbers as the table holds them."""
+    """Return a chunk's line numbers as JSON, as the table stores them; None if it has none."""
     return json.dumps(chunk.line_numbers, separators=(",", ":")) if chunk.line_numbers else None
 
 
-def note_read(connection: apsw.Connection, file_id: int, part: TranscriptPart) -> None:
-    """Notes, within the caller's transaction that writes its chunks, how far a transcript was read."""
-    kept = stored(part.stat)
+def record_read_position(connection: apsw.Connection, file_id: int, part: TranscriptPart) -> None:
+    """Store how far a transcript was read, within the caller's transaction that writes its chunks."""
     connection.execute(
         "UPDATE files SET path = ?, hash = ?, size_bytes = ?, mtime_ns = ?, ctime_ns = ?, device = ?, inode = ?,"
         " language = ?, error = NULL, chunk_count = chunk_count + ? WHERE id = ?",
         (
             part.path,
             part.mark,
-            kept.size_bytes,
-            kept.mtime_ns,
-            kept.ctime_ns,
-            kept.device,
-            kept.inode,
+            *_stat_values(part.stat),
             part.language,
             len(part.chunks) - part.replaces_last,
             file_id,

@@ -92,7 +92,7 @@ class VectorIdentity(JsonRecord):
             if mine[name] != theirs[name] and not (name == "dimensions" and unknown)
         )
 
-    def made(self, stored: Self | None) -> bool:
+    def matches(self, stored: Self | None) -> bool:
         """Return whether vectors built with `stored` have this identity; False for None, which means no vectors."""
         return stored is not None and not stored.differences(self)
 

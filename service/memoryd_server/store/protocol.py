@@ -29,9 +29,9 @@ from memoryd_server.store.rows import (
     FileRow,
     IndexCounts,
     KeywordHit,
-    Maker,
     PendingChunk,
     PreparedFile,
+    ProviderModel,
     StoredCounts,
     StoredVector,
     TranscriptPart,
@@ -57,9 +57,10 @@ class Damage:
 
 
 class IndexHealth:
-    """The unrepaired damage of an index, and the outcome of the last repair. Thread-safe.
+    """The unrepaired damage of an index, and the incident that replaced it. Thread-safe.
 
-    `generation` counts how often the index was re-created; damage found in an earlier generation is ignored.
+    `generation` counts how often the index was re-created; damage found in an earlier generation is ignored. `incident`
+    says what was done about an index that could not be used; it becomes `past_incident` when the next sync completes.
     """
 
     def __init__(self) -> None:
@@ -74,32 +75,32 @@ class IndexHealth:
         """Call `watcher`, on any thread, each time damage is found or repaired."""
         self._watchers.append(watcher)
 
-    def found(self, damage: Damage, generation: int) -> None:
+    def record_damage(self, damage: Damage, generation: int) -> None:
         """Record damage, unless damage is recorded already or the index has been re-created since `generation`."""
         with self._guard:
             if self.damage is not None or generation != self.generation:
                 return
             self.damage = damage
-        self._tell()
+        self._notify()
 
-    def happened(self, incident: Degradation) -> None:
+    def record_incident(self, incident: Degradation) -> None:
         """Record what was done about an index that could not be used."""
         self.incident = incident
 
-    def mended(self) -> None:
+    def record_repair(self) -> None:
         """Clear the damage after the index was re-created."""
         with self._guard:
             self.damage = None
             self.generation += 1
-        self._tell()
+        self._notify()
 
-    def rebuilt(self) -> None:
-        """Mark the incident as past: the re-created index is complete again."""
+    def record_completion(self) -> None:
+        """Mark the incident as past: a sync of the re-created index has completed."""
         if self.incident is not None:
-            self.past_incident = replace(self.incident, reason=f"{self.incident.reason}; that is done")
+            self.past_incident = replace(self.incident, reason=f"{self.incident.reason}; completed")
             self.incident = None
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for watcher in self._watchers:
             watcher()
 
@@ -136,7 +137,7 @@ class VectorView(Protocol):
         """Return the length of the stored vectors; 0 if there are none."""
 
     def failover_record(self) -> str:
-        """Return the record last passed to `note_failover`; empty if there is none."""
+        """Return the record last passed to `record_failover`; empty if there is none."""
 
     def count_chunks(self) -> int:
         """Return the number of chunks, with a vector or without."""
@@ -241,10 +242,10 @@ class Writer(VectorView, Protocol):
     def touch(self, rows: Sequence[tuple[FileRow, FileStat]]) -> None:
         """Store the new stats of files whose bytes have not changed. The revision does not change."""
 
-    def note_sync(self, completed_at_ms: int) -> None:
+    def record_sync(self, completed_at_ms: int) -> None:
         """Store when a sync completed (Unix milliseconds)."""
 
-    def note_failover(self, record: str) -> None:
+    def record_failover(self, record: str) -> None:
         """Store the record of which provider makes the vectors instead of the configured one."""
 
     def begin_vectors(self, identity: VectorIdentity) -> None:
@@ -376,10 +377,10 @@ class Store(Protocol):
 class BatchJobTable(Protocol):
     """The providers' running batch jobs. Thread-safe; each call is durable when it returns."""
 
-    def begin(self, key: CacheKey, job: BatchJob, hashes: Collection[bytes]) -> None:
+    def add(self, key: CacheKey, job: BatchJob, hashes: Collection[bytes]) -> None:
         """Store a job before it is submitted."""
 
-    def made(self, name: str, job_id: str) -> None:
+    def set_job_id(self, name: str, job_id: str) -> None:
         """Store the provider's id of a job."""
 
     def jobs(self, key: CacheKey) -> list[BatchJob]:
@@ -391,11 +392,14 @@ class BatchJobTable(Protocol):
     def hashes_of(self, name: str) -> set[bytes]:
         """Return the hashes of the texts in one job."""
 
-    def take(self, key: CacheKey, name: str, vectors: Mapping[bytes, bytes]) -> list[bytes]:
-        """Put a job's vectors into the cache; return the hashes of those that were still wanted."""
+    def put_vectors(self, key: CacheKey, name: str, vectors: Mapping[bytes, bytes]) -> list[bytes]:
+        """Put a job's vectors into the cache; return the hashes of those texts that the job still lists.
 
-    def end(self, name: str) -> None:
-        """Delete a job."""
+        A text leaves the job when `VectorCache.forget` deletes it.
+        """
+
+    def delete(self, name: str) -> None:
+        """Delete a job that will bring no more vectors."""
 
 
 class VectorCache(Protocol):
@@ -420,14 +424,14 @@ class VectorCache(Protocol):
     def put(self, key: CacheKey, vectors: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
         """Store vectors by hash; beyond `max_entries` the least recently used are dropped."""
 
-    def refused(self, key: CacheKey) -> dict[bytes, str]:
-        """Return the reasons of the refusals within the last day, by text hash."""
+    def refusals(self, key: CacheKey) -> dict[bytes, str]:
+        """Return the provider's reasons for refusing texts within the last day, by text hash."""
 
-    def refuse(self, key: CacheKey, reasons: Mapping[bytes, str]) -> None:
-        """Store the reasons of refusals, by text hash."""
+    def add_refusals(self, key: CacheKey, reasons: Mapping[bytes, str]) -> None:
+        """Store the provider's reasons for refusing texts, by text hash."""
 
-    def forget_refused(self) -> None:
-        """Delete every refusal."""
+    def clear_refusals(self) -> None:
+        """Delete every refusal, of all providers."""
 
     def forget(self, hashes: Iterable[bytes]) -> int:
         """Delete what is stored of these texts; return the number of vectors deleted."""
@@ -435,10 +439,10 @@ class VectorCache(Protocol):
     def count(self) -> int:
         """Return the number of cached vectors."""
 
-    def usage(self) -> dict[Maker, Counts]:
+    def usage(self) -> dict[ProviderModel, Counts]:
         """Return the usage of each provider and model, as last stored."""
 
-    def note_usage(self, usage: Mapping[Maker, Counts]) -> None:
+    def record_usage(self, usage: Mapping[ProviderModel, Counts]) -> None:
         """Store the total usage of providers and models."""
 
     def release_memory(self) -> None:

@@ -150,7 +150,7 @@ class TranscriptState:
 class TranscriptPart:
     """The next chunks of a transcript, ready to be written.
 
-    With `begins_anew`, the chunks replace everything that the index holds of the transcript; with `replaces_last`, its
+    With `replaces_all`, the chunks replace everything that the index has of the transcript; with `replaces_last`, its
     last chunk. `moved_from` is the path under which the transcript is indexed, empty if the path has not changed.
     `mark` is a digest of the bytes read (`TranscriptReader.mark`). A part that is not the last has a stat that no file
     can have, so that the transcript counts as changed until its last part is written.
@@ -164,7 +164,7 @@ class TranscriptPart:
     chunks: Sequence[Chunk] = ()
     tokens: Sequence[tuple[str, str]] = ()
     language: str = ""
-    begins_anew: bool = False
+    replaces_all: bool = False
     replaces_last: bool = False
     moved_from: str = ""
     is_last: bool = True
@@ -177,14 +177,17 @@ class TranscriptPart:
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """The maker of vectors. `provider_key` is a hash of the endpoint and the other parameters; it holds no secret."""
+    """The provider, model and parameters that vectors were made with.
+
+    `provider_key` is a hash of the endpoint and the other parameters; it holds no secret.
+    """
 
     provider: str
     model: str
     provider_key: str
 
 
-Maker = tuple[str, str]
+ProviderModel = tuple[str, str]
 """Provider and model."""
 
 Counts = tuple[int, int, int, int]

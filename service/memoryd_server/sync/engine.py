@@ -1,9 +1,8 @@
-"""SyncEngine: one run, incremental or full.
+"""SyncEngine: one sync run, incremental or full.
 
-Brings the index in line with the Markdown files.
-
-A sync has two halves. `plan` compares the files on disk with the rows of the index and touches nothing. `apply` carries
-the plan out, whole files a transaction. A rebuild does the same into an empty file beside the index and swaps it in.
+A run has two halves. The planner compares the files on disk with the rows of the index and changes nothing. The
+executor carries out the plan, whole files per transaction. A rebuild does the same into an empty second index, which
+replaces the first when it is complete. Afterwards, chunks without a vector are embedded.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,9 +34,9 @@ from memoryd_server.sync.rebuild import ProviderSwitch, RebuildApproval, price_f
 
 @dataclass(frozen=True, slots=True)
 class DiskComparison:
-    """The files on disk, the index's rows of the same moment, and how they differ.
+    """The files on disk, the index's rows at the same moment, and how they differ.
 
-    `agreed_ns` is when the two were last known to agree (Unix nanoseconds); None when that is not known.
+    `agreed_ns` is when the two were last known to agree (Unix nanoseconds); None if they never were.
     """
 
     discovery: Discovery
@@ -49,48 +48,49 @@ class DiskComparison:
 class SyncEngine:
     """Syncs one index with its sources.
 
-    Without a `lineup`, a rebuild keeps the vectors of unchanged texts only where `keep_vectors` says so.
+    `failover` has the embedders; None if the index has no embedding provider. Without one, a rebuild copies the vectors
+    of unchanged texts if `keep_vectors` is set.
 
-    `run` belongs to the agent's writer thread; `compare` and `estimate` may run on any thread beside it.
+    `run` belongs to the agent's writer thread; `compare` and `estimate` may be called on any thread during a run.
     """
 
     def __init__(
         self,
         store: Store,
-        survey: SyncPlanner,
+        planner: SyncPlanner,
         preparer: FilePreparer,
         *,
         files_per_transaction: int,
         clock: Clock,
-        lineup: ProviderFailover | None = None,
+        failover: ProviderFailover | None = None,
         keep_vectors: bool = False,
     ) -> None:
-        self._lineup = lineup
+        self._failover = failover
         self._keep_vectors = keep_vectors
         self._store = store
-        self._survey = survey
+        self._planner = planner
         self._preparer = preparer
         self._files_per_transaction = files_per_transaction
         self._clock = clock
-        self.last_look = LastComparison()
-        # A rebuild that was asked for, and put off for files that have changed while its batch jobs were at work.
-        self._owed = False
-        self._gate = RebuildApproval(store, self._survey, preparer, lambda: self._embedder, clock.monotonic)
-        self._hand_over = None if self._lineup is None else self._made_hand_over(self._lineup)
-        store.health.watch(self._look_again)
+        self.last_comparison = LastComparison()
+        # Whether a requested rebuild was postponed for changed files while its batch jobs were running.
+        self._rebuild_postponed = False
+        self._approval = RebuildApproval(store, planner, preparer, lambda: self._embedder, clock.monotonic)
+        self._switch = None if failover is None else self._new_switch(failover)
+        store.health.watch(self._reload_vector_state)
 
-    def _made_hand_over(self, lineup: ProviderFailover) -> ProviderSwitch:
+    def _new_switch(self, failover: ProviderFailover) -> ProviderSwitch:
         return ProviderSwitch(
             self._store,
-            lineup,
-            lambda writer, observer, should_stop: self._apply(writer, observer, should_stop, beside=True),
+            failover,
+            lambda writer, observer, should_stop: self._apply(writer, observer, should_stop, rebuilding=True),
             lambda: bool(self.compare().plan.hidden),
             self._clock.monotonic,
         )
 
     @property
     def _embedder(self) -> Embedder | None:
-        return None if self._lineup is None else self._lineup.active
+        return None if self._failover is None else self._failover.active
 
     def run(
         self,
@@ -99,18 +99,18 @@ class SyncEngine:
         should_stop: Callable[[], bool],
         should_yield: Callable[[], bool] = lambda: False,
     ) -> SyncOutcome:
-        """Makes the index match the files; rebuilds it when asked to, or when it was built with another identity.
+        """Make the index match the files. Rebuild it if `mode` is FULL, or if its build identity is outdated.
 
-        Where `should_yield` says so, making vectors ends early with `yielded` set, so that another run can take in
-        files that have changed meanwhile. While a root cannot be looked into, only a FULL run rebuilds: it would lose
-        what the index keeps of it.
+        If `should_yield` returns true, embedding ends early with `yielded` set, so that another run can index files
+        that have changed since. While a root cannot be read, only a FULL run rebuilds, because a rebuild loses what the
+        index has of that root.
 
-        A rebuild for another identity that would cost more than was agreed to waits for a FULL run; until then the old
-        index is kept up to date. Where another provider stands in from now on, or no longer, that is a rebuild as well.
+        A rebuild for another build identity that would cost more than the configured limit waits for a FULL run; until
+        then the old index is kept up to date. A change to or from the fallback provider is a rebuild as well.
 
         Raises:
-            SyncCancelled: `should_stop` said so at a file boundary.
-            DiskFull: nothing of the transaction at work is kept; what was committed before stays.
+            SyncCancelled: `should_stop` returned true at a file boundary.
+            DiskFull: the transaction at that moment was rolled back; earlier ones stay.
             IndexUnavailable: the index cannot be written.
         """
         return self._store.on_sound_index(lambda stop: self._run(mode, observer, stop, should_yield), should_stop)
@@ -123,81 +123,87 @@ class SyncEngine:
         should_yield: Callable[[], bool],
     ) -> SyncOutcome:
         observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
-        asked = RunOptions(observer, should_stop, should_yield, confirmed=mode is SyncMode.FULL or self._owed)
-        self._owed = False
-        outcome = self._rebuilt(asked) if asked.confirmed or self._may_rebuild(should_stop) else self._updated(asked)
-        outcome = self._handed_over(asked, outcome)
-        self._store.writer().note_sync(self._clock.now_ns() // 1_000_000)
+        confirmed = mode is SyncMode.FULL or self._rebuild_postponed
+        options = RunOptions(observer, should_stop, should_yield, confirmed=confirmed)
+        self._rebuild_postponed = False
+        outcome = self._run_full(options) if confirmed or self._may_rebuild(should_stop) else self._update(options)
+        outcome = self._fail_over(options, outcome)
+        self._store.writer().record_sync(self._clock.now_ns() // 1_000_000)
         with self._store.read() as reader:
             counts = reader.counts()
         return replace(outcome, files=counts.files, indexed_chunks=counts.chunks)
 
-    def _rebuilt(self, asked: RunOptions) -> SyncOutcome:
-        put_off = self._by_jobs(asked)
-        if put_off is not None:
-            return put_off
-        outcome = self._handed_back(asked) or self._rebuild(
-            asked.observer, asked.should_stop, confirmed=asked.confirmed
+    def _run_full(self, options: RunOptions) -> SyncOutcome:
+        postponed = self._embed_by_jobs(options)
+        if postponed is not None:
+            return postponed
+        outcome = self._fail_back(options) or self._rebuild(
+            options.observer, options.should_stop, confirmed=options.confirmed
         )
-        self._gate.open()
+        self._approval.reset()
         self.compare()
         return outcome
 
-    def _by_jobs(self, asked: RunOptions) -> SyncOutcome | None:
-        """Has batch jobs make, before a rebuild, what it would have to; what was done where that was put off.
+    def _embed_by_jobs(self, options: RunOptions) -> SyncOutcome | None:
+        """Embed by batch jobs before a rebuild, which makes no jobs; return the outcome if that postpones the rebuild.
 
-        The old index is kept up to date meanwhile, and the next pass goes on with the rebuild.
+        The old index is kept up to date until the jobs have ended; then the next run rebuilds.
         """
         embedder = self._embedder
-        if embedder is None or not asked.confirmed or self._store.build_differences:
+        if embedder is None or not options.confirmed or self._store.build_differences:
             return None
-        if not embedder.wants_jobs(self._store.writer()):
+        if not embedder.needs_batch_jobs(self._store.writer()):
             return None
-        outcome = self._apply(self._store.writer(), asked.observer, asked.should_stop)
-        done = self._embed_or_yield(asked, outcome)
-        self._owed = done.yielded
-        return done if done.yielded else None
+        outcome = self._apply(self._store.writer(), options.observer, options.should_stop)
+        outcome = self._embed_or_yield(options, outcome)
+        self._rebuild_postponed = outcome.yielded
+        return outcome if outcome.yielded else None
 
-    def _updated(self, asked: RunOptions) -> SyncOutcome:
-        self._refresh_keyword(asked.observer, asked.should_stop)
-        outcome = self._apply(self._store.writer(), asked.observer, asked.should_stop)
-        return self._handed_back(asked, outcome) or self._embed_or_yield(asked, outcome)
+    def _update(self, options: RunOptions) -> SyncOutcome:
+        if self._store.keyword_outdated:
+            revision = self._store.refresh_keyword(self._preparer.analyzer, options.should_stop)
+            options.observer.committed(revision)
+        outcome = self._apply(self._store.writer(), options.observer, options.should_stop)
+        return self._fail_back(options, outcome) or self._embed_or_yield(options, outcome)
 
-    def _handed_back(self, asked: RunOptions, outcome: SyncOutcome | None = None) -> SyncOutcome | None:
-        """What a hand-over to the configured provider did after `outcome`; None where none is due, or it failed."""
-        if self._lineup is None:
+    def _fail_back(self, options: RunOptions, outcome: SyncOutcome | None = None) -> SyncOutcome | None:
+        """Change back to the configured provider after `outcome`; None if that is not due, or failed."""
+        if self._failover is None:
             return None
-        return self._changed(self._lineup.to_first(asked.should_stop, now=asked.confirmed), asked, outcome)
+        change = self._failover.due_failback(options.should_stop, now=options.confirmed)
+        return self._switch_provider(change, options, outcome)
 
-    def _handed_over(self, asked: RunOptions, outcome: SyncOutcome) -> SyncOutcome:
-        """The outcome, with what a hand-over did to the provider that stands in for one that has failed."""
-        if self._lineup is None or outcome.yielded:
+    def _fail_over(self, options: RunOptions, outcome: SyncOutcome) -> SyncOutcome:
+        """Change to the fallback provider after `outcome`, if the configured one has failed; return the outcome."""
+        if self._failover is None or outcome.yielded:
             return outcome
-        return self._changed(self._lineup.to_second(asked.should_stop), asked, outcome) or outcome
+        return self._switch_provider(self._failover.due_failover(options.should_stop), options, outcome) or outcome
 
-    def _changed(
-        self, change: ProviderChange | None, asked: RunOptions, outcome: SyncOutcome | None
+    def _switch_provider(
+        self, change: ProviderChange | None, options: RunOptions, outcome: SyncOutcome | None
     ) -> SyncOutcome | None:
-        done = None if change is None or self._hand_over is None else self._hand_over.carry_out(change, asked)
-        if done is None or outcome is None:
-            return done
-        return outcome.followed_by(done) if done.yielded else replace(done, removed_files=outcome.removed_files)
+        switched = None if change is None or self._switch is None else self._switch.run(change, options)
+        if switched is None or outcome is None:
+            return switched
+        if switched.yielded:
+            return outcome.followed_by(switched)
+        return replace(switched, removed_files=outcome.removed_files)
 
     def _may_rebuild(self, should_stop: Callable[[], bool]) -> bool:
-        if not self._store.build_differences or self._gate.holds_back(should_stop):
+        if not self._store.build_differences or self._approval.must_wait(should_stop):
             return False
         return not self.compare().plan.hidden
 
-    def _look_again(self) -> None:
-        if self._lineup is not None and self._store.health.damage is None:
-            self._lineup.look(self._store.writer())
+    def _reload_vector_state(self) -> None:
+        if self._failover is not None and self._store.health.damage is None:
+            self._failover.load_state(self._store.writer())
 
     def _apply(
-        self, writer: Writer, observer: SyncObserver, should_stop: Callable[[], bool], *, beside: bool = False
+        self, writer: Writer, observer: SyncObserver, should_stop: Callable[[], bool], *, rebuilding: bool = False
     ) -> SyncOutcome:
         began_ns = self._clock.now_ns()
-        plan, rows = self._survey.take(writer, everything=beside or not self._store.has_completed_sync)
-        application = PlanExecutor(
+        plan, rows = self._planner.take(writer, everything=rebuilding or not self._store.has_completed_sync)
+        executor = PlanExecutor(
             writer,
             self._preparer,
             observer,
@@ -205,55 +211,46 @@ class SyncEngine:
             should_stop=should_stop,
             monotonic=self._clock.monotonic,
         )
-        outcome = application.carry_out(plan, rows)
-        if application.vanished:
-            # Their folder may have become one that cannot be looked into, which is no ground to forget them.
-            gone = {(row.source, row.path): row for row in application.vanished}
-            outcome = application.remove(self._survey.plan(self._survey.discover(), gone, FULL_SCOPE).removed)
-        if not (beside or plan.of_files):
-            self.last_look.note(plan, began_ns, carried_out=not application.vanished)
+        outcome = executor.run(plan, rows)
+        if executor.missing:
+            # Compared again: if their folder has become unreadable, they are hidden, and their rows stay.
+            missing = {(row.source, row.path): row for row in executor.missing}
+            outcome = executor.remove(self._planner.plan(self._planner.discover(), missing, FULL_SCOPE).removed)
+        if not (rebuilding or plan.of_named_files):
+            self.last_comparison.record(plan, began_ns, carried_out=not executor.missing)
         return outcome
-
-    def _refresh_keyword(self, observer: SyncObserver, should_stop: Callable[[], bool]) -> None:
-        if self._store.keyword_outdated:
-            observer.committed(self._store.refresh_keyword(self._preparer.analyzer, should_stop))
 
     def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool], *, confirmed: bool) -> SyncOutcome:
         with self._store.rebuild() as writer:
-            outcome = self._apply(writer, HiddenCommits(observer), should_stop, beside=True)
-            outcome = self._embed(
-                writer, HiddenCommits(observer), outcome, should_stop, confirmed=confirmed, beside=True
-            )
-            if self._lineup is not None:
-                self._lineup.carry(writer)
+            hidden = HiddenCommits(observer)
+            outcome = self._apply(writer, hidden, should_stop, rebuilding=True)
+            outcome = self._embed(writer, hidden, outcome, should_stop, confirmed=confirmed, rebuilding=True)
+            if self._failover is not None:
+                self._failover.copy_record(writer)
             elif self._keep_vectors:
                 writer.copy_vectors(self._store.writer(), should_stop)
-            observer.progress(
-                SyncProgress(
-                    SyncPhase.SWAPPING, outcome.indexed_files, outcome.indexed_files, outcome.chunks, outcome.chunks
-                )
-            )
-        if self._lineup is not None:
-            self._lineup.look(self._store.writer(), outcome.embedding_reason)
+            observer.progress(SyncProgress.swapping(outcome.indexed_files, outcome.chunks))
+        if self._failover is not None:
+            self._failover.load_state(self._store.writer(), outcome.embedding_reason)
         revision = self._store.writer().revision()
         observer.committed(revision)
         return replace(outcome, revision=revision, changed=True)
 
-    def _embed_or_yield(self, asked: RunOptions, outcome: SyncOutcome) -> SyncOutcome:
-        if self._lineup is not None and self._lineup.is_put_off:
+    def _embed_or_yield(self, options: RunOptions, outcome: SyncOutcome) -> SyncOutcome:
+        if self._failover is not None and self._failover.is_postponed:
             return outcome
-        watch = YieldingObserver(asked.observer, asked.should_stop, asked.should_yield, self._clock.monotonic)
+        watch = YieldingObserver(options.observer, options.should_stop, options.should_yield, self._clock.monotonic)
         writer = self._store.writer()
         try:
-            done = self._embed(writer, watch, outcome, watch.should_stop, confirmed=asked.confirmed)
+            embedded = self._embed(writer, watch, outcome, watch.should_stop, confirmed=options.confirmed)
         except SyncCancelled:
-            if asked.should_stop() or not watch.yielded:
+            if options.should_stop() or not watch.yielded:
                 raise
-            done = replace(outcome, revision=writer.revision(), cached_chunks=watch.cached, changed=True)
+            embedded = replace(outcome, revision=writer.revision(), cached_chunks=watch.cached, changed=True)
         if not watch.yielded:
-            return done
+            return embedded
         pending = 0 if self._embedder is None else self._embedder.state.pending
-        return replace(done, pending_embeddings=pending, embedding_reason="", yielded=True)
+        return replace(embedded, pending_embeddings=pending, embedding_reason="", yielded=True)
 
     def _embed(
         self,
@@ -263,12 +260,12 @@ class SyncEngine:
         should_stop: Callable[[], bool],
         *,
         confirmed: bool,
-        beside: bool = False,
+        rebuilding: bool = False,
     ) -> SyncOutcome:
         if self._embedder is None:
             return outcome
         reporter = EmbeddingReporter(observer, outcome.indexed_files)
-        done = self._embedder.run(writer, reporter, confirmed=confirmed, beside=beside, should_stop=should_stop)
+        done = self._embedder.run(writer, reporter, confirmed=confirmed, rebuilding=rebuilding, should_stop=should_stop)
         return replace(
             outcome,
             revision=writer.revision(),
@@ -281,39 +278,42 @@ class SyncEngine:
     @property
     def rebuild_due(self) -> bool:
         """Whether the next run rebuilds, because the index was built with another identity."""
-        return bool(self._store.build_differences) and not self._gate.reason
+        return bool(self._store.build_differences) and not self._approval.reason
 
     @property
     def rebuild_waits(self) -> str:
-        """Why a rebuild that is due waits for a FULL run, with its price; empty when none does."""
-        return self._gate.reason
+        """Why a rebuild that is due waits for a FULL run, with its cost; empty if none waits."""
+        return self._approval.reason
 
     def compare(self) -> DiskComparison:
-        """What differs between disk and index now."""
+        """Return how disk and index differ now."""
         began_ns = self._clock.now_ns()
-        discovery = self._survey.discover()
+        discovery = self._planner.discover()
         with self._store.read() as reader:
             rows = reader.files()
-        plan = self._survey.plan(discovery, rows)
-        self.last_look.note(plan, began_ns)
-        return DiskComparison(discovery, rows, plan, self.last_look.agreed_ns)
+        plan = self._planner.plan(discovery, rows)
+        self.last_comparison.record(plan, began_ns)
+        return DiskComparison(discovery, rows, plan, self.last_comparison.agreed_ns)
 
-    def estimate(self, mode: SyncMode, ask: SyncScope = FULL_SCOPE) -> SyncEstimate:
-        """What a run would do, from reading the files it would read; a rebuild that waits is priced. Writes nothing."""
-        state = self.compare()
-        if self._lineup is not None:
-            self._lineup.refresh()
+    def estimate(self, mode: SyncMode, scope: SyncScope = FULL_SCOPE) -> SyncEstimate:
+        """Estimate what a run would do, by reading the files that it would read; writes nothing.
+
+        The estimate includes a rebuild that waits for a FULL run.
+        """
+        comparison = self.compare()
+        if self._failover is not None:
+            self._failover.refresh()
         full = mode is SyncMode.FULL or bool(self._store.build_differences)
-        plan = self._survey.plan(state.discovery, state.rows, ask)
-        files = state.discovery.files if full else plan.to_read
-        made = price_files(self._preparer, self._embedder, files, {} if full else state.rows)
-        price = made.price if full else made.price + self._price_of_index()
+        plan = self._planner.plan(comparison.discovery, comparison.rows, scope)
+        files = comparison.discovery.files if full else plan.to_read
+        cost = price_files(self._preparer, self._embedder, files, {} if full else comparison.rows)
+        price = cost.price if full else cost.price + self._price_index()
         embedder = None if mode is SyncMode.FULL else self._embedder
         refusal = "" if embedder is None else embedder.refusal(price.tokens)
-        return SyncEstimate(made.files, len(plan.removed), made.chunks, price.chunks, price.tokens, refusal)
+        return SyncEstimate(cost.files, len(plan.removed), cost.chunks, price.chunks, price.tokens, refusal)
 
-    def _price_of_index(self) -> EmbeddingCost:
+    def _price_index(self) -> EmbeddingCost:
         if self._embedder is None:
             return EmbeddingCost()
         with self._store.read() as reader:
-            return self._embedder.price_of_index(reader)
+            return self._embedder.price_index(reader)

@@ -1,6 +1,6 @@
-"""The second half of a sync: carries a plan out, whole files a transaction.
+"""The second half of a sync: carries out a plan, whole files per transaction.
 
-Stopping at any moment, by any means, leaves an index that is merely older, never wrong.
+A run that is stopped or killed at any moment leaves an index that is older than the files, but never inconsistent.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,17 +10,17 @@ from memoryd_server.errors import FileNotFound, MemorydError, SyncCancelled
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, stored
 from memoryd_server.store import FileRow, PreparedFile, TranscriptPart, Writer
 from memoryd_server.sync.plan import SyncPlan
-from memoryd_server.sync.prepare import FilePreparer, MissingFile, UnchangedFile, why
+from memoryd_server.sync.prepare import FilePreparer, MissingFile, UnchangedFile, failure_reason
 from memoryd_server.sync.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 
-# A transaction is closed at this much text even before it holds its number of files.
-MOST_TEXT_IN_A_TRANSACTION = 4 * 1024 * 1024
+# A transaction is committed at this many characters of text, even with fewer files than it may have.
+MAX_TRANSACTION_CHARS = 4 * 1024 * 1024
 
 PROGRESS_INTERVAL_SECONDS = 0.1
 
 
 class PlanExecutor:
-    """One plan being carried out. `monotonic` is a clock in seconds, for the pace of progress events alone."""
+    """Carries out one plan. `monotonic` is a clock in seconds, used only for the rate of progress events."""
 
     def __init__(
         self,
@@ -40,86 +40,88 @@ class PlanExecutor:
         self._monotonic = monotonic
         self._next_event = 0.0
         self._prepared: list[PreparedFile | TranscriptPart] = []
-        self._left: list[FileRow] = []
+        self._replaced_paths: list[FileRow] = []
         self._prepared_chars = 0
         self._touched: list[tuple[FileRow, FileStat]] = []
         self._progress = SyncProgress(phase=SyncPhase.INDEXING)
         self._outcome = SyncOutcome(revision=writer.revision())
-        self.vanished: list[FileRow] = []
+        self.missing: list[FileRow] = []
 
-    def carry_out(self, plan: SyncPlan, rows: Mapping[tuple[Source, str], FileRow]) -> SyncOutcome:
-        """Carries the plan out. `vanished` are then the rows of files that were found and gone when they were read.
+    def run(self, plan: SyncPlan, rows: Mapping[tuple[Source, str], FileRow]) -> SyncOutcome:
+        """Carry out the plan. Afterwards, `missing` has the rows of files that were found and gone when they were read.
 
         Raises:
-            SyncCancelled: `should_stop` said so; what was done until then is committed.
+            SyncCancelled: `should_stop` returned true; everything done until then is committed.
         """
         self._outcome = replace(self._outcome, unchanged_files=plan.unchanged)
         self._progress = replace(self._progress, total_files=len(plan.to_read))
         for failure in plan.failures:
-            self._failed(failure)
+            self._record_failure(failure)
         for file in plan.to_read:
-            self._stop_if_asked()
-            self._take(file, self._known(file, plan, rows))
+            self._check_stop()
+            self._index(file, self._indexed_row(file, plan, rows))
         self._commit()
-        # Last, so that the notes of a folder that was moved are never all missing.
-        self._remove((*plan.removed, *self._left))
-        self._tell(force=True)
+        # Last, so that the files of a folder that was moved are never all missing from the index.
+        self._remove((*plan.removed, *self._replaced_paths))
+        self._report_progress(force=True)
         return self._outcome
 
     def remove(self, rows: tuple[FileRow, ...]) -> SyncOutcome:
-        """Removes more rows; returns the outcome with them."""
+        """Remove more rows; return the outcome including them."""
         self._remove(rows)
         return self._outcome
 
-    def _stop_if_asked(self) -> None:
+    def _check_stop(self) -> None:
         if self._should_stop():
             self._commit()
             raise SyncCancelled(
-                "the sync run was cancelled; what it had indexed stays, and a fresh Sync goes on from there"
+                "the sync run was cancelled; files indexed until then stay indexed, and a new Sync does the rest"
             )
 
     def _remove(self, removed: tuple[FileRow, ...]) -> None:
         for start in range(0, len(removed), self._files_per_transaction):
-            self._committed(self._writer.write((), removed[start : start + self._files_per_transaction]))
+            self._report_commit(self._writer.write((), removed[start : start + self._files_per_transaction]))
         self._outcome = replace(self._outcome, removed_files=self._outcome.removed_files + len(removed))
 
-    def _known(self, file: SourceFile, plan: SyncPlan, rows: Mapping[tuple[Source, str], FileRow]) -> FileRow | None:
-        """The row of what is indexed of a file, perhaps under the path that it had before."""
+    def _indexed_row(
+        self, file: SourceFile, plan: SyncPlan, rows: Mapping[tuple[Source, str], FileRow]
+    ) -> FileRow | None:
+        """Return the row of a file, which may be stored under an earlier path; None if the file is not indexed."""
         row = plan.moved.get(file.path) if file.source is Source.SESSIONS else None
         row = row or rows.get((file.source, file.path))
-        gone_elsewhere = row is not None and row.path == file.path and row in plan.moved.values()
-        return None if gone_elsewhere else row
+        moved_away = row is not None and row.path == file.path and row in plan.moved.values()
+        return None if moved_away else row
 
-    def _take(self, file: SourceFile, known: FileRow | None) -> None:
+    def _index(self, file: SourceFile, known: FileRow | None) -> None:
         self._progress = replace(self._progress, current_path=file.path)
-        self._tell()
+        self._report_progress()
         if file.source is Source.SESSIONS:
-            self._take_transcript(file, known)
+            self._index_transcript(file, known)
         else:
-            self._take_file(file, known)
+            self._index_file(file, known)
         self._progress = replace(self._progress, completed_files=self._progress.completed_files + 1)
-        self._commit_if_much()
+        self._commit_if_large()
 
-    def _take_transcript(self, file: SourceFile, known: FileRow | None) -> None:
+    def _index_transcript(self, file: SourceFile, known: FileRow | None) -> None:
         state = None if known is None else self._writer.transcript(known.id)
         parts = self._preparer.transcripts.parts(file, known, state)
-        read = False
+        has_parts = False
         while True:
             try:
                 part = next(parts, None)
             except FileNotFound:
-                return self._vanished(known)
+                return self._add_missing(known)
             except (OSError, MemorydError) as error:
-                failed = PreparedFile(file.path, file.source, file.stat, b"", error=why(error))
-                return self._note_failure(failed, known)
+                failed = PreparedFile(file.path, file.source, file.stat, b"", error=failure_reason(error))
+                return self._add_failed(failed, known)
             if part is None:
                 break
-            read = True
-            if part.begins_anew and known is not None and known.path != file.path:
-                self._left.append(known)
+            has_parts = True
+            if part.replaces_all and known is not None and known.path != file.path:
+                self._replaced_paths.append(known)
             self._add_part(part)
-        if not read:
-            self._unchanged(known, UnchangedFile(file.stat))
+        if not has_parts:
+            self._add_unchanged(known, UnchangedFile(file.stat))
         return None
 
     def _add_part(self, part: TranscriptPart) -> None:
@@ -129,35 +131,35 @@ class PlanExecutor:
         if part.is_last:
             self._outcome = replace(self._outcome, indexed_files=self._outcome.indexed_files + 1)
         else:
-            self._commit_if_much()
-            self._tell()
-            self._stop_if_asked()
+            self._commit_if_large()
+            self._report_progress()
+            self._check_stop()
 
-    def _take_file(self, file: SourceFile, known: FileRow | None) -> None:
+    def _index_file(self, file: SourceFile, known: FileRow | None) -> None:
         prepared = self._preparer.prepare(file, known)
         if isinstance(prepared, UnchangedFile):
-            self._unchanged(known, prepared)
+            self._add_unchanged(known, prepared)
         elif isinstance(prepared, MissingFile):
-            self._vanished(known)
+            self._add_missing(known)
         elif prepared.error is not None:
-            self._note_failure(prepared, known)
+            self._add_failed(prepared, known)
         else:
-            self._changed(prepared)
+            self._add_changed(prepared)
 
-    def _commit_if_much(self) -> None:
-        if len(self._prepared) >= self._files_per_transaction or self._prepared_chars > MOST_TEXT_IN_A_TRANSACTION:
+    def _commit_if_large(self) -> None:
+        if len(self._prepared) >= self._files_per_transaction or self._prepared_chars > MAX_TRANSACTION_CHARS:
             self._commit()
 
-    def _vanished(self, known: FileRow | None) -> None:
+    def _add_missing(self, known: FileRow | None) -> None:
         if known is not None:
-            self.vanished.append(known)
+            self.missing.append(known)
 
-    def _unchanged(self, known: FileRow | None, same: UnchangedFile) -> None:
-        self._touch(known, same.stat)
+    def _add_unchanged(self, known: FileRow | None, unchanged: UnchangedFile) -> None:
+        self._touch(known, unchanged.stat)
         self._outcome = replace(self._outcome, unchanged_files=self._outcome.unchanged_files + 1)
 
-    def _note_failure(self, prepared: PreparedFile, known: FileRow | None) -> None:
-        self._failed(FileFailure(prepared.path, prepared.source, prepared.error or ""))
+    def _add_failed(self, prepared: PreparedFile, known: FileRow | None) -> None:
+        self._record_failure(FileFailure(prepared.path, prepared.source, prepared.error or ""))
         if known is None or known.error != prepared.error:
             self._prepared.append(prepared)
         else:
@@ -167,13 +169,13 @@ class PlanExecutor:
         if known is not None and known.stat != stored(stat):
             self._touched.append((known, stat))
 
-    def _changed(self, prepared: PreparedFile) -> None:
+    def _add_changed(self, prepared: PreparedFile) -> None:
         self._prepared.append(prepared)
         self._prepared_chars += sum(len(chunk.text) for chunk in prepared.chunks)
         self._outcome = replace(self._outcome, indexed_files=self._outcome.indexed_files + 1)
         self._progress = replace(self._progress, total_chunks=self._progress.total_chunks + len(prepared.chunks))
 
-    def _failed(self, failure: FileFailure) -> None:
+    def _record_failure(self, failure: FileFailure) -> None:
         self._observer.file_failed(failure)
         self._outcome = replace(self._outcome, failed_files=self._outcome.failed_files + 1)
         self._progress = replace(self._progress, failed_files=self._outcome.failed_files)
@@ -185,16 +187,16 @@ class PlanExecutor:
         if not self._prepared:
             return
         chunks = sum(len(file.chunks) for file in self._prepared)
-        self._committed(self._writer.write(self._prepared))
+        self._report_commit(self._writer.write(self._prepared))
         self._prepared, self._prepared_chars = [], 0
         self._outcome = replace(self._outcome, chunks=self._outcome.chunks + chunks)
         self._progress = replace(self._progress, completed_chunks=self._outcome.chunks)
 
-    def _committed(self, revision: int) -> None:
+    def _report_commit(self, revision: int) -> None:
         self._outcome = replace(self._outcome, revision=revision, changed=True)
         self._observer.committed(revision)
 
-    def _tell(self, *, force: bool = False) -> None:
+    def _report_progress(self, *, force: bool = False) -> None:
         now = self._monotonic()
         if force or now >= self._next_event:
             self._next_event = now + PROGRESS_INTERVAL_SECONDS

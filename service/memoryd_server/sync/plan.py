@@ -1,8 +1,6 @@
-"""Disk against rows: what differs; pure.
+"""The first half of a sync: how the files on disk differ from the rows of the index; pure.
 
-The first half of a sync: what differs between the files on disk and the rows of the index. Touches nothing.
-
-What the last look at the disk has shown of the index: since when the two agree, and what could not be looked for.
+`LastComparison` remembers the last result: when the two last agreed, and which files could not be looked for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,7 @@ from memoryd_server.store import FileRow
 
 @dataclass(frozen=True, slots=True)
 class HiddenFiles:
-    """A place that could not be looked into, and how many files of it the index keeps until it can be."""
+    """A folder that could not be read, and how many of its files the index keeps until it can be."""
 
     place: str
     reason: str
@@ -26,12 +24,13 @@ class HiddenFiles:
 class SyncPlan:
     """What a sync has to do.
 
-    `changed` are the files that are new or whose stat differs; reading may show that their bytes do not. `doubtful` are
-    those that were read so soon after a change that their stat could not tell of another. `retried` are those that
-    failed before and have not changed since. `removed` are the rows of files that are gone. `failures` are files that
-    discovery could not take. `hidden` are places whose files are neither found nor known to be gone. `waiting` are
-    transcripts that have not grown enough to be read. `moved` are the rows of transcripts that have another path now,
-    by that path. A plan that is not `whole` leaves a source out; one `of_files` is about a few that were named.
+    `changed` are files that are new or whose stat differs; reading may show that their bytes are the same. `doubtful`
+    are files that were last read so soon after a change that an equal stat does not exclude another change. `retried`
+    are files that failed before and have not changed since. `removed` are the rows of files that are gone. `failures`
+    are files that discovery could not stat. `hidden` are folders whose files are neither found nor known to be gone.
+    `waiting` are transcripts that have not grown enough to be read. `moved` has the rows of transcripts whose path has
+    changed, by the new path. `covers_every_source` is False if the plan leaves a source out; `of_named_files` is True
+    if it covers only some files that were named.
     """
 
     changed: tuple[SourceFile, ...]
@@ -43,8 +42,8 @@ class SyncPlan:
     hidden: tuple[HiddenFiles, ...] = ()
     waiting: tuple[SourceFile, ...] = ()
     moved: Mapping[str, FileRow] = field(default_factory=dict)
-    whole: bool = True
-    of_files: bool = False
+    covers_every_source: bool = True
+    of_named_files: bool = False
 
     @property
     def to_read(self) -> tuple[SourceFile, ...]:
@@ -53,17 +52,17 @@ class SyncPlan:
 
     @property
     def pending(self) -> int:
-        """How many files differ from the index, as far as stats tell."""
+        """The number of files that differ from the index, as far as stats show."""
         return len(self.changed) + len(self.removed) + sum(hidden.files for hidden in self.hidden)
 
     @property
-    def worth_a_run(self) -> bool:
-        """Whether a sync may find something to do; files that failed before or are hidden are no ground."""
+    def needs_run(self) -> bool:
+        """Whether a sync may change something. Files that failed before or are hidden do not count."""
         return bool(self.changed or self.removed or self.doubtful)
 
 
 def make_plan(discovery: Discovery, rows: Mapping[tuple[Source, str], FileRow]) -> SyncPlan:
-    """Compares stats. Costs microseconds a file."""
+    """Compare the stats of files and rows. Costs microseconds per file."""
     changed: list[SourceFile] = []
     doubtful: list[SourceFile] = []
     retried: list[SourceFile] = []
@@ -76,15 +75,15 @@ def make_plan(discovery: Discovery, rows: Mapping[tuple[Source, str], FileRow]) 
         elif row.stat.ctime_ns == _UNSETTLED:
             doubtful.append(file)
     on_disk = {(file.source, file.path) for file in discovery.files}
-    removed, hidden = _absent([row for key, row in rows.items() if key not in on_disk], discovery.unseen)
+    removed, hidden = _split_absent([row for key, row in rows.items() if key not in on_disk], discovery.unseen)
     unchanged = len(discovery.files) - len(changed) - len(doubtful) - len(retried)
     return SyncPlan(tuple(changed), tuple(doubtful), tuple(retried), removed, unchanged, discovery.failures, hidden)
 
 
-def _absent(
+def _split_absent(
     rows: Sequence[FileRow], unseen: Sequence[UnreadableFolder]
 ) -> tuple[tuple[FileRow, ...], tuple[HiddenFiles, ...]]:
-    """Parts the rows without a file into those whose file is gone, and the places that hide the others'."""
+    """Split rows without a file into those whose file is gone, and the folders that hide the others' files."""
     removed: list[FileRow] = []
     counts = [0] * len(unseen)
     for row in rows:
@@ -105,35 +104,35 @@ def _hides(unseen: UnreadableFolder, row: FileRow) -> bool:
 
 
 def moved_transcripts(files: Sequence[SourceFile], rows: Mapping[tuple[Source, str], FileRow]) -> dict[str, FileRow]:
-    """The rows of transcripts that were renamed, as it happens when they are rotated, by the path they have now."""
-    now = {file.path: identity_of(file.stat) for file in files if file.source is Source.SESSIONS}
-    left = {
+    """Return the rows of transcripts that were renamed, for example by rotation, by their new path."""
+    on_disk = {file.path: identity_of(file.stat) for file in files if file.source is Source.SESSIONS}
+    moved = {
         identity_of(row.stat): row
         for row in rows.values()
-        if row.source is Source.SESSIONS and row.error is None and now.get(row.path) != identity_of(row.stat)
+        if row.source is Source.SESSIONS and row.error is None and on_disk.get(row.path) != identity_of(row.stat)
     }
-    if not left:
+    if not moved:
         return {}
     known = {row.path for row in rows.values() if row.source is Source.SESSIONS}
-    return {path: left[inode] for path, inode in now.items() if path not in known and inode in left}
+    return {path: moved[inode] for path, inode in on_disk.items() if path not in known and inode in moved}
 
 
 class LastComparison:
-    """Kept by a sync engine, and read from any thread.
+    """The result of the last comparison of disk and index. May be read from any thread.
 
-    `agreed_ns` is the beginning of the latest look that found, or left, disk and index in agreement (Unix nanoseconds;
-    None before the first). `hidden` are the places that the latest look could not look into, with what they hide.
+    `agreed_ns` is when the latest comparison began after which disk and index agreed (Unix nanoseconds; None before the
+    first). `hidden` are the folders that the latest comparison could not read, with the number of files that they hide.
     """
 
     def __init__(self) -> None:
         self.agreed_ns: int | None = None
         self.hidden: tuple[HiddenFiles, ...] = ()
 
-    def note(self, plan: SyncPlan, began_ns: int, *, carried_out: bool = False) -> None:
-        """Takes a plan in, made from a look that began at `began_ns`; `carried_out` when nothing is left of it to do.
+    def record(self, plan: SyncPlan, began_ns: int, *, carried_out: bool = False) -> None:
+        """Record a plan from a comparison that began at `began_ns`; `carried_out` if nothing of it is left to do.
 
-        What is hidden is in no agreement: nobody knows whether it has changed.
+        Disk and index do not agree while files are hidden: it is unknown whether they have changed.
         """
         self.hidden = plan.hidden
-        if plan.whole and not plan.hidden and (carried_out or not plan.pending):
+        if plan.covers_every_source and not plan.hidden and (carried_out or not plan.pending):
             self.agreed_ns = max(began_ns, self.agreed_ns or 0)

@@ -1,8 +1,6 @@
-"""SyncPlanner: scope asked for, files due.
+"""SyncPlanner: which files a sync has to read, from the requested scope and the state of the disk.
 
-Looks at the sources and at what was asked for, and says what a sync has to do.
-
-What a sync run is asked to bring up to date, collected until a pass takes it.
+`PendingScope` collects the scopes that runs request, until a run takes them.
 """
 
 import threading
@@ -21,10 +19,10 @@ EVERY_SOURCE = frozenset(Source)
 
 @dataclass(frozen=True, slots=True)
 class SyncScope:
-    """The sources to bring up to date, and which transcripts count however little they have grown.
+    """The sources to bring up to date, and which transcripts to read even if they have grown little.
 
-    These are all of them, or those of `transcripts`, file names. `files` are paths of Markdown files that count where
-    their source is left out: somebody knows that these alone have changed.
+    `transcripts` are file names; `every_transcript` includes all of them. `files` are paths of Markdown files to read
+    although their source is left out, because it is known that only these have changed.
     """
 
     sources: frozenset[Source] = EVERY_SOURCE
@@ -34,16 +32,16 @@ class SyncScope:
 
     @classmethod
     def of_file(cls, path: str) -> Self:
-        """One Markdown file that has changed."""
+        """Return the scope of one changed Markdown file."""
         return cls(frozenset(), every_transcript=False, files=frozenset({path}))
 
     @property
-    def whole(self) -> bool:
+    def covers_every_source(self) -> bool:
         """Whether no source is left out."""
         return self.sources == EVERY_SOURCE
 
-    def and_also(self, other: "SyncScope") -> "SyncScope":
-        """Both at once."""
+    def union(self, other: "SyncScope") -> "SyncScope":
+        """Return a scope that covers this one and the other."""
         return replace(
             self,
             sources=self.sources | other.sources,
@@ -56,95 +54,99 @@ class SyncScope:
 FULL_SCOPE = SyncScope()
 """All sources, and every transcript."""
 
-WHAT_IS_DUE = SyncScope(every_transcript=False)
-"""All sources; of the transcripts those that have grown enough, or have gone quiet."""
+DUE_SCOPE = SyncScope(every_transcript=False)
+"""All sources; of the transcripts, those that have grown enough or have not changed for a while."""
 
 
 class PendingScope:
-    """The asks that no pass has taken yet. For any thread."""
+    """The scopes requested since the last run began. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked: SyncScope | None = None
+        self._requested: SyncScope | None = None
 
-    def add(self, ask: SyncScope) -> None:
-        """Lets the next pass see to `ask`, too."""
+    def add(self, scope: SyncScope) -> None:
+        """Add `scope` to the next run."""
         with self._lock:
-            self._asked = ask if self._asked is None else self._asked.and_also(ask)
+            self._requested = scope if self._requested is None else self._requested.union(scope)
 
     def take(self) -> SyncScope:
-        """What has been asked since the last time; what is due where nothing was."""
+        """Return the union of the scopes added since the last call; DUE_SCOPE if there were none."""
         with self._lock:
-            asked, self._asked = self._asked, None
-        return WHAT_IS_DUE if asked is None else asked
+            requested, self._requested = self._requested, None
+        return DUE_SCOPE if requested is None else requested
 
     @property
-    def whole(self) -> bool:
-        """Whether the next pass leaves no source out."""
+    def covers_every_source(self) -> bool:
+        """Whether the next run leaves no source out."""
         with self._lock:
-            return self._asked is None or self._asked.whole
+            return self._requested is None or self._requested.covers_every_source
 
 
 Rows = Mapping[tuple[Source, str], FileRow]
 
 
 class SyncPlanner:
-    """The sources of one index. Without `growth` every transcript that differs is due.
+    """Plans the syncs of one index.
 
-    The transcripts of sessions that are forgotten stay out.
+    `pending` has the requested scopes; without it every run has FULL_SCOPE. `growth` decides which changed transcripts
+    are due; without it all are. Transcripts of forgotten sessions are left out.
     """
 
     def __init__(
         self,
         corpus: Corpus,
-        asks: PendingScope | None = None,
+        pending: PendingScope | None = None,
         growth: GrowthRule | None = None,
         is_forgotten: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.corpus = corpus
         self._is_forgotten = is_forgotten
-        self._asks = asks
+        self._pending = pending
         self._growth = growth
 
     def discover(self) -> Discovery:
-        """Every file of the sources."""
-        found = self.corpus.discover()
-        return replace(found, files=tuple(filter(self._counts, found.files))) if self.corpus.sessions else found
+        """Return every file of the sources, without the transcripts of forgotten sessions."""
+        discovery = self.corpus.discover()
+        if not self.corpus.sessions:
+            return discovery
+        return replace(discovery, files=tuple(filter(self._is_wanted, discovery.files)))
 
-    def _counts(self, file: SourceFile) -> bool:
+    def _is_wanted(self, file: SourceFile) -> bool:
         return file.source is Source.MEMORY or not self._is_forgotten(session_id(file.parts[-1]))
 
-    def take(self, known: Writer, *, everything: bool) -> tuple[SyncPlan, Rows]:
-        """What the pass has to do that begins now, and the rows that it is about.
+    def take(self, index: Writer, *, everything: bool) -> tuple[SyncPlan, Rows]:
+        """Take the pending scope; return the plan for it and the rows that the plan compares.
 
-        That is what was asked for since the last one, or simply everything.
+        With `everything`, plan for FULL_SCOPE.
         """
-        asked = FULL_SCOPE if self._asks is None else self._asks.take()
+        scope = FULL_SCOPE if self._pending is None else self._pending.take()
         if everything:
-            asked = FULL_SCOPE
-        if asked.files and not asked.sources:
-            rows = known.memory_files(asked.files)
-            plan = self._plan_of_files(asked.files, rows)
+            scope = FULL_SCOPE
+        if scope.files and not scope.sources:
+            rows = index.memory_files(scope.files)
+            plan = self._plan_named_files(scope.files, rows)
             if plan is not None:
                 return plan, rows
-            asked = asked.and_also(WHAT_IS_DUE)
-        rows = known.files()
-        return self.plan(self.discover(), rows, asked), rows
+            scope = scope.union(DUE_SCOPE)
+        rows = index.files()
+        return self.plan(self.discover(), rows, scope), rows
 
-    def _plan_of_files(self, paths: Iterable[str], rows: Rows) -> SyncPlan | None:
-        """What to do about some Markdown files; None where one is not the very file that the index knows.
+    def _plan_named_files(self, paths: Iterable[str], rows: Rows) -> SyncPlan | None:
+        """Return the plan for these Markdown files; None unless each of them is the same file that is indexed.
 
-        Whether a new file counts, or which of two names does, only a look at all of them tells.
+        Only discovery can decide whether a new file is memory, and which of a file's names counts.
         """
-        found: list[SourceFile] = []
+        files: list[SourceFile] = []
         for path in paths:
-            row, file = rows.get((Source.MEMORY, path)), self._at(path)
+            row, file = rows.get((Source.MEMORY, path)), self._stat(path)
             if row is None or row.error is not None or file is None or identity_of(row.stat) != identity_of(file.stat):
                 return None
-            found.append(file)
-        return replace(make_plan(Discovery(tuple(found), (), ()), rows), whole=False, of_files=True)
+            files.append(file)
+        plan = make_plan(Discovery(tuple(files), (), ()), rows)
+        return replace(plan, covers_every_source=False, of_named_files=True)
 
-    def _at(self, path: str) -> SourceFile | None:
+    def _stat(self, path: str) -> SourceFile | None:
         try:
             place = self.corpus.resolve(path)
             stat = stat_file(place)
@@ -152,45 +154,45 @@ class SyncPlanner:
             return None
         return None if stat is None else SourceFile(place.path, place.source, place.root, place.parts, stat)
 
-    def plan(self, discovery: Discovery, rows: Rows, ask: SyncScope = WHAT_IS_DUE) -> SyncPlan:
-        """What differs, as far as it was asked for and is due."""
+    def plan(self, discovery: Discovery, rows: Rows, scope: SyncScope = DUE_SCOPE) -> SyncPlan:
+        """Return the differences that are in `scope` and due."""
         plan = make_plan(discovery, rows)
-        if not self.corpus.sessions and ask.whole:
+        if not self.corpus.sessions and scope.covers_every_source:
             return plan
         moved = moved_transcripts(discovery.files, rows)
-        due, waiting = self._parted(plan.changed, rows, moved, ask)
-        gone_to = {row.id for row in moved.values()}
+        due, waiting = self._split_due(plan.changed, rows, moved, scope)
+        moved_ids = {row.id for row in moved.values()}
         return replace(
             plan,
-            # First, so that a name is free when the next transcript has taken it.
+            # Moved transcripts come first, so that a new transcript can be stored under the name of a moved one.
             changed=tuple(sorted(due, key=lambda file: file.path not in moved)),
-            doubtful=tuple(_of(ask, plan.doubtful)),
-            retried=tuple(_of(ask, plan.retried)),
-            removed=tuple(row for row in plan.removed if row.source in ask.sources and row.id not in gone_to),
+            doubtful=tuple(_in_scope(scope, plan.doubtful)),
+            retried=tuple(_in_scope(scope, plan.retried)),
+            removed=tuple(row for row in plan.removed if row.source in scope.sources and row.id not in moved_ids),
             waiting=waiting,
             moved=moved,
-            whole=ask.whole,
+            covers_every_source=scope.covers_every_source,
         )
 
-    def _parted(
-        self, changed: Iterable[SourceFile], rows: Rows, moved: Mapping[str, FileRow], ask: SyncScope
+    def _split_due(
+        self, changed: Iterable[SourceFile], rows: Rows, moved: Mapping[str, FileRow], scope: SyncScope
     ) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
-        """The files to read now, and those that wait."""
+        """Split changed files into those to read now and those that wait."""
         due: list[SourceFile] = []
         waiting: list[SourceFile] = []
-        for file in _of(ask, changed):
+        for file in _in_scope(scope, changed):
             row = rows.get((file.source, file.path))
-            is_due = file.source is Source.MEMORY or file.path in moved or self._is_due(file, row, ask)
+            is_due = file.source is Source.MEMORY or file.path in moved or self._is_due(file, row, scope)
             (due if is_due else waiting).append(file)
         return tuple(due), tuple(waiting)
 
-    def _is_due(self, file: SourceFile, row: FileRow | None, ask: SyncScope) -> bool:
-        if self._growth is None or ask.every_transcript or file.parts[-1] in ask.transcripts:
+    def _is_due(self, file: SourceFile, row: FileRow | None, scope: SyncScope) -> bool:
+        if self._growth is None or scope.every_transcript or file.parts[-1] in scope.transcripts:
             return True
         if row is not None and (row.error is not None or identity_of(row.stat) != identity_of(file.stat)):
             return True
         return self._growth.is_due(file, None if row is None else row.stat)
 
 
-def _of(ask: SyncScope, files: Iterable[SourceFile]) -> Iterable[SourceFile]:
-    return (file for file in files if file.source in ask.sources)
+def _in_scope(scope: SyncScope, files: Iterable[SourceFile]) -> Iterable[SourceFile]:
+    return (file for file in files if file.source in scope.sources)

@@ -1,11 +1,7 @@
-"""A file or transcript into rows.
+"""FilePreparer and TranscriptPreparer: read, hash, chunk and analyze files, for the store to write. Nothing is locked.
 
-One file into rows: read, hash, split, chunk, analyze. No SQLite here, so nothing is locked meanwhile.
-
-A transcript into rows, part by part, going on from where it was read to. No SQLite here.
-
-However long a transcript is, no more than a part of it is held in memory, and what was indexed of it is not read again
-as long as it has only grown.
+A transcript is prepared in parts, so that only one part of it is in memory. If it has only grown, reading continues
+where it ended the last time.
 """
 
 import hashlib
@@ -38,20 +34,20 @@ from memoryd_server.text import Analyzer
 
 @dataclass(frozen=True, slots=True)
 class UnchangedFile:
-    """The file's stat had changed and its bytes had not."""
+    """The file's stat has changed, but its bytes have not."""
 
     stat: FileStat
 
 
 @dataclass(frozen=True, slots=True)
 class MissingFile:
-    """The file was gone when it was to be read."""
+    """The file was gone when it was read."""
 
 
 class FilePreparer:
-    """Makes rows out of files, with one analyzer and one way of chunking.
+    """Prepares files, with one analyzer and one build identity.
 
-    `now_ns` is the wall clock in Unix nanoseconds. `forgotten` tells which memory files get no chunks.
+    `now_ns` is the wall clock in Unix nanoseconds. `forgotten` decides which memory files get no chunks.
     """
 
     def __init__(
@@ -70,28 +66,28 @@ class FilePreparer:
         self._forgotten = forgotten
 
     def prepare(self, file: SourceFile, known: FileRow | None) -> PreparedFile | UnchangedFile | MissingFile:
-        """The rows for `file`, or word that its bytes are those of `known` or that it is gone.
+        """Return the rows for `file`, or that its bytes are those of `known`, or that it is gone.
 
-        A file that cannot be read becomes rows without chunks that say why.
+        A file that cannot be read is returned without chunks, with the reason in `error`.
         """
         try:
             data, stat = read_file(file, self._max_file_bytes)
         except FileNotFound:
             return MissingFile()
         except (OSError, MemorydError) as error:
-            return PreparedFile(file.path, file.source, file.stat, b"", error=why(error))
+            return PreparedFile(file.path, file.source, file.stat, b"", error=failure_reason(error))
         stat = settled(stat, self._now_ns())
         content_hash = hashlib.sha256(data).digest()
         if known is not None and known.error is None and known.content_hash == content_hash:
             return UnchangedFile(stat)
-        if self._forgotten is not None and self._forgotten.keeps_out(file.path, content_hash):
+        if self._forgotten is not None and self._forgotten.check_excluded(file.path, content_hash):
             return PreparedFile(file.path, file.source, stat, content_hash)
         return self._rows(file, data, stat, content_hash)
 
     def chunks_of(self, file: SourceFile, known: FileRow | None) -> Iterator[list[Chunk]] | None:
-        """The chunks the file would make, some at a time; None when its bytes are those of `known`.
+        """Yield the file's chunks in batches; None if its bytes are those of `known`.
 
-        An unreadable one makes none. Of a transcript that has grown, those that are indexed already are among them.
+        An unreadable file has none. For a transcript that has grown, the chunks that are indexed already are included.
         """
         if file.source is Source.SESSIONS:
             return self.transcripts.chunks(file)
@@ -102,7 +98,7 @@ class FilePreparer:
         content_hash = hashlib.sha256(data).digest()
         if known is not None and known.error is None and known.content_hash == content_hash:
             return None
-        if self._forgotten is not None and self._forgotten.holds(file.path, content_hash):
+        if self._forgotten is not None and self._forgotten.excludes(file.path, content_hash):
             return iter(())
         return iter([self._chunks(split_front_matter(_decode(data)).body, 1)])
 
@@ -122,74 +118,80 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8", "replace").removeprefix("\ufeff")
 
 
-def why(error: OSError | MemorydError) -> str:
-    """Why a file could not be read, in words."""
+def failure_reason(error: OSError | MemorydError) -> str:
+    """Return the reason why a file could not be read, for messages."""
     return error.message if isinstance(error, MemorydError) else (error.strerror or str(error))
 
 
 READER_VERSION = f"{FLATTENING_VERSION}.{TRANSCRIPT_CHUNKER_VERSION}"
-"""What made the text and the chunks of a transcript; one made by another is read from the beginning."""
+"""The version of the code that makes a transcript's text and chunks; another version reads it from the beginning."""
 
 PART_CHARS = 1 << 20
-"""A part ends at about this much text."""
+"""A part ends after about this many characters of text."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Begin:
-    """Where to read from, and what is there already."""
+class _ResumePoint:
+    """Where to read from, and what is indexed up to there; None for the beginning."""
 
     position: ReadPosition
     state: TranscriptState | None
 
 
 class TranscriptPreparer:
-    """Makes rows out of transcripts, with one analyzer and one way of chunking."""
+    """Prepares transcripts, with one analyzer and one build identity."""
 
     def __init__(self, analyzer: Analyzer, identity: BuildIdentity) -> None:
         self._analyzer = analyzer
         self._identity = identity
 
     def parts(self, file: SourceFile, known: FileRow | None, state: TranscriptState | None) -> Iterator[TranscriptPart]:
-        """What is new in `file`, of which `known` and `state` are indexed; nothing where nothing is.
+        """Yield the new parts of `file`, of which `known` and `state` are indexed; none if nothing is new.
 
         Raises:
-            FileNotFound: it is gone.
-            PathNotAllowed: it has become a link, or no plain file.
-            OSError: it cannot be read.
+            FileNotFound: the file is gone.
+            PathNotAllowed: the file has become a link, or is not a regular file.
+            OSError: the file cannot be read.
         """
         with TranscriptReader(file) as reader:
-            begin = _begin(reader, known, state)
-            resumed = known is not None and begin.state is not None
+            resume = _resume_point(reader, known, state)
+            resumed = known is not None and resume.state is not None
             moved_from = known.path if known is not None and resumed and known.path != file.path else ""
-            if moved_from or not resumed or begin.position.offset < reader.stat.size_bytes:
-                yield from self._read(file, reader, begin, moved_from)
+            if moved_from or not resumed or resume.position.offset < reader.stat.size_bytes:
+                yield from self._read(file, reader, resume, moved_from)
 
     def chunks(self, file: SourceFile) -> Iterator[list[Chunk]]:
-        """About the chunks that the whole of `file` makes, some at a time; none where it cannot be read."""
+        """Yield approximately the chunks of the whole of `file`, in batches; none if it cannot be read."""
         try:
             with TranscriptReader(file) as reader:
-                for part in self._read(file, reader, _Begin(START, None), "", analyzed=False):
+                for part in self._read(file, reader, _ResumePoint(START, None), "", analyzed=False):
                     yield list(part.chunks)
         except (MemorydError, OSError):
             return
 
     def _read(
-        self, file: SourceFile, reader: TranscriptReader, begin: _Begin, moved_from: str, *, analyzed: bool = True
+        self,
+        file: SourceFile,
+        reader: TranscriptReader,
+        resume: _ResumePoint,
+        moved_from: str,
+        *,
+        analyzed: bool = True,
     ) -> Iterator[TranscriptPart]:
-        state = begin.state
-        maker = _PartMaker(self._analyzer if analyzed else None, self._identity, file, reader, state)
-        maker.moved_from = moved_from
-        position = begin.position
+        state = resume.state
+        builder = _PartBuilder(self._analyzer if analyzed else None, self._identity, file, reader, state)
+        builder.moved_from = moved_from
+        position = resume.position
         for line in reader.lines(position):
             position = line.after
             if line.message is not None:
-                maker.add(line.message.line, line.message.label, line.message.text)
-                if maker.chars > PART_CHARS:
-                    yield maker.part(position, is_last=False)
-        yield maker.part(position, is_last=True)
+                builder.add(line.message.line, line.message.label, line.message.text)
+                if builder.chars > PART_CHARS:
+                    yield builder.part(position, is_last=False)
+        yield builder.part(position, is_last=True)
 
 
-class _PartMaker:
+class _PartBuilder:
     """Collects the chunks of one transcript into parts."""
 
     def __init__(
@@ -211,39 +213,39 @@ class _PartMaker:
         self._chunk_count = 0 if state is None else state.chunk_count
         self._language = "" if state is None else state.language
         self._written = self._chunker.last()
-        self._full: list[Chunk] = []
+        self._complete: list[Chunk] = []
         self.chars = 0
 
     def add(self, number: int, label: str, text: str) -> None:
-        """Takes a message in."""
-        self._full += self._chunker.add(number, label, text)
+        """Add a message."""
+        self._complete += self._chunker.add(number, label, text)
         self.chars += len(text)
 
     def part(self, read: ReadPosition, *, is_last: bool) -> TranscriptPart:
-        """What is new since the last part."""
+        """Return everything new since the last part."""
         last = self._chunker.last()
-        chunks = [*self._full, *([] if last is None else [last])]
-        kept = bool(chunks) and self._written is not None and chunks[0].text == self._written.text
-        replaces = self._written is not None and not kept
-        new = chunks[kept:]
+        chunks = [*self._complete, *([] if last is None else [last])]
+        same = bool(chunks) and self._written is not None and chunks[0].text == self._written.text
+        replaces = self._written is not None and not same
+        new = chunks[same:]
         if self._chunk_count - replaces <= 0 and new and self._analyzer is not None:
             self._language = language_of(self._analyzer, [new[0].text])
         part = TranscriptPart(
             path=self._file.path,
-            stat=self._reader.stat if is_last else _unlike(self._reader.stat),
-            mark=self._reader.mark(read),
+            stat=self._reader.stat if is_last else _differing_stat(self._reader.stat),
+            mark=self._reader.prefix_digest(read),
             version=READER_VERSION,
             read=read,
             chunks=new,
             tokens=[] if self._analyzer is None else [self._tokens(self._analyzer, chunk) for chunk in new],
             language=self._language,
-            begins_anew=self._begins_anew,
+            replaces_all=self._begins_anew,
             replaces_last=replaces,
             moved_from=self.moved_from,
             is_last=is_last,
         )
         self._chunk_count += len(new) - replaces
-        self._written, self._full, self.chars = last, [], 0
+        self._written, self._complete, self.chars = last, [], 0
         self._begins_anew, self.moved_from = False, ""
         return part
 
@@ -251,20 +253,20 @@ class _PartMaker:
         return keyword_tokens(analyzer, chunk.text, chunk.breadcrumb, "", self._language)
 
 
-def _begin(reader: TranscriptReader, known: FileRow | None, state: TranscriptState | None) -> _Begin:
-    """Where to go on, if the file is what it was and has at most grown; else its beginning."""
-    anew = _Begin(START, None)
+def _resume_point(reader: TranscriptReader, known: FileRow | None, state: TranscriptState | None) -> _ResumePoint:
+    """Return the end of the indexed part if the file has at most grown since; else the beginning."""
+    beginning = _ResumePoint(START, None)
     if known is None or known.error is not None or state is None or state.version != READER_VERSION:
-        return anew
-    now, then = reader.stat, known.stat
-    same_file = identity_of(now) == identity_of(then) and now.size_bytes >= state.read.offset
-    rewritten = now.size_bytes == then.size_bytes and now.mtime_ns != then.mtime_ns
-    if not same_file or rewritten or reader.mark(state.read) != known.content_hash:
-        return anew
-    position = reader.resumable(state.read)
-    return anew if position is None else _Begin(position, state)
+        return beginning
+    current, indexed = reader.stat, known.stat
+    same_file = identity_of(current) == identity_of(indexed) and current.size_bytes >= state.read.offset
+    rewritten = current.size_bytes == indexed.size_bytes and current.mtime_ns != indexed.mtime_ns
+    if not same_file or rewritten or reader.prefix_digest(state.read) != known.content_hash:
+        return beginning
+    position = reader.resume_position(state.read)
+    return beginning if position is None else _ResumePoint(position, state)
 
 
-def _unlike(stat: FileStat) -> FileStat:
-    """A stat of the same file that it will not have: there is more of it to read."""
+def _differing_stat(stat: FileStat) -> FileStat:
+    """Return a stat that the file cannot have, so that it counts as changed until it is read to its end."""
     return replace(stat, size_bytes=-1, mtime_ns=0, ctime_ns=0)

@@ -1,28 +1,23 @@
-"""What a run reports; when it yields.
-
-What a sync run tells while it runs and at its end.
-
-Breaks the making of vectors off for files that have changed meanwhile: they are not to wait for it to end.
-"""
+"""What a sync run reports during the run and at its end, and when its embedding ends early for changed files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, Self
 
 from memoryd_server.embedding import EmbeddingProgress
 from memoryd_server.model import FileFailure
 
 
 class SyncMode(StrEnum):
-    """How much a run does."""
+    """How much a run does: what has changed, or everything."""
 
     INCREMENTAL = "INCREMENTAL"
     FULL = "FULL"
 
 
 class SyncPhase(StrEnum):
-    """The stage a run is in."""
+    """The phase that a run is in."""
 
     PLANNING = "PLANNING"
     INDEXING = "INDEXING"
@@ -32,7 +27,7 @@ class SyncPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SyncProgress:
-    """The whole state of a run at one moment. `batch_jobs` are those of the provider's that it waits for."""
+    """The complete state of a run at one moment. `batch_jobs` is the number of jobs that it waits for."""
 
     phase: SyncPhase = SyncPhase.PLANNING
     completed_files: int = 0
@@ -44,13 +39,18 @@ class SyncProgress:
     current_path: str = ""
     batch_jobs: int = 0
 
+    @classmethod
+    def swapping(cls, files: int, chunks: int) -> Self:
+        """Return the progress of a complete rebuild of `files` files and `chunks` chunks, before it is swapped in."""
+        return cls(SyncPhase.SWAPPING, files, files, chunks, chunks)
+
 
 @dataclass(frozen=True, slots=True)
 class SyncOutcome:
-    """What a run did. Outcomes of passes of one run add up; `files` and `indexed_chunks` are what the index holds now.
+    """What a run did. Outcomes of a run's passes add up; `files` and `indexed_chunks` are the totals of the index.
 
-    `embedding_reason` says why `pending_embeddings` chunks have no vector; empty when they all have, or want none.
-    `yielded` is set when the making of vectors was put off for files that have changed meanwhile.
+    `embedding_reason` says why `pending_embeddings` chunks have no vector; empty if all have one or none is wanted.
+    `yielded` is set if embedding was postponed for files that changed during it.
     """
 
     revision: int
@@ -68,7 +68,7 @@ class SyncOutcome:
     changed: bool = False
 
     def followed_by(self, later: "SyncOutcome") -> "SyncOutcome":
-        """Both passes as one; what is counted from the whole tree comes from the later."""
+        """Return both passes as one; counts of all files are those of the later pass."""
         return SyncOutcome(
             revision=later.revision,
             files=later.files,
@@ -88,7 +88,7 @@ class SyncOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SyncEstimate:
-    """What a run would do. `refusal` is why it would send nothing to the provider without approval of the cost."""
+    """What a run would do. `refusal` says why it would send nothing to the provider unless the cost is approved."""
 
     files: int
     removed_files: int
@@ -99,16 +99,16 @@ class SyncEstimate:
 
 
 class SyncObserver(Protocol):
-    """Follows a run. Called on the writer thread; must return at once."""
+    """Follows a run. Called on the writer thread; must return immediately."""
 
     def progress(self, progress: SyncProgress) -> None:
-        """The run has come this far. At most some ten a second."""
+        """Receive the run's progress; at most about ten times a second."""
 
     def file_failed(self, failure: FileFailure) -> None:
-        """A file could not be indexed."""
+        """Receive a file that could not be indexed."""
 
     def committed(self, revision: int) -> None:
-        """A transaction was committed."""
+        """Receive the index's revision after a transaction was committed."""
 
 
 class EmbeddingReporter:
@@ -134,16 +134,18 @@ class EmbeddingReporter:
         )
 
 
-# A slow model may need minutes for a batch: after so long what is made of it is kept, and the rest put off.
-PATIENCE_SECONDS = 15.0
+# A slow model may need minutes for a batch. After this time the run may yield during the first batch; the vectors made
+# until then are kept.
+MIN_EMBEDDING_SECONDS = 15.0
 
 
 class YieldingObserver:
-    """An observer that passes everything on, and the stop sign that goes with it.
+    """Forwards to an observer, and combines two reasons to stop an embedding run into one stop sign.
 
-    The sign shows `should_stop`, and `should_yield` once a first batch has been committed or has taken long: each
-    attempt then brings the end nearer, however often it is broken off. `yielded` tells that it was `should_yield` that
-    stopped; `cached` how many vectors had come from the cache by then. `monotonic` is a clock in seconds.
+    The stop sign returns true if `should_stop` does, or if `should_yield` does and a batch has been committed or has
+    taken `MIN_EMBEDDING_SECONDS`: so each attempt makes progress, however often it yields. `yielded` is set if
+    `should_yield` stopped the run; `cached` is the number of vectors from the cache until then. `monotonic` is a clock
+    in seconds.
     """
 
     def __init__(
@@ -157,35 +159,35 @@ class YieldingObserver:
         self._should_stop = should_stop
         self._should_yield = should_yield
         self._monotonic = monotonic
-        self._worth_keeping_at = monotonic() + PATIENCE_SECONDS
+        self._may_yield_at = monotonic() + MIN_EMBEDDING_SECONDS
         self.cached = 0
         self.yielded = False
 
     def should_stop(self) -> bool:
-        """Whether to stop for either reason; once it was to yield, it stays so."""
-        self.yielded = self.yielded or (self._monotonic() >= self._worth_keeping_at and self._should_yield())
+        """Return whether to stop, for either reason; stays true once the run yields."""
+        self.yielded = self.yielded or (self._monotonic() >= self._may_yield_at and self._should_yield())
         return self.yielded or self._should_stop()
 
     def progress(self, progress: SyncProgress) -> None:
-        """Passes on how far it is. Whoever waits for a batch job has nothing at work that would be lost."""
+        """Forward the progress. A run that waits for batch jobs may yield immediately, since it would lose no work."""
         self.cached = progress.cached_chunks
         if progress.batch_jobs:
-            self._worth_keeping_at = self._monotonic()
+            self._may_yield_at = self._monotonic()
         self._observer.progress(progress)
 
     def file_failed(self, failure: FileFailure) -> None:
-        """Passes on that a file failed."""
+        """Forward a file that failed."""
         self._observer.file_failed(failure)
 
     def committed(self, revision: int) -> None:
-        """Passes on that a batch is in."""
-        self._worth_keeping_at = self._monotonic()
+        """Forward a commit; from then on the run may yield."""
+        self._may_yield_at = self._monotonic()
         self._observer.committed(revision)
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a run was asked to do. `confirmed` when it may cost whatever it costs."""
+    """The observer and stop signs of a run. `confirmed` if it may cost more than the configured limit."""
 
     observer: SyncObserver
     should_stop: Callable[[], bool]
@@ -194,11 +196,11 @@ class RunOptions:
 
 
 class HiddenCommits:
-    """Passes on what a rebuild tells, but for its commits, which nobody can see before the swap."""
+    """Forwards what a rebuild reports, except its commits, which no search can see before the swap."""
 
     def __init__(self, observer: SyncObserver) -> None:
         self.progress = observer.progress
         self.file_failed = observer.file_failed
 
     def committed(self, revision: int) -> None:
-        """Keeps silent."""
+        """Ignore the commit."""

@@ -1,4 +1,4 @@
-"""Words: one analyzer for index and query; pure."""
+"""Text into words: one analyzer for indexed text and queries; pure."""
 
 from memoryd_server.text.analyzer import ANALYZER_VERSION, Analyzer, WordFinder
 from memoryd_server.text.languages import stop_words

@@ -1,4 +1,4 @@
-"""The one analyzer of what is indexed and of what is asked."""
+"""Analyzer: the same tokens for indexed text and for queries."""
 
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
@@ -9,7 +9,7 @@ from memoryd_server.text.stemming import DEFAULT, LONGEST_WORD, STEMMER_VERSION,
 from memoryd_server.text.terms import QueryTerm, ScriptRun, ShapeTable, TermKind, cut, index_tokens, query_terms
 
 ANALYZER_VERSION: Final = f"3+unicode{unicodedata.unidata_version}+{STEMMER_VERSION}"
-"""Differs whenever the same text may give other tokens, so that the keyword leg must be built anew."""
+"""Differs if the same text may give other tokens, which requires the keyword index to be rebuilt."""
 
 _CONNECTORS = "._/:@#+-"
 _SEPARATORS = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code) in _CONNECTORS))
@@ -18,62 +18,63 @@ _TO_SPACES = bytes.maketrans(_SEPARATORS, b" " * len(_SEPARATORS))
 _MAX_CACHED_CHARS = 40
 _MAX_CACHED_PIECES = 50_000
 _MAX_CACHED_SHAPES = 50_000
-_MAX_CACHED_ASKED = 5_000
+_MAX_CACHED_QUERY_PIECES = 5_000
 _MAX_CACHED_LANGUAGES = 4
 
-# A language shows in a sample from the beginning, where headings stand, and from the middle, where sentences do.
+# The language is detected in a sample from the beginning, which may have headings, and one from the middle, which has
+# sentences.
 _SAMPLE_CHARS = 500
 
-# So many words of a question are tried together as names of two to five words.
-_MOST_WORDS_JOINED = 24
-_MOST_WORDS_IN_A_NAME = 5
-# A question of many words is prose, and each guess costs a look into the index.
-_FEW_WORDS = 6
-_MOST_WORDS_IN_A_NAME_OF_A_LONG_QUESTION = 3
+# The words of a query that are combined into guessed names of two to five words.
+_MAX_GUESSED_WORDS = 24
+_MAX_NAME_WORDS = 5
+# A query of more words is prose. Each guess costs a lookup in the index, so its guessed names are shorter.
+_SHORT_QUERY_WORDS = 6
+_MAX_NAME_WORDS_IN_PROSE = 3
 
 
 class Analyzer:
     """Turns text into tokens and queries into terms, so that a text is found by any of its own words.
 
-    Holds caches of bounded size that make a second look at a word cheap. May be shared between threads.
+    Caches the results for words, in bounded memory. May be shared between threads.
     """
 
     def __init__(self) -> None:
         self._shapes = ShapeTable()
         self._stemmers = Stemmers()
         self._pieces: dict[str, _PieceCache] = {}
-        # What a piece of a question asks for, by the languages spoken, and whether everything was wanted.
-        self._asked: dict[tuple[str, tuple[str, ...], bool], list[QueryTerm]] = {}
+        # The terms of a piece of a query, by the piece, the languages, and `everything`.
+        self._query_pieces: dict[tuple[str, tuple[str, ...], bool], list[QueryTerm]] = {}
 
     def index_tokens(self, text: str, language: str = DEFAULT) -> str:
-        """Returns the tokens of `text` in order, separated by spaces; `language` is what `language_of` found.
+        """Return the tokens of `text` in order, separated by spaces; `language` is what `language_of` returned.
 
-        They are folded and hold no white space, control character or ASCII punctuation but "_", as an FTS5 table with
-        `tokenize="ascii tokenchars '_'"` wants them. Any text is accepted.
+        Tokens are folded and have no white space, control character or ASCII punctuation except "_", as an FTS5 table
+        with `tokenize="ascii tokenchars '_'"` requires. Any text is accepted.
         """
         return " ".join(filter(None, map(self._cache(language).__getitem__, _pieces(text))))
 
     def finder(self, words: Collection[str], prefixes: Collection[str], language: str = DEFAULT) -> "WordFinder":
-        """Looks for these words, and for words that begin with these prefixes, in texts of one language."""
+        """Return a finder of these words, and of words that begin with these prefixes, in texts of one language."""
         return WordFinder(self._cache(language), frozenset(words), tuple(prefixes))
 
     def query_terms(self, query: str, languages: Collection[str] = ()) -> tuple[QueryTerm, ...]:
-        """Returns the terms of `query` in order, each word's once, without stop words unless there is nothing else.
+        """Return the terms of `query` in order, each word's once, without stop words unless there are no other words.
 
-        `languages` are those of the texts to search; the default one is always among them. Words side by side come last
-        as guesses at a name. Empty when the query holds no word, for example only punctuation.
+        `languages` are those of the texts to search; the default language is always included. Neighbouring words are
+        added at the end as guessed names. Empty if the query has no word, for example only punctuation.
         """
         pieces = _pieces(query)
-        spoken = tuple(dict.fromkeys((DEFAULT, *languages)))
-        terms = self._terms(pieces, spoken)
+        all_languages = tuple(dict.fromkeys((DEFAULT, *languages)))
+        terms = self._terms(pieces, all_languages)
         dropped = stop_words(map(accented, pieces), languages)
-        telling = [term for term in terms if term.original not in dropped]
-        if not any(term.kind is not TermKind.WHOLE for term in telling):
-            telling = self._terms(pieces, spoken, everything=True)
-        return tuple(_words_once((*telling, *_guesses(terms, dropped))))
+        kept = [term for term in terms if term.original not in dropped]
+        if not any(term.kind is not TermKind.WHOLE for term in kept):
+            kept = self._terms(pieces, all_languages, everything=True)
+        return tuple(_words_once((*kept, *_guesses(terms, dropped))))
 
     def language_of(self, text: str) -> str:
-        """Returns the language of Latin script that `text` is written in, empty for English and where none is told.
+        """Return the language of a text in Latin script; empty for English and if none is detected.
 
         Looks at a sample of some two hundred words.
         """
@@ -81,13 +82,13 @@ class Analyzer:
         return detect(f"{text[:_SAMPLE_CHARS]} {text[middle : middle + _SAMPLE_CHARS]}")
 
     def _terms(self, pieces: Sequence[str], languages: tuple[str, ...], *, everything: bool = False) -> list[QueryTerm]:
-        if len(self._asked) > _MAX_CACHED_ASKED:
-            self._asked = {}
+        if len(self._query_pieces) > _MAX_CACHED_QUERY_PIECES:
+            self._query_pieces = {}
         found: list[QueryTerm] = []
-        # What is said again asks for nothing new, and one letter may stand for four words (U+FDFA).
+        # A repeated piece adds no term. A piece can hold a word many times: U+FDFA alone decomposes into four words.
         for piece in dict.fromkeys(pieces):
             key = (piece, languages, everything)
-            terms = self._asked.get(key)
+            terms = self._query_pieces.get(key)
             if terms is None:
                 terms = [
                     term
@@ -95,7 +96,7 @@ class Analyzer:
                     for term in query_terms(run, self._stemmers, languages, everything=everything)
                 ]
                 if len(piece) <= _MAX_CACHED_CHARS:
-                    self._asked[key] = terms
+                    self._query_pieces[key] = terms
             found += terms
         return found
 
@@ -109,7 +110,7 @@ class Analyzer:
 
 
 class _PieceCache(dict[str, str]):
-    """The tokens of pieces between white space in texts of one language, by the piece as it stands in the text."""
+    """The tokens of texts in one language, by piece: characters without white space between them, as in the text."""
 
     def __init__(self, shapes: ShapeTable, stemmers: Stemmers, language: str) -> None:
         super().__init__()
@@ -126,17 +127,16 @@ class _PieceCache(dict[str, str]):
         return tokens
 
     def _tokens(self, piece: str) -> Iterator[str]:
-        # A piece without spaces may hold the same word thousands of times, and most of all where one letter stands for
-        # several words: its stem is made once.
-        made: dict[ScriptRun, list[str]] = {}
+        # A piece may hold the same word thousands of times, so each word is stemmed once.
+        known: dict[ScriptRun, list[str]] = {}
         for run in _runs(piece, self._shapes):
-            tokens = made.get(run)
+            tokens = known.get(run)
             if tokens is None:
-                tokens = made[run] = index_tokens(run, self._stemmers, self._language)
+                tokens = known[run] = index_tokens(run, self._stemmers, self._language)
             yield from tokens
 
     def _plain_word(self, piece: str) -> str:
-        """Returns the token of an English word, perhaps at a sentence's end; empty when it takes more to find out."""
+        """Return the token of an English word, also at the end of a sentence; empty if the piece is anything else."""
         word = piece.rstrip(_CONNECTORS)
         plain = self._language == DEFAULT and word.isascii() and word.isalpha()
         if plain and (word.islower() or word.istitle() or word.isupper()):
@@ -145,36 +145,36 @@ class _PieceCache(dict[str, str]):
 
 
 class WordFinder:
-    """Finds wanted words in many texts: what a piece of text holds is found out once, however often it occurs."""
+    """Finds wanted words in many texts. Each piece of text is analyzed once, however often it occurs."""
 
     def __init__(self, tokens: "_PieceCache", words: frozenset[str], prefixes: tuple[str, ...]) -> None:
         self._tokens = tokens
         self._words = words
         self._prefixes = prefixes
         self._seen: set[str] = set()
-        self._held: dict[str, list[str]] = {}
-        # A long word may stand in a part with its beginning alone.
-        self._signs: list[str] = []
+        self._found: dict[str, list[str]] = {}
+        # The beginnings of pieces with wanted words; of a long word, a part of a text may have the beginning only.
+        self._beginnings: list[str] = []
 
     def __call__(self, text: str) -> list[str]:
-        """The wanted words of `text`, in the spelling of the index, as often as they stand there."""
+        """Return the wanted words of `text`, in the index's spelling, as often as they occur."""
         pieces = _pieces(text)
-        self._look_at(set(pieces) - self._seen)
-        held = self._held
-        return [word for piece in pieces if piece in held for word in held[piece]]
+        self._analyze(set(pieces) - self._seen)
+        found = self._found
+        return [word for piece in pieces if piece in found for word in found[piece]]
 
     def in_part(self, text: str) -> list[str]:
-        """The same for a part of a text that was looked at before, at next to no cost where the part holds none."""
-        return self(text) if any(map(text.__contains__, self._signs)) else []
+        """Return the wanted words of a part of a text that was searched before; costs almost nothing if it has none."""
+        return self(text) if any(map(text.__contains__, self._beginnings)) else []
 
-    def _look_at(self, pieces: set[str]) -> None:
+    def _analyze(self, pieces: set[str]) -> None:
         words, prefixes = self._words, self._prefixes
         for piece, tokens in zip(pieces, map(self._tokens.__getitem__, pieces), strict=True):
             if tokens in words or " " in tokens or tokens.startswith(prefixes):
-                held = [token for token in tokens.split() if token in words or token.startswith(prefixes)]
-                if held:
-                    self._held[piece] = held
-                    self._signs.append(piece[:LONGEST_WORD])
+                found = [token for token in tokens.split() if token in words or token.startswith(prefixes)]
+                if found:
+                    self._found[piece] = found
+                    self._beginnings.append(piece[:LONGEST_WORD])
         self._seen |= pieces
 
 
@@ -189,7 +189,7 @@ def _runs(piece: str, shapes: ShapeTable) -> Iterator[ScriptRun]:
 
 
 def _words_once(terms: Sequence[QueryTerm]) -> Iterator[QueryTerm]:
-    """The terms without those of words that ask for nothing new. Two words may share a stem, where one has another."""
+    """Yield the terms of each word that adds a new one. Words may share a stem in one language and not in another."""
     words: dict[str, dict[QueryTerm, None]] = {}
     for term in terms:
         words.setdefault(term.original, {})[term] = None
@@ -201,16 +201,16 @@ def _words_once(terms: Sequence[QueryTerm]) -> Iterator[QueryTerm]:
 
 
 def _guesses(terms: Sequence[QueryTerm], dropped: Collection[str]) -> Iterator[QueryTerm]:
-    """Words side by side as names: `vector search` may mean `vector_search`.
+    """Yield neighbouring words as names: `vector search` may mean `vector_search`.
 
-    In a question of few words a stop word may begin or end a name (`is active`), in prose it does not.
+    In a short query a stop word may begin or end a name (`is active`), in prose it may not.
     """
-    words = list(dict.fromkeys(term.original for term in terms if term.kind is TermKind.WORD))[:_MOST_WORDS_JOINED]
-    short = len(words) <= _FEW_WORDS
-    most = _MOST_WORDS_IN_A_NAME if short else _MOST_WORDS_IN_A_NAME_OF_A_LONG_QUESTION
+    words = list(dict.fromkeys(term.original for term in terms if term.kind is TermKind.WORD))[:_MAX_GUESSED_WORDS]
+    short = len(words) <= _SHORT_QUERY_WORDS
+    most = _MAX_NAME_WORDS if short else _MAX_NAME_WORDS_IN_PROSE
     for start in range(len(words)):
         for end in range(start + 2, min(start + most, len(words)) + 1):
-            telling = [word not in dropped for word in words[start:end]]
-            if any(telling) if short else telling[0] and telling[-1]:
+            kept = [word not in dropped for word in words[start:end]]
+            if any(kept) if short else kept[0] and kept[-1]:
                 name = "_".join(words[start:end])
                 yield QueryTerm(name, kind=TermKind.GUESS, original=name)

@@ -1,12 +1,7 @@
-"""Language of a text; function and stop words.
+"""Language detection by function words; the stop words of a query.
 
-Which language of Latin script a text is written in, by the votes of its function words.
-
-Words that hold sentences together and say nothing about what is looked for, by language (ISO 639-1).
-
-They tell one language of Latin script from another, and are left out of queries. They are indexed all the same.
-
-Leaves out of a question what says nothing about what is looked for.
+Function words, such as "the" or "und", hold sentences together and carry no topic. They are listed by language (ISO
+639-1). They distinguish the languages of Latin script, and are left out of queries; they are indexed like other words.
 """
 
 import re
@@ -121,10 +116,10 @@ UNSPACED: Mapping[str, str] = {
         一个 的是""",
 }
 
-FEWEST_VOTES: Final = 3
-LEAST_SHARE: Final = 0.06
+MIN_VOTES: Final = 3
+MIN_SHARE: Final = 0.06
 
-# Text of Latin script takes at most so many bytes of UTF-8 a character, Vietnamese the most; of other scripts 1.8 to 3.
+# The most bytes of UTF-8 per character in Latin script; Vietnamese has the most. Other scripts have 1.8 to 3.
 _MOST_LATIN_BYTES = 1.6
 
 
@@ -140,13 +135,13 @@ _VOTERS = _voters()
 
 
 def votes(words: Iterable[str]) -> Counter[str]:
-    """How many of these words each language counts among its function words."""
+    """Return how many of these words are function words of each language."""
     return Counter(language for word in words if word in _VOTERS for language in _VOTERS[word])
 
 
 def detect(sample: str) -> str:
-    """The language of a text of some hundred words; the default one for English, other scripts and short texts."""
-    # A French title in a Chinese text makes no French text, though it may hold most of what spaces set apart.
+    """Return the language of a text of some hundred words; the default for English, other scripts and short texts."""
+    # A Chinese text with a French title is not French, although most of its words between spaces may be.
     if len(sample.encode("utf-8", "replace")) > _MOST_LATIN_BYTES * len(sample):
         return DEFAULT
     words = accented(sample).split()
@@ -154,12 +149,12 @@ def detect(sample: str) -> str:
     if not counted:
         return DEFAULT
     language, most = counted.most_common(1)[0]
-    enough = most >= FEWEST_VOTES and most >= LEAST_SHARE * len(words)
+    enough = most >= MIN_VOTES and most >= MIN_SHARE * len(words)
     return language if enough and most > counted[DEFAULT] else DEFAULT
 
 
-# So many function words show the language of a question that the index holds nothing of.
-_FEWEST_IN_A_QUESTION = 2
+# The function words that identify the language of a query if the index has no text in it.
+_MIN_VOTES_IN_A_QUERY = 2
 
 
 def _folded(words: str) -> frozenset[str]:
@@ -167,33 +162,33 @@ def _folded(words: str) -> frozenset[str]:
 
 
 STOP_WORDS = _folded(ENGLISH).union(*map(_folded, SPACED.values()))
-"""Function words that are left out of every question, folded: the English ones, and those of other scripts."""
+"""Function words that are left out of every query, folded: the English ones, and those of other scripts."""
 
-_OF_LATIN_LANGUAGES: Mapping[str, frozenset[str]] = {language: _folded(words) for language, words in LATIN.items()}
+_LATIN_STOP_WORDS: Mapping[str, frozenset[str]] = {language: _folded(words) for language, words in LATIN.items()}
 _UNSPACED = "|".join(sorted(" ".join(UNSPACED.values()).split(), key=len, reverse=True))
-# Japanese particles that stand between function words. The rarer ones are more often the end of a word.
+# Japanese particles between function words. The rarer particles are left out: they are more often the end of a word.
 _BETWEEN = "[はがをにでとの]"
-_SILENT = re.compile(f"(?:{_BETWEEN}?(?:{_UNSPACED}))+{_BETWEEN}?")
+_STOP_SPAN = re.compile(f"(?:{_BETWEEN}?(?:{_UNSPACED}))+{_BETWEEN}?")
 
 
 def stop_words(words: Iterable[str], languages: Collection[str]) -> frozenset[str]:
-    """The stop words for a question of these words, as they were written but for case, over texts in `languages`.
+    """Return the stop words for a query of these words (accented, without case) over texts in `languages`.
 
-    "die" says nothing in a German question and much in an English one, so those of another language of Latin script
-    count only where it has the most function words in the question.
+    "die" is a stop word in a German query, not in an English one. So the function words of another language of Latin
+    script count only if the query has more of them than of any other language's.
     """
     counted = votes(words)
     most = max(counted.values(), default=0)
-    spoken = [
+    query_languages = [
         language
         for language, count in counted.items()
-        if language != DEFAULT and count == most and (language in languages or count >= _FEWEST_IN_A_QUESTION)
+        if language != DEFAULT and count == most and (language in languages or count >= _MIN_VOTES_IN_A_QUERY)
     ]
-    if not spoken:
+    if not query_languages:
         return STOP_WORDS
-    return STOP_WORDS.union(*(_OF_LATIN_LANGUAGES[language] for language in spoken))
+    return STOP_WORDS.union(*(_LATIN_STOP_WORDS[language] for language in query_languages))
 
 
 def stop_spans(text: str) -> list[tuple[int, int]]:
-    """Where in a run of unspaced script function words stand, those side by side as one span, particles with them."""
-    return [match.span() for match in _SILENT.finditer(text)]
+    """Return the spans of function words in a text of unspaced script; neighbours and their particles form one span."""
+    return [match.span() for match in _STOP_SPAN.finditer(text)]

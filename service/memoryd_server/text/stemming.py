@@ -1,18 +1,12 @@
-"""Spellings and forms of one word made equal.
+"""Spellings and forms of one word made equal: stems, case, compatibility forms, accents, Korean particles.
 
-Forms of one word brought together: the stem of its script and language, without case and accents.
+A word is stemmed first and folded afterwards, because stemmers know the accents of their language. English and Greek
+words are folded first: the English stemmer knows no accents, and the Greek one removes them itself. So both spellings
+give one stem.
 
-A word is stemmed first and folded afterwards, since stemmers know the accents of their language. Where they know none
-(English, Greek, whose stemmer takes them off itself) the folding comes first, so that both spellings give one stem.
-
-Spellings of the same word made equal: case, compatibility forms, accents.
-
-Unicode's normal forms, in time that grows with the text alone.
-
-`unicodedata.normalize` puts the marks on one letter in their order by moving each past its neighbours, which takes the
-square of their number: minutes for a megabyte of accents that stand in the wrong order.
-
-Korean words without their particles.
+`normalized` computes Unicode's normal forms in time that is nearly linear in the text. `unicodedata.normalize` sorts
+the marks of one letter by moving each past its neighbours, which is quadratic in their number: minutes for a megabyte
+of accents in the wrong order.
 """
 
 import re
@@ -27,25 +21,25 @@ try:
     import Stemmer
 
     _LIBRARY = "PyStemmer"
-except ImportError:  # nothing could build it here: the same stems from Python, some fifty times slower
+except ImportError:  # could not be built on this machine; pure Python gives the same stems, some fifty times slower
     import snowballstemmer
 
     _LIBRARY = "snowballstemmer"
 
 
 STEMMER_VERSION = f"{_LIBRARY.lower()}{version(_LIBRARY)}"
-"""Which library makes the stems; another version may make others."""
+"""The library that makes the stems, and its version; another version may make other stems."""
 
 DEFAULT = ""
-"""The language of a text in which no other was recognised: English, names and code."""
+"""The language of a text in which no other was detected: English, names and code."""
 
 LONGEST_WORD = 128
-"""Letters of a longer word after these tell nothing: its end may stand in the next chunk.
+"""Longer words are compared by this many letters, because the end of such a word may be in the next chunk.
 
-Beginnings are whole in some chunk, as long as chunks overlap by as much. A SHA-512 in hex is just within.
+The beginning is complete in some chunk if chunks overlap by as much. A SHA-512 in hex has exactly this length.
 """
 
-# Folding makes three letters of one at most.
+# Folding turns one letter into three at most.
 _SURELY_SHORT = LONGEST_WORD // 3
 
 VIETNAMESE = "vi"
@@ -94,17 +88,17 @@ class _Stemmer(Protocol):
 
 
 class Stemmers:
-    """The stemmers in use, made when first needed. May be shared between threads: one of them stems at a time."""
+    """The stemmers, created when first needed. May be shared between threads; only one of them stems at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[str, _Stemmer] = {}
+        self._stemmers: dict[str, _Stemmer] = {}
 
     def forms(self, word: str, language: str) -> tuple[str, ...]:
-        """Returns what a word of a text in `language` is indexed under: one stem, seldom a second form beside it.
+        """Return the forms that a word of a text in `language` is indexed under: one stem, rarely a second form.
 
-        A Korean word gives itself and its stem without the particle, a Vietnamese one itself without and with accents.
-        A word with digits in it is a name, and is only folded. A very long word gives its folded beginning.
+        A Korean word gives itself and its stem without particle; a Vietnamese word its forms with and without accents.
+        A word with digits is a name and is only folded. A very long word has its folded beginning.
         """
         if len(word) > _SURELY_SHORT:
             folded = fold(word)
@@ -123,7 +117,7 @@ class Stemmers:
         return (fold(word),)
 
     def stem_plain(self, word: str) -> str:
-        """Returns the stem of a lower-case ASCII word in the default language: the same as `forms`, sooner."""
+        """Return the stem of a lower-case ASCII word in the default language: the same as `forms`, but faster."""
         return self._stemmed(word, "english") if len(word) <= LONGEST_WORD else word[:LONGEST_WORD]
 
     def _stem(self, word: str, algorithm: str, language: str) -> str:
@@ -139,27 +133,30 @@ class Stemmers:
 
     def _stemmed(self, word: str, algorithm: str) -> str:
         with self._lock:
-            stemmer = self._made.get(algorithm)
+            stemmer = self._stemmers.get(algorithm)
             if stemmer is None:
-                stemmer = self._made[algorithm] = _make(algorithm)
+                stemmer = self._stemmers[algorithm] = _new_stemmer(algorithm)
             return stemmer.stemWord(word)
 
 
-def _make(algorithm: str) -> _Stemmer:
-    # The analyzer remembers whole pieces of text, so the library's own cache would only be in the way.
-    made: _Stemmer = Stemmer.Stemmer(algorithm, 0) if _LIBRARY == "PyStemmer" else snowballstemmer.stemmer(algorithm)
-    return made
+def _new_stemmer(algorithm: str) -> _Stemmer:
+    if _LIBRARY == "PyStemmer":
+        # The analyzer caches whole pieces of text, so the library's own cache (size 0) would only cost time.
+        stemmer: _Stemmer = Stemmer.Stemmer(algorithm, 0)
+    else:
+        stemmer = snowballstemmer.stemmer(algorithm)
+    return stemmer
 
 
 def _algorithm(word: str, language: str) -> str:
-    """Returns Snowball's name of what stems `word`, empty when nothing does."""
+    """Return Snowball's name of the stemmer for `word`; empty if there is none."""
     first = ord(word[0])
     if first <= _LAST_LATIN or first in _LATIN_ADDITIONAL:
         return _LATIN.get(language, "")
     return next((algorithm for start, end, algorithm in _BLOCKS if start <= first <= end), "")
 
 
-# What is not seen and not said: soft hyphens, joiners, direction and variation marks, the Arabic stretcher.
+# Characters without a glyph or sound: soft hyphens, joiners, direction and variation marks, the Arabic tatweel.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u0640\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
@@ -168,7 +165,7 @@ _INVISIBLE = re.compile(
 _ACCENTED = re.compile("[\u0000-\u052f\u1c80-\u1c8f\u1d00-\u1dbf\u1e00-\u1fff\u2c60-\u2c7f\ua640-\ua69f\ua720-\ua7ff]")
 # The grave and the acute accent.
 _STRESS = re.compile("[\u0300\u0301]")
-# Letters with a stroke and ligatures, which no normal form takes apart.
+# Letters with a stroke and ligatures, which no normal form decomposes.
 _PLAIN: Mapping[int, str] = {
     ord("\N{LATIN SMALL LETTER DOTLESS I}"): "i",
     ord("ø"): "o",
@@ -184,25 +181,25 @@ _PLAIN: Mapping[int, str] = {
 
 
 def compatible(piece: str) -> str:
-    """Returns `piece` in NFKC without what cannot be seen. Case stays, since it tells where names are joined."""
+    """Return `piece` in NFKC without invisible characters. Case is kept, because it shows the parts of joined names."""
     if piece.isascii():
         return piece
     return normalized("NFKC", _INVISIBLE.sub("", piece))
 
 
 def accented(word: str) -> str:
-    """Returns `word` without case, its accents kept."""
+    """Return `word` without case, but with its accents."""
     folded = word.casefold()
     return folded if folded.isascii() else normalized("NFC", folded)
 
 
 def without_stress(word: str) -> str:
-    """Returns a Cyrillic `word` without case and stress marks; its letters, of which "й" is one, stay."""
+    """Return a Cyrillic `word` without case and stress marks. Its letters, such as "й", are kept."""
     return normalized("NFC", _STRESS.sub("", normalized("NFD", word.casefold())))
 
 
 def fold(word: str) -> str:
-    """Returns `word` without case and, in Latin, Greek and Cyrillic, without accents; other scripts keep theirs."""
+    """Return `word` without case and, in Latin, Greek and Cyrillic, without accents; other scripts keep theirs."""
     folded = word.casefold()
     if folded.isascii():
         return folded
@@ -223,21 +220,21 @@ def _without_accents(decomposed: str) -> str:
 
 NormalForm = Literal["NFC", "NFD", "NFKC"]
 
-# No script puts so many marks on a letter that this would matter to ordinary text.
-_MANY = 32
-# Marks, and the two letters that compatibility makes marks of; other characters that are no letters do no harm here.
-_LONG_RUN = re.compile(rf"[\W\uff9e\uff9f]{{{_MANY},}}")
+# Longer runs of marks are sorted here. No script has so many marks on a letter, so ordinary text is not affected.
+_MIN_LONG_RUN = 32
+# Marks, and the two letters that NFKC turns into marks. Other characters that are not letters may be included.
+_LONG_RUN = re.compile(rf"[\W\uff9e\uff9f]{{{_MIN_LONG_RUN},}}")
 
 
 def normalized(form: NormalForm, text: str) -> str:
-    """The same as `unicodedata.normalize(form, text)`, a run of marks in n log n."""
-    if len(text) >= _MANY and not text.isascii():
+    """Return the same as `unicodedata.normalize(form, text)`, but sort a run of n marks in n log n steps."""
+    if len(text) >= _MIN_LONG_RUN and not text.isascii():
         text = _LONG_RUN.sub(lambda run: _decomposed(run[0], compatibly=form == "NFKC"), text)
     return unicodedata.normalize(form, text)
 
 
 def _decomposed(run: str, *, compatibly: bool) -> str:
-    """`run` with each character taken apart and its marks in canonical order; the normal forms of both are the same."""
+    """Return `run` decomposed and with its marks in canonical order; its normal forms are those of `run`."""
     apart = "".join(unicodedata.normalize("NFKD" if compatibly else "NFD", char) for char in run)
     marks = groupby(apart, key=lambda char: unicodedata.combining(char) > 0)
     return "".join(char for are, some in marks for char in (sorted(some, key=unicodedata.combining) if are else some))
@@ -255,7 +252,7 @@ _MIN_STEM = 2
 
 
 def without_particle(word: str) -> str:
-    """Returns `word` without its particle, empty when it has none or too little would be left."""
+    """Return `word` without its particle; empty if it has none or too few letters would be left."""
     for particle in _PARTICLES:
         if word.endswith(particle):
             stem = word.removesuffix(particle)

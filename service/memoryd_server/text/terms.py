@@ -1,25 +1,20 @@
-"""What a run of letters is found by.
+"""Search terms for a run of letters: the tokens that it is indexed under, and the terms that it searches for.
 
-What a run of letters is found by: the tokens it is indexed under, and the terms it asks for.
-
-Each term of a run is among the run's tokens, or begins one of them where `prefix` is set, so that a text is found by
+Each term of a run is one of the run's tokens, or the beginning of one if `prefix` is set, so that a text is found by
 any of its own words.
 
-The forms of a word: whole and in parts.
+Words are indexed whole and in parts. `foo-bar`, `foo.bar`, `foo_bar` and `fooBar` all give `foo`, `bar` and `foo_bar`,
+so that each finds the others and the exact name ranks first. `fooBar` gives `foobar` as well, because names such as
+GitHub are often written without capitals.
 
-`foo-bar`, `foo.bar`, `foo_bar` and `fooBar` all give `foo`, `bar` and `foo_bar`, so that each finds the others and the
-exact name ranks first. `fooBar` gives `foobar` as well, since names such as GitHub are often written without humps.
+`cut` splits a piece of text into runs of one kind of script. It matches patterns against the piece's shape: a string
+of the same length that has the class of each character, so that the patterns are short and ASCII. Classes: `u` upper
+case, `l` other letters, `d` digits, `m` marks, `c` CJK, `s` letters of the unspaced scripts of South-East Asia,
+connectors as themselves, a space for everything else.
 
-Cuts a piece of text into runs of one kind of script.
-
-The cut is made on the piece's shape: a string as long as the piece that names the class of each character, so that the
-patterns are short and ASCII. Classes: `u` upper case, `l` other letters, `d` digits, `m` marks, `c` CJK, `s` letters of
-the unspaced scripts of South-East Asia, connectors as themselves, a space for all else.
-
-Where a Japanese word ends, as far as the writing shows it.
-
-Most words begin in kanji or katakana, and what they end in and what follows them is hiragana: a change back from it
-begins a word, and a particle ends one. Two characters across such a place are those of two words, or of none.
+Scripts without spaces are indexed as overlapping grams. In Japanese, the ends of words can often be seen: most words
+begin in kanji or katakana and end in hiragana, so a change from hiragana begins a word, and a particle ends one. A
+pair of characters across such a place carries no meaning.
 """
 
 import itertools
@@ -49,14 +44,14 @@ _SEA = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\
 _WORD = "[lud][ludm]*"
 _RUN = re.compile(
     r"(?P<CJK>c+)|(?P<SEA>s[sm]*)"
-    # An option, tag, handle or hidden name: its sign counts only where no word goes before it.
+    # An option, tag, handle or hidden name: its sign counts only if no word precedes it.
     r"|(?:(?<![ludmcs.:@#+_-])(?P<sigil>--|__|[-#@._]))?"
     rf"(?P<WORD>{_WORD}(?:(?:__|--|::|//|[./:@#+_-]){_WORD})*)"
 )
 
 
 class Script(Enum):
-    """How the words of a run are found."""
+    """How the words of a run are found: as words, or as grams of a script without spaces."""
 
     WORD = "WORD"
     CJK = "CJK"
@@ -64,7 +59,7 @@ class Script(Enum):
 
 
 class ScriptRun(NamedTuple):
-    """Characters of one kind, with their shape. `sigil` is set where a sign such as `--` or `#` goes before a word."""
+    """Characters of one kind, with their shape. `sigil` is set if a sign such as `--` or `#` precedes a word."""
 
     script: Script
     text: str
@@ -73,16 +68,16 @@ class ScriptRun(NamedTuple):
 
 
 class ShapeTable(dict[int, str]):
-    """The class of each code point, filled as they are met; a table for `str.translate`."""
+    """The class of each code point, added when first needed; a table for `str.translate`."""
 
     def __missing__(self, code: int) -> str:
-        """Finds the class of `code` and remembers it."""
+        """Determine the class of `code` and store it."""
         shape = self[code] = _shape_of(code)
         return shape
 
 
 def cut(piece: str, table: ShapeTable) -> list[ScriptRun]:
-    """Returns the runs of `piece`, which is in NFKC, in order."""
+    """Return the runs of `piece`, which is in NFKC, in order."""
     shape = piece.translate(table)
     return [
         ScriptRun(Script[name], piece[match.start(name) : match.end(name)], match[name], bool(match["sigil"]))
@@ -119,22 +114,22 @@ _CLUSTER = re.compile("sm*")
 
 
 class TermKind(Enum):
-    """What a term stands for. Only words and grams are what the question cannot do without."""
+    """What a term is. A text must have the query's words and grams; wholes and guesses are optional."""
 
     WORD = "WORD"
     GRAM = "GRAM"
-    """Two or three characters of a script that puts no spaces between words."""
+    """Two or three characters of a script without spaces between words."""
     WHOLE = "WHOLE"
-    """A name in one piece, beside its parts: it may be missing where they are found."""
+    """A name in one piece, in addition to its parts; a text may have only the parts."""
     GUESS = "GUESS"
-    """Words side by side tried as one name; worth asking for only if the index knows it."""
+    """Neighbouring words as one name; searched only if it occurs in the index."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
-    """A token to look for; with `prefix`, any token that begins with it.
+    """A token to search for; with `prefix`, any token that begins with it.
 
-    Terms of one `original`, the word as it was written but for case and accents, are its stems in several languages:
+    Terms with the same `original`, the word as written without case and accents, are its stems in several languages:
     alternatives, of which a text needs one.
     """
 
@@ -145,7 +140,7 @@ class QueryTerm:
 
 
 def index_tokens(run: ScriptRun, stemmers: Stemmers, language: str) -> list[str]:
-    """Returns the tokens that a text in `language` with this run is indexed under."""
+    """Return the tokens that a text in `language` with this run is indexed under."""
     if run.script is Script.CJK:
         # The last slice is the last character alone, so that every single character begins some token.
         return [run.text[i : i + _CJK_GRAM] for i in range(len(run.text))]
@@ -160,9 +155,9 @@ def index_tokens(run: ScriptRun, stemmers: Stemmers, language: str) -> list[str]
 def query_terms(
     run: ScriptRun, stemmers: Stemmers, languages: Sequence[str], *, everything: bool = False
 ) -> list[QueryTerm]:
-    """Returns the terms that this run asks for in texts of these languages.
+    """Return the terms that this run searches for in texts of these languages.
 
-    Of a script without spaces, only those that tell what is looked for, perhaps none, unless `everything` is wanted.
+    For a script without spaces, stop words are left out, and perhaps no term remains, unless `everything` is set.
     """
     if run.script is Script.CJK:
         return _gram_terms(list(run.text), _CJK_GRAM, everything=everything)
@@ -192,23 +187,23 @@ def _gram_terms(units: Sequence[str], size: int, *, everything: bool) -> list[Qu
     starts = list(itertools.accumulate(map(len, units), initial=0))
     grams = list(zip(starts, starts[size:], strict=False))
     if not everything:
-        grams = _telling(text, grams)
-    asked = dict.fromkeys(text[start:end] for start, end in grams)
-    return [QueryTerm(gram, kind=TermKind.GRAM, original=gram) for gram in asked]
+        grams = _without_stop_words(text, grams)
+    unique = dict.fromkeys(text[start:end] for start, end in grams)
+    return [QueryTerm(gram, kind=TermKind.GRAM, original=gram) for gram in unique]
 
 
-def _telling(text: str, grams: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The grams that tell what is looked for.
+def _without_stop_words(text: str, grams: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the grams without those that carry no meaning.
 
-    Left out are those within what says nothing, and those across a word's end whose share of a word is in others.
+    Left out are grams within stop words, and grams across a word's end if another gram has their character of a word.
     """
-    silent_until = {at: end for start, end in stop_spans(text) for at in range(start, end)}
-    telling = [(start, end) for start, end in grams if end > silent_until.get(start, 0)]
+    stop_end = {at: end for start, end in stop_spans(text) for at in range(start, end)}
+    kept = [(start, end) for start, end in grams if end > stop_end.get(start, 0)]
     across = across_words(text)
     if not across:
-        return telling
-    within = {at for start, end in telling if start not in across for at in range(start, end)}
-    return [(start, end) for start, end in telling if across.get(start) not in within]
+        return kept
+    within = {at for start, end in kept if start not in across for at in range(start, end)}
+    return [(start, end) for start, end in kept if across.get(start) not in within]
 
 
 MAX_PARTS: Final = 12
@@ -219,10 +214,10 @@ _HUMP = re.compile("(?<=[lm])(?=u)|(?<=d)(?=ul)|(?<=u)(?=ull)")
 
 
 class WordForms(NamedTuple):
-    """What a run of words consists of, in the text's order.
+    """The parts and names of a run of words, in the text's order.
 
-    `parts` and `solid` (`fooBar` as one word) stand as they were written and are still to be stemmed. `wholes` are
-    finished tokens: the parts joined, and the name with its sign.
+    `parts` and `solid` (`fooBar` as one word) are as written and have to be stemmed. `wholes` are finished tokens: the
+    parts joined, and the name with its sign.
     """
 
     parts: list[str]
@@ -231,7 +226,7 @@ class WordForms(NamedTuple):
 
 
 def word_forms(run: ScriptRun) -> WordForms:
-    """Returns the words and names in `run`."""
+    """Return the words and names in `run`."""
     parts: list[str] = []
     solid: list[str] = []
     for segment in _SEGMENT.finditer(run.shape):
@@ -245,7 +240,7 @@ def word_forms(run: ScriptRun) -> WordForms:
 
 def _humps(word: str, shape: str) -> list[str]:
     cuts = [0, *(match.start() for match in _HUMP.finditer(shape)), len(word)]
-    # So many humps are a hash or encoded bytes, whose parts mean nothing.
+    # A word with more parts is a hash or encoded bytes, whose parts have no meaning.
     if len(cuts) - 1 > MAX_PARTS:
         return [word]
     return [word[start:end] for start, end in pairwise(cuts)]
@@ -260,16 +255,16 @@ def _whole(parts: list[str], *, sigil: bool) -> list[str]:
 
 _HIRAGANA = "\u3041-\u3096\u309d-\u309f"
 _PARTICLES = "はがをにでとのもへや"
-# The mark of a long vowel goes on in either kana.
+# The mark of a long vowel continues either kana.
 _BEFORE_A_WORD = rf"([{_HIRAGANA}])[^{_HIRAGANA}\u30fc]"
 _BEFORE_A_PARTICLE = rf"[^{_HIRAGANA}][{_PARTICLES}]"
 _ACROSS = re.compile(f"(?={_BEFORE_A_WORD}|{_BEFORE_A_PARTICLE})")
 
 
 def across_words(text: str) -> dict[int, int]:
-    """Each pair of characters in a run of Japanese that stands across the end of a word; none in Chinese.
+    """Return each pair of characters across the end of a Japanese word; none in Chinese.
 
-    By the place of its first character, the place of the one that is not hiragana: its share of a word. A verb may end
-    as if in a particle, so that a pair tells nothing only where that share is known from another one.
+    Maps the position of the pair's first character to that of its character that is not hiragana, which is part of a
+    word. A verb may seem to end in a particle, so a pair is left out only if another gram has that character.
     """
     return {match.start(): match.start() + (match[1] is not None) for match in _ACROSS.finditer(text)}

@@ -1,7 +1,7 @@
-"""What changes a user's files."""
+"""Changes to a user's files: appends, session archives and deletion."""
 
 from memoryd_server.writing.append import Appender, AppendJob, AppendReceipt
-from memoryd_server.writing.archive import Archiver, ArchiveReceipt, ArchiveRequest, slug_of
+from memoryd_server.writing.archive import Archiver, ArchiveReceipt, ArchiveRequest, make_slug
 from memoryd_server.writing.files import delete_file
 
 __all__ = [
@@ -12,5 +12,5 @@ __all__ = [
     "ArchiveRequest",
     "Archiver",
     "delete_file",
-    "slug_of",
+    "make_slug",
 ]

@@ -1,13 +1,4 @@
-"""Whole reads, writes, new files, deletion, errors.
-
-Whole reads and writes of a file descriptor, and directories that last.
-
-A file that is new: it appears under its name with all of its contents, or not at all.
-
-Deletes a source, because somebody asked for just that file to be deleted.
-
-Gives the operating system's refusals the names that callers know.
-"""
+"""File operations of this package: whole reads and writes, durable names, new files, deletion and error translation."""
 
 import errno
 import os
@@ -36,14 +27,14 @@ MOST_REPLACEMENTS = 8
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Writes every byte, however many calls that takes."""
+    """Write every byte, with as many system calls as that takes."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Makes `data` the whole content of a file that its owner alone can read, for good when `durable`."""
+    """Replace the contents of a file that only its owner can read; durable on return if `durable`."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         write_all(fd, data)
@@ -54,7 +45,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def read_range(fd: int, start: int, end: int) -> bytes:
-    """Returns the bytes from `start` up to `end`, fewer when the file is shorter."""
+    """Return the bytes from `start` up to `end`, fewer if the file is shorter."""
     parts = []
     while start < end and (part := os.pread(fd, min(end - start, _STEP_BYTES), start)):
         parts.append(part)
@@ -63,7 +54,7 @@ def read_range(fd: int, start: int, end: int) -> bytes:
 
 
 def sync_folders(root: str, folders: tuple[str, ...] = ()) -> None:
-    """Makes the names in `root`, and in each folder below it, survive a power cut. Follows no link below `root`."""
+    """Make the names in `root`, and in each folder below it, survive a power failure. Follows no link below `root`."""
     fd = os.open(root, _DIRECTORY)
     try:
         os.fsync(fd)
@@ -77,43 +68,43 @@ def sync_folders(root: str, folders: tuple[str, ...] = ()) -> None:
 
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# What file systems answer that know no second name of a file.
+# The errors of file systems without hard links.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 def write_new(location: Location, data: bytes, draft: str) -> bool:
-    """Writes a file that lasts, making the folders above it; false where something of that name is there.
+    """Write a durable new file, creating the folders above it. Return False if the name is taken. Blocks.
 
-    The path names the file when this returns True: where a folder above it was moved away meanwhile, the file is
-    written again.
+    When this returns True, the path names the file: if a folder above it is moved away during the write, the file is
+    written again. The file appears with all of its contents or not at all.
 
-    `draft` is the name under which it is written before it is whole; what an earlier write left of it goes. Only one
-    may write with it at a time. Blocks.
+    `draft` is the temporary name during the write; an older file of this name is removed. Only one thread may write
+    with it at a time.
 
     Raises:
-        PathNotAllowed: a component is a link or no folder.
-        FileNotFound: the root itself is missing.
-        FileReplaced: the folders above it are replaced again and again.
-        OSError: what the file system says; nothing is left of the file then.
+        PathNotAllowed: a component is a link or not a folder.
+        FileNotFound: the root itself does not exist.
+        FileReplaced: the folders above it are replaced repeatedly.
+        OSError: any other error of the file system; nothing is left of the file.
     """
     for _ in range(MOST_REPLACEMENTS):
-        folder = open_directory(location.root, location.parts[:-1], make=True)
+        folder = open_directory(location.root, location.parts[:-1], create=True)
         try:
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
-            done = _linked(folder, location.parts[-1], data, draft)
-            if done is None:
-                done = _written(folder, location.parts[-1], data)
-            if not done:
+            created = _create_by_link(folder, location.parts[-1], data, draft)
+            if created is None:
+                created = _create_directly(folder, location.parts[-1], data)
+            if not created:
                 return False
-            if _names(location, folder):
+            if _sync_names(location, folder):
                 return True
         finally:
             os.close(folder)
     raise FileReplaced(location.path)
 
 
-def _names(location: Location, folder: int) -> bool:
+def _sync_names(location: Location, folder: int) -> bool:
     """Make the names of a new file durable, and return whether its path leads to `folder`."""
     try:
         sync_folders(location.root, location.parts[:-1])
@@ -126,8 +117,8 @@ def _names(location: Location, folder: int) -> bool:
         os.close(current)
 
 
-def _linked(folder: int, name: str, data: bytes, draft: str) -> bool | None:
-    """Whether the name was free; None where a file can have but one name here."""
+def _create_by_link(folder: int, name: str, data: bytes, draft: str) -> bool | None:
+    """Return whether the name was free; None if the file system has no hard links."""
     try:
         _write(folder, draft, data)
         os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -143,7 +134,7 @@ def _linked(folder: int, name: str, data: bytes, draft: str) -> bool | None:
     return True
 
 
-def _written(folder: int, name: str, data: bytes) -> bool:
+def _create_directly(folder: int, name: str, data: bytes) -> bool:
     try:
         _write(folder, name, data)
     except FileExistsError:
@@ -164,14 +155,14 @@ def _write(folder: int, name: str, data: bytes) -> None:
 
 
 def delete_file(location: Location) -> bool:
-    """Deletes a file for good; false where there is none. Blocks.
+    """Delete a file durably; return False if it does not exist. Blocks.
 
-    A file that another program puts in its place meanwhile is deleted too: an editor's copy holds the same text.
+    A file that another program puts in its place during the call is deleted too: an editor's copy has the same text.
 
     Raises:
         PathNotAllowed: a component is a link, or the file is not a regular one.
         WorkspaceReadOnly: the file system or its permissions refuse it.
-        FileReplaced: another program replaces it again and again.
+        FileReplaced: another program replaces it repeatedly.
     """
     deleted = False
     for _ in range(MOST_REPLACEMENTS):
@@ -193,7 +184,7 @@ def _delete_once(location: Location) -> bool:
         with file_errors(location.path):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if not stat.S_ISREG(status.st_mode):
-                raise PathNotAllowed(location.path, "it is a link, a folder, a device or a pipe, not a plain file")
+                raise PathNotAllowed(location.path, "it is a link, a folder, a device or a pipe, not a regular file")
             os.unlink(name, dir_fd=folder)
             os.fsync(folder)
     except FileNotFoundError:
@@ -209,12 +200,12 @@ _REPLACED = frozenset({errno.ELOOP, errno.ENOTDIR})
 
 @contextmanager
 def file_errors(path: str) -> Iterator[None]:
-    """Names what a memory file's file system refuses.
+    """Translate the operating system's errors for a memory file.
 
     Raises:
-        WorkspaceReadOnly: by permissions or mount.
-        DiskFull: for want of space or quota, or because the file would be larger than a limit allows.
-        PathNotAllowed: a folder above it became something else meanwhile.
+        WorkspaceReadOnly: permissions or the mount refuse the write.
+        DiskFull: no space or quota is left, or the file would exceed a size limit.
+        PathNotAllowed: a folder above it was replaced by something else.
         FileBusy: another program holds a lease on it.
     """
     try:
@@ -223,7 +214,7 @@ def file_errors(path: str) -> Iterator[None]:
         raise FileBusy(path, "is leased by another program; try again when that program has released it") from error
     except OSError as error:
         if error.errno in _REPLACED:
-            raise PathNotAllowed(path, "a folder above it was replaced while it was written") from error
+            raise PathNotAllowed(path, "a folder above it was replaced during the write") from error
         if error.errno in READ_ONLY:
             words = f"{path!r} cannot be written: {error.strerror}; make the workspace writable for the daemon's user"
             raise WorkspaceReadOnly(words, metadata={"path": path}) from error
@@ -234,11 +225,13 @@ def file_errors(path: str) -> Iterator[None]:
 
 @contextmanager
 def ledger_errors(path: str) -> Iterator[None]:
-    """Names what the state directory's file system refuses; nothing has been written to the memory file then.
+    """Translate the operating system's errors for the state directory.
+
+    The memory file has not been written then.
 
     Raises:
-        DiskFull: for want of space or quota, or because the file would be larger than a limit allows.
-        IndexUnavailable: for any other reason.
+        DiskFull: no space or quota is left, or the file would exceed a size limit.
+        IndexUnavailable: any other error.
     """
     try:
         yield

@@ -1,12 +1,8 @@
-"""Begun and finished appends.
+"""The ledger of begun and finished appends, so that a retry writes nothing twice.
 
-Remembers which appends were begun and which were finished, so that a retry duplicates nothing.
-
-The ledger is a file of JSON lines beside the disposable index and outlives it. A line is a whole entry; of several
-lines with one key the last one counts. An entry is on disk before a byte of its block is written. It holds hashes of
+The ledger is a file of JSON lines next to the index, and outlives it. A line is one entry with a checksum; of several
+lines with one key, the last is valid. An entry is on disk before a byte of its block is written. It contains hashes of
 texts, never a text.
-
-The lines of the append ledger: one entry each, with a checksum. Pure.
 """
 
 import json
@@ -35,7 +31,7 @@ _OPENING = b'{"key":"'
 
 
 class AppendState(StrEnum):
-    """How far an append came."""
+    """The state of an append."""
 
     PENDING = "pending"
     DONE = "done"
@@ -44,7 +40,7 @@ class AppendState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One append: where its block of `length` bytes stands, or was to stand, and what it was asked to be.
+    """One append: the place of its block of `length` bytes in a file, and the hash of its request.
 
     `start_line` and `end_line` are the lines of its content. A void entry never reached the file. `copies_before` is
     the number of copies of the content in the file before the write. It is None for a blank text, in settled entries,
@@ -64,7 +60,7 @@ class LedgerEntry:
 
 
 def encode(entry: LedgerEntry) -> bytes:
-    """Returns the line of an entry, with its newline."""
+    """Return the line of an entry, with its newline."""
     fields = asdict(entry)
     if entry.copies_before is None:
         # Earlier builds read only lines without this field.
@@ -73,7 +69,7 @@ def encode(entry: LedgerEntry) -> bytes:
 
 
 def decode(line: bytes) -> LedgerEntry | None:
-    """Returns the entry of a line, None when the line is not one that `encode` made."""
+    """Return the entry of a line, or None if the line is not valid."""
     try:
         fields = json.loads(line)
         # Ledgers of the first builds have no checksums.
@@ -85,10 +81,10 @@ def decode(line: bytes) -> LedgerEntry | None:
 
 
 def is_torn(tail: bytes) -> bool:
-    """Whether bytes without a newline at a ledger's end are what a crash leaves of a line."""
-    # A power cut can leave NULs where a file had grown and its bytes had not arrived.
-    kept = tail.rstrip(b"\0")
-    return kept.startswith(_OPENING[: len(kept)])
+    """Return whether bytes without a newline at the ledger's end look like a line that a crash truncated."""
+    # A power failure can leave NULs at the end of a file that had grown before its bytes arrived.
+    text = tail.rstrip(b"\0")
+    return text.startswith(_OPENING[: len(text)])
 
 
 def _checksum(fields: dict[str, object]) -> int:
@@ -100,23 +96,23 @@ def _json(fields: dict[str, object]) -> bytes:
 
 
 COMPACT_ABOVE_BYTES = 1 << 20
-"""Size below which the ledger is never rewritten for its length."""
+"""A smaller ledger is never rewritten for its length."""
 
 KEPT_KEYS = 10_000
-"""Finished keys that a rewrite for length keeps, newest first. Older ones are no longer protected."""
+"""The number of finished keys that a rewrite for length keeps, newest first. Older keys are no longer protected."""
 
-# A rewrite must shed at least one line in so many, or a full ledger would be rewritten at each append.
-_WORTHWHILE = 4
+# A rewrite must remove at least one line in four, or a full ledger would be rewritten at each append.
+_LINES_PER_REMOVED = 4
 
 
 class Ledger:
-    """The ledger of one agent. Its methods need the lock that `locked` holds.
+    """The ledger of one agent. Its methods need the lock of `lock`.
 
-    `trouble` says what was wrong with the file and what became of it, since this object was made; "" when nothing was.
+    `problem` describes damage that was found since this object was created, and its repair; "" for none.
     """
 
     def __init__(self, path: str) -> None:
-        self.trouble = ""
+        self.problem = ""
         self._path = Path(path)
         self._entries: dict[str, LedgerEntry] = {}
         self._file: tuple[int, int] | None = None
@@ -125,13 +121,13 @@ class Ledger:
         self._fd = -1
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Holds the ledger against every other process, with its entries read and what a crash left of it repaired.
+    def lock(self) -> Iterator[None]:
+        """Lock the ledger against other processes, read its entries, and repair what a crash left.
 
         Raises:
-            DiskFull: there is no space for it.
-            IndexUnavailable: it cannot be used for any other reason.
-            FileBusy: another program holds a lock on it, or replaces it again and again. Never waits for that.
+            DiskFull: no space is left for it.
+            IndexUnavailable: it cannot be used for another reason.
+            FileBusy: another program locks it, or replaces it repeatedly. Does not wait for the lock.
         """
         with ledger_errors(str(self._path)):
             self._fd = self._open()
@@ -143,26 +139,26 @@ class Ledger:
             self._fd = -1
 
     def exists(self) -> bool:
-        """Whether there is a ledger yet. The one method that needs no lock."""
+        """Return whether the ledger exists. The only method that needs no lock."""
         return self._path.exists()
 
     def get(self, key: str) -> LedgerEntry | None:
-        """Returns the entry of a key, if there is one."""
+        """Return the entry of a key, or None."""
         return self._entries.get(key)
 
     def unfinished(self) -> list[LedgerEntry]:
-        """Returns the appends that were begun and, as far as is known, not finished."""
+        """Return the appends that were begun and are not known to be finished."""
         return [e for e in self._entries.values() if e.state is AppendState.PENDING]
 
     def pending(self, path: str) -> list[LedgerEntry]:
-        """Returns the unfinished appends to a file."""
+        """Return the unfinished appends to a file."""
         return [e for e in self.unfinished() if e.path == path]
 
     def put(self, entry: LedgerEntry, *, durable: bool = False) -> None:
-        """Write an entry; when `durable`, return only once it survives a power cut.
+        """Write an entry; if `durable`, return once it survives a power failure.
 
         Raises:
-            FileBusy: the ledger was removed or replaced since its lock was taken, so a `durable` entry would be lost.
+            FileBusy: the ledger was removed or replaced since it was locked, so a `durable` entry would be lost.
         """
         with ledger_errors(str(self._path)):
             self._append(encode(entry))
@@ -171,10 +167,10 @@ class Ledger:
                 if not is_at(self._fd, self._path):
                     raise _replaced(self._path)
         self._position = os.fstat(self._fd).st_size
-        self._remember(entry)
+        self._apply(entry)
 
     def settle(self, entry: LedgerEntry, state: AppendState) -> LedgerEntry:
-        """Writes down how an append ended, and returns it so."""
+        """Write the final state of an append, and return its entry."""
         settled = replace(entry, state=state, copies_before=None)
         self.put(settled)
         return settled
@@ -183,7 +179,7 @@ class Ledger:
         try:
             write_all(self._fd, data)
         except OSError:
-            # What stays of the line is torn, and cut off by whoever reads it next.
+            # If this fails too, the next read removes the torn line.
             with suppress(OSError):
                 os.ftruncate(self._fd, self._position)
             raise
@@ -195,7 +191,7 @@ class Ledger:
             fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 if not try_lock(fd):
-                    words = "is the append ledger and locked by another program; try again when that program is done"
+                    words = "(the append ledger) is locked by another program; try again when that program has finished"
                     raise FileBusy(str(self._path), words)  # noqa: TRY301 -- the descriptor is closed below
                 if created:
                     sync_folders(str(self._path.parent))
@@ -204,37 +200,37 @@ class Ledger:
             except BaseException:
                 os.close(fd)
                 raise
-            # The ledger was rewritten, by another process or by us: what is locked is the old file.
+            # Another process or this one rewrote the ledger: the lock is on the old file.
             os.close(fd)
         raise _replaced(self._path)
 
     def _read(self, fd: int) -> bool:
-        """Brings the entries in line with the file; false when the file had to be replaced by a repaired one."""
+        """Update the entries from the file. Return False if the file was replaced by a repaired one."""
         stat = os.fstat(fd)
         identity = (stat.st_dev, stat.st_ino)
         known, same = self._entries, identity == self._file
-        # Another process that rewrites the ledger leaves another file, and never an empty one.
+        # A rewrite by another process leaves a new file, which is never empty.
         lost = bool(known) and (stat.st_size == 0 or (same and stat.st_size < self._position))
-        unreadable = self._read_on(fd, stat.st_size) if same and not lost else 0
+        unreadable = self._read_new(fd, stat.st_size) if same and not lost else 0
         if not same or lost or unreadable:
             self._entries, self._position, self._lines, self._file = {}, 0, 0, identity
-            self._beside(".new").unlink(missing_ok=True)
-            unreadable = self._read_on(fd, stat.st_size)
+            self._sibling(".new").unlink(missing_ok=True)
+            unreadable = self._read_new(fd, stat.st_size)
         if not (lost or unreadable):
             return True
-        # Too far on purpose: if the repair fails, the next look finds the file too short and tries again.
+        # Deliberately past the end: if the repair fails, the next read finds the file too short and tries again.
         self._position = stat.st_size + 1
         self._repair(known if lost or same else {}, unreadable)
         return False
 
-    def _read_on(self, fd: int, size: int) -> int:
-        """Reads the lines that are new, cuts a torn last one off, and returns how many could not be read."""
+    def _read_new(self, fd: int, size: int) -> int:
+        """Read the new lines, truncate a torn last one, and return the number of unreadable lines."""
         data = read_range(fd, self._position, size)
         end = data.rfind(b"\n") + 1
         entries = [decode(line) for line in data[:end].splitlines()]
         for entry in entries:
             if entry is not None:
-                self._remember(entry)
+                self._apply(entry)
         self._position += end
         unreadable = entries.count(None)
         if end == len(data):
@@ -244,30 +240,30 @@ class Ledger:
         os.ftruncate(fd, self._position)
         return unreadable
 
-    def _remember(self, entry: LedgerEntry) -> None:
+    def _apply(self, entry: LedgerEntry) -> None:
         self._lines += 1
         self._entries.pop(entry.key, None)
         self._entries[entry.key] = entry
 
     def _repair(self, known: dict[str, LedgerEntry], unreadable: int) -> None:
-        """Replaces a ledger that lost lines by one of all that is known."""
+        """Replace a ledger that lost lines by one with all known entries."""
         self._entries = {**known, **self._entries}
         if unreadable:
-            aside = self._beside(".damaged")
+            aside = self._sibling(".damaged")
             write_whole(aside, self._path.read_bytes())
-            self.trouble = (
-                f"the append ledger {self._path} was damaged: {unreadable} of its lines could not be read. It was set "
-                f"aside as {aside.name} and goes on with {len(self._entries)} keys; a retry of an append that only "
-                "the lost lines told of would be written a second time"
+            self.problem = (
+                f"the append ledger {self._path} was damaged: {unreadable} of its lines could not be read. The damaged "
+                f"file was saved as {aside.name}, and {len(self._entries)} keys were kept. A retry of an append that "
+                "was recorded only in the lost lines is written a second time"
             )
         else:
-            self.trouble = f"the append ledger {self._path} was emptied or removed, and written anew from memory"
+            self.problem = f"the append ledger {self._path} was emptied or removed, and rewritten from memory"
         self._rewrite(self._entries.values())
 
     def _compact_if_worthwhile(self) -> None:
-        shed = self._lines - min(len(self._entries), KEPT_KEYS)
-        if self._position > COMPACT_ABOVE_BYTES and shed * _WORTHWHILE >= self._lines:
-            # The append itself is done; a ledger that stays long is no reason to fail it.
+        removable = self._lines - min(len(self._entries), KEPT_KEYS)
+        if self._position > COMPACT_ABOVE_BYTES and removable * _LINES_PER_REMOVED >= self._lines:
+            # The append itself is done and must not fail because the ledger stays long.
             with suppress(OSError):
                 self._compact()
 
@@ -277,12 +273,12 @@ class Ledger:
         self._rewrite(e for e in self._entries.values() if e.key not in dropped)
 
     def _rewrite(self, entries: Iterable[LedgerEntry]) -> None:
-        beside = self._beside(".new")
-        write_whole(beside, b"".join(map(encode, entries)))
-        beside.replace(self._path)
+        new = self._sibling(".new")
+        write_whole(new, b"".join(map(encode, entries)))
+        new.replace(self._path)
         sync_folders(str(self._path.parent))
 
-    def _beside(self, suffix: str) -> Path:
+    def _sibling(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
 
 

@@ -1,8 +1,7 @@
-"""An open memory file, and the block appended.
+"""An open memory file, and the block of one append.
 
-A memory file opened for appending: what is in it, and the one way to add to it.
-
-The bytes of one append. Pure.
+`MemoryFile` reads the file and appends to it, which is the only way to change it. The functions below `AppendBlock`
+compute and find the bytes of an append; they are pure.
 """
 
 import os
@@ -23,7 +22,7 @@ _SMALL_BYTES = 1 << 14
 
 
 class MemoryFile:
-    """An open memory file, locked against every other appender."""
+    """An open memory file, locked against other appenders."""
 
     def __init__(self, fd: int, location: Location) -> None:
         self._fd = fd
@@ -35,55 +34,56 @@ class MemoryFile:
         return self._location.path
 
     def size(self) -> int:
-        """Returns the file's size in bytes."""
+        """Return the file's size in bytes."""
         return os.fstat(self._fd).st_size
 
     def read(self, start: int, end: int) -> bytes:
-        """Returns the bytes from `start` up to `end`, fewer at the end of the file."""
+        """Return the bytes from `start` up to `end`, fewer at the end of the file."""
         return read_range(self._fd, start, end)
 
     def tail(self) -> bytes:
-        """Returns the last bytes, as many as `lead_of` wants."""
+        """Return the last bytes, which `missing_newlines` needs."""
         size = self.size()
         return self.read(max(0, size - TAIL_BYTES), size)
 
-    def newlines(self, end: int) -> int:
-        """Counts the newlines before the byte at `end`."""
+    def count_newlines(self, end: int) -> int:
+        """Count the newlines before the byte at `end`."""
         return sum(map(_newlines, self._steps(end)))
 
-    def newlines_and(self, sought: bytes, end: int) -> tuple[int, bool]:
-        """Count the newlines before the byte at `end`, and return whether `sought` is there, in one pass.
+    def count_newlines_and_find(self, needle: bytes, end: int) -> tuple[int, bool]:
+        """Count the newlines before the byte at `end`, and return whether `needle` occurs there, in one pass.
 
-        `sought` begins with a newline, which the first line of the file does not need. It is shorter than a step.
+        `needle` begins with a newline, which may be missing at the start of the file. It is shorter than a step.
         """
         newlines, found, seam = 0, False, b"\n"
         for part in self._steps(end):
             newlines += _newlines(part)
-            found = found or sought in part or sought in seam + part[: len(sought)]
-            seam = part[-len(sought) :]
+            found = found or needle in part or needle in seam + part[: len(needle)]
+            seam = part[-len(needle) :]
         return newlines, found
 
     def _steps(self, end: int) -> Iterator[bytes]:
         return (self.read(at, min(at + _STEP_BYTES, end)) for at in range(0, end, _STEP_BYTES))
 
-    def added_copy(self, content: bytes, copies_before: int | None) -> tuple[int, int] | None:
+    def find_added_copy(self, content: bytes, copies_before: int | None) -> tuple[int, int] | None:
         """Return the lines of the last copy of `content`, once it is durable, if there are more copies than before.
 
-        None where the number of copies before is unknown: an equal text could have been in the file.
+        Return None if `copies_before` is unknown: an equal text could have been in the file.
         """
         if copies_before is None:
             return None
-        found = copies_of(content, self.read(0, self.size()))
-        if len(found) <= copies_before:
+        copies = find_copies(content, self.read(0, self.size()))
+        if len(copies) <= copies_before:
             return None
         self.sync(names=True)
-        return found[-1]
+        return copies[-1]
 
-    def torn(self, offset: int, block: bytes, *, whole_text: bool) -> int:
-        """Return how many bytes of a block, but not all, are at `offset` and end the file; 0 where that is not so.
+    def torn_length(self, offset: int, block: bytes, *, whole_text: bool) -> int:
+        """Return the length of the part of a block that is at `offset` and ends the file; 0 if there is none.
 
-        The rest of the block can be written then. It also needs a line of its own, which an edit can have taken away.
-        Where the file has the `whole_text`, only blanks can be missing: an edit can leave other parts at `offset`.
+        The rest of the block can then be written. The part must also begin on a new line, which an edit can have
+        changed. If the file contains the `whole_text`, only blanks can be missing: an edit can leave other parts at
+        `offset`.
         """
         size = self.size()
         if not 0 < size - offset < len(block) or not block.startswith(self.read(offset, size)):
@@ -93,37 +93,37 @@ class MemoryFile:
         return size - offset if usable else 0
 
     def write(self, data: bytes, expected: int) -> int:
-        """Appends `data`, waits until the disk has it, and returns where it begins.
+        """Append `data`, wait until it is on disk, and return its start.
 
-        That is `expected`, the file's size, unless a program that takes no locks appended in between.
+        The start is `expected`, the file's size, unless a program that takes no locks appended in between.
         """
         try:
             write_all(self._fd, data)
         except OSError:
-            self._take_back(data, expected)
+            self._remove_partial(data, expected)
             raise
         start = os.lseek(self._fd, 0, os.SEEK_CUR) - len(data)
         self.sync(names=expected == 0)
         return start
 
     def is_current(self) -> bool:
-        """Return whether the path still names this file; a folder above it that was moved away counts too.
+        """Return whether the path still names this file; False too if a folder above it was moved away.
 
         Raises:
-            PathNotAllowed: the path leads through a link now, or to something other than a regular file.
+            PathNotAllowed: the path now leads through a link, or to something other than a regular file.
         """
         return is_named_by(self._location, self._fd)
 
     def sync(self, *, names: bool) -> None:
-        """Returns once the file survives a power cut, and with `names` the folders that lead to it as well."""
+        """Return once the file, and with `names` the folders above it, survive a power failure."""
         os.fsync(self._fd)
         if names:
-            # A folder that was moved away is found by `is_current`.
+            # `is_current` detects a folder that was moved away.
             with suppress(FileNotFoundError):
                 sync_folders(self._location.root, self._location.parts[:-1])
 
-    def _take_back(self, data: bytes, expected: int) -> None:
-        """Cuts off a block that was written in part, if those bytes are ours beyond doubt and still the last ones."""
+    def _remove_partial(self, data: bytes, expected: int) -> None:
+        """Truncate a partly written block, if the last bytes of the file are certainly its beginning."""
         size = self.size()
         if 0 < size - expected < len(data) and data.startswith(self.read(expected, size)):
             with suppress(OSError):
@@ -131,18 +131,18 @@ class MemoryFile:
 
 
 def _newlines(data: bytes) -> int:
-    # Several times as fast as bytes.count where there is much to count, which makes up for the search in the same pass.
+    # Several times as fast as bytes.count for large data, which compensates for the search in the same pass.
     if len(data) < _SMALL_BYTES:
         return data.count(b"\n")
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
 
 
 @contextmanager
-def opened(location: Location) -> Iterator[MemoryFile]:
-    """Open a memory file for appending, create it when it is absent, and hold its lock until the block ends.
+def open_memory_file(location: Location) -> Iterator[MemoryFile]:
+    """Open a memory file for appending, create it if it is missing, and hold its lock until the block ends.
 
-    The ledger's lock does not cover a file that two agents share; the file's own does. The path may name another file
-    already: `MemoryFile.is_current` says so after a write, when it counts.
+    The ledger's lock does not cover a file that two agents share; the file's lock does. The path may already name
+    another file: `MemoryFile.is_current` detects that after a write, when it matters.
 
     Raises:
         FileBusy: another program holds a lock on it.
@@ -150,30 +150,30 @@ def opened(location: Location) -> Iterator[MemoryFile]:
     fd = open_for_append(location)
     try:
         if not try_lock(fd):
-            raise FileBusy(location.path, "is locked by another program; try again when that program is done")
+            raise FileBusy(location.path, "is locked by another program; try again when that program has finished")
         yield MemoryFile(fd, location)
     finally:
         os.close(fd)
 
 
 TAIL_BYTES = 4
-"""How much of a file's end decides what must stand between it and an appended block."""
+"""The number of bytes at the file's end that determine the newlines before an appended block."""
 
 _MOST_LEAD = 2
-_MOST_SOUGHT_BYTES = 256
+_MOST_NEEDLE_BYTES = 256
 _MOST_HASHED_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
 class AppendBlock:
-    """What is appended: `lead`, the newlines that were missing, and `content`, whose lines are the append's lines."""
+    """The bytes of an append: `lead`, the missing newlines, and `content`, whose lines are the append's lines."""
 
     lead: bytes
     content: bytes
 
     @property
     def data(self) -> bytes:
-        """The bytes as they go to the file."""
+        """The bytes as written to the file."""
         return self.lead + self.content
 
     @property
@@ -182,19 +182,19 @@ class AppendBlock:
         return sha256(self.data).hexdigest()
 
     def lines_after(self, newlines_before: int) -> tuple[int, int]:
-        """Returns the first and the last line of `content` in a file with `newlines_before` newlines above the lead."""
+        """Return the first and last line of `content` in a file with `newlines_before` newlines above the lead."""
         start = newlines_before + self.lead.count(b"\n") + 1
         return start, start + self.content.count(b"\n") - 1
 
 
-def content_of(text: str, heading: str) -> bytes:
-    """Returns `text` in UTF-8 below its heading, ending in a newline."""
+def encode_content(text: str, heading: str) -> bytes:
+    """Return `text` in UTF-8 below its heading, ending in a newline."""
     titled = f"## {heading}\n\n{text}" if heading else text
     return (titled if titled.endswith("\n") else titled + "\n").encode()
 
 
-def lead_of(tail: bytes, heading: str) -> bytes:
-    """Returns the newlines missing at the end of a file whose last `TAIL_BYTES` bytes are `tail`.
+def missing_newlines(tail: bytes, heading: str) -> bytes:
+    """Return the newlines missing at the end of a file whose last `TAIL_BYTES` bytes are `tail`.
 
     A heading gets one blank line above it, except at the file's start.
     """
@@ -206,11 +206,11 @@ def lead_of(tail: bytes, heading: str) -> bytes:
     return ending + b"\n" if heading and not blank else ending
 
 
-def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
-    """Return the first and last line of each place where `data` holds the lines of `content`, in order.
+def find_copies(content: bytes, data: bytes) -> list[tuple[int, int]]:
+    """Return the first and last line of each copy of `content` in `data`, in order.
 
-    Blanks at the ends of lines and newlines around `content` do not count: editors change them when they save. Copies
-    do not overlap. A blank text has no copies. Linear in the size of `data`.
+    Blanks at the ends of lines and newlines around `content` are ignored: editors change them when they save. Copies do
+    not overlap. A blank text has no copies. Linear in the size of `data`.
     """
     wanted = _plain(content.strip(b"\n"))
     if wanted.isspace():
@@ -229,7 +229,7 @@ def copies_of(content: bytes, data: bytes) -> list[tuple[int, int]]:
 
 
 def _lines_equal(wanted: bytes, data: bytes) -> list[tuple[int, int]]:
-    """Return the places of a line as `copies_of` does, without a copy of `data`."""
+    """Return the places of a line as `find_copies` does, without copying `data`."""
     found: list[tuple[int, int]] = []
     sought, counted, line = b"\n" + wanted, 0, 1
     at = 0 if data.startswith(wanted) else data.find(sought) + 1 or -1
@@ -249,22 +249,22 @@ def _plain(data: bytes) -> bytes:
     return b"\n%b\n" % b"\n".join(map(bytes.rstrip, data.split(b"\n")))
 
 
-def sought_in_copies(content: bytes) -> bytes:
+def needle_of_copies(content: bytes) -> bytes:
     """Return bytes that each copy of `content` contains, for a fast search; b"" for a blank text.
 
-    They are a newline and the start of the longest line. Before the first line of a file, the newline is missing.
+    They are a newline and the start of the longest line. At the start of a file, the newline is missing.
     """
     longest = max(map(bytes.rstrip, content.split(b"\n")), key=len)
-    return (b"\n" + longest)[:_MOST_SOUGHT_BYTES] if longest else b""
+    return (b"\n" + longest)[:_MOST_NEEDLE_BYTES] if longest else b""
 
 
-def blocks_with(digest: str, length: int, data: bytes) -> list[tuple[int, int]]:
-    """Return the first and last line of each place where the content of a block is, of which only the hash is known.
+def find_blocks(digest: str, length: int, data: bytes) -> list[tuple[int, int]]:
+    """Return the first and last line of each place with the content of a block, of which only the hash is known.
 
-    `length` and `digest` are those of the block with its lead. The places do not overlap. Gives up after hashing
-    64 MiB, because a file can be made so that every line could begin a block.
+    `length` and `digest` are those of the block with its lead. The places do not overlap. Stops after hashing 64 MiB,
+    because a file can be made so that every line could begin a block.
     """
-    # By the end of the block: one that begins with newlines matches from each of them.
+    # Keyed by the block's end: a block that begins with newlines matches at each of them.
     found: dict[int, tuple[int, int]] = {}
     hashed, line, at, last = 0, 1, 0, 0
     while at < len(data):
@@ -281,7 +281,7 @@ def blocks_with(digest: str, length: int, data: bytes) -> list[tuple[int, int]]:
 
 
 def request_digest(text: str, path: str, heading: str) -> str:
-    """Returns what tells two requests apart: the SHA-256 of their lengths and contents, in hexadecimal."""
+    """Return the hash that distinguishes requests: the SHA-256 of their lengths and contents, in hexadecimal."""
     digest = sha256()
     for part in (text, path, heading):
         data = part.encode()

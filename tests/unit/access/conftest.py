@@ -5,4 +5,4 @@ from memoryd_server.access.tokens import TokenFiles
 
 @pytest.fixture
 def files(tmp_path):
-    return TokenFiles.beneath(tmp_path / "state", None)
+    return TokenFiles.in_state_dir(tmp_path / "state", None)

@@ -13,18 +13,18 @@ ONE = Grant(share="one")
 OTHER = Grant(share="other")
 
 
-class Door:
+class RateLimiterFixture:
     """An admission with a clock of its own, and what it holds at once."""
 
     def __init__(self, **limits):
         self.now = 100.0
-        self.admission = RateLimiter(CallLimits(**limits), lambda: self.now)
+        self.limiter = RateLimiter(CallLimits(**limits), lambda: self.now)
 
     def call(self, grant):
-        return self.admission.call(grant)
+        return self.limiter.call(grant)
 
     def stream(self, grant, *, about_health=False):
-        return self.admission.stream(grant, about_health=about_health)
+        return self.limiter.stream(grant, about_health=about_health)
 
     def held(self, shape, grants):
         """Everything that is let in one after the other, held together."""
@@ -50,16 +50,16 @@ class Door:
     ],
 )
 def test_a_token_has_its_share_and_leaves_the_others_theirs(shape, total, own):
-    door = Door(**{total: 4, own: 2})
-    enter = getattr(door, shape)
-    with door.held(enter, [ONE, ONE]):
-        door.refused(enter, ONE, _key(own))
-        with door.held(enter, [OTHER, ALL_AGENTS_GRANT]):
-            assert (door.admission.calls, door.admission.streams) == ((4, 0) if shape == "call" else (0, 4))
-            door.refused(enter, OTHER, _key(total))
-            door.refused(enter, ALL_AGENTS_GRANT, _key(total))
-    assert (door.admission.calls, door.admission.streams) == (0, 0)
-    with door.held(enter, [ONE, ONE]):
+    limiter = RateLimiterFixture(**{total: 4, own: 2})
+    enter = getattr(limiter, shape)
+    with limiter.held(enter, [ONE, ONE]):
+        limiter.refused(enter, ONE, _key(own))
+        with limiter.held(enter, [OTHER, ALL_AGENTS_GRANT]):
+            assert (limiter.limiter.calls, limiter.limiter.streams) == ((4, 0) if shape == "call" else (0, 4))
+            limiter.refused(enter, OTHER, _key(total))
+            limiter.refused(enter, ALL_AGENTS_GRANT, _key(total))
+    assert (limiter.limiter.calls, limiter.limiter.streams) == (0, 0)
+    with limiter.held(enter, [ONE, ONE]):
         pass
 
 
@@ -69,83 +69,91 @@ def _key(name):
 
 
 def test_the_owner_is_held_to_the_total_alone():
-    door = Door(max_concurrent_calls=3, token_concurrent_calls=1, token_calls_per_second=0.001)
-    with door.held(door.call, [ALL_AGENTS_GRANT] * 3):
-        door.refused(door.call, ALL_AGENTS_GRANT, "maxConcurrentCalls")
+    limiter = RateLimiterFixture(max_concurrent_calls=3, token_concurrent_calls=1, token_calls_per_second=0.001)
+    with limiter.held(limiter.call, [ALL_AGENTS_GRANT] * 3):
+        limiter.refused(limiter.call, ALL_AGENTS_GRANT, "maxConcurrentCalls")
     for _ in range(50):
-        with door.call(ALL_AGENTS_GRANT):
+        with limiter.call(ALL_AGENTS_GRANT):
             pass
 
 
 def test_calls_and_streams_do_not_take_each_others_places():
-    door = Door(max_concurrent_calls=1, max_concurrent_streams=1)
-    with door.call(ONE), door.stream(ONE):
-        door.refused(door.call, ONE, "maxConcurrentCalls")
-        door.refused(door.stream, ONE, "maxConcurrentStreams")
+    limiter = RateLimiterFixture(max_concurrent_calls=1, max_concurrent_streams=1)
+    with limiter.call(ONE), limiter.stream(ONE):
+        limiter.refused(limiter.call, ONE, "maxConcurrentCalls")
+        limiter.refused(limiter.stream, ONE, "maxConcurrentStreams")
 
 
 def test_a_watch_on_the_health_takes_a_place_of_its_token_and_of_nobody_else():
-    door = Door(max_concurrent_streams=1, token_concurrent_streams=2)
-    with door.stream(ONE), door.stream(OTHER, about_health=True), door.stream(ALL_AGENTS_GRANT, about_health=True):
-        assert door.admission.streams == 1
-        with door.stream(ONE, about_health=True), pytest.raises(TooManyRequests), door.stream(ONE, about_health=True):
+    limiter = RateLimiterFixture(max_concurrent_streams=1, token_concurrent_streams=2)
+    with (
+        limiter.stream(ONE),
+        limiter.stream(OTHER, about_health=True),
+        limiter.stream(ALL_AGENTS_GRANT, about_health=True),
+    ):
+        assert limiter.limiter.streams == 1
+        with (
+            limiter.stream(ONE, about_health=True),
+            pytest.raises(TooManyRequests),
+            limiter.stream(ONE, about_health=True),
+        ):
             pass
 
 
 def test_what_a_token_may_call_in_a_second_comes_back_with_time():
-    door = Door(token_calls_per_second=10)
+    limiter = RateLimiterFixture(token_calls_per_second=10)
     burst = int(10 * admission.BURST_SECONDS)
     for _ in range(burst):
-        with door.call(ONE):
+        with limiter.call(ONE):
             pass
-    error = door.refused(door.call, ONE, "tokenCallsPerSecond")
+    error = limiter.refused(limiter.call, ONE, "tokenCallsPerSecond")
     assert error.retry_after_seconds == pytest.approx(0.1)
-    with door.call(OTHER):
+    with limiter.call(OTHER):
         pass
-    door.now += error.retry_after_seconds
-    with door.stream(ONE):
-        door.refused(door.call, ONE, "tokenCallsPerSecond")
-    door.now += 1000
+    limiter.now += error.retry_after_seconds
+    with limiter.stream(ONE):
+        limiter.refused(limiter.call, ONE, "tokenCallsPerSecond")
+    limiter.now += 1000
     for _ in range(burst):
-        with door.call(ONE):
+        with limiter.call(ONE):
             pass
-    door.refused(door.call, ONE, "tokenCallsPerSecond")
+    limiter.refused(limiter.call, ONE, "tokenCallsPerSecond")
 
 
 def test_a_refused_call_is_not_counted_against_the_rate():
-    door = Door(token_calls_per_second=1)
+    limiter = RateLimiterFixture(token_calls_per_second=1)
     for _ in range(int(admission.BURST_SECONDS)):
-        with door.call(ONE):
+        with limiter.call(ONE):
             pass
-    waits = [door.refused(door.call, ONE, "tokenCallsPerSecond").retry_after_seconds for _ in range(5)]
+    waits = [limiter.refused(limiter.call, ONE, "tokenCallsPerSecond").retry_after_seconds for _ in range(5)]
     assert waits == [pytest.approx(1.0)] * 5
 
 
 def test_a_rate_below_one_still_lets_a_call_in():
-    door = Door(token_calls_per_second=0.1)
-    with door.call(ONE):
+    limiter = RateLimiterFixture(token_calls_per_second=0.1)
+    with limiter.call(ONE):
         pass
-    assert door.refused(door.call, ONE, "tokenCallsPerSecond").retry_after_seconds == pytest.approx(10)
+    assert limiter.refused(limiter.call, ONE, "tokenCallsPerSecond").retry_after_seconds == pytest.approx(10)
 
 
 def test_limits_may_change_while_calls_are_under_way():
-    door = Door(max_concurrent_calls=1)
-    with door.call(ONE):
-        door.admission.limits = CallLimits(max_concurrent_calls=2)
-        with door.call(ONE):
-            door.admission.limits = CallLimits(max_concurrent_calls=1)
-            door.refused(door.call, ONE, "maxConcurrentCalls")
-    with door.call(ONE):
+    limiter = RateLimiterFixture(max_concurrent_calls=1)
+    with limiter.call(ONE):
+        limiter.limiter.limits = CallLimits(max_concurrent_calls=2)
+        with limiter.call(ONE):
+            limiter.limiter.limits = CallLimits(max_concurrent_calls=1)
+            limiter.refused(limiter.call, ONE, "maxConcurrentCalls")
+    with limiter.call(ONE):
         pass
 
 
 def test_tokens_that_are_quiet_are_forgotten(monkeypatch):
-    monkeypatch.setattr(admission, "_MOST_QUIET", 3)
-    door = Door(token_calls_per_second=0.5, token_concurrent_calls=1)
-    with door.call(ONE):
+    monkeypatch.setattr(admission, "_MAX_SHARES", 3)
+    limiter = RateLimiterFixture(token_calls_per_second=0.5, token_concurrent_calls=1)
+    with limiter.call(ONE):
         for number in range(20):
-            door.now += 10
-            with door.call(Grant(share=str(number))):
+            limiter.now += 10
+            with limiter.call(Grant(share=str(number))):
                 pass
-        assert len(door.admission._shares) <= 4
-        door.refused(door.call, ONE, "tokenConcurrentCalls")
+        assert len(limiter.limiter._shares) <= 4
+        limiter.refused(limiter.call, ONE, "tokenConcurrentCalls")

@@ -49,14 +49,14 @@ def test_doctor_tells_a_key_that_others_can_read(authority):
     [([], ["ok"]), ([1], ["ok"]), ([-1], ["warning"]), ([-1, 1], ["ok", "warning"])],
 )
 def test_doctor_counts_the_tokens_in_force(tmp_path, ages, verdicts):
-    files = TokenFiles.beneath(tmp_path, None)
+    files = TokenFiles.in_state_dir(tmp_path, None)
     for age in ages:
         TokenStore(files.store).add("", None, NOW - timedelta(days=9), NOW + timedelta(days=age))
     assert [check.verdict for check in check_tokens(files, NOW)] == verdicts
 
 
 def test_doctor_tells_a_token_store_that_others_can_read(tmp_path):
-    files = TokenFiles.beneath(tmp_path, None)
+    files = TokenFiles.in_state_dir(tmp_path, None)
     TokenStore(files.store).add("", None, NOW, None)
     files.store.chmod(0o640)
     (check,) = check_tokens(files, NOW)

@@ -51,7 +51,7 @@ class FakeEngine:
         return SyncOutcome(revision=number, files=3, indexed_files=1, changed=True, yielded=yielded)
 
 
-class Bench:
+class CoordinatorFixture:
     """A coordinator over a fake engine."""
 
     def __init__(self):
@@ -80,9 +80,9 @@ class Bench:
 
 
 @pytest.fixture
-async def bench():
-    bench = Bench()
-    yield bench
-    bench.engine.free = True
-    await bench.coordinator.stop()
-    bench.writer_thread.shutdown()
+async def fixture():
+    fixture = CoordinatorFixture()
+    yield fixture
+    fixture.engine.free = True
+    await fixture.coordinator.stop()
+    fixture.writer_thread.shutdown()

@@ -11,7 +11,7 @@ from memoryd_server.sync.progress import SyncMode
 
 
 @pytest.fixture
-def held(bench):
+def held(fixture):
     """What follows a run waits for `go`."""
     held = asyncio.Event()
 
@@ -19,58 +19,58 @@ def held(bench):
         await held.wait()
         return dataclasses.replace(outcome, unchanged_files=7)
 
-    bench.coordinator.accompany(after, None)
-    bench.engine.free = True
+    fixture.coordinator.accompany(after, None)
+    fixture.engine.free = True
     return held
 
 
-async def test_the_end_is_told_after_what_follows(bench, held):
-    run = await bench.coordinator.request(SyncTrigger.MANUAL)
-    await bench.pass_begun()
+async def test_the_end_is_told_after_what_follows(fixture, held):
+    run = await fixture.coordinator.request(SyncTrigger.MANUAL)
+    await fixture.pass_begun()
     async with asyncio.timeout(10):
-        while bench.coordinator.active is not None:
-            await bench.board.next_change()
+        while fixture.coordinator.active is not None:
+            await fixture.board.next_change()
     assert not run.finished.is_set()
     held.set()
     await asyncio.wait_for(run.finished.wait(), 10)
     assert run.outcome.unchanged_files == 7
-    assert bench.ended == [run]
+    assert fixture.ended == [run]
 
 
-async def test_the_next_run_does_not_wait_for_it(bench, held):
-    first = await bench.coordinator.request(SyncTrigger.MANUAL)
-    await bench.pass_begun()
+async def test_the_next_run_does_not_wait_for_it(fixture, held):
+    first = await fixture.coordinator.request(SyncTrigger.MANUAL)
+    await fixture.pass_begun()
     async with asyncio.timeout(10):
-        while bench.coordinator.active is not None:
-            await bench.board.next_change()
-    second = await bench.coordinator.request(SyncTrigger.APPEND, SyncMode.FULL)
-    await bench.pass_begun()
+        while fixture.coordinator.active is not None:
+            await fixture.board.next_change()
+    second = await fixture.coordinator.request(SyncTrigger.APPEND, SyncMode.FULL)
+    await fixture.pass_begun()
     assert second is not first
-    assert bench.coordinator.find(first.sync_id) is first
+    assert fixture.coordinator.find(first.sync_id) is first
     held.set()
     await asyncio.wait_for(first.finished.wait(), 10)
     await asyncio.wait_for(second.finished.wait(), 10)
 
 
 @pytest.mark.parametrize("error", [BackendUnavailable("no qmd"), ValueError("a bug")])
-async def test_what_fails_then_fails_the_run_and_not_the_index(bench, error):
+async def test_what_fails_then_fails_the_run_and_not_the_index(fixture, error):
     async def after(*_):
         raise error
 
-    bench.coordinator.accompany(after, None)
-    bench.engine.free = True
-    run = await bench.coordinator.request(SyncTrigger.MANUAL)
+    fixture.coordinator.accompany(after, None)
+    fixture.engine.free = True
+    run = await fixture.coordinator.request(SyncTrigger.MANUAL)
     await asyncio.wait_for(run.finished.wait(), 10)
     assert run.outcome is None
     assert str(error) in run.failure.message
-    assert bench.coordinator.last_error is None
-    assert bench.board.current.whole
+    assert fixture.coordinator.last_error is None
+    assert fixture.board.current.whole
 
 
-async def test_stopping_waits_for_it(bench, held):
-    await bench.coordinator.request(SyncTrigger.MANUAL)
-    await bench.pass_begun()
-    stopping = asyncio.ensure_future(bench.coordinator.stop())
+async def test_stopping_waits_for_it(fixture, held):
+    await fixture.coordinator.request(SyncTrigger.MANUAL)
+    await fixture.pass_begun()
+    stopping = asyncio.ensure_future(fixture.coordinator.stop())
     await asyncio.sleep(0.05)
     assert not stopping.done()
     held.set()

@@ -12,7 +12,7 @@ from memoryd_server.agent.config import SyncConfig
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.sync.progress import SyncPhase
-from rpc.wire import eventually
+from waiting import eventually
 
 DEBOUNCE = 0.05
 CHANGED = ("a changed file",)
@@ -51,7 +51,7 @@ class FakeWatcher:
         if self.broken:
             raise self.broken
 
-    def missed(self, files):
+    def record_missed(self, files):
         self.untold.append(files)
 
     def status(self):
@@ -64,14 +64,14 @@ def short_window(monkeypatch):
 
 
 @pytest.fixture
-async def watch(bench):
+async def watch(fixture):
     """Starts background syncs whose first one has ended; `compare` says what a look at the disk finds."""
-    bench.engine.free = True
+    fixture.engine.free = True
     started = []
     threads = ThreadPoolExecutor(2)
 
     async def watch(*, differs=lambda: False, tidy=None, turns=None, rests_at_first=False, awaited=1, **changes):
-        bench.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(worth_a_run=differs(), changed=CHANGED))
+        fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(needs_run=differs(), changed=CHANGED))
         watchers = []
 
         def make(on_change, on_transcripts):
@@ -80,9 +80,9 @@ async def watch(bench):
 
         background = BackgroundSync(
             config(**changes),
-            bench.engine,
-            bench.coordinator,
-            bench.board,
+            fixture.engine,
+            fixture.coordinator,
+            fixture.board,
             make_watcher=make,
             threads=threads,
             tidy=tidy,
@@ -91,7 +91,7 @@ async def watch(bench):
         )
         await background.start()
         started.append(background)
-        await passes(bench, awaited)
+        await passes(fixture, awaited)
         return background, watchers[0] if watchers else None
 
     yield watch
@@ -100,77 +100,77 @@ async def watch(bench):
     threads.shutdown()
 
 
-async def passes(bench, count):
+async def passes(fixture, count):
     async with asyncio.timeout(10):
-        while len(bench.ended) < count:
-            await bench.board.next_change()
+        while len(fixture.ended) < count:
+            await fixture.board.next_change()
             await asyncio.sleep(0)
 
 
-def triggers(bench):
-    return [run.trigger for run in bench.ended]
+def triggers(fixture):
+    return [run.trigger for run in fixture.ended]
 
 
-async def test_the_first_sync_needs_no_event(bench, watch):
+async def test_the_first_sync_needs_no_event(fixture, watch):
     await watch()
-    assert triggers(bench) == [SyncTrigger.STARTUP]
+    assert triggers(fixture) == [SyncTrigger.STARTUP]
 
 
-async def test_a_burst_of_events_from_other_threads_is_one_pass(bench, watch):
+async def test_a_burst_of_events_from_other_threads_is_one_pass(fixture, watch):
     _, watcher = await watch()
     loop = asyncio.get_running_loop()
     await asyncio.gather(*(loop.run_in_executor(None, watcher.on_change) for _ in range(500)))
-    await passes(bench, 2)
+    await passes(fixture, 2)
     await asyncio.sleep(3 * DEBOUNCE)
-    assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
+    assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
 
 
-async def test_a_steady_stream_of_events_is_synced_all_the_same(bench, watch):
+async def test_a_steady_stream_of_events_is_synced_all_the_same(fixture, watch):
     _, watcher = await watch()
     began = asyncio.get_running_loop().time()
-    while len(bench.ended) < 3:
+    while len(fixture.ended) < 3:
         watcher.on_change()
         await asyncio.sleep(DEBOUNCE / 5)
         assert asyncio.get_running_loop().time() - began < 20 * MOST_DEBOUNCES * DEBOUNCE
-    assert triggers(bench)[1:3] == [SyncTrigger.WATCH] * 2
+    assert triggers(fixture)[1:3] == [SyncTrigger.WATCH] * 2
 
 
-async def test_an_event_during_a_run_is_followed_by_another(bench, watch):
+async def test_an_event_during_a_run_is_followed_by_another(fixture, watch):
     _, watcher = await watch()
-    bench.engine.free = False
-    run = await bench.coordinator.request(SyncTrigger.MANUAL)
-    bench.engine.began = type(bench.engine.began)(0)
+    fixture.engine.free = False
+    run = await fixture.coordinator.request(SyncTrigger.MANUAL)
+    fixture.engine.began = type(fixture.engine.began)(0)
     await asyncio.sleep(0.02)
     watcher.on_change()
     await asyncio.sleep(2 * DEBOUNCE)
     assert not run.finished.is_set()
-    bench.engine.free = True
-    await passes(bench, 3)
-    assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.MANUAL, SyncTrigger.WATCH]
+    fixture.engine.free = True
+    await passes(fixture, 3)
+    assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.MANUAL, SyncTrigger.WATCH]
 
 
-async def test_a_reconcile_pass_syncs_what_no_event_told_of(bench, watch):
+async def test_a_reconcile_pass_syncs_what_no_event_told_of(fixture, watch):
     found = iter([False, True, *[False] * 1000])
     await watch(differs=lambda: next(found), watch=False, reconcile_seconds=0.02)
-    await passes(bench, 2)
+    await passes(fixture, 2)
     await asyncio.sleep(0.1)
-    assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.RECONCILE]
+    assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.RECONCILE]
 
 
 @pytest.mark.parametrize("broken", [OSError("beyond repair"), RuntimeError("can't start new thread")])
-async def test_a_watcher_beyond_repair_does_not_end_the_reconciling(bench, watch, broken):
+async def test_a_watcher_beyond_repair_does_not_end_the_reconciling(fixture, watch, broken):
     found = iter([False, False, True, *[False] * 1000])
     background, watcher = await watch(differs=lambda: next(found), reconcile_seconds=0.02)
     watcher.broken = broken
-    await passes(bench, 2)
+    await passes(fixture, 2)
     assert watcher.checks >= 2
-    assert triggers(bench)[-1] is SyncTrigger.RECONCILE
+    assert triggers(fixture)[-1] is SyncTrigger.RECONCILE
     assert str(broken) in background.trouble
     watcher.broken = None
     await eventually(lambda: background.trouble == "")
 
 
-async def test_a_look_that_fails_is_told_and_tried_again(bench, watch):
+async def test_a_look_that_fails_is_told_and_tried_again(fixture, watch):
     found = iter([ZeroDivisionError("a bug"), True, *[False] * 1000])
 
     def differs():
@@ -181,11 +181,11 @@ async def test_a_look_that_fails_is_told_and_tried_again(bench, watch):
 
     background, _ = await watch(differs=differs, watch=False, reconcile_seconds=0.02)
     await eventually(lambda: "a bug" in background.trouble)
-    await passes(bench, 2)
-    assert triggers(bench)[-1] is SyncTrigger.RECONCILE
+    await passes(fixture, 2)
+    assert triggers(fixture)[-1] is SyncTrigger.RECONCILE
 
 
-async def test_tidying_that_fails_or_hangs_does_not_end_the_reconciling(bench, watch):
+async def test_tidying_that_fails_or_hangs_does_not_end_the_reconciling(fixture, watch):
     calls, hang = [], asyncio.Event()
 
     async def tidy():
@@ -197,74 +197,74 @@ async def test_tidying_that_fails_or_hangs_does_not_end_the_reconciling(bench, w
     background, _ = await watch(tidy=tidy, watch=False, reconcile_seconds=0.02)
     await eventually(lambda: "untidy" in background.trouble)
     found = iter([True, *[False] * 1000])
-    bench.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(worth_a_run=next(found), changed=()))
-    await passes(bench, 2)
+    fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(needs_run=next(found), changed=()))
+    await passes(fixture, 2)
     assert len(calls) == 2, "it was not begun again while it was under way"
     hang.set()
     await eventually(lambda: len(calls) > 2)
     assert background.trouble == ""
 
 
-async def test_the_watcher_hears_of_the_changes_that_only_a_look_has_found(bench, watch):
+async def test_the_watcher_hears_of_the_changes_that_only_a_look_has_found(fixture, watch):
     found = iter([False, True, *[False] * 1000])
     _, watcher = await watch(differs=lambda: next(found), reconcile_seconds=0.02)
-    await passes(bench, 2)
+    await passes(fixture, 2)
     await eventually(lambda: CHANGED in watcher.untold)
 
 
-async def test_a_run_that_makes_vectors_is_told_of_what_a_look_has_found(bench, watch):
+async def test_a_run_that_makes_vectors_is_told_of_what_a_look_has_found(fixture, watch):
     """It takes the files in at once; a run at any earlier stage finds them by itself."""
     differs = [False]
     await watch(differs=lambda: differs[0], watch=False, reconcile_seconds=0.02)
-    bench.engine.free = False
-    bench.engine.phase = SyncPhase.EMBEDDING
-    run = await bench.coordinator.request(SyncTrigger.MANUAL)
+    fixture.engine.free = False
+    fixture.engine.phase = SyncPhase.EMBEDDING
+    run = await fixture.coordinator.request(SyncTrigger.MANUAL)
     await eventually(lambda: run.progress.progress.phase is SyncPhase.EMBEDDING)
-    assert not bench.engine.should_yield()
+    assert not fixture.engine.should_yield()
     differs[0] = True
-    await eventually(bench.engine.should_yield)
+    await eventually(fixture.engine.should_yield)
     differs[0] = False
-    bench.engine.free = True
-    await passes(bench, 3)
-    assert triggers(bench)[1:] == [SyncTrigger.MANUAL, SyncTrigger.RECONCILE]
+    fixture.engine.free = True
+    await passes(fixture, 3)
+    assert triggers(fixture)[1:] == [SyncTrigger.MANUAL, SyncTrigger.RECONCILE]
 
 
-async def test_an_index_that_cannot_be_compared_is_synced(bench, watch):
+async def test_an_index_that_cannot_be_compared_is_synced(fixture, watch):
     def fails():
         raise IndexUnavailable("damaged")
 
     await watch(differs=fails, watch=False, reconcile_seconds=0.02)
-    await passes(bench, 3)
-    assert triggers(bench)[1:3] == [SyncTrigger.RECONCILE] * 2
+    await passes(fixture, 3)
+    assert triggers(fixture)[1:3] == [SyncTrigger.RECONCILE] * 2
 
 
-async def test_an_interval_syncs_without_a_look(bench, watch):
+async def test_an_interval_syncs_without_a_look(fixture, watch):
     await watch(watch=False, interval_seconds=0.02)
-    await passes(bench, 3)
-    assert triggers(bench)[1:3] == [SyncTrigger.INTERVAL] * 2
+    await passes(fixture, 3)
+    assert triggers(fixture)[1:3] == [SyncTrigger.INTERVAL] * 2
 
 
-async def test_a_sync_asked_for_soon_is_not_started_twice(bench, watch):
+async def test_a_sync_asked_for_soon_is_not_started_twice(fixture, watch):
     background, _ = await watch()
     for _ in range(5):
         background.sync_soon(SyncTrigger.SEARCH)
-    await passes(bench, 2)
+    await passes(fixture, 2)
     await asyncio.sleep(0.02)
-    assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.SEARCH]
+    assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.SEARCH]
 
 
-async def test_nothing_starts_after_the_stop(bench, watch):
+async def test_nothing_starts_after_the_stop(fixture, watch):
     background, watcher = await watch(reconcile_seconds=0.02, differs=lambda: False)
     watcher.on_change()
     await background.stop()
     assert watcher.stopped
-    before = len(bench.ended)
+    before = len(fixture.ended)
     watcher.on_change()
     await asyncio.sleep(0.02)
-    assert len(bench.ended) == before
+    assert len(fixture.ended) == before
 
 
-async def test_many_events_of_transcripts_are_one_look_and_a_sync_only_when_one_is_due(watch, bench):
+async def test_many_events_of_transcripts_are_one_look_and_a_sync_only_when_one_is_due(watch, fixture):
     due, looks = [], []
 
     def look():
@@ -272,43 +272,43 @@ async def test_many_events_of_transcripts_are_one_look_and_a_sync_only_when_one_
         return bool(due)
 
     _, watcher = await watch()
-    bench.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(worth_a_run=look(), changed=CHANGED))
+    fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(needs_run=look(), changed=CHANGED))
     loop = asyncio.get_running_loop()
     await asyncio.gather(*(loop.run_in_executor(None, watcher.on_transcripts) for _ in range(100)))
     await eventually(lambda: looks)
     await asyncio.sleep(3 * DEBOUNCE)
     assert len(looks) == 1
-    assert triggers(bench) == [SyncTrigger.STARTUP]
+    assert triggers(fixture) == [SyncTrigger.STARTUP]
     due.append(None)
     watcher.on_transcripts()
-    await passes(bench, 2)
-    assert triggers(bench) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
+    await passes(fixture, 2)
+    assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
 
 
-async def test_first_syncs_come_in_turn_and_one_that_takes_long_leaves_its_turn_to_others(bench, watch, monkeypatch):
+async def test_first_syncs_come_in_turn_and_one_that_takes_long_leaves_its_turn_to_others(fixture, watch, monkeypatch):
     monkeypatch.setattr(background_module, "FIRST_TURN_SECONDS", 0.2)
     turns = asyncio.Semaphore(1)
     await turns.acquire()
     await watch(turns=turns, awaited=0)
     await asyncio.sleep(0.05)
-    assert not bench.ended
-    bench.engine.free = False
+    assert not fixture.ended
+    fixture.engine.free = False
     turns.release()
-    await eventually(lambda: bench.coordinator.active is not None)
+    await eventually(lambda: fixture.coordinator.active is not None)
     assert turns.locked()
     async with asyncio.timeout(10):
         await turns.acquire()
-    assert bench.coordinator.active is not None
-    bench.engine.free = True
-    await passes(bench, 1)
+    assert fixture.coordinator.active is not None
+    fixture.engine.free = True
+    await passes(fixture, 1)
 
 
 @pytest.mark.parametrize("rests", [True, False])
-async def test_who_is_not_asked_for_rests_after_the_first_sync(bench, watch, rests):
+async def test_who_is_not_asked_for_rests_after_the_first_sync(fixture, watch, rests):
     ended = []
 
     async def tidy():
-        ended.append(len(bench.ended))
+        ended.append(len(fixture.ended))
 
     await watch(tidy=tidy, rests_at_first=rests)
     if rests:
@@ -316,8 +316,8 @@ async def test_who_is_not_asked_for_rests_after_the_first_sync(bench, watch, res
     assert ended == [1] * rests
 
 
-async def test_unexpected_exception_of_a_sync_at_an_interval_ends_no_loop_and_is_reported(bench, watch):
-    reported, start = [], bench.coordinator.start
+async def test_unexpected_exception_of_a_sync_at_an_interval_ends_no_loop_and_is_reported(fixture, watch):
+    reported, start = [], fixture.coordinator.start
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
     failures = [ValueError("a fault"), ValueError("the same")]
 
@@ -326,14 +326,14 @@ async def test_unexpected_exception_of_a_sync_at_an_interval_ends_no_loop_and_is
             raise failures.pop(0)
         return start(trigger)
 
-    bench.coordinator.start = failing_at_first
+    fixture.coordinator.start = failing_at_first
     await watch(watch=False, interval_seconds=0.02)
-    await passes(bench, 2)
-    assert triggers(bench)[-1] is SyncTrigger.INTERVAL
+    await passes(fixture, 2)
+    assert triggers(fixture)[-1] is SyncTrigger.INTERVAL
     assert reported == ["a fault"]
 
 
-async def test_unexpected_exception_of_a_reconcile_step_is_reported_once(bench, watch):
+async def test_unexpected_exception_of_a_reconcile_step_is_reported_once(fixture, watch):
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
     _, watcher = await watch(reconcile_seconds=0.01)

@@ -30,7 +30,7 @@ ENTRIES = {"entries": {"enabled": True}}
 
 def test_every_agent_has_the_configuration_of_entries_and_only_one_with_qmd_that_of_qmd(config_of):
     builtin, qmd = config_of(), config_of(memory=QMD)
-    assert isinstance(EntryConfig.of(builtin.plugins), EntryConfig)
+    assert isinstance(EntryConfig.from_plugins(builtin.plugins), EntryConfig)
     assert QmdConfig.of(builtin.plugins) is None
     assert builtin.backend is None
     assert QmdConfig.of(qmd.plugins) is qmd.backend is not None
@@ -49,6 +49,10 @@ def test_old_settings_with_new_providers_keep_their_search_backend(config_of):
     old, new = config_of(memory=QMD), config_of(memoryd=ENTRIES)
     kept = old.with_providers_of(new)
     assert kept.backend == old.backend
-    assert EntryConfig.of(kept.plugins) == EntryConfig.of(new.plugins) != EntryConfig.of(old.plugins)
+    assert (
+        EntryConfig.from_plugins(kept.plugins)
+        == EntryConfig.from_plugins(new.plugins)
+        != EntryConfig.from_plugins(old.plugins)
+    )
     assert replace(kept, plugins=old.plugins, embedding=old.embedding) == old
     assert new.with_providers_of(old).backend is None

@@ -13,176 +13,176 @@ from memoryd_server.sync.progress import SyncMode
 MANUAL = SyncTrigger.MANUAL
 
 
-async def test_a_caller_during_a_run_joins_it_and_makes_it_look_again(bench):
-    run = await bench.coordinator.request(MANUAL)
-    await bench.pass_begun()
-    joined = await bench.coordinator.request(SyncTrigger.APPEND)
+async def test_a_caller_during_a_run_joins_it_and_makes_it_look_again(fixture):
+    run = await fixture.coordinator.request(MANUAL)
+    await fixture.pass_begun()
+    joined = await fixture.coordinator.request(SyncTrigger.APPEND)
     assert joined is run
-    bench.let_a_pass_end()
-    await bench.pass_begun()
+    fixture.let_a_pass_end()
+    await fixture.pass_begun()
     assert not run.finished.is_set()
-    bench.let_a_pass_end()
+    fixture.let_a_pass_end()
     await run.finished.wait()
-    assert bench.engine.modes == [SyncMode.INCREMENTAL] * 2
+    assert fixture.engine.modes == [SyncMode.INCREMENTAL] * 2
     assert run.outcome.indexed_files == 2
 
 
-async def test_any_number_of_joiners_of_one_pass_cost_one_pass_more(bench):
-    run = await bench.coordinator.request(MANUAL)
-    await bench.pass_begun()
-    assert {await bench.coordinator.request(MANUAL) for _ in range(10)} == {run}
-    bench.engine.free = True
+async def test_any_number_of_joiners_of_one_pass_cost_one_pass_more(fixture):
+    run = await fixture.coordinator.request(MANUAL)
+    await fixture.pass_begun()
+    assert {await fixture.coordinator.request(MANUAL) for _ in range(10)} == {run}
+    fixture.engine.free = True
     await run.finished.wait()
-    assert len(bench.engine.modes) == 2
+    assert len(fixture.engine.modes) == 2
 
 
-async def test_a_run_nobody_joins_makes_one_pass(bench):
-    bench.engine.free = True
+async def test_a_run_nobody_joins_makes_one_pass(fixture):
+    fixture.engine.free = True
     for _ in range(3):
-        run = await bench.coordinator.request(MANUAL)
+        run = await fixture.coordinator.request(MANUAL)
         await run.finished.wait()
-    assert len(bench.engine.modes) == 3
-    assert len({id(ended) for ended in bench.ended}) == 3
+    assert len(fixture.engine.modes) == 3
+    assert len({id(ended) for ended in fixture.ended}) == 3
 
 
-async def test_a_full_run_during_a_run_is_refused_and_names_it(bench):
-    run = await bench.coordinator.request(MANUAL)
+async def test_a_full_run_during_a_run_is_refused_and_names_it(fixture):
+    run = await fixture.coordinator.request(MANUAL)
     with pytest.raises(SyncConflict, match=run.sync_id):
-        await bench.coordinator.request(MANUAL, SyncMode.FULL)
-    bench.engine.free = True
+        await fixture.coordinator.request(MANUAL, SyncMode.FULL)
+    fixture.engine.free = True
     await run.finished.wait()
-    assert (await bench.coordinator.request(MANUAL, SyncMode.FULL)).mode is SyncMode.FULL
+    assert (await fixture.coordinator.request(MANUAL, SyncMode.FULL)).mode is SyncMode.FULL
 
 
-async def test_a_joiner_of_a_full_run_does_not_make_it_full_twice(bench):
-    run = await bench.coordinator.request(MANUAL, SyncMode.FULL)
-    await bench.pass_begun()
-    assert await bench.coordinator.request(MANUAL) is run
-    bench.engine.free = True
+async def test_a_joiner_of_a_full_run_does_not_make_it_full_twice(fixture):
+    run = await fixture.coordinator.request(MANUAL, SyncMode.FULL)
+    await fixture.pass_begun()
+    assert await fixture.coordinator.request(MANUAL) is run
+    fixture.engine.free = True
     await run.finished.wait()
-    assert bench.engine.modes == [SyncMode.FULL, SyncMode.INCREMENTAL]
+    assert fixture.engine.modes == [SyncMode.FULL, SyncMode.INCREMENTAL]
 
 
-async def test_joiners_without_end_do_not_keep_a_run_from_ending(bench):
-    first = await bench.coordinator.request(MANUAL)
+async def test_joiners_without_end_do_not_keep_a_run_from_ending(fixture):
+    first = await fixture.coordinator.request(MANUAL)
     for _ in range(MOST_PASSES):
-        await bench.pass_begun()
-        waiting = asyncio.ensure_future(bench.coordinator.request(MANUAL))
+        await fixture.pass_begun()
+        waiting = asyncio.ensure_future(fixture.coordinator.request(MANUAL))
         await asyncio.sleep(0)
-        bench.let_a_pass_end()
+        fixture.let_a_pass_end()
     await first.finished.wait()
-    assert len(bench.engine.modes) == MOST_PASSES
+    assert len(fixture.engine.modes) == MOST_PASSES
     late = await waiting
     assert late is not first
 
 
-async def test_a_pass_that_leaves_off_for_changed_files_is_followed_by_another(bench):
-    bench.engine.yields = [True, True, True]
-    run = await bench.coordinator.request(MANUAL)
-    await bench.pass_begun()
-    bench.board.update(dirty=True)
-    bench.let_a_pass_end()
-    await bench.pass_begun()
-    assert not bench.board.current.dirty
+async def test_a_pass_that_leaves_off_for_changed_files_is_followed_by_another(fixture):
+    fixture.engine.yields = [True, True, True]
+    run = await fixture.coordinator.request(MANUAL)
+    await fixture.pass_begun()
+    fixture.board.update(dirty=True)
+    fixture.let_a_pass_end()
+    await fixture.pass_begun()
+    assert not fixture.board.current.dirty
     assert not run.finished.is_set()
-    bench.let_a_pass_end()
+    fixture.let_a_pass_end()
     await run.finished.wait()
-    assert (bench.engine.modes, run.outcome.yielded) == ([SyncMode.INCREMENTAL] * 2, False)
+    assert (fixture.engine.modes, run.outcome.yielded) == ([SyncMode.INCREMENTAL] * 2, False)
 
 
-async def test_leaving_off_any_number_of_times_keeps_nobody_from_joining(bench):
-    bench.engine.yields = [True] * (2 * MOST_PASSES)
-    run = await bench.coordinator.request(MANUAL)
+async def test_leaving_off_any_number_of_times_keeps_nobody_from_joining(fixture):
+    fixture.engine.yields = [True] * (2 * MOST_PASSES)
+    run = await fixture.coordinator.request(MANUAL)
     for _ in range(2 * MOST_PASSES - 1):
-        await bench.pass_begun()
-        bench.board.update(dirty=True)
-        bench.let_a_pass_end()
-    await bench.pass_begun()
-    assert await bench.coordinator.request(SyncTrigger.APPEND) is run
-    assert bench.engine.should_yield(), "one who has joined waits for no vectors"
-    bench.engine.free = True
+        await fixture.pass_begun()
+        fixture.board.update(dirty=True)
+        fixture.let_a_pass_end()
+    await fixture.pass_begun()
+    assert await fixture.coordinator.request(SyncTrigger.APPEND) is run
+    assert fixture.engine.should_yield(), "one who has joined waits for no vectors"
+    fixture.engine.free = True
     await run.finished.wait()
-    assert len(bench.engine.modes) == 2 * MOST_PASSES + 1
+    assert len(fixture.engine.modes) == 2 * MOST_PASSES + 1
 
 
-async def test_stopping_ends_the_run_under_way_and_starts_no_other(bench):
-    run = await bench.coordinator.request(MANUAL)
-    await bench.pass_begun()
-    await bench.coordinator.stop()
+async def test_stopping_ends_the_run_under_way_and_starts_no_other(fixture):
+    run = await fixture.coordinator.request(MANUAL)
+    await fixture.pass_begun()
+    await fixture.coordinator.stop()
     assert run.finished.is_set()
     assert isinstance(run.failure, SyncCancelled)
     assert run.failure.retry_after_seconds
     assert "a fresh Sync goes on" in run.failure.message
     with pytest.raises(ShuttingDown):
-        await bench.coordinator.request(MANUAL)
+        await fixture.coordinator.request(MANUAL)
 
 
-async def test_a_failed_run_is_remembered_as_such_and_the_next_one_heals(bench):
-    bench.engine.free = True
-    bench.engine.fails = DiskFull("full")
-    run = await bench.coordinator.request(MANUAL)
+async def test_a_failed_run_is_remembered_as_such_and_the_next_one_heals(fixture):
+    fixture.engine.free = True
+    fixture.engine.fails = DiskFull("full")
+    run = await fixture.coordinator.request(MANUAL)
     await run.finished.wait()
-    assert run.failure is bench.coordinator.last_error
-    assert bench.board.current.dirty
-    assert not bench.board.current.syncing
-    run = await bench.coordinator.request(MANUAL)
+    assert run.failure is fixture.coordinator.last_error
+    assert fixture.board.current.dirty
+    assert not fixture.board.current.syncing
+    run = await fixture.coordinator.request(MANUAL)
     await run.finished.wait()
-    assert bench.coordinator.last_error is None
+    assert fixture.coordinator.last_error is None
     assert run.outcome is not None
 
 
-async def test_a_fault_of_ours_ends_the_run_for_its_followers_too(bench):
-    bench.engine.free = True
-    bench.engine.fails = ZeroDivisionError("oops")
-    run = await bench.coordinator.request(MANUAL)
+async def test_a_fault_of_ours_ends_the_run_for_its_followers_too(fixture):
+    fixture.engine.free = True
+    fixture.engine.fails = ZeroDivisionError("oops")
+    run = await fixture.coordinator.request(MANUAL)
     with pytest.raises(IndexUnavailable, match="ZeroDivisionError: oops"):
         async for _ in run.follow(0, 60):
             pass
     assert isinstance(run.failure.__cause__, ZeroDivisionError)
-    assert bench.ended == [run]
-    assert bench.coordinator.active is None
+    assert fixture.ended == [run]
+    assert fixture.coordinator.active is None
 
 
-async def test_the_next_run_may_start_as_soon_as_a_follower_hears_of_the_end(bench):
-    bench.engine.free = True
-    run = await bench.coordinator.request(MANUAL)
+async def test_the_next_run_may_start_as_soon_as_a_follower_hears_of_the_end(fixture):
+    fixture.engine.free = True
+    run = await fixture.coordinator.request(MANUAL)
     async for _ in run.follow(0, 60):
         pass
-    assert bench.coordinator.active is None
-    assert bench.coordinator.start(MANUAL) is not run
+    assert fixture.coordinator.active is None
+    assert fixture.coordinator.start(MANUAL) is not run
 
 
-async def test_past_runs_are_found_until_they_are_many(bench):
-    bench.engine.free = True
+async def test_past_runs_are_found_until_they_are_many(fixture):
+    fixture.engine.free = True
     runs = []
     for _ in range(REMEMBERED_RUNS + 2):
-        runs.append(await bench.coordinator.request(MANUAL))
+        runs.append(await fixture.coordinator.request(MANUAL))
         await runs[-1].finished.wait()
-    assert [bench.coordinator.find(run.sync_id) for run in runs] == [None, None, *runs[2:]]
-    assert bench.coordinator.find("unknown") is None
+    assert [fixture.coordinator.find(run.sync_id) for run in runs] == [None, None, *runs[2:]]
+    assert fixture.coordinator.find("unknown") is None
 
 
-async def test_the_board_tells_what_goes_on(bench):
-    assert bench.board.current.state is IndexState.EMPTY
-    run = await bench.coordinator.request(MANUAL)
-    await bench.pass_begun()
-    assert bench.board.current.state is IndexState.BUILDING
-    assert bench.board.current.pending_files == 9
-    bench.board.update(dirty=True)
-    bench.let_a_pass_end()
+async def test_the_board_tells_what_goes_on(fixture):
+    assert fixture.board.current.state is IndexState.EMPTY
+    run = await fixture.coordinator.request(MANUAL)
+    await fixture.pass_begun()
+    assert fixture.board.current.state is IndexState.BUILDING
+    assert fixture.board.current.pending_files == 9
+    fixture.board.update(dirty=True)
+    fixture.let_a_pass_end()
     await run.finished.wait()
-    assert bench.board.current.state is IndexState.STALE, "what changed during the run is not in it"
-    bench.engine.free = True
-    run = await bench.coordinator.request(MANUAL)
+    assert fixture.board.current.state is IndexState.STALE, "what changed during the run is not in it"
+    fixture.engine.free = True
+    run = await fixture.coordinator.request(MANUAL)
     await run.finished.wait()
-    assert bench.board.current.state is IndexState.READY
-    assert bench.board.current.revision == 2
+    assert fixture.board.current.state is IndexState.READY
+    assert fixture.board.current.revision == 2
 
 
-async def test_who_waits_for_a_revision_is_woken_by_it(bench):
-    waiting = asyncio.ensure_future(bench.board.reached(1))
-    await bench.coordinator.request(MANUAL)
-    await bench.pass_begun()
+async def test_who_waits_for_a_revision_is_woken_by_it(fixture):
+    waiting = asyncio.ensure_future(fixture.board.reached(1))
+    await fixture.coordinator.request(MANUAL)
+    await fixture.pass_begun()
     assert not waiting.done()
-    bench.let_a_pass_end()
+    fixture.let_a_pass_end()
     await asyncio.wait_for(waiting, 10)

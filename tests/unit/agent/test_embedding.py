@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from desk import Desk, Notes
+from index_fixture import IndexFixture, RecordingObserver
 from memoryd_server.agent.embedding import AgentEmbedding
 from memoryd_server.agent.threads import ProviderExecutors
 from memoryd_server.app.config import agent_config
@@ -23,7 +23,7 @@ def side_of(tmp_path):
     settings = load(environ={}, home=tmp_path, flags={"state_dir": str(tmp_path / "state")})
     config = agent_config(settings.agents["main"], settings)
     threads = ProviderExecutors()
-    unused = Desk(tmp_path / "unused").store
+    unused = IndexFixture(tmp_path / "unused").store
 
     def made_of(selection, store=unused, **options):
         return AgentEmbedding(config, selection, store, lambda: None, threads, **options)
@@ -33,12 +33,12 @@ def side_of(tmp_path):
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = Desk(tmp_path).open()
-    desk.write("memory/a.md", "heron")
-    desk.sync()
-    yield desk
-    desk.close()
+def index(tmp_path):
+    index = IndexFixture(tmp_path).open()
+    index.write("memory/a.md", "heron")
+    index.sync()
+    yield index
+    index.close()
 
 
 def query(mode=SearchMode.UNSPECIFIED, text="heron"):
@@ -56,9 +56,9 @@ def query(mode=SearchMode.UNSPECIFIED, text="heron"):
     )
 
 
-def made(side, desk):
+def made(side, index):
     """The side after its provider has made the index's vectors."""
-    side.embedder.run(desk.store.writer(), Notes(), confirmed=True, should_stop=lambda: False)
+    side.embedder.run(index.store.writer(), RecordingObserver(), confirmed=True, should_stop=lambda: False)
     return side
 
 
@@ -88,22 +88,22 @@ def test_only_a_provider_that_was_asked_for_is_missed(side_of, requested, expect
     assert kinds(side_of(ProviderSelection(None, requested, "why"))) == expected
 
 
-async def test_the_keyword_leg_alone_asks_no_provider(side_of, desk):
+async def test_the_keyword_leg_alone_asks_no_provider(side_of, index):
     provider = WordProvider()
-    asked = await made(side_of(of(provider)), desk).question(query(SearchMode.KEYWORD))
+    asked = await made(side_of(of(provider)), index).question(query(SearchMode.KEYWORD))
     assert asked.vector is None
     assert provider.questions == []
 
 
-async def test_a_question_gets_its_vector_when_the_index_has_the_providers(side_of, desk):
-    side = made(side_of(of(WordProvider())), desk)
+async def test_a_question_gets_its_vector_when_the_index_has_the_providers(side_of, index):
+    side = made(side_of(of(WordProvider())), index)
     assert (await side.question(query(SearchMode.HYBRID))).vector is not None
     assert kinds(side) == []
 
 
-async def test_before_the_first_vector_no_provider_is_asked(side_of, desk):
+async def test_before_the_first_vector_no_provider_is_asked(side_of, index):
     provider = WordProvider()
-    side = side_of(of(provider), desk.store)
+    side = side_of(of(provider), index.store)
     side.look()
     assert "a sync makes them" in (await side.question(query(SearchMode.HYBRID))).reason
     with pytest.raises(EmbeddingUnavailable, match="a sync makes them"):
@@ -112,23 +112,23 @@ async def test_before_the_first_vector_no_provider_is_asked(side_of, desk):
     assert kinds(side) == [DegradationKind.VECTORS_PENDING]
 
 
-async def test_vectors_of_another_model_are_never_met_by_this_ones(side_of, desk):
-    made(side_of(of(WordProvider())), desk)
+async def test_vectors_of_another_model_are_never_met_by_this_ones(side_of, index):
+    made(side_of(of(WordProvider())), index)
     provider = WordProvider("other")
-    side = side_of(of(provider), desk.store)
+    side = side_of(of(provider), index.store)
     side.look()
     assert "'words'" in (await side.question(query(SearchMode.HYBRID))).reason
     with pytest.raises(EmbeddingUnavailable, match="'words'"):
         await side.question(query(SearchMode.VECTOR))
     assert provider.questions == []
     assert kinds(side) == [DegradationKind.IDENTITY_MISMATCH]
-    made(side, desk)
+    made(side, index)
     assert (await side.question(query(SearchMode.VECTOR))).vector is not None
 
 
-async def test_a_question_that_shows_another_model_is_told_once_and_meets_no_old_vector(side_of, desk):
+async def test_a_question_that_shows_another_model_is_told_once_and_meets_no_old_vector(side_of, index):
     provider, told = WordProvider(told=False), []
-    side = made(side_of(of(provider), on_mismatch=lambda: told.append(1)), desk)
+    side = made(side_of(of(provider), on_mismatch=lambda: told.append(1)), index)
     assert (await side.question(query(text="a"))).vector is not None
     assert told == []
     provider.dimensions = 8
@@ -143,9 +143,9 @@ async def test_a_question_that_shows_another_model_is_told_once_and_meets_no_old
     assert kinds(side) == []
 
 
-async def test_a_provider_that_is_down_is_an_error_only_where_it_was_asked_for_alone(side_of, desk):
+async def test_a_provider_that_is_down_is_an_error_only_where_it_was_asked_for_alone(side_of, index):
     provider = WordProvider()
-    side = made(side_of(of(provider)), desk)
+    side = made(side_of(of(provider)), index)
     provider.down = "it is down"
     assert (await side.question(query(SearchMode.HYBRID, "a question"))).reason == "it is down"
     with pytest.raises(EmbeddingUnavailable, match="it is down"):

@@ -9,13 +9,13 @@ from memoryd_server.errors import FileNotFound, IndexReadOnly
 from memoryd_server.model import Source
 from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sync.progress import SyncMode
-from transcripts import SessionsDesk, assistant, user
+from transcript_fixture import TranscriptFixture, assistant, user
 
 WORD = "xylophonographer"
 
 
-class ForgettingDesk(SessionsDesk):
-    """A desk that can forget. Embeddings are not made here."""
+class ForgetFixture(TranscriptFixture):
+    """Hold an index from which files and sessions can be forgotten, without embeddings."""
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -47,24 +47,24 @@ class ForgettingDesk(SessionsDesk):
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = ForgettingDesk(tmp_path).open()
-    yield desk
-    desk.close()
+def index(tmp_path):
+    index = ForgetFixture(tmp_path).open()
+    yield index
+    index.close()
 
 
 @pytest.fixture
-def talked(desk):
+def talked(index):
     """Two sessions, one of them rotated, and a note."""
-    desk.say("abc.jsonl", user(f"where is the {WORD}?"), assistant("at the mill"))
-    desk.rotate("abc.jsonl", "reset.2026-02-08")
-    desk.say("abc.jsonl", user(f"the {WORD} is back"))
-    desk.say("def.jsonl", user("the ferry sails at dawn"))
-    desk.write("memory/note.md", "the harbour is calm")
-    desk.sync()
-    assert len(desk.found(WORD)) == 2
-    assert desk.on_disk()
-    return desk
+    index.say("abc.jsonl", user(f"where is the {WORD}?"), assistant("at the mill"))
+    index.rotate("abc.jsonl", "reset.2026-02-08")
+    index.say("abc.jsonl", user(f"the {WORD} is back"))
+    index.say("def.jsonl", user("the ferry sails at dawn"))
+    index.write("memory/note.md", "the harbour is calm")
+    index.sync()
+    assert len(index.found(WORD)) == 2
+    assert index.on_disk()
+    return index
 
 
 def test_a_session_goes_with_its_rotated_transcripts(talked):
@@ -113,12 +113,12 @@ def test_a_session_that_nobody_knows_is_told(talked):
     assert not talked.forgotten.has_session("xyz")
 
 
-def test_an_empty_session_is_forgotten_before_it_says_anything(desk):
-    desk.say("abc.jsonl", "")
-    assert desk.forget(session_id="abc").chunks == 0
-    desk.say("abc.jsonl", user(WORD))
-    desk.sync()
-    assert desk.found(WORD) == []
+def test_an_empty_session_is_forgotten_before_it_says_anything(index):
+    index.say("abc.jsonl", "")
+    assert index.forget(session_id="abc").chunks == 0
+    index.say("abc.jsonl", user(WORD))
+    index.sync()
+    assert index.found(WORD) == []
 
 
 def test_a_link_among_the_transcripts_is_left_alone(talked, tmp_path):
@@ -129,14 +129,14 @@ def test_a_link_among_the_transcripts_is_left_alone(talked, tmp_path):
     assert (talked.sessions / "abc.jsonl.reset.9").is_symlink()
 
 
-def test_many_chunks_are_counted_as_many(desk):
-    desk.write("memory/long.md", "\n\n".join(f"## Part {n}\n\n{WORD} {'word ' * 200}" for n in range(30)))
-    desk.sync()
-    chunks = desk.chunks()
-    receipt = desk.forget(path="memory/long.md")
+def test_many_chunks_are_counted_as_many(index):
+    index.write("memory/long.md", "\n\n".join(f"## Part {n}\n\n{WORD} {'word ' * 200}" for n in range(30)))
+    index.sync()
+    chunks = index.chunks()
+    receipt = index.forget(path="memory/long.md")
     assert receipt.chunks == receipt.keyword_entries == chunks > 20
-    assert (desk.chunks(), receipt.vectors) == (0, 0)
-    assert desk.integrity()[0] == [("ok",)]
+    assert (index.chunks(), receipt.vectors) == (0, 0)
+    assert index.integrity()[0] == [("ok",)]
 
 
 def test_a_crash_between_the_steps_is_made_good_by_the_retry(talked, monkeypatch):
@@ -165,13 +165,13 @@ def test_an_index_that_cannot_be_written_keeps_the_source_too(talked, monkeypatc
     assert len(list(talked.sessions.iterdir())) == 3
 
 
-def test_a_file_that_is_too_large_to_index_can_be_deleted(desk):
-    desk.max_file_bytes = 10
-    file = desk.write("memory/large.md", "x" * 20)
-    desk.sync()
-    assert desk.forget(path="memory/large.md").source_files == 0
+def test_a_file_that_is_too_large_to_index_can_be_deleted(index):
+    index.max_file_bytes = 10
+    file = index.write("memory/large.md", "x" * 20)
+    index.sync()
+    assert index.forget(path="memory/large.md").source_files == 0
     assert file.exists()
-    assert desk.forget(path="memory/large.md", delete_source=True).source_files == 1
+    assert index.forget(path="memory/large.md", delete_source=True).source_files == 1
     assert not file.exists()
-    with desk.store.read() as reader:
+    with index.store.read() as reader:
         assert (Source.MEMORY, "memory/large.md") not in reader.files()

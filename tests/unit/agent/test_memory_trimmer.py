@@ -6,13 +6,13 @@ import pytest
 
 from memoryd_server.agent import threads
 from memoryd_server.agent.threads import MemoryTrimmer
-from rpc.wire import eventually
+from waiting import eventually
 
 
 @pytest.fixture
 def returned(monkeypatch):
     returned = []
-    monkeypatch.setattr(threads, "give_back", lambda: returned.append(1))
+    monkeypatch.setattr(threads, "release_free_memory", lambda: returned.append(1))
     return returned
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from memoryd_server.agent.lifecycle import OpeningQueue
-from rpc.wire import eventually
+from waiting import eventually
 
 
 class Opener:

@@ -10,8 +10,8 @@ from memoryd_server.agent.files import MOST_BYTES, read_range
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.roots import Roots
-from memoryd_server.sources.transcript_text import message_of
-from transcripts import TOOL, assistant, user
+from memoryd_server.sources.transcript_text import parse_message
+from transcript_fixture import TOOL, assistant, user
 
 LINES = st.lists(st.sampled_from([user("a b"), assistant("c"), TOOL, "\n", "half\n", user("é" * 50)]), max_size=15)
 
@@ -32,7 +32,7 @@ def read(corpus, start=1, count=2_000, path="sessions/s.jsonl"):
 def test_each_line_of_a_range_is_what_its_record_says_or_empty(corpus, lines, end, start, count):
     text = "".join(lines) + end
     Path(corpus.sessions, "s.jsonl").write_text(text)
-    whole = [message.labelled if (message := message_of(1, line)) else "" for line in text.split("\n")]
+    whole = [message.labelled if (message := parse_message(1, line)) else "" for line in text.split("\n")]
     whole = whole if end else whole[:-1]
     found = read(corpus, start, count)
     wanted = whole[start - 1 : start - 1 + count]

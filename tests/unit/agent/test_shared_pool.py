@@ -6,8 +6,8 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from memoryd_server.agent.threads import SharedPool
-from memoryd_server.threads import SerialExecutor
+from memoryd_server.threads import SerialExecutor, SharedPool
+from waiting import wait_until
 
 SOON = 10
 
@@ -118,10 +118,7 @@ def test_a_serial_thread_does_one_thing_at_a_time_in_order_and_is_there_only_mea
     wait([serial.submit(work, number) for number in range(200)], SOON)
     assert order == list(range(200))
     assert names == {"writer-test"}
-    deadline = time.monotonic() + SOON
-    while any(thread.name == "writer-test" for thread in threading.enumerate()) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert not any(thread.name == "writer-test" for thread in threading.enumerate())
+    wait_until(lambda: all(thread.name != "writer-test" for thread in threading.enumerate()), SOON)
     assert serial.submit(lambda: "again").result(SOON) == "again"
     with pytest.raises(ZeroDivisionError):
         serial.submit(lambda: 1 / 0).result(SOON)

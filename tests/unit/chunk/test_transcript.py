@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memoryd_server.chunk.markdown import ChunkLimits, cjk_length
-from memoryd_server.chunk.transcript import TranscriptChunker, pieces
+from memoryd_server.chunk.transcript import TranscriptChunker, split_message
 
 WORDS = st.sampled_from(["heron", "weir", "quince", "鹭", "堰", "🐦", "e\u0301", "x" * 50, "漢" * 40, "a-b", "…"])
 TEXTS = st.lists(WORDS, min_size=1, max_size=60).map(" ".join)
@@ -30,7 +30,7 @@ def numbered(chunk):
 
 @given(MESSAGES, SIZES)
 def test_every_chunk_is_within_the_bound_and_each_of_its_lines_has_a_number(messages, sizes):
-    most = ChunkLimits.of_tokens(*sizes).span
+    most = ChunkLimits.from_tokens(*sizes).span
     for chunk in chunks_of(messages, *sizes):
         assert cjk_length(chunk.text) <= most
         lines = numbered(chunk)
@@ -58,7 +58,7 @@ def test_chunks_made_in_two_parts_are_those_made_at_once(messages, sizes, cut):
 
 @given(st.text(), st.integers(1, 100))
 def test_the_pieces_of_a_text_are_that_text_but_for_the_spaces_between_them(text, most):
-    found = list(pieces(text, most))
+    found = list(split_message(text, most))
     assert "".join(found).replace(" ", "") == text.replace(" ", "")
     assert all(cjk_length(piece) <= most or len(piece) == 1 for piece in found)
 
@@ -75,7 +75,7 @@ def test_the_pieces_of_a_text_are_that_text_but_for_the_spaces_between_them(text
     ],
 )
 def test_a_long_message_is_cut_at_spaces_and_never_within_a_character(text, most, found):
-    assert list(pieces(text, most)) == found
+    assert list(split_message(text, most)) == found
 
 
 def test_a_question_stays_with_its_answer_where_the_next_chunk_begins():

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from memoryd import messages as m
-from memoryd_server.cli.doctor import _EXPLAINED, check_agent, last_sync_of
+from memoryd_server.cli.doctor_checks import _EXPLAINED, check_agent, last_sync_time
 from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.model import DegradationKind
 
@@ -26,7 +26,7 @@ def test_an_agent_that_is_well():
     checks = list(check_agent(status()))
     assert {check.verdict for check in checks} == {OK}
     assert "3 files, 7 chunks, revision 2" in checks[0].detail
-    assert "keywords alone answer" in checks[1].detail
+    assert "searches use keywords only" in checks[1].detail
 
 
 @pytest.mark.parametrize("kind", [value for value in m.DegradationKind.values() if value])
@@ -98,6 +98,6 @@ def test_what_is_well_is_told_too():
 
 def test_the_last_sync_is_a_moment_in_utc():
     answer = status()
-    assert last_sync_of(answer) is None
+    assert last_sync_time(answer) is None
     answer.index.last_sync_time.FromDatetime(datetime(2026, 1, 2, tzinfo=UTC))
-    assert last_sync_of(answer) == datetime(2026, 1, 2, tzinfo=UTC)
+    assert last_sync_time(answer) == datetime(2026, 1, 2, tzinfo=UTC)

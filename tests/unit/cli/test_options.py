@@ -1,10 +1,11 @@
-"""Which TLS the command speaks with a daemon that was named."""
+"""TLS options of a connection to a named daemon."""
 
 from pathlib import Path
 
 import pytest
 
 from memoryd.tls import Tls
+from memoryd_server.cli.connection import client_tls
 from memoryd_server.cli.options import CommonOptions
 from memoryd_server.errors import SettingsError
 
@@ -13,28 +14,28 @@ NAMED = {"MEMORYD_TLS_CA": "~/ca.pem", "MEMORYD_TLS_CERT": "/c.pem", "MEMORYD_TL
 
 @pytest.fixture
 def tls(monkeypatch, tmp_path):
-    def tls(asked=None, **environ):
+    def tls(given=None, **environ):
         monkeypatch.setenv("HOME", str(tmp_path))
         for name in (*NAMED, "MEMORYD_TLS", "MEMORYD_TLS_SERVER_NAME"):
             monkeypatch.delenv(name, raising=False)
         for name, value in environ.items():
             monkeypatch.setenv(name, value)
-        return CommonOptions(None, None, None, "host:1", None, asked).named_tls()
+        return client_tls(CommonOptions(None, None, None, "host:1", None, given))
 
     return tls
 
 
-def test_none_unless_somebody_asks_for_it(tls):
+def test_default_is_no_tls(tls):
     assert tls() is None
     assert tls(MEMORYD_TLS_CA=" ") is None
 
 
-def test_the_environment_names_the_files_as_for_every_client(tls, tmp_path):
+def test_environment_names_the_files_as_for_every_client(tls, tmp_path):
     expected = Tls(tmp_path / "ca.pem", Path("/c.pem"), Path("/k.pem"), "memory.example")
     assert tls(**NAMED, MEMORYD_TLS_SERVER_NAME="memory.example") == expected
 
 
-def test_the_environment_may_ask_for_the_public_authorities_or_for_none(tls):
+def test_environment_enables_or_disables_tls(tls):
     assert tls(MEMORYD_TLS="1") == Tls()
     assert tls(MEMORYD_TLS="Yes", MEMORYD_TLS_SERVER_NAME="memory.example") == Tls(server_name="memory.example")
     assert tls(**NAMED, MEMORYD_TLS="0") is None
@@ -42,7 +43,7 @@ def test_the_environment_may_ask_for_the_public_authorities_or_for_none(tls):
         tls(MEMORYD_TLS="maybe")
 
 
-def test_options_win_over_the_environment(tls):
+def test_options_take_precedence_over_the_environment(tls):
     assert tls(Tls(ca_file="mine.pem"), **NAMED) == Tls(ca_file="mine.pem")
 
 

@@ -19,7 +19,7 @@ def state(tmp_path):
 
 @pytest.fixture
 def records(state):
-    return TokenStore(TokenFiles.beneath(state, None).store).read
+    return TokenStore(TokenFiles.in_state_dir(state, None).store).read
 
 
 @pytest.fixture
@@ -71,13 +71,15 @@ def test_the_token_alone_is_on_standard_output(run, records):
     (record,) = records()
     assert done.stdout.startswith("memoryd_")
     assert len(done.stdout.split()) == 1
-    assert f"Token {record.token_id}, for main, work, without end" in done.stderr
+    assert f"Token {record.token_id}, for main, work, without expiry" in done.stderr
     assert (record.agents, record.name) == (("main", "work"), "für alle")
 
 
 def test_an_expired_token_is_listed_as_such(run, state):
     now = datetime.now(UTC)
-    TokenStore(TokenFiles.beneath(state, None).store).add("", None, now - timedelta(days=2), now - timedelta(days=1))
+    TokenStore(TokenFiles.in_state_dir(state, None).store).add(
+        "", None, now - timedelta(days=2), now - timedelta(days=1)
+    )
     assert "  expired 20" in run("list").stdout
     assert [entry["expired"] for entry in json.loads(run("list", "--json").stdout)] == [True]
 
@@ -99,7 +101,7 @@ def test_tokens_of_the_plain_file_are_counted_and_not_shown(run, state):
 
 def test_a_store_that_others_can_read_is_not_used(run, records, state):
     run("new")
-    store = TokenFiles.beneath(state, None).store
+    store = TokenFiles.in_state_dir(state, None).store
     store.chmod(0o644)
     for verb in (("list",), ("new",), ("revoke", "x")):
         assert f"chmod 600 {store}" in run(*verb, code=2).stderr

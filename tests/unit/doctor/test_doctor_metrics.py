@@ -90,7 +90,7 @@ def impatient(monkeypatch):
 
 def test_memoryd_s_figures_are_well():
     with memoryd() as port:
-        check(port, OK, f"figures of memoryd {__version__}", running=True)
+        check(port, OK, f"metrics of memoryd {__version__}", running=True)
         check(port, OK, f"http://{HOST}:{port}/metrics", running=True)
 
 
@@ -102,7 +102,7 @@ def test_an_address_of_every_interface_is_dialled_on_this_machine():
 def test_a_proxy_of_the_environment_has_no_part_in_it(monkeypatch, free_port):
     monkeypatch.setenv("http_proxy", f"http://{HOST}:{free_port}")
     with memoryd() as port:
-        check(port, OK, "figures of memoryd", running=True)
+        check(port, OK, "metrics of memoryd", running=True)
 
 
 def test_nobody_there_is_a_warning_while_the_daemon_runs(free_port):
@@ -110,7 +110,7 @@ def test_nobody_there_is_a_warning_while_the_daemon_runs(free_port):
 
 
 def test_nobody_there_is_well_while_it_does_not(free_port):
-    check(free_port, OK, "nobody is at", running=False)
+    check(free_port, OK, "no program listens at", running=False)
 
 
 def test_another_memoryd_is_in_the_way_of_one_that_is_to_start():
@@ -125,13 +125,13 @@ def figures_of_another_program():
 
 
 OTHERS = {
-    "a page": (b"<html><body>welcome</body></html>", 200, "no figures that Prometheus could read"),
-    "nothing": (b"", 200, "another program's"),
-    "another program's figures": (figures_of_another_program(), 200, "another program's"),
+    "a page": (b"<html><body>welcome</body></html>", 200, "no metrics in Prometheus's format"),
+    "nothing": (b"", 200, "those of another program"),
+    "another program's figures": (figures_of_another_program(), 200, "those of another program"),
     "no such page": (b"", 404, "HTTP 404"),
     "a password": (b"", 401, "HTTP 401"),
     "a redirect": (b"", 302, "HTTP 302"),
-    "bytes": (bytes(range(256)), 200, "no figures that Prometheus could read"),
+    "bytes": (bytes(range(256)), 200, "no metrics in Prometheus's format"),
 }
 
 
@@ -144,14 +144,14 @@ def test_somebody_else_is_told_and_what_that_means(body, status, why, running):
 
 
 def test_whoever_sends_without_end_is_left(monkeypatch):
-    monkeypatch.setattr(network, "_MOST_BYTES", 100_000)
+    monkeypatch.setattr(network, "_MAX_BYTES", 100_000)
     with somebody([b"x 1\n" * 1000]) as port:
         check(port, FAILED, "more than 100000 bytes", running=True)
 
 
 def test_whoever_says_nothing_is_left(impatient):
     with listening() as port:
-        check(port, WARNING, "sends no figures", running=True)
+        check(port, WARNING, "sends no metrics", running=True)
         check(port, FAILED, "does not start", running=False)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from memoryd_server.access import addresses
 from memoryd_server.doctor.checks import CheckResult
-from memoryd_server.doctor.network import MOST_PATH_BYTES, check_socket
+from memoryd_server.doctor.network import MAX_PATH_BYTES, check_socket
 
 OK, WARNING, FAILED = CheckResult.OK, CheckResult.WARNING, CheckResult.FAILED
 
@@ -33,12 +33,12 @@ def check(path, *verdicts, mentions=""):
 
 
 def test_one_that_is_listened_at_is_well(listening):
-    check(listening, OK, mentions="is listened at")
+    check(listening, OK, mentions="a process listens at")
 
 
 def test_none_yet_is_well(path):
-    check(path, OK, mentions="the daemon makes it")
-    check(path.parent / "not" / "there" / "s", OK, mentions="the daemon makes it")
+    check(path, OK, mentions="the daemon creates it")
+    check(path.parent / "not" / "there" / "s", OK, mentions="the daemon creates it")
 
 
 def test_one_that_a_killed_daemon_left_is_told(path):
@@ -55,14 +55,14 @@ def test_one_that_others_can_open_is_told(listening):
 
 def test_a_folder_that_others_can_write_is_told(listening):
     listening.parent.chmod(0o777)
-    check(listening, WARNING, OK, mentions="a socket of their own")
+    check(listening, WARNING, OK, mentions="replace the daemon's socket")
     listening.parent.chmod(0o1777)
     check(listening, OK)
 
 
 def test_another_file_at_the_path_has_failed(path):
     path.write_text("")
-    check(path, FAILED, mentions="is no socket")
+    check(path, FAILED, mentions="is not a socket")
 
 
 def test_a_path_that_is_too_long_has_failed(tmp_path):
@@ -70,4 +70,4 @@ def test_a_path_that_is_too_long_has_failed(tmp_path):
 
 
 def test_the_length_is_the_listeners():
-    assert MOST_PATH_BYTES == addresses.MOST_SOCKET_PATH_BYTES
+    assert MAX_PATH_BYTES == addresses.MOST_SOCKET_PATH_BYTES

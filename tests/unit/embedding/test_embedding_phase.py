@@ -5,252 +5,254 @@ import hashlib
 import numpy as np
 import pytest
 
-from desk import OTHER_IDENTITY, Notes
+from embedding_fixture import EmbeddingFixture, new_vector_index
+from index_fixture import OTHER_IDENTITY, RecordingObserver
 from memoryd_server.embedding.embedder import CostLimit
 from memoryd_server.embedding.run import CHUNKS_A_BATCH
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.sync.progress import SyncMode, SyncPhase
-from shelf import Shelf, new_leg
 from word_provider import WordProvider, word_vector
 
 
 @pytest.fixture
-def shelf(tmp_path):
-    shelf = Shelf(tmp_path)
-    yield shelf
-    shelf.close()
+def embedding(tmp_path):
+    embedding = EmbeddingFixture(tmp_path)
+    yield embedding
+    embedding.close()
 
 
-def many(shelf, count):
-    shelf.write(**{f"n{number:04}": f"note{number}" for number in range(count)})
+def many(embedding, count):
+    embedding.write(**{f"n{number:04}": f"note{number}" for number in range(count)})
 
 
-def after_batch(shelf, number):
+def after_batch(embedding, number):
     """A `should_stop` that is true once so many batches have been asked for."""
-    return lambda: len(shelf.provider.batches) >= number
+    return lambda: len(embedding.provider.batches) >= number
 
 
-def check_settled(shelf):
+def check_settled(embedding):
     """What the embedder says of the index is what the index holds."""
-    assert shelf.embedder.state.pending == shelf.missing()
-    with shelf.desk.store.read() as reader:
+    assert embedding.embedder.state.pending == embedding.missing()
+    with embedding.index.store.read() as reader:
         stored = reader.vector_identity()
-    assert shelf.embedder.state.stored == stored
+    assert embedding.embedder.state.stored == stored
 
 
-def test_every_chunk_gets_the_vector_of_its_own_text(shelf):
-    many(shelf, 300)
-    outcome = shelf.sync()
+def test_every_chunk_gets_the_vector_of_its_own_text(embedding):
+    many(embedding, 300)
+    outcome = embedding.sync()
     assert (outcome.cached_chunks, outcome.pending_embeddings, outcome.embedding_reason) == (0, 0, "")
-    found = shelf.vectors()
+    found = embedding.vectors()
     assert len(found) == 300
     for text, vector in found.items():
         assert np.allclose(vector, word_vector(text))
-    assert max(map(len, shelf.provider.batches)) <= CHUNKS_A_BATCH
-    assert not shelf.embedder.state.pending
-    check_settled(shelf)
+    assert max(map(len, embedding.provider.batches)) <= CHUNKS_A_BATCH
+    assert not embedding.embedder.state.pending
+    check_settled(embedding)
 
 
-def test_a_second_sync_asks_nothing(shelf):
-    many(shelf, 5)
-    before = shelf.sync()
-    asked = len(shelf.provider.batches)
-    after = shelf.sync()
-    assert len(shelf.provider.batches) == asked
+def test_a_second_sync_asks_nothing(embedding):
+    many(embedding, 5)
+    before = embedding.sync()
+    asked = len(embedding.provider.batches)
+    after = embedding.sync()
+    assert len(embedding.provider.batches) == asked
     assert (after.revision, after.changed) == (before.revision, False)
 
 
-def test_progress_counts_what_came_from_the_cache_and_what_was_made(shelf):
-    shelf.write(a="heron", b="kestrel")
-    shelf.sync()
-    shelf.write(c="stork")
-    notes = Notes()
-    outcome = shelf.sync(SyncMode.FULL, notes)
+def test_progress_counts_what_came_from_the_cache_and_what_was_made(embedding):
+    embedding.write(a="heron", b="kestrel")
+    embedding.sync()
+    embedding.write(c="stork")
+    notes = RecordingObserver()
+    outcome = embedding.sync(SyncMode.FULL, notes)
     last = [progress for progress in notes.progresses if progress.phase is SyncPhase.EMBEDDING][-1]
     assert (last.total_chunks, last.completed_chunks, last.cached_chunks) == (3, 3, 2)
     assert outcome.cached_chunks == 2
-    assert shelf.provider.texts == ["heron", "kestrel", "stork"]
+    assert embedding.provider.texts == ["heron", "kestrel", "stork"]
 
 
-def test_the_same_text_in_many_files_is_embedded_once(shelf):
-    shelf.write(a="heron", b="heron", c="heron")
-    outcome = shelf.sync()
-    assert shelf.provider.texts == ["heron"]
+def test_the_same_text_in_many_files_is_embedded_once(embedding):
+    embedding.write(a="heron", b="heron", c="heron")
+    outcome = embedding.sync()
+    assert embedding.provider.texts == ["heron"]
     assert outcome.pending_embeddings == 0
-    assert [path for path, _ in shelf.nearest("heron")] == ["memory/a.md", "memory/b.md", "memory/c.md"]
+    assert [path for path, _ in embedding.nearest("heron")] == ["memory/a.md", "memory/b.md", "memory/c.md"]
 
 
-def test_without_a_cache_every_chunk_gets_its_vector_all_the_same(shelf):
-    shelf.cache.close()
-    shelf.embedder._maker._cache = lambda: None
-    many(shelf, 3)
-    assert shelf.sync().pending_embeddings == 0
-    assert len(shelf.vectors()) == 3
+def test_without_a_cache_every_chunk_gets_its_vector_all_the_same(embedding):
+    embedding.cache.close()
+    embedding.embedder._texts._cache = lambda: None
+    many(embedding, 3)
+    assert embedding.sync().pending_embeddings == 0
+    assert len(embedding.vectors()) == 3
 
 
-def test_a_text_that_is_refused_costs_no_other_its_vector(shelf):
-    shelf.write(a="heron", b="unspeakable", c="stork")
-    outcome = shelf.sync()
-    assert set(shelf.vectors()) == {"heron", "stork"}
+def test_a_text_that_is_refused_costs_no_other_its_vector(embedding):
+    embedding.write(a="heron", b="unspeakable", c="stork")
+    outcome = embedding.sync()
+    assert set(embedding.vectors()) == {"heron", "stork"}
     assert outcome.pending_embeddings == 1
     assert outcome.embedding_reason.startswith("1 chunk was refused by the provider: the text is refused")
-    assert shelf.embedder.state.reason == outcome.embedding_reason
-    shelf.write(b="swan")
-    assert shelf.sync().pending_embeddings == 0
-    assert shelf.embedder.state.reason == ""
+    assert embedding.embedder.state.reason == outcome.embedding_reason
+    embedding.write(b="swan")
+    assert embedding.sync().pending_embeddings == 0
+    assert embedding.embedder.state.reason == ""
 
 
-def test_a_stop_between_batches_keeps_what_was_made(shelf):
-    many(shelf, 3 * CHUNKS_A_BATCH)
+def test_a_stop_between_batches_keeps_what_was_made(embedding):
+    many(embedding, 3 * CHUNKS_A_BATCH)
     stop = []
-    notes = Notes()
+    notes = RecordingObserver()
     notes.on_progress = lambda p: p.phase is SyncPhase.EMBEDDING and p.completed_chunks and stop.append(1)
     with pytest.raises(SyncCancelled):
-        shelf.sync(notes=notes, should_stop=lambda: bool(stop))
-    assert len(shelf.vectors()) == CHUNKS_A_BATCH
-    check_settled(shelf)
-    shelf.sync()
-    assert len(shelf.provider.texts) == 3 * CHUNKS_A_BATCH
-    check_settled(shelf)
+        embedding.sync(observer=notes, should_stop=lambda: bool(stop))
+    assert len(embedding.vectors()) == CHUNKS_A_BATCH
+    check_settled(embedding)
+    embedding.sync()
+    assert len(embedding.provider.texts) == 3 * CHUNKS_A_BATCH
+    check_settled(embedding)
 
 
-def test_a_stop_within_a_batch_keeps_what_was_made_of_it(shelf):
-    many(shelf, 2 * CHUNKS_A_BATCH)
+def test_a_stop_within_a_batch_keeps_what_was_made_of_it(embedding):
+    many(embedding, 2 * CHUNKS_A_BATCH)
     with pytest.raises(SyncCancelled):
-        shelf.sync(should_stop=after_batch(shelf, 1))
-    check_settled(shelf)
-    assert shelf.sync().pending_embeddings == 0
+        embedding.sync(should_stop=after_batch(embedding, 1))
+    check_settled(embedding)
+    assert embedding.sync().pending_embeddings == 0
 
 
-def test_a_stopped_rebuild_keeps_the_vectors_of_the_cache_and_the_index_as_it_was(shelf):
-    many(shelf, 2 * CHUNKS_A_BATCH)
-    shelf.sync()
-    shelf.use(WordProvider("other"))
+def test_a_stopped_rebuild_keeps_the_vectors_of_the_cache_and_the_index_as_it_was(embedding):
+    many(embedding, 2 * CHUNKS_A_BATCH)
+    embedding.sync()
+    embedding.use(WordProvider("other"))
     stop = []
-    notes = Notes()
+    notes = RecordingObserver()
     notes.on_progress = lambda p: p.phase is SyncPhase.EMBEDDING and stop.append(1)
     with pytest.raises(SyncCancelled):
-        shelf.sync(SyncMode.FULL, notes, lambda: bool(stop))
-    check_settled(shelf)
-    assert shelf.embedder.state.stored.model == "words"
-    assert len(shelf.vectors()) == 2 * CHUNKS_A_BATCH
-    shelf.sync(SyncMode.FULL)
-    assert len(shelf.provider.texts) == 2 * CHUNKS_A_BATCH
+        embedding.sync(SyncMode.FULL, notes, lambda: bool(stop))
+    check_settled(embedding)
+    assert embedding.embedder.state.stored.model == "words"
+    assert len(embedding.vectors()) == 2 * CHUNKS_A_BATCH
+    embedding.sync(SyncMode.FULL)
+    assert len(embedding.provider.texts) == 2 * CHUNKS_A_BATCH
 
 
-def test_a_provider_that_dies_midway_leaves_the_rest_pending_with_the_reason(shelf):
-    many(shelf, 2 * CHUNKS_A_BATCH + 7)
-    shelf.provider.lives = 2
-    outcome = shelf.sync()
+def test_a_provider_that_dies_midway_leaves_the_rest_pending_with_the_reason(embedding):
+    many(embedding, 2 * CHUNKS_A_BATCH + 7)
+    embedding.provider.lives = 2
+    outcome = embedding.sync()
     assert (outcome.pending_embeddings, outcome.embedding_reason) == (7, "the provider is down")
-    assert len(shelf.vectors()) == 2 * CHUNKS_A_BATCH
-    check_settled(shelf)
-    shelf.provider.lives = None
-    assert shelf.sync().pending_embeddings == 0
-    assert len(shelf.provider.texts) == 2 * CHUNKS_A_BATCH + 7
+    assert len(embedding.vectors()) == 2 * CHUNKS_A_BATCH
+    check_settled(embedding)
+    embedding.provider.lives = None
+    assert embedding.sync().pending_embeddings == 0
+    assert len(embedding.provider.texts) == 2 * CHUNKS_A_BATCH + 7
 
 
-def test_another_identity_clears_and_refills(shelf):
-    many(shelf, 4)
-    shelf.sync()
-    assert len(shelf.nearest("note1")) == 4
-    shelf.use(WordProvider("other", dimensions=24))
-    shelf.provider.lives = 0
-    assert shelf.sync().pending_embeddings == 4
-    assert shelf.vectors() == {}
-    assert shelf.nearest("note1") == []
-    check_settled(shelf)
-    shelf.provider.lives = None
-    assert shelf.sync().pending_embeddings == 0
-    assert {len(vector) for vector in shelf.vectors().values()} == {24}
-    assert shelf.nearest("note1")[0] == ("memory/n0001.md", 1.0)
-    shelf.use(WordProvider())
-    asked = len(shelf.provider.batches)
-    assert shelf.sync().cached_chunks == 4
-    assert len(shelf.provider.batches) == asked
+def test_another_identity_clears_and_refills(embedding):
+    many(embedding, 4)
+    embedding.sync()
+    assert len(embedding.nearest("note1")) == 4
+    embedding.use(WordProvider("other", dimensions=24))
+    embedding.provider.lives = 0
+    assert embedding.sync().pending_embeddings == 4
+    assert embedding.vectors() == {}
+    assert embedding.nearest("note1") == []
+    check_settled(embedding)
+    embedding.provider.lives = None
+    assert embedding.sync().pending_embeddings == 0
+    assert {len(vector) for vector in embedding.vectors().values()} == {24}
+    assert embedding.nearest("note1")[0] == ("memory/n0001.md", 1.0)
+    embedding.use(WordProvider())
+    asked = len(embedding.provider.batches)
+    assert embedding.sync().cached_chunks == 4
+    assert len(embedding.provider.batches) == asked
 
 
-def test_during_a_rebuild_the_state_is_that_of_the_index_which_answers(shelf):
+def test_during_a_rebuild_the_state_is_that_of_the_index_which_answers(embedding):
     """Or a question of the new model would meet the old one's vectors."""
-    many(shelf, 4)
-    shelf.sync()
-    shelf.use(WordProvider("other"))
+    many(embedding, 4)
+    embedding.sync()
+    embedding.use(WordProvider("other"))
     seen = []
-    shelf.provider.before = lambda _texts: seen.append((shelf.embedder.state.stored.model, len(shelf.vectors())))
-    shelf.sync(SyncMode.FULL)
+    embedding.provider.before = lambda _texts: seen.append(
+        (embedding.embedder.state.stored.model, len(embedding.vectors()))
+    )
+    embedding.sync(SyncMode.FULL)
     assert seen == [("words", 4)]
-    assert shelf.embedder.state.stored.model == "other"
-    check_settled(shelf)
+    assert embedding.embedder.state.stored.model == "other"
+    check_settled(embedding)
 
 
-def test_other_chunking_rebuilds_from_the_cache_what_has_not_changed(shelf):
-    many(shelf, 4)
-    shelf.sync()
-    shelf.open(OTHER_IDENTITY)
-    assert shelf.sync().cached_chunks == 4
-    assert len(shelf.provider.batches) == 1
-    check_settled(shelf)
+def test_other_chunking_rebuilds_from_the_cache_what_has_not_changed(embedding):
+    many(embedding, 4)
+    embedding.sync()
+    embedding.open(OTHER_IDENTITY)
+    assert embedding.sync().cached_chunks == 4
+    assert len(embedding.provider.batches) == 1
+    check_settled(embedding)
 
 
-def test_a_price_above_the_limit_is_refused_until_a_full_sync(shelf):
-    shelf.use(WordProvider(), CostLimit(100, remote=True))
-    shelf.write(a="heron " * 100, b="stork " * 100)
-    outcome = shelf.sync()
+def test_a_price_above_the_limit_is_refused_until_a_full_sync(embedding):
+    embedding.use(WordProvider(), CostLimit(100, remote=True))
+    embedding.write(a="heron " * 100, b="stork " * 100)
+    outcome = embedding.sync()
     assert outcome.pending_embeddings == 2
     assert "confirmAboveTokens" in outcome.embedding_reason
-    assert shelf.provider.batches == []
-    check_settled(shelf)
-    assert shelf.engine().estimate(SyncMode.INCREMENTAL).estimated_tokens > 100
-    outcome = shelf.sync(SyncMode.FULL)
+    assert embedding.provider.batches == []
+    check_settled(embedding)
+    assert embedding.engine().estimate(SyncMode.INCREMENTAL).estimated_tokens > 100
+    outcome = embedding.sync(SyncMode.FULL)
     assert (outcome.pending_embeddings, outcome.embedding_reason) == (0, "")
-    check_settled(shelf)
-    shelf.write(c="a small note")
-    assert shelf.sync().pending_embeddings == 0
+    check_settled(embedding)
+    embedding.write(c="a small note")
+    assert embedding.sync().pending_embeddings == 0
 
 
-def test_a_refused_change_of_identity_leaves_the_old_vectors(shelf):
-    shelf.write(a="heron " * 100)
-    shelf.sync()
-    shelf.use(WordProvider("other"), CostLimit(100, remote=True))
-    outcome = shelf.sync()
+def test_a_refused_change_of_identity_leaves_the_old_vectors(embedding):
+    embedding.write(a="heron " * 100)
+    embedding.sync()
+    embedding.use(WordProvider("other"), CostLimit(100, remote=True))
+    outcome = embedding.sync()
     assert "confirmAboveTokens" in outcome.embedding_reason
-    assert len(shelf.vectors()) == 1
-    assert shelf.embedder.state.stored.model == "words"
+    assert len(embedding.vectors()) == 1
+    assert embedding.embedder.state.stored.model == "words"
 
 
 @pytest.mark.parametrize("guard", [CostLimit(100, remote=False), CostLimit(0, remote=True)])
-def test_a_local_provider_and_a_limit_of_zero_never_ask(shelf, guard):
-    shelf.use(WordProvider(), guard)
-    shelf.write(a="heron " * 1_000)
-    assert shelf.sync().pending_embeddings == 0
+def test_a_local_provider_and_a_limit_of_zero_never_ask(embedding, guard):
+    embedding.use(WordProvider(), guard)
+    embedding.write(a="heron " * 1_000)
+    assert embedding.sync().pending_embeddings == 0
 
 
-def test_vectors_of_removed_files_are_gone(shelf):
-    shelf.write(a="heron", b="kestrel", c="stork")
-    shelf.sync()
-    assert len(shelf.nearest("heron")) == 3
-    shelf.remove("a")
-    shelf.write(b="swan")
-    shelf.sync()
-    assert set(shelf.vectors()) == {"swan", "stork"}
-    assert sorted(path for path, _ in shelf.nearest("heron")) == ["memory/b.md", "memory/c.md"]
+def test_vectors_of_removed_files_are_gone(embedding):
+    embedding.write(a="heron", b="kestrel", c="stork")
+    embedding.sync()
+    assert len(embedding.nearest("heron")) == 3
+    embedding.remove("a")
+    embedding.write(b="swan")
+    embedding.sync()
+    assert set(embedding.vectors()) == {"swan", "stork"}
+    assert sorted(path for path, _ in embedding.nearest("heron")) == ["memory/b.md", "memory/c.md"]
 
 
-def test_in_memory_is_what_a_fresh_leg_would_load(shelf):
+def test_in_memory_is_what_a_fresh_leg_would_load(embedding):
     """Chunk ids are given anew after a removal of the last, which must not revive an old vector."""
     random = np.random.default_rng(7)
     words = [hashlib.sha256(str(n).encode()).hexdigest()[:6] for n in range(30)]
-    shelf.sync()
-    shelf.nearest("warm")
+    embedding.sync()
+    embedding.nearest("warm")
     for step in range(40):
         name = f"f{random.integers(0, 8)}"
-        if random.random() < 0.3 and (shelf.desk.workspace / "memory" / f"{name}.md").exists():
-            shelf.remove(name)
+        if random.random() < 0.3 and (embedding.index.workspace / "memory" / f"{name}.md").exists():
+            embedding.remove(name)
         else:
-            shelf.write(**{name: " ".join(random.choice(words, 5))})
-        shelf.provider.lives = 0 if step % 7 == 3 else None
-        shelf.sync(SyncMode.FULL if step % 11 == 5 else SyncMode.INCREMENTAL)
+            embedding.write(**{name: " ".join(random.choice(words, 5))})
+        embedding.provider.lives = 0 if step % 7 == 3 else None
+        embedding.sync(SyncMode.FULL if step % 11 == 5 else SyncMode.INCREMENTAL)
         question = " ".join(random.choice(words, 3))
-        assert shelf.nearest(question) == shelf.nearest(question, new_leg())
-        assert len(shelf.nearest(question)) == len(shelf.vectors())
-        check_settled(shelf)
+        assert embedding.nearest(question) == embedding.nearest(question, new_vector_index())
+        assert len(embedding.nearest(question)) == len(embedding.vectors())
+        check_settled(embedding)

@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from desk import Notes
+from embedding_fixture import FREE, EmbeddingFixture
+from index_fixture import RecordingObserver
 from memoryd_server.embedding.embedder import CostLimit, Embedder
 from memoryd_server.embedding.failover import (
-    ASK_AGAIN_MS,
     FIRST_STAY_MS,
     LONGEST_STAY_MS,
+    PROBE_INTERVAL_MS,
     FailoverRecord,
     ProviderFailover,
 )
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable, SyncCancelled
 from memoryd_server.providers.provider import UnavailableProvider
 from memoryd_server.sync.progress import SyncMode, SyncPhase
-from shelf import FREE, Shelf
 from word_provider import WordProvider
 
 HOUR_MS = 3_600_000
@@ -36,8 +36,8 @@ class Provider(WordProvider):
         return super().embed_documents(texts, should_stop)
 
 
-class Town(Shelf):
-    """A shelf with a configured provider and one that may stand in. `hours` pass when a test says so."""
+class FailoverFixture(EmbeddingFixture):
+    """Hold an index with a configured provider and a fallback. `hours` moves the clock."""
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -49,15 +49,15 @@ class Town(Shelf):
         """As after a start of the daemon."""
         second = None if no_second else Embedder(self.second, lambda: self.cache, second_guard)
         first = Embedder(self.first, lambda: self.cache, guard)
-        self.lineup = ProviderFailover(first, second, no_second, now_ms=lambda: self.now_ms)
-        with self.desk.store.read() as reader:
-            self.lineup.look(reader)
+        self.provider_failover = ProviderFailover(first, second, no_second, now_ms=lambda: self.now_ms)
+        with self.index.store.read() as reader:
+            self.provider_failover.load_state(reader)
 
-    def lineup_of_sync(self):
-        return self.lineup
+    def sync_failover(self):
+        return self.provider_failover
 
     def stored(self):
-        with self.desk.store.read() as reader:
+        with self.index.store.read() as reader:
             return self.first.spec.model if self.made_by(reader, self.first) else self.second.spec.model
 
     @staticmethod
@@ -79,289 +79,299 @@ class Town(Shelf):
 
 
 @pytest.fixture
-def town(tmp_path):
-    town = Town(tmp_path)
-    yield town
-    town.close()
+def failover(tmp_path):
+    failover = FailoverFixture(tmp_path)
+    yield failover
+    failover.close()
 
 
 @pytest.mark.parametrize(
     "error", [EmbeddingUnavailable("refuses the key (HTTP 401)"), EmbeddingQuotaExceeded("no credit is left")]
 )
-def test_the_second_takes_over_where_the_first_fails_for_good(town, error):
-    town.write(a="heron", b="kestrel")
-    town.fail(error)
-    outcome = town.sync()
-    assert (outcome.pending_embeddings, outcome.embedding_reason, town.stored()) == (0, "", "second")
-    assert sorted(town.second.texts) == ["heron", "kestrel"]
-    assert town.lineup.stands_in.reason == error.message
-    assert town.lineup.active.state.pending == 0
+def test_the_second_takes_over_where_the_first_fails_for_good(failover, error):
+    failover.write(a="heron", b="kestrel")
+    failover.fail(error)
+    outcome = failover.sync()
+    assert (outcome.pending_embeddings, outcome.embedding_reason, failover.stored()) == (0, "", "second")
+    assert sorted(failover.second.texts) == ["heron", "kestrel"]
+    assert failover.provider_failover.active_failover.reason == error.message
+    assert failover.provider_failover.active.state.pending == 0
 
 
-def test_the_whole_index_changes_hands_and_no_vector_of_the_first_stays(town):
-    town.fallen()
-    assert sorted(town.second.texts) == ["heron", "kestrel", "stork"]
-    assert set(town.vectors()) == {"heron", "kestrel", "stork"}
-    assert town.nearest("stork")[0] == ("memory/c.md", 1.0)
+def test_the_whole_index_changes_hands_and_no_vector_of_the_first_stays(failover):
+    failover.fallen()
+    assert sorted(failover.second.texts) == ["heron", "kestrel", "stork"]
+    assert set(failover.vectors()) == {"heron", "kestrel", "stork"}
+    assert failover.nearest("stork")[0] == ("memory/c.md", 1.0)
 
 
-def test_until_the_swap_the_old_vectors_are_in_place(town):
-    town.write(a="heron", b="kestrel")
-    town.sync()
-    town.fail()
-    town.write(c="stork")
+def test_until_the_swap_the_old_vectors_are_in_place(failover):
+    failover.write(a="heron", b="kestrel")
+    failover.sync()
+    failover.fail()
+    failover.write(c="stork")
     seen = []
-    town.second.before = lambda _texts: seen.append((town.stored(), sorted(town.vectors())))
-    town.sync()
+    failover.second.before = lambda _texts: seen.append((failover.stored(), sorted(failover.vectors())))
+    failover.sync()
     assert seen == [("first", ["heron", "kestrel"])]
 
 
-def test_later_syncs_ask_the_second_alone(town):
-    town.fallen()
-    asked = town.first.asked
-    town.write(d="swan")
-    assert town.sync().pending_embeddings == 0
-    assert town.second.batches[-1] == ["swan"]
-    assert town.first.asked == asked
+def test_later_syncs_ask_the_second_alone(failover):
+    failover.fallen()
+    asked = failover.first.asked
+    failover.write(d="swan")
+    assert failover.sync().pending_embeddings == 0
+    assert failover.second.batches[-1] == ["swan"]
+    assert failover.first.asked == asked
 
 
-def test_a_first_that_answers_the_second_time_stays(town):
-    town.write(a="heron")
-    town.fail()
+def test_a_first_that_answers_the_second_time_stays(failover):
+    failover.write(a="heron")
+    failover.fail()
     asks = []
 
     def answer_again(texts, should_stop):
         asks.append(texts)
         if len(asks) == 1:
             raise EmbeddingUnavailable("a moment's trouble")
-        return WordProvider.embed_documents(town.first, texts, should_stop)
+        return WordProvider.embed_documents(failover.first, texts, should_stop)
 
-    town.first.embed_documents = answer_again
-    assert town.sync().pending_embeddings == 1
-    assert town.lineup.stands_in is None
-    assert town.second.texts == []
-    assert town.sync().pending_embeddings == 0
-
-
-def test_a_text_that_is_refused_calls_nobody_in(town):
-    town.write(a="heron", b="unspeakable")
-    assert town.sync().pending_embeddings == 1
-    assert (town.lineup.stands_in, town.second.asked) == (None, 0)
+    failover.first.embed_documents = answer_again
+    assert failover.sync().pending_embeddings == 1
+    assert failover.provider_failover.active_failover is None
+    assert failover.second.texts == []
+    assert failover.sync().pending_embeddings == 0
 
 
-def test_where_the_second_fails_too_nothing_is_lost_and_both_reasons_are_told(town):
-    town.write(a="heron")
-    town.sync()
-    town.fail()
-    town.second.fault = EmbeddingUnavailable("the second is down")
-    town.write(b="kestrel")
-    assert town.sync().pending_embeddings == 1
-    assert (town.stored(), set(town.vectors())) == ("first", {"heron"})
-    reason = town.lineup.active.state.reason
+def test_a_text_that_is_refused_calls_nobody_in(failover):
+    failover.write(a="heron", b="unspeakable")
+    assert failover.sync().pending_embeddings == 1
+    assert (failover.provider_failover.active_failover, failover.second.asked) == (None, 0)
+
+
+def test_where_the_second_fails_too_nothing_is_lost_and_both_reasons_are_told(failover):
+    failover.write(a="heron")
+    failover.sync()
+    failover.fail()
+    failover.second.fault = EmbeddingUnavailable("the second is down")
+    failover.write(b="kestrel")
+    assert failover.sync().pending_embeddings == 1
+    assert (failover.stored(), set(failover.vectors())) == ("first", {"heron"})
+    reason = failover.provider_failover.active.state.reason
     assert "the first is down" in reason
     assert "remote/second does not take over: the second is down" in reason
 
 
-def test_a_second_that_fails_half_way_is_no_second(town):
-    town.write(**{f"n{number:03}": f"note{number}" for number in range(300)})
-    town.fail()
-    town.second.lives = 1
-    assert town.sync().pending_embeddings == 300
-    assert town.lineup.stands_in is None
-    town.second.lives = None
-    assert town.sync().pending_embeddings == 0
-    assert len(town.second.texts) == len(set(town.second.texts)) == 300
+def test_a_second_that_fails_half_way_is_no_second(failover):
+    failover.write(**{f"n{number:03}": f"note{number}" for number in range(300)})
+    failover.fail()
+    failover.second.lives = 1
+    assert failover.sync().pending_embeddings == 300
+    assert failover.provider_failover.active_failover is None
+    failover.second.lives = None
+    assert failover.sync().pending_embeddings == 0
+    assert len(failover.second.texts) == len(set(failover.second.texts)) == 300
 
 
-def test_the_price_is_held_back_until_a_full_sync_agrees_to_it(town):
-    town.start(second_guard=CostLimit(1, remote=True))
-    town.write(a="a heron stands by the pier", b="a kestrel above")
-    town.fail()
-    outcome = town.sync()
+def test_the_price_is_held_back_until_a_full_sync_agrees_to_it(failover):
+    failover.start(second_guard=CostLimit(1, remote=True))
+    failover.write(a="a heron stands by the pier", b="a kestrel above")
+    failover.fail()
+    outcome = failover.sync()
     assert outcome.pending_embeddings == 2
-    assert "more than memoryd.confirmAboveTokens" in town.lineup.active.state.reason
-    assert town.second.asked == 0
-    assert town.sync(SyncMode.FULL).pending_embeddings == 0
-    assert town.stored() == "second"
+    assert "more than memoryd.confirmAboveTokens" in failover.provider_failover.active.state.reason
+    assert failover.second.asked == 0
+    assert failover.sync(SyncMode.FULL).pending_embeddings == 0
+    assert failover.stored() == "second"
 
 
-def test_a_second_that_cannot_be_used_is_told_with_its_reason(town):
-    town.start(no_second="the fallback gemini cannot be used: no API key")
-    town.write(a="heron")
-    town.fail()
-    town.sync()
-    assert town.lineup.active.state.reason == "the first is down; the fallback gemini cannot be used: no API key"
+def test_a_second_that_cannot_be_used_is_told_with_its_reason(failover):
+    failover.start(no_second="the fallback gemini cannot be used: no API key")
+    failover.write(a="heron")
+    failover.fail()
+    failover.sync()
+    assert (
+        failover.provider_failover.active.state.reason
+        == "the first is down; the fallback gemini cannot be used: no API key"
+    )
 
 
-def test_a_provider_that_cannot_be_used_at_all_is_stood_in_for_at_the_first_sync(town):
-    town.first = UnavailableProvider("openai", "no API key is configured for the provider openai")
-    town.start(guard=CostLimit(1, remote=False))
-    town.write(a="heron")
-    assert town.sync().pending_embeddings == 0
-    assert town.lineup.stands_in.reason == "no API key is configured for the provider openai"
+def test_a_provider_that_cannot_be_used_at_all_is_stood_in_for_at_the_first_sync(failover):
+    failover.first = UnavailableProvider("openai", "no API key is configured for the provider openai")
+    failover.start(guard=CostLimit(1, remote=False))
+    failover.write(a="heron")
+    assert failover.sync().pending_embeddings == 0
+    assert failover.provider_failover.active_failover.reason == "no API key is configured for the provider openai"
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_rebuild_for_other_reasons_remembers_who_stands_in(town, full):
-    town.fallen()
-    since = town.lineup.stands_in.since_ms
+def test_a_rebuild_for_other_reasons_remembers_who_stands_in(failover, full):
+    failover.fallen()
+    since = failover.provider_failover.active_failover.since_ms
     if full:
-        town.sync(SyncMode.FULL)
-    town.start()
-    assert (town.lineup.stands_in.since_ms, town.lineup.stands_in.reason.split(";")[0]) == (since, "the first is down")
-    assert len(town.second.texts) == 3
+        failover.sync(SyncMode.FULL)
+    failover.start()
+    assert (
+        failover.provider_failover.active_failover.since_ms,
+        failover.provider_failover.active_failover.reason.split(";")[0],
+    ) == (
+        since,
+        "the first is down",
+    )
+    assert len(failover.second.texts) == 3
 
 
 class TestTheWayBack:
-    def back(self, town):
-        town.first.fault = None
-        town.sync()
-        return town.stored() == "first"
+    def back(self, failover):
+        failover.first.fault = None
+        failover.sync()
+        return failover.stored() == "first"
 
-    def settle(self, town):
+    def settle(self, failover):
         """Until a first look found the first still away."""
-        town.sync()
-        assert town.stored() == "second"
+        failover.sync()
+        assert failover.stored() == "second"
 
-    def test_it_waits_until_the_second_has_stayed_for_a_while(self, town):
-        town.fallen()
-        self.settle(town)
-        asked = town.first.asked
-        town.now_ms += FIRST_STAY_MS - 1
-        assert not self.back(town)
-        assert town.first.asked == asked
-        town.now_ms += 1
-        assert self.back(town)
-        assert town.lineup.stands_in is None
-        assert town.sync().pending_embeddings == 0
+    def test_it_waits_until_the_second_has_stayed_for_a_while(self, failover):
+        failover.fallen()
+        self.settle(failover)
+        asked = failover.first.asked
+        failover.now_ms += FIRST_STAY_MS - 1
+        assert not self.back(failover)
+        assert failover.first.asked == asked
+        failover.now_ms += 1
+        assert self.back(failover)
+        assert failover.provider_failover.active_failover is None
+        assert failover.sync().pending_embeddings == 0
 
-    def test_it_costs_nothing_that_was_paid_before(self, town):
-        town.fallen()
-        self.settle(town)
-        town.now_ms += FIRST_STAY_MS
-        assert self.back(town)
-        assert sorted(text for text in town.first.texts if text != "ping") == ["heron", "kestrel", "stork"]
-        town.fail()
-        town.write(d="swan")
-        town.sync()
-        assert town.stored() == "second"
-        assert sorted(text for text in town.second.texts if text != "ping") == ["heron", "kestrel", "stork", "swan"]
+    def test_it_costs_nothing_that_was_paid_before(self, failover):
+        failover.fallen()
+        self.settle(failover)
+        failover.now_ms += FIRST_STAY_MS
+        assert self.back(failover)
+        assert sorted(text for text in failover.first.texts if text != "ping") == ["heron", "kestrel", "stork"]
+        failover.fail()
+        failover.write(d="swan")
+        failover.sync()
+        assert failover.stored() == "second"
+        assert sorted(text for text in failover.second.texts if text != "ping") == ["heron", "kestrel", "stork", "swan"]
 
-    def test_who_fails_again_within_a_day_comes_back_later_each_time(self, town):
-        town.fallen()
-        stays = [town.lineup.stands_in.stay_ms]
+    def test_who_fails_again_within_a_day_comes_back_later_each_time(self, failover):
+        failover.fallen()
+        stays = [failover.provider_failover.active_failover.min_stay_ms]
         for number in range(7):
-            self.settle(town)
-            town.now_ms += stays[-1] - 1
-            assert not self.back(town)
-            town.now_ms += 1
-            assert self.back(town)
-            town.fail()
-            town.write(**{f"more{number}": f"word{number}"})
-            town.sync()
-            stays.append(town.lineup.stands_in.stay_ms)
+            self.settle(failover)
+            failover.now_ms += stays[-1] - 1
+            assert not self.back(failover)
+            failover.now_ms += 1
+            assert self.back(failover)
+            failover.fail()
+            failover.write(**{f"more{number}": f"word{number}"})
+            failover.sync()
+            stays.append(failover.provider_failover.active_failover.min_stay_ms)
         assert stays[:4] == [FIRST_STAY_MS * 2**number for number in range(4)]
         assert stays[-1] == LONGEST_STAY_MS
-        town.now_ms += LONGEST_STAY_MS
-        assert self.back(town)
-        town.now_ms += 24 * HOUR_MS
-        town.fail()
-        town.write(last="word")
-        town.sync()
-        assert town.lineup.stands_in.stay_ms == FIRST_STAY_MS
+        failover.now_ms += LONGEST_STAY_MS
+        assert self.back(failover)
+        failover.now_ms += 24 * HOUR_MS
+        failover.fail()
+        failover.write(last="word")
+        failover.sync()
+        assert failover.provider_failover.active_failover.min_stay_ms == FIRST_STAY_MS
 
-    def test_after_a_start_and_for_a_full_sync_it_waits_for_nothing(self, town):
-        town.fallen()
-        town.start()
-        assert self.back(town)
-        town.fail()
-        town.write(d="swan")
-        town.sync()
-        assert town.stored() == "second"
-        town.first.fault = None
-        town.sync(SyncMode.FULL)
-        assert town.stored() == "first"
+    def test_after_a_start_and_for_a_full_sync_it_waits_for_nothing(self, failover):
+        failover.fallen()
+        failover.start()
+        assert self.back(failover)
+        failover.fail()
+        failover.write(d="swan")
+        failover.sync()
+        assert failover.stored() == "second"
+        failover.first.fault = None
+        failover.sync(SyncMode.FULL)
+        assert failover.stored() == "first"
 
-    def test_who_is_still_away_is_not_asked_at_every_sync(self, town):
-        town.fallen()
-        self.settle(town)
-        town.now_ms += FIRST_STAY_MS
-        self.settle(town)
-        asked = town.first.asked
-        town.now_ms += ASK_AGAIN_MS - 1
-        self.settle(town)
-        assert town.first.asked == asked
-        town.now_ms += 1
-        self.settle(town)
-        assert town.first.asked == asked + 1
-        assert "the first is down" in town.lineup.stands_in.reason
+    def test_who_is_still_away_is_not_asked_at_every_sync(self, failover):
+        failover.fallen()
+        self.settle(failover)
+        failover.now_ms += FIRST_STAY_MS
+        self.settle(failover)
+        asked = failover.first.asked
+        failover.now_ms += PROBE_INTERVAL_MS - 1
+        self.settle(failover)
+        assert failover.first.asked == asked
+        failover.now_ms += 1
+        self.settle(failover)
+        assert failover.first.asked == asked + 1
+        assert "the first is down" in failover.provider_failover.active_failover.reason
 
-    def test_a_price_that_nobody_agreed_to_holds_it_back(self, town):
-        town.start(guard=CostLimit(2, remote=True))
-        town.fail()
-        town.write(a="heron", b="a long tale of herons and kestrels by the sea")
-        town.sync(SyncMode.FULL)
-        assert town.stored() == "second"
-        town.start(guard=CostLimit(2, remote=True))
-        assert not self.back(town)
-        assert "remote/first does not take over" in town.lineup.stands_in.reason
-        assert "confirmAboveTokens" in town.lineup.stands_in.reason
-        town.sync(SyncMode.FULL)
-        assert town.stored() == "first"
+    def test_a_price_that_nobody_agreed_to_holds_it_back(self, failover):
+        failover.start(guard=CostLimit(2, remote=True))
+        failover.fail()
+        failover.write(a="heron", b="a long tale of herons and kestrels by the sea")
+        failover.sync(SyncMode.FULL)
+        assert failover.stored() == "second"
+        failover.start(guard=CostLimit(2, remote=True))
+        assert not self.back(failover)
+        assert "remote/first does not take over" in failover.provider_failover.active_failover.reason
+        assert "confirmAboveTokens" in failover.provider_failover.active_failover.reason
+        failover.sync(SyncMode.FULL)
+        assert failover.stored() == "first"
 
-    def test_a_first_that_fails_on_its_way_back_changes_nothing(self, town):
-        town.fallen()
-        town.start()
-        town.write(d="swan")
-        town.first.fault = None
-        town.first.before = lambda texts: town.fail() if texts == ["ping"] else None
-        town.sync()
-        assert town.stored() == "second"
-        assert set(town.vectors()) == {"heron", "kestrel", "stork", "swan"}
-        assert "remote/first does not take over: the first is down" in town.lineup.stands_in.reason
+    def test_a_first_that_fails_on_its_way_back_changes_nothing(self, failover):
+        failover.fallen()
+        failover.start()
+        failover.write(d="swan")
+        failover.first.fault = None
+        failover.first.before = lambda texts: failover.fail() if texts == ["ping"] else None
+        failover.sync()
+        assert failover.stored() == "second"
+        assert set(failover.vectors()) == {"heron", "kestrel", "stork", "swan"}
+        assert "remote/first does not take over: the first is down" in failover.provider_failover.active_failover.reason
 
 
-def test_a_hand_over_that_is_stopped_leaves_the_old_index_and_pays_nothing_twice(town):
-    town.write(**{f"n{number:03}": f"note{number}" for number in range(300)})
-    town.fail()
-    stop, notes = [], Notes()
+def test_a_hand_over_that_is_stopped_leaves_the_old_index_and_pays_nothing_twice(failover):
+    failover.write(**{f"n{number:03}": f"note{number}" for number in range(300)})
+    failover.fail()
+    stop, notes = [], RecordingObserver()
     notes.on_progress = lambda p: p.phase is SyncPhase.EMBEDDING and p.completed_chunks and stop.append(1)
     with pytest.raises(SyncCancelled):
-        town.sync(notes=notes, should_stop=lambda: bool(stop))
-    assert town.lineup.stands_in is None
-    town.sync()
-    assert len(town.second.texts) == len(set(town.second.texts)) == 300
+        failover.sync(observer=notes, should_stop=lambda: bool(stop))
+    assert failover.provider_failover.active_failover is None
+    failover.sync()
+    assert len(failover.second.texts) == len(set(failover.second.texts)) == 300
 
 
-def test_a_hand_over_steps_aside_for_files_that_have_changed_and_goes_on_where_it_was(town):
-    town.write(**{f"n{number:03}": f"note{number}" for number in range(300)})
-    town.fail()
-    engine = town.engine()
+def test_a_hand_over_steps_aside_for_files_that_have_changed_and_goes_on_where_it_was(failover):
+    failover.write(**{f"n{number:03}": f"note{number}" for number in range(300)})
+    failover.fail()
+    engine = failover.engine()
     news = []
-    town.second.before = lambda _texts: news.append(1)
-    outcome = engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False, lambda: bool(news))
-    assert (outcome.yielded, outcome.pending_embeddings, town.lineup.stands_in) == (True, 300, None)
-    town.write(new="swan")
-    asked = town.first.asked
-    outcome = engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False)
-    assert (outcome.yielded, outcome.pending_embeddings, town.stored()) == (False, 0, "second")
-    assert town.first.asked == asked
-    assert sorted(town.second.texts) == sorted([f"note{number}" for number in range(300)] + ["swan"])
+    failover.second.before = lambda _texts: news.append(1)
+    outcome = engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False, lambda: bool(news))
+    assert (outcome.yielded, outcome.pending_embeddings) == (True, 300)
+    assert failover.provider_failover.active_failover is None
+    failover.write(new="swan")
+    asked = failover.first.asked
+    outcome = engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
+    assert (outcome.yielded, outcome.pending_embeddings, failover.stored()) == (False, 0, "second")
+    assert failover.first.asked == asked
+    assert sorted(failover.second.texts) == sorted([f"note{number}" for number in range(300)] + ["swan"])
 
 
-def test_a_hand_over_that_no_cache_keeps_does_not_step_aside(town):
-    town.cache.max_entries = 10
-    town.write(**{f"n{number:03}": f"note{number}" for number in range(300)})
-    town.fail()
-    outcome = town.engine().run(SyncMode.INCREMENTAL, Notes(), lambda: False, lambda: True)
-    assert (outcome.yielded, outcome.pending_embeddings, town.stored()) == (False, 0, "second")
+def test_a_hand_over_that_no_cache_keeps_does_not_step_aside(failover):
+    failover.cache.max_entries = 10
+    failover.write(**{f"n{number:03}": f"note{number}" for number in range(300)})
+    failover.fail()
+    outcome = failover.engine().run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False, lambda: True)
+    assert (outcome.yielded, outcome.pending_embeddings, failover.stored()) == (False, 0, "second")
 
 
-def test_progress_shows_the_hand_over(town):
-    town.write(a="heron", b="kestrel")
-    town.fail()
-    notes = Notes()
-    town.sync(notes=notes)
+def test_progress_shows_the_hand_over(failover):
+    failover.write(a="heron", b="kestrel")
+    failover.fail()
+    notes = RecordingObserver()
+    failover.sync(observer=notes)
     assert SyncPhase.SWAPPING in [progress.phase for progress in notes.progresses]
     assert [progress.completed_chunks for progress in notes.progresses if progress.phase is SyncPhase.EMBEDDING][
         -1
@@ -373,15 +383,15 @@ def test_a_note_that_is_none_of_ours_is_no_note(text):
     assert FailoverRecord.from_json(text) is None
 
 
-def test_an_index_of_the_second_without_a_note_is_made_anew_by_the_first(town):
+def test_an_index_of_the_second_without_a_note_is_made_anew_by_the_first(failover):
     """Somebody has swapped the two in the settings."""
-    town.first, town.second = town.second, town.first
-    town.start()
-    town.write(a="heron")
-    town.sync()
-    town.first, town.second = town.second, town.first
-    town.start()
-    assert town.lineup.stands_in is None
-    town.sync()
-    assert town.stored() == "first"
-    assert np.allclose(town.vectors()["heron"], town.first.vector("heron"))
+    failover.first, failover.second = failover.second, failover.first
+    failover.start()
+    failover.write(a="heron")
+    failover.sync()
+    failover.first, failover.second = failover.second, failover.first
+    failover.start()
+    assert failover.provider_failover.active_failover is None
+    failover.sync()
+    assert failover.stored() == "first"
+    assert np.allclose(failover.vectors()["heron"], failover.first.vector("heron"))

@@ -2,10 +2,10 @@
 
 import pytest
 
+from embedding_fixture import EmbeddingFixture
 from memoryd_server.embedding.embedder import CostLimit
 from memoryd_server.sqlite.embedding_cache import REFUSED_FOR_MS, EmbeddingCache
 from memoryd_server.sync.progress import SyncMode
-from shelf import Shelf
 from word_provider import WordProvider
 
 
@@ -24,21 +24,21 @@ def wall():
 
 
 @pytest.fixture
-def shelf(tmp_path, wall):
-    shelf = Shelf(tmp_path)
-    shelf.cache.close()
-    shelf.cache = EmbeddingCache(tmp_path / "state" / "refusing.sqlite", 10_000, wall)
-    shelf.use(WordProvider())
-    shelf.write(a="heron", b="unspeakable one", c="unspeakable two", d="stork")
-    yield shelf
-    shelf.close()
+def embedding(tmp_path, wall):
+    embedding = EmbeddingFixture(tmp_path)
+    embedding.cache.close()
+    embedding.cache = EmbeddingCache(tmp_path / "state" / "refusing.sqlite", 10_000, wall)
+    embedding.use(WordProvider())
+    embedding.write(a="heron", b="unspeakable one", c="unspeakable two", d="stork")
+    yield embedding
+    embedding.close()
 
 
-def check_sends(shelf, *texts, mode=SyncMode.INCREMENTAL):
+def check_sends(embedding, *texts, mode=SyncMode.INCREMENTAL):
     """What a sync sends, and its outcome."""
-    before = len(shelf.provider.texts)
-    outcome = shelf.sync(mode)
-    assert sorted(shelf.provider.texts[before:]) == sorted(texts)
+    before = len(embedding.provider.texts)
+    outcome = embedding.sync(mode)
+    assert sorted(embedding.provider.texts[before:]) == sorted(texts)
     return outcome
 
 
@@ -46,76 +46,76 @@ ALL = ("heron", "stork", "unspeakable one", "unspeakable two")
 REFUSED = ("unspeakable one", "unspeakable two")
 
 
-def test_a_sync_with_nothing_new_sends_nothing(shelf):
-    check_sends(shelf, *ALL)
-    calls = len(shelf.provider.batches)
-    outcome = check_sends(shelf)
-    assert len(shelf.provider.batches) == calls
+def test_a_sync_with_nothing_new_sends_nothing(embedding):
+    check_sends(embedding, *ALL)
+    calls = len(embedding.provider.batches)
+    outcome = check_sends(embedding)
+    assert len(embedding.provider.batches) == calls
     assert outcome.pending_embeddings == 2
     assert "2 chunks were refused by the provider: the text is refused" in outcome.embedding_reason
-    assert (outcome.changed, set(shelf.vectors())) == (False, {"heron", "stork"})
+    assert (outcome.changed, set(embedding.vectors())) == (False, {"heron", "stork"})
 
 
-def test_what_is_new_is_sent_beside_them(shelf):
-    check_sends(shelf, *ALL)
-    shelf.write(e="swan", f="unspeakable one")
-    assert check_sends(shelf, "swan").pending_embeddings == 3
+def test_what_is_new_is_sent_beside_them(embedding):
+    check_sends(embedding, *ALL)
+    embedding.write(e="swan", f="unspeakable one")
+    assert check_sends(embedding, "swan").pending_embeddings == 3
 
 
-def test_a_restart_does_not_forget_them_and_says_at_once_why_vectors_are_missing(shelf):
-    check_sends(shelf, *ALL)
-    shelf.use(WordProvider())
-    assert shelf.embedder.state.pending == 2
-    assert "2 chunks were refused by the provider: the text is refused" in shelf.embedder.state.reason
-    check_sends(shelf)
+def test_a_restart_does_not_forget_them_and_says_at_once_why_vectors_are_missing(embedding):
+    check_sends(embedding, *ALL)
+    embedding.use(WordProvider())
+    assert embedding.embedder.state.pending == 2
+    assert "2 chunks were refused by the provider: the text is refused" in embedding.embedder.state.reason
+    check_sends(embedding)
 
 
-def test_a_full_sync_asks_for_them_again(shelf):
-    check_sends(shelf, *ALL)
-    shelf.provider.bad = "unspeakable two"
-    assert check_sends(shelf, *REFUSED, mode=SyncMode.FULL).pending_embeddings == 1
-    check_sends(shelf)
+def test_a_full_sync_asks_for_them_again(embedding):
+    check_sends(embedding, *ALL)
+    embedding.provider.bad = "unspeakable two"
+    assert check_sends(embedding, *REFUSED, mode=SyncMode.FULL).pending_embeddings == 1
+    check_sends(embedding)
 
 
-def test_another_provider_is_asked_and_the_first_again_when_it_is_back(shelf):
-    check_sends(shelf, *ALL)
-    shelf.use(WordProvider("other"))
-    check_sends(shelf, *ALL)
-    shelf.use(WordProvider())
-    check_sends(shelf, *REFUSED)
+def test_another_provider_is_asked_and_the_first_again_when_it_is_back(embedding):
+    check_sends(embedding, *ALL)
+    embedding.use(WordProvider("other"))
+    check_sends(embedding, *ALL)
+    embedding.use(WordProvider())
+    check_sends(embedding, *REFUSED)
 
 
-def test_they_are_asked_for_again_after_a_day(shelf, wall):
-    check_sends(shelf, *ALL)
+def test_they_are_asked_for_again_after_a_day(embedding, wall):
+    check_sends(embedding, *ALL)
     wall.now_ms += REFUSED_FOR_MS - 1
-    check_sends(shelf)
+    check_sends(embedding)
     wall.now_ms += 1
-    check_sends(shelf, *REFUSED)
-    check_sends(shelf)
+    check_sends(embedding, *REFUSED)
+    check_sends(embedding)
 
 
-def test_they_cost_nothing_that_anybody_has_to_agree_to(shelf):
-    check_sends(shelf, *ALL)
-    assert shelf.engine().estimate(SyncMode.INCREMENTAL).cache_misses == 0
-    shelf.use(shelf.provider, CostLimit(3, remote=True))
-    shelf.write(e="unspeakable " * 100)
-    assert "confirmAboveTokens" in check_sends(shelf).embedding_reason
-    shelf.write(e="swan")
-    assert "confirmAboveTokens" not in check_sends(shelf, "swan").embedding_reason
+def test_they_cost_nothing_that_anybody_has_to_agree_to(embedding):
+    check_sends(embedding, *ALL)
+    assert embedding.engine().estimate(SyncMode.INCREMENTAL).cache_misses == 0
+    embedding.use(embedding.provider, CostLimit(3, remote=True))
+    embedding.write(e="unspeakable " * 100)
+    assert "confirmAboveTokens" in check_sends(embedding).embedding_reason
+    embedding.write(e="swan")
+    assert "confirmAboveTokens" not in check_sends(embedding, "swan").embedding_reason
 
 
-def test_a_failure_that_passes_is_no_refusal(shelf):
+def test_a_failure_that_passes_is_no_refusal(embedding):
     stopped = []
-    shelf.provider.before = lambda _texts: stopped.append(True)
-    shelf.sync(should_stop=lambda: bool(stopped))
-    shelf.provider.before = lambda _texts: None
-    check_sends(shelf, *ALL)
+    embedding.provider.before = lambda _texts: stopped.append(True)
+    embedding.sync(should_stop=lambda: bool(stopped))
+    embedding.provider.before = lambda _texts: None
+    check_sends(embedding, *ALL)
 
 
-def test_without_a_file_for_the_cache_they_are_remembered_for_as_long_as_it_is_open(shelf, wall):
-    shelf.cache.close()
-    shelf.cache = EmbeddingCache(None, 0, wall)
-    shelf.use(shelf.provider)
-    check_sends(shelf, *ALL)
-    check_sends(shelf)
-    assert shelf.cache.count() == 0
+def test_without_a_file_for_the_cache_they_are_remembered_for_as_long_as_it_is_open(embedding, wall):
+    embedding.cache.close()
+    embedding.cache = EmbeddingCache(None, 0, wall)
+    embedding.use(embedding.provider)
+    check_sends(embedding, *ALL)
+    check_sends(embedding)
+    assert embedding.cache.count() == 0

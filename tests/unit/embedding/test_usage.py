@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from embedding_fixture import EmbeddingFixture
 from memoryd_server.embedding.usage import ProviderUsage, UsageRecorder
 from memoryd_server.providers.provider import ProviderState, ProviderStatus
 from memoryd_server.sqlite.embedding_cache import EmbeddingCache
 from memoryd_server.sync.progress import SyncMode
-from shelf import Shelf
 from word_provider import WordProvider
 
 WORDS = ("remote", "words")
@@ -53,7 +53,7 @@ def test_a_provider_is_counted_from_when_it_is_watched(cache):
     counted = book(cache(), provider)
     assert counted.totals() == {}
     provider.calls += 3
-    counted.hit(provider, 5)
+    counted.count_cache_hits(provider, 5)
     assert counted.totals() == {WORDS: ProviderUsage(3, 30, 2, 5)}
     assert counted.totals() == {WORDS: ProviderUsage(3, 30, 2, 5)}
 
@@ -105,15 +105,15 @@ def test_models_are_counted_apart(cache):
 
 
 def test_a_sync_saves_what_it_took_and_what_the_cache_gave(tmp_path):
-    shelf = Shelf(tmp_path)
+    embedding = EmbeddingFixture(tmp_path)
     try:
-        shelf.use(Counting())
-        shelf.write(a="heron", b="kestrel")
-        shelf.sync()
-        shelf.sync(SyncMode.FULL)
-        assert shelf.cache.usage() == {WORDS: (1, 10, 0, 2)}
+        embedding.use(Counting())
+        embedding.write(a="heron", b="kestrel")
+        embedding.sync()
+        embedding.sync(SyncMode.FULL)
+        assert embedding.cache.usage() == {WORDS: (1, 10, 0, 2)}
     finally:
-        shelf.close()
+        embedding.close()
 
 
 def test_what_has_not_changed_is_not_written_again(cache):

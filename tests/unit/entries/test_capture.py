@@ -10,7 +10,7 @@ from memoryd_server.entries.capture import (
     MOST_A_TURN,
     CaptureExclusion,
     CaptureTrigger,
-    category_of,
+    detect_category,
     recall_block,
     suggest,
 )
@@ -95,9 +95,9 @@ def test_a_turn_has_three_suggestions_at_most_and_every_message_is_accounted_for
 
 
 def test_categories_are_tried_in_the_order_of_the_reference():
-    assert category_of("I prefer what was decided") is EntryCategory.PREFERENCE
-    assert category_of("it was decided: mail a@b.cz") is EntryCategory.DECISION
-    assert category_of("her name is Ada") is EntryCategory.ENTITY
+    assert detect_category("I prefer what was decided") is EntryCategory.PREFERENCE
+    assert detect_category("it was decided: mail a@b.cz") is EntryCategory.DECISION
+    assert detect_category("her name is Ada") is EntryCategory.ENTITY
 
 
 names = st.sampled_from(["system", "b", "Relevant-Memories", "script", "tool", "čau"])

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import numpy as np
 import pytest
 
-from entry_desk import needs_lancedb, new, texts
+from entry_fixture import needs_lancedb, new, texts
 from memoryd_server.agent.threads import ProviderExecutors
 from memoryd_server.entries.dataset import Dataset
 from memoryd_server.entries.maintenance import EntryEmbedder
@@ -21,7 +21,7 @@ from memoryd_server.model import DegradationKind
 from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.providers.provider import EmbeddingConfig
 from memoryd_server.text.analyzer import Analyzer
-from rpc.wire import eventually
+from waiting import eventually
 from word_provider import WordProvider
 
 pytestmark = needs_lancedb
@@ -172,7 +172,7 @@ async def test_what_passes_the_bound_is_sent_when_somebody_says_so_and_not_befor
             assert await waits()
         assert not set(kept) & set(provider.texts)
         assert len(told(memory, "wait-embedding-entries")) == 1
-        memory.confirm()
+        memory.approve_cost()
         assert await whole(memory)
         assert set(provider.texts) >= set(kept)
         await eventually(lambda: told(memory, "embedded-entries"))
@@ -195,13 +195,13 @@ async def test_whoever_goes_back_to_the_old_model_while_the_new_one_waits_pays_n
 async def test_a_yes_is_good_for_what_is_missing_then_and_for_nothing_later(opened):
     provider = WordProvider(dimensions=WIDE)
     async with opened(provider, bound=50) as memory:
-        memory.confirm()
+        memory.approve_cost()
         provider.lives = 0
         for number in range(8):
             await memory.remember(new(f"heron {number} {uuid.uuid4()}"), soon())
         provider.lives = None
         await eventually(lambda: told(memory, "wait-embedding-entries"))
-        memory.confirm()
+        memory.approve_cost()
         assert await whole(memory)
         provider.lives = 0
         for number in range(8):
@@ -240,7 +240,7 @@ async def test_rubbish_for_a_vector_is_not_stored(opened, rubbish):
     async with opened(provider) as memory:
         remembered, degradations = await memory.remember(new("the heron"), soon())
         assert remembered.action is RememberAction.STORED
-        assert "sent what is no vector" in degradations[0].reason
+        assert "returned an unusable vector" in degradations[0].reason
         found = await recalled(memory, "heron")
         assert texts(found.entries) == ["the heron"]
         assert SKIPPED in kinds(found.degradations)
@@ -302,14 +302,14 @@ async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path, mo
 
 async def test_what_had_to_stay_is_cleared_away_later_and_only_once(opened, monkeypatch):
     monkeypatch.setattr("memoryd_server.entries.maintenance.QUIET_SECONDS", 0.02)
-    tidied, tidy = [], Dataset.tidy
+    tidied, tidy = [], Dataset.optimize
 
     def remote(dataset):
         tidied.append(time.monotonic())
         tidy(dataset)
         return 0.05
 
-    monkeypatch.setattr(Dataset, "tidy", remote)
+    monkeypatch.setattr(Dataset, "optimize", remote)
     async with opened(None) as memory:
         await memory.remember(new("the heron"), soon())
         await eventually(lambda: len(tidied) >= 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_desk import needs_lancedb
+from entry_fixture import needs_lancedb
 
 TESTS = Path(__file__).parents[2]
 MOST_GROWTH_BYTES = 40 * 2**20
@@ -21,7 +21,7 @@ pytestmark = [
 WRITE = """
 import ctypes, json, re, sys, tempfile
 import numpy as np
-from entry_desk import store_at
+from entry_fixture import store_at
 from memoryd_server.entries.model import EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import NewEntry
 
@@ -47,8 +47,8 @@ for number in range(int(sys.argv[2])):
     values = chance.standard_normal(384).astype(np.float32)
     vector = IdentifiedVector(values / np.linalg.norm(values), "x")
     store.remember(NewEntry(f"entry {number}", 0.5, EntryCategory.OTHER), vector)
-    if store.wants_tidying:
-        store.tidy()
+    if store.needs_optimize:
+        store.optimize()
         memory.append(anonymous())
 print(json.dumps({"heaps": heaps(), "memory": memory, "count": store.count()}))
 store.close()

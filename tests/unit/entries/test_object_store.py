@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from entry_desk import embedded, needs_lancedb, new, texts
+from entry_fixture import embedded, needs_lancedb, new, texts
 from memoryd_server.entries.model import DatasetLocation, RememberAction
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EntriesUnavailable
@@ -38,14 +38,14 @@ def test_entries_are_kept_in_an_object_store(options):
     store = opened(options, "kept")
     kept = store.remember(new("the heron nests by the weir", key="k"), embedded("the heron nests by the weir")).entry
     store.remember(new("otters hide keys"), None)
-    store.tidy()
+    store.optimize()
     store.close()
     again = opened(options, "kept")
     assert again.remember(new("the heron nests by the weir", key="k"), None).action is RememberAction.ALREADY_STORED
     assert again.nearest(embedded("heron weir"), 1)[0].entry == kept
-    assert texts(again.with_words("otters", 5)) == ["otters hide keys"]
+    assert texts(again.match_words("otters", 5)) == ["otters hide keys"]
     assert again.forget(kept.entry_id) == kept
-    again.tidy()
+    again.optimize()
     assert [entry.text for entry in again.page(None, 5).entries] == ["otters hide keys"]
     again.close()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memoryd_server.entries.dataset import entry
+from memoryd_server.entries.dataset import row_to_entry
 from memoryd_server.entries.model import EntryCategory
 
 ROW = {"id": "1", "text": "a", "importance": 0.5, "category": "fact", "createdAt": 7, "key": None}
@@ -10,13 +10,13 @@ ROW = {"id": "1", "text": "a", "importance": 0.5, "category": "fact", "createdAt
 
 @pytest.mark.parametrize("category", ["core", "", None, "FACT"])
 def test_a_category_of_another_program_is_other(category):
-    assert entry({**ROW, "category": category}).category is EntryCategory.OTHER
+    assert row_to_entry({**ROW, "category": category}).category is EntryCategory.OTHER
 
 
 def test_a_known_category_is_kept():
-    assert entry(ROW).category is EntryCategory("fact")
+    assert row_to_entry(ROW).category is EntryCategory("fact")
 
 
 def test_a_row_without_text_or_importance_is_an_empty_entry():
-    found = entry({**ROW, "text": None, "importance": None})
+    found = row_to_entry({**ROW, "text": None, "importance": None})
     assert (found.text, found.importance) == ("", 0.0)

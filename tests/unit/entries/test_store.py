@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from entry_desk import embedded, needs_lancedb, new, store_at, texts
-from memoryd_server.entries.dataset import ATTEMPTS
+from entry_fixture import embedded, needs_lancedb, new, store_at, texts
+from memoryd_server.entries.dataset import COMMIT_ATTEMPTS
 from memoryd_server.entries.model import EntryCategory, IdentifiedVector, ListPosition, RememberAction
 from memoryd_server.errors import (
     DiskFull,
@@ -54,8 +54,8 @@ def test_what_was_remembered_is_found_by_meaning_and_by_words(store):
     nearest = store.nearest(embedded("heron weir"), 2)
     assert nearest[0].entry == kept.entry
     assert nearest[0].score > nearest[1].score
-    assert texts(store.with_words("heron", 5)) == ["the heron nests by the weir"]
-    assert store.with_words("?!", 5) == []
+    assert texts(store.match_words("heron", 5)) == ["the heron nests by the weir"]
+    assert store.match_words("?!", 5) == []
 
 
 def test_a_score_is_that_of_the_squared_distance(store):
@@ -99,7 +99,7 @@ def test_what_was_forgotten_is_gone_and_may_come_again(store):
     assert store.forget(kept.entry_id) == kept
     with pytest.raises(EntryNotFound, match=kept.entry_id):
         store.forget(kept.entry_id)
-    assert (store.count(), store.nearest(embedded("heron"), 5), store.with_words("heron", 5)) == (0, [], [])
+    assert (store.count(), store.nearest(embedded("heron"), 5), store.match_words("heron", 5)) == (0, [], [])
     assert keep(store, "the heron").entry.entry_id != kept.entry_id
 
 
@@ -133,7 +133,7 @@ def test_only_the_categories_asked_for_are_found(store):
     keep(store, "heron one", category=EntryCategory.FACT)
     keep(store, "heron two", category=EntryCategory.ENTITY)
     keep(store, "heron three", category=EntryCategory.OTHER)
-    assert texts(store.with_words("heron", 9, [EntryCategory.FACT])) == ["heron one"]
+    assert texts(store.match_words("heron", 9, [EntryCategory.FACT])) == ["heron one"]
     found = texts(store.nearest(embedded("heron"), 9, [EntryCategory.FACT, EntryCategory.ENTITY]))
     assert sorted(found) == ["heron one", "heron two"]
 
@@ -152,22 +152,22 @@ def test_any_text_comes_back_as_it_was_given(store, text):
     kept = keep(store, text).entry
     assert store.nearest(embedded(text), 1)[0].entry == kept
     assert store.page(None, 1).entries == (kept,)
-    assert store.same_text(text) == kept
+    assert store.find_by_text(text) == kept
 
 
 def test_vectors_of_another_model_are_not_compared(store):
     keep(store, "the heron")
     assert store.nearest(embedded("the heron", "other"), 5) == []
-    assert (store.pending("words"), store.pending("other")) == (0, 1)
+    assert (store.count_pending("words"), store.count_pending("other")) == (0, 1)
 
 
 def test_entries_without_a_vector_get_theirs_later(store):
     kept = store.remember(new("the heron"), None).entry
-    assert store.pending("words") == 1
-    assert store.without_vector("words", 5) == [kept]
-    store.fit(16)
+    assert store.count_pending("words") == 1
+    assert store.list_pending("words", 5) == [kept]
+    store.set_dimensions(16)
     store.set_vectors([(kept.entry_id, embedded("the heron")), (str(uuid.uuid4()), embedded("gone"))])
-    assert (store.pending("words"), store.count()) == (0, 1)
+    assert (store.count_pending("words"), store.count()) == (0, 1)
     assert texts(store.nearest(embedded("heron"), 5)) == ["the heron"]
 
 
@@ -175,21 +175,21 @@ def test_a_model_of_other_dimensions_loses_no_text(store):
     kept = [keep(store, text).entry for text in ("the heron", "an otter")]
     longer = embedded("a badger", "longer", 24)
     odd = store.remember(new("an odd one"), longer)
-    assert (odd.without_vector, store.pending("words")) == (True, 1), "one odd vector costs no other"
+    assert (odd.without_vector, store.count_pending("words")) == (True, 1), "one odd vector costs no other"
     store.forget(odd.entry.entry_id)
-    store.fit(24)
+    store.set_dimensions(24)
     kept.append(store.remember(new("a badger"), longer).entry)
     assert [entry.text for entry in store.page(None, 9).entries] == ["a badger", "an otter", "the heron"]
-    assert store.pending("longer") == 2
+    assert store.count_pending("longer") == 2
     store.set_vectors(
-        [(entry.entry_id, embedded(entry.text, "longer", 24)) for entry in store.without_vector("longer", 9)]
+        [(entry.entry_id, embedded(entry.text, "longer", 24)) for entry in store.list_pending("longer", 9)]
     )
-    assert store.pending("longer") == 0
+    assert store.count_pending("longer") == 0
     assert texts(store.nearest(embedded("heron", "longer", 24), 1)) == ["the heron"]
     # And back: the old vectors are gone, and the entries are known to have none.
-    store.fit(16)
+    store.set_dimensions(16)
     keep(store, "a wren")
-    assert store.pending("words") == 3
+    assert store.count_pending("words") == 3
 
 
 def test_everything_is_there_after_a_restart(tmp_path):
@@ -200,13 +200,13 @@ def test_everything_is_there_after_a_restart(tmp_path):
     again = store_at(tmp_path / "e")
     again.open()
     assert keep(again, "the heron", key="k").entry == kept
-    assert texts(again.with_words("heron", 5)) == ["the heron"]
+    assert texts(again.match_words("heron", 5)) == ["the heron"]
     again.close()
 
 
 def test_one_process_holds_a_dataset(tmp_path, store):
     other = store_at(tmp_path / "entries")
-    with pytest.raises(IndexBusy, match="held by another memoryd"):
+    with pytest.raises(IndexBusy, match="in use by another memoryd"):
         other.open()
     store.close()
     other.open()
@@ -237,13 +237,13 @@ def test_what_is_no_dataset_is_left_as_it_is_and_named(tmp_path):
 def test_files_and_versions_are_bounded_however_much_is_written(tmp_path, store):
     for number in range(150):
         store.remember(new(f"number {number}"), spread(number))
-        if store.wants_tidying:
-            store.tidy()
-    store.tidy()
-    assert store.is_tidy
+        if store.needs_optimize:
+            store.optimize()
+    store.optimize()
+    assert store.is_optimized
     assert store.count() == 150
     assert len(files(tmp_path / "entries")) < 40
-    assert texts(store.with_words("149", 1)) == ["number 149"]
+    assert texts(store.match_words("149", 1)) == ["number 149"]
 
 
 def deletions(folder):
@@ -257,12 +257,12 @@ def test_what_was_forgotten_leaves_the_disk_with_the_tidying(tmp_path, store, ti
     kept = [store.remember(new(f"plain {number}"), spread(number)).entry for number in range(30)]
     secret = store.remember(new("Xq7vZ2pL9wTjR4sKhYbN"), spread(30)).entry
     if tidied_before:
-        store.tidy()
+        store.optimize()
     store.forget(secret.entry_id)
     assert deletions(folder) or not tidied_before
-    store.tidy()
+    store.optimize()
     assert deletions(folder) == []
-    assert texts(store.with_words("plain 7", 1)) == ["plain 7"]
+    assert texts(store.match_words("plain 7", 1)) == ["plain 7"]
     assert store.nearest(spread(7), 1)[0].entry == kept[7]
     assert [name for name in files(folder) if b"Xq7vZ2pL9wTjR4sKhYbN" in name.read_bytes()] == []
     assert store.count() == len(kept)
@@ -286,7 +286,7 @@ def test_readers_and_a_writer_and_a_tidying_do_not_disturb_one_another(store):
             for number in range(1, 41):
                 store.remember(new(f"another {number}"), spread(number))
                 if number % 8 == 0:
-                    store.tidy()
+                    store.optimize()
         finally:
             stop.set()
         assert all(reader.result() for reader in readers)
@@ -306,7 +306,7 @@ def test_the_dataset_of_another_program_is_refused_and_left_alone(tmp_path):
 
     lancedb.connect(tmp_path / "e").create_table("memories", [{"id": "1", "text": "theirs"}])
     store = store_at(tmp_path / "e")
-    with pytest.raises(EntriesUnavailable, match="another program's"):
+    with pytest.raises(EntriesUnavailable, match="another program"):
         store.open()
     assert lancedb.connect(tmp_path / "e").open_table("memories").count_rows() == 1
 
@@ -325,13 +325,13 @@ class Contested:
 
 
 def test_a_commit_that_another_writer_came_before_is_made_again(store):
-    change = Contested(ATTEMPTS - 1)
+    change = Contested(COMMIT_ATTEMPTS - 1)
     assert store._dataset._commit(change) == "done"
-    assert change.tried == ATTEMPTS
+    assert change.tried == COMMIT_ATTEMPTS
 
 
 def test_a_commit_is_given_up_after_some_attempts_and_at_once_for_other_reasons(store):
-    for change, tried in ((Contested(ATTEMPTS), ATTEMPTS), (Contested(1, "the disk is on fire"), 1)):
+    for change, tried in ((Contested(COMMIT_ATTEMPTS), COMMIT_ATTEMPTS), (Contested(1, "the disk is on fire"), 1)):
         with pytest.raises(EntriesUnavailable, match="cannot be used"):
             store._dataset._commit(change)
         assert change.tried == tried

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from entry_desk import needs_lancedb, store_at
+from entry_fixture import needs_lancedb, store_at
 from memoryd_server.entries import dataset
-from memoryd_server.entries.dataset import VECTOR, refine_factor, row
+from memoryd_server.entries.dataset import VECTOR, entry_to_row, refine_factor
 from memoryd_server.entries.model import EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import NewEntry
 
@@ -21,7 +21,7 @@ def unit(values):
     return (values / np.linalg.norm(values)).astype(np.float32)
 
 
-class Shelf:
+class EntryIndexFixture:
     """A store, and what is in it kept in a plain dictionary as well."""
 
     def __init__(self, folder):
@@ -30,7 +30,7 @@ class Shelf:
         self.vectors, self.categories = {}, {}
         self.store = store_at(folder, self.clock)
         self.store.open()
-        self.store.fit(DIMENSIONS)
+        self.store.set_dimensions(DIMENSIONS)
 
     def reopen(self):
         self.store.close()
@@ -45,11 +45,11 @@ class Shelf:
         rows = []
         for _ in range(count):
             category = list(EntryCategory)[len(self.vectors) % 5]
-            entry = self.store._made(NewEntry(f"entry {len(self.vectors)}", 0.5, category))
+            entry = self.store._create_entry(NewEntry(f"entry {len(self.vectors)}", 0.5, category))
             vector = np.zeros(DIMENSIONS, np.float32)
             vector[: DIMENSIONS // scale_of] = self.chance.standard_normal(DIMENSIONS // scale_of)
             self.vectors[entry.entry_id], self.categories[entry.entry_id] = unit(vector), category
-            rows.append(row(entry, "entry", IdentifiedVector(unit(vector), identity)))
+            rows.append(entry_to_row(entry, "entry", IdentifiedVector(unit(vector), identity)))
         self.store._dataset.insert(rows)
 
     def indices(self):
@@ -69,87 +69,87 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf(tmp_path, monkeypatch):
-    monkeypatch.setattr(dataset, "INDEXED_FROM", 300 * DIMENSIONS)
-    found = Shelf(tmp_path / "e")
+def entries(tmp_path, monkeypatch):
+    monkeypatch.setattr(dataset, "INDEX_THRESHOLD", 300 * DIMENSIONS)
+    found = EntryIndexFixture(tmp_path / "e")
     yield found
     found.store.close()
 
 
-def test_a_small_dataset_has_no_index(shelf):
-    shelf.add(299)
-    shelf.store.tidy()
-    assert shelf.indices() == []
-    shelf.check()
+def test_a_small_dataset_has_no_index(entries):
+    entries.add(299)
+    entries.store.optimize()
+    assert entries.indices() == []
+    entries.check()
 
 
 @pytest.mark.slow
-def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(shelf):
-    shelf.add(400)
-    shelf.store.remember(NewEntry("without a vector", 0.5, EntryCategory.OTHER), None)
-    shelf.store.tidy()
-    assert shelf.indices() == ["vectors_of_400"]
+def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(entries):
+    entries.add(400)
+    entries.store.remember(NewEntry("without a vector", 0.5, EntryCategory.OTHER), None)
+    entries.store.optimize()
+    assert entries.indices() == ["vectors_of_400"]
     for limit in (1, 5, 50):
-        shelf.check(limit=limit)
-    shelf.check(categories=[EntryCategory.FACT])
-    shelf.add(60)
-    shelf.check()
-    shelf.store.tidy()
-    shelf.check()
-    shelf.reopen()
-    shelf.check()
-    assert shelf.indices() == ["vectors_of_400"]
+        entries.check(limit=limit)
+    entries.check(categories=[EntryCategory.FACT])
+    entries.add(60)
+    entries.check()
+    entries.store.optimize()
+    entries.check()
+    entries.reopen()
+    entries.check()
+    assert entries.indices() == ["vectors_of_400"]
 
 
-def test_what_was_forgotten_is_neither_found_nor_kept(shelf, tmp_path):
-    shelf.add(400)
-    shelf.store.tidy()
-    for entry_id in list(shelf.vectors)[:30]:
-        shelf.store.forget(entry_id)
-        del shelf.vectors[entry_id]
-    shelf.check()
-    shelf.store.tidy()
-    assert shelf.indices() == ["vectors_of_370"]
-    shelf.check()
+def test_what_was_forgotten_is_neither_found_nor_kept(entries, tmp_path):
+    entries.add(400)
+    entries.store.optimize()
+    for entry_id in list(entries.vectors)[:30]:
+        entries.store.forget(entry_id)
+        del entries.vectors[entry_id]
+    entries.check()
+    entries.store.optimize()
+    assert entries.indices() == ["vectors_of_370"]
+    entries.check()
     assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) == 2
 
 
-def test_the_index_is_made_anew_when_it_has_doubled_and_fits_vectors_of_another_kind(shelf):
-    shelf.add(400)
-    shelf.store.tidy()
-    shelf.add(450, scale_of=16)
-    shelf.store.tidy()
-    assert shelf.indices() == ["vectors_of_850"]
-    shelf.check()
+def test_the_index_is_made_anew_when_it_has_doubled_and_fits_vectors_of_another_kind(entries):
+    entries.add(400)
+    entries.store.optimize()
+    entries.add(450, scale_of=16)
+    entries.store.optimize()
+    assert entries.indices() == ["vectors_of_850"]
+    entries.check()
 
 
 @pytest.mark.slow
-def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(shelf, tmp_path):
-    shelf.add(400)
+def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(entries, tmp_path):
+    entries.add(400)
     most = 0
     for _ in range(2 * dataset.MOST_PARTS + 1):
-        shelf.add(2)
-        shelf.store.tidy()
-        (name,) = shelf.indices()
-        most = max(most, shelf.store._dataset._table.index_stats(name).num_indices)
+        entries.add(2)
+        entries.store.optimize()
+        (name,) = entries.indices()
+        most = max(most, entries.store._dataset._table.index_stats(name).num_indices)
     assert most == dataset.MOST_PARTS
-    shelf.check()
+    entries.check()
     assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) <= dataset.MOST_PARTS + 1
 
 
-def test_a_changed_model_has_its_own_index_in_the_end(shelf):
-    shelf.add(400)
-    shelf.store.tidy()
-    anew = {entry_id: unit(vector[::-1] ** 3) for entry_id, vector in shelf.vectors.items()}
-    shelf.store.set_vectors([(entry_id, IdentifiedVector(vector, "y")) for entry_id, vector in anew.items()])
-    shelf.vectors = anew
-    shelf.store.settle_vectors()
-    shelf.check(identity="y")
-    assert shelf.store.nearest(IdentifiedVector(shelf.made(), "x"), 5) == []
-    shelf.store.fit(2 * DIMENSIONS)
-    assert shelf.indices() == []
-    shelf.store.tidy()
-    assert shelf.store.pending("y") == 400
+def test_a_changed_model_has_its_own_index_in_the_end(entries):
+    entries.add(400)
+    entries.store.optimize()
+    anew = {entry_id: unit(vector[::-1] ** 3) for entry_id, vector in entries.vectors.items()}
+    entries.store.set_vectors([(entry_id, IdentifiedVector(vector, "y")) for entry_id, vector in anew.items()])
+    entries.vectors = anew
+    entries.store.rebuild_vector_index()
+    entries.check(identity="y")
+    assert entries.store.nearest(IdentifiedVector(entries.made(), "x"), 5) == []
+    entries.store.set_dimensions(2 * DIMENSIONS)
+    assert entries.indices() == []
+    entries.store.optimize()
+    assert entries.store.count_pending("y") == 400
 
 
 def test_few_answers_are_chosen_from_as_many_proposals_as_many_are():

@@ -85,7 +85,7 @@ def test_ill_formed_gold_is_told_with_file_and_line(data, gold):
     ("row", "says"),
     [
         ("{", "queries.jsonl:1: not JSON"),
-        ("[]", "queries.jsonl:1: a row is a JSON object"),
+        ("[]", "queries.jsonl:1: a row must be a JSON object"),
         (ROW | {"workspace": "city"}, "'city' is not a folder"),
         (ROW | {"gold": [["b.md", 1, 1]]}, "'b.md' cannot be read"),
         (ROW | {"gold": [["a.md", 1, 9]]}, "ends at line 9 of 'a.md', which has 4"),
@@ -98,10 +98,10 @@ def test_what_leads_nowhere_is_refused(data, row, says):
 
 
 def test_an_id_stands_once_in_a_file(data):
-    check_refused(data, ROW, ROW, says=r":2: id '1' stands in an earlier row")
+    check_refused(data, ROW, ROW, says=r":2: id '1' is also in an earlier row")
 
 
 def test_a_set_without_a_question_is_refused(data):
     check_refused(data, "", says="no question")
-    with pytest.raises(GoldenSetError, match="neither it nor a folder in it holds"):
+    with pytest.raises(GoldenSetError, match="in this folder or in a folder below it"):
         read_golden_set(data / "town")

@@ -13,7 +13,7 @@ from memoryd_server.evaluation.scoring import (
     recall,
     reciprocal_rank,
     score,
-    shown,
+    shown_share,
 )
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "eval" / "score.py"
@@ -41,11 +41,11 @@ def hit(start, end, snippet="", path="a.md"):
     ],
 )
 def test_spans_meet_when_they_share_a_line(one, other, meets):
-    assert LineSpan("a.md", *one).meets(LineSpan("a.md", *other)) is meets
+    assert LineSpan("a.md", *one).overlaps(LineSpan("a.md", *other)) is meets
 
 
 def test_the_same_lines_of_another_file_do_not_meet():
-    assert not LineSpan("a.md", 1, 9).meets(LineSpan("b.md", 1, 9))
+    assert not LineSpan("a.md", 1, 9).overlaps(LineSpan("b.md", 1, 9))
 
 
 @pytest.mark.parametrize(
@@ -106,29 +106,29 @@ def test_ndcg_of_more_gold_than_ranks_is_measured_by_the_ranks_there_are():
     ],
 )
 def test_a_span_is_shown_when_half_of_it_can_be_read(text, snippet, expected):
-    assert shown([gold(1, 1, text)], [hit(1, 3, snippet)]) == expected
+    assert shown_share([gold(1, 1, text)], [hit(1, 3, snippet)]) == expected
 
 
 def test_text_that_stands_elsewhere_shows_nothing():
     text = "The ferry was late."
-    assert shown([gold(1, 1, text)], [hit(2, 3, text)]) == 0
-    assert shown([gold(1, 1, text)], [hit(1, 1, text, path="b.md")]) == 0
+    assert shown_share([gold(1, 1, text)], [hit(2, 3, text)]) == 0
+    assert shown_share([gold(1, 1, text)], [hit(1, 1, text, path="b.md")]) == 0
 
 
 def test_the_snippets_of_a_file_count_together():
     text = "abcdefghijklmnopqrstuvwxyz0123456789"
-    assert shown([gold(1, 2, text)], [hit(1, 1, text[:18]), hit(2, 2, text[18:])]) == 1
+    assert shown_share([gold(1, 2, text)], [hit(1, 1, text[:18]), hit(2, 2, text[18:])]) == 1
 
 
 def test_a_document_is_shown_by_any_hit_in_it():
-    assert shown([gold(1, 42, "long " * 100)], [hit(40, 44, "other")]) == 1
-    assert shown([gold(1, 41, "long " * 100)], [hit(40, 44, "other")]) == 0
+    assert shown_share([gold(1, 42, "long " * 100)], [hit(40, 44, "other")]) == 1
+    assert shown_share([gold(1, 41, "long " * 100)], [hit(40, 44, "other")]) == 0
 
 
 def test_of_a_long_passage_its_beginning_counts():
     begin, rest = "".join(f"b{n:03}" for n in range(175)), "".join(f"r{n:03}" for n in range(175))
-    assert shown([gold(1, 1, begin + rest)], [hit(1, 1, begin)]) == 1
-    assert shown([gold(1, 1, begin + rest)], [hit(1, 1, rest)]) == 0
+    assert shown_share([gold(1, 1, begin + rest)], [hit(1, 1, begin)]) == 1
+    assert shown_share([gold(1, 1, begin + rest)], [hit(1, 1, rest)]) == 0
 
 
 def test_only_six_results_are_seen_and_ten_are_ranked():

@@ -55,5 +55,5 @@ def test_a_group_without_an_answerable_question_has_no_recall():
 
 
 def test_an_unknown_label_is_named():
-    with pytest.raises(ValueError, match="size: the labels are dataset, kind, lang"):
+    with pytest.raises(ValueError, match="unknown labels: size; the labels are dataset, kind, lang"):
         make_report([outcome([HERE])], ["dataset/size"])

@@ -17,6 +17,7 @@ from memoryd_server.providers import worker
 from memoryd_server.providers.local import LocalProvider
 from memoryd_server.providers.model_files import LocalModelFile
 from memoryd_server.providers.provider import EmbeddingFailure, ProviderState
+from waiting import wait_until
 
 CHILD = Path(__file__).parent / "embedding_child.py"
 
@@ -27,14 +28,6 @@ def never():
 
 def soon(seconds=60.0):
     return time.monotonic() + seconds
-
-
-def eventually(holds, seconds=20.0):
-    until = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    return found
 
 
 def gone(pid):
@@ -133,7 +126,7 @@ def test_a_long_text_is_cut_to_the_window(shared):
 def test_a_question_does_not_wait_for_the_documents_before_it(shared):
     with ThreadPoolExecutor(1) as pool:
         documents = pool.submit(shared.embed_documents, ["word " * 300] * 12, never)
-        eventually(lambda: shared.status().calls)
+        wait_until(lambda: shared.status().calls)
         shared.embed_query("a", soon())
         assert not documents.done()
         assert len(documents.result(60)) == 12
@@ -173,7 +166,7 @@ def test_a_killed_worker_fails_the_question_and_comes_back(make, worker_pid):
     assert 0 < caught.value.retry_after_seconds <= 1
     assert provider.status().state is ProviderState.UNAVAILABLE
     assert "SIGSEGV" in provider.status().reason
-    eventually(lambda: answers(provider))
+    wait_until(lambda: answers(provider))
     assert worker_pid() != first
     assert provider.status().state is ProviderState.READY
 
@@ -185,7 +178,7 @@ def test_documents_survive_a_killed_worker(make, worker_pid):
     texts = [f"{number} " + "word " * 200 for number in range(12)]
     with ThreadPoolExecutor(1) as pool:
         documents = pool.submit(provider.embed_documents, texts, never)
-        eventually(lambda: provider.status().calls > 2)
+        wait_until(lambda: provider.status().calls > 2)
         os.kill(worker_pid(), signal.SIGSEGV)
         answers = documents.result(60)
     assert not [answer for answer in answers if isinstance(answer, EmbeddingFailure)]
@@ -219,7 +212,7 @@ def test_deaths_in_a_row_make_the_pauses_longer(make):
     provider._command = lambda: [sys.executable, "-c", ""]
     pauses = []
     for _ in range(4):
-        eventually(lambda: provider._not_before < time.monotonic())
+        wait_until(lambda: provider._not_before < time.monotonic())
         with pytest.raises(EmbeddingUnavailable):
             provider.embed_query("a", soon())
         pauses.append(round(provider._not_before - time.monotonic(), 1))
@@ -231,7 +224,7 @@ def test_an_idle_worker_ends_and_the_next_call_starts_another(make, worker_pid):
     provider = make(idle_seconds=0.2)
     provider.embed_query("a", soon())
     pid = worker_pid()
-    eventually(lambda: gone(pid))
+    wait_until(lambda: gone(pid))
     assert provider.status().state is ProviderState.READY
     provider.embed_query("a", soon())
     assert worker_pid() not in (None, pid)
@@ -243,7 +236,7 @@ def test_closing_leaves_no_process_and_fails_what_waits(make, worker_pid):
     pid = worker_pid()
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(provider.embed_documents, ["word " * 510] * 50, never) for _ in range(4)]
-        eventually(lambda: provider.status().calls > 1)
+        wait_until(lambda: provider.status().calls > 1)
         provider.close()
         assert gone(pid)
         for call in waiting:
@@ -262,7 +255,7 @@ def test_a_worker_does_not_outlive_its_parent(model_path, how):
     parent.send_signal(how)
     parent.wait(10)
     parent.stdout.close()
-    eventually(lambda: gone(pid))
+    wait_until(lambda: gone(pid))
 
 
 def test_a_missing_package_is_named(make):
@@ -283,7 +276,7 @@ def test_worker_that_cannot_be_closed_leaves_the_next_call_another_one(make, wor
         raise OSError("a fault")
 
     worker.close = failing
-    eventually(lambda: worker_pid() is None)
+    wait_until(lambda: worker_pid() is None)
     provider.embed_query("a", soon())
 
 

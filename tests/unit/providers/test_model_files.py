@@ -12,6 +12,7 @@ from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.providers.local import LocalProvider
 from memoryd_server.providers.model_files import DEFAULT_MODEL, HubModelFile, LocalModelFile
 from memoryd_server.providers.provider import ProviderState
+from waiting import wait_until
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is missing: `make setup-local` installs it")
 
@@ -104,13 +105,6 @@ def begin(file):
         file.path()
 
 
-def eventually(holds):
-    until = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def test_the_first_question_begins_the_download_and_does_not_wait_for_it(hub, make):
     told = []
     hub.go.clear()
@@ -120,7 +114,7 @@ def test_the_first_question_begins_the_download_and_does_not_wait_for_it(hub, ma
         file.path()
     assert time.monotonic() - before < 1
     hub.go.set()
-    eventually(lambda: not file.reason)
+    wait_until(lambda: not file.reason)
     assert file.path().read_bytes() == CONTENT
     assert told[-1] == (len(CONTENT), len(CONTENT))
     assert [done for done, _ in told] == sorted(done for done, _ in told)
@@ -131,7 +125,7 @@ def test_a_broken_download_goes_on_where_it_ended(hub, make):
     hub.cut_at = 2_000_000
     file = make()
     begin(file)
-    eventually(lambda: not file.reason)
+    wait_until(lambda: not file.reason)
     assert file.path().read_bytes() == CONTENT
     assert len(hub.ranges) == 2
     assert hub.ranges[1] > 0
@@ -141,12 +135,12 @@ def test_a_download_goes_on_after_a_restart(hub, make):
     hub.cut_at = 2_000_000
     first = make(first_pause_seconds=60)
     begin(first)
-    eventually(lambda: "cannot be downloaded" in first.reason)
+    wait_until(lambda: "cannot be downloaded" in first.reason)
     assert not first.downloading
     first.close()
     second = make()
     begin(second)
-    eventually(lambda: not second.reason)
+    wait_until(lambda: not second.reason)
     assert 0 < hub.ranges[1] <= 2_000_000
     assert second.path().read_bytes() == CONTENT
 
@@ -155,7 +149,7 @@ def test_what_is_not_what_was_announced_is_thrown_away(hub, make):
     hub.sha256 = "0" * 64
     file = make(first_pause_seconds=60)
     begin(file)
-    eventually(lambda: "not what the hub announced" in file.reason)
+    wait_until(lambda: "not what the hub announced" in file.reason)
     assert not list(file._target.parent.iterdir())
 
 
@@ -164,9 +158,9 @@ def test_a_hub_that_refuses_is_named_and_asked_again(hub, make, status):
     hub.status = status
     file = make()
     begin(file)
-    eventually(lambda: "cannot be downloaded" in file.reason and str(status) in file.reason)
+    wait_until(lambda: "cannot be downloaded" in file.reason and str(status) in file.reason)
     hub.status = 200
-    eventually(lambda: not file.reason)
+    wait_until(lambda: not file.reason)
 
 
 def test_without_a_network_the_provider_says_why(make, model_path):
@@ -179,7 +173,7 @@ def test_without_a_network_the_provider_says_why(make, model_path):
             provider.refresh()
             return provider.status().state is ProviderState.UNAVAILABLE
 
-        eventually(is_unavailable)
+        wait_until(is_unavailable)
         assert "cannot be downloaded" in provider.status().reason
         with pytest.raises(EmbeddingUnavailable, match="cannot be downloaded"):
             provider.embed_query("a", time.monotonic() + 5)
@@ -253,6 +247,6 @@ def test_a_download_waits_for_another_process_that_downloads_the_file(make, tmp_
     with part.open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         begin(file)
-        eventually(lambda: "another process is downloading it" in file.reason)
-    eventually(lambda: not file.reason)
+        wait_until(lambda: "another process is downloading it" in file.reason)
+    wait_until(lambda: not file.reason)
     assert file.path().read_bytes() == CONTENT

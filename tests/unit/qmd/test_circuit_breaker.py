@@ -13,7 +13,7 @@ class Clock:
 def test_it_is_closed_until_something_fails():
     breaker = CircuitBreaker(Clock())
     assert not breaker.open
-    assert breaker.next_trial_seconds == 0
+    assert breaker.next_probe_seconds == 0
 
 
 def test_the_pauses_double_up_to_the_most():
@@ -22,9 +22,9 @@ def test_the_pauses_double_up_to_the_most():
     pauses = []
     for _ in range(6):
         breaker.failed("broken", 40.0)
-        pauses.append(breaker.next_trial_seconds)
-        clock.now += breaker.next_trial_seconds
-        assert breaker.next_trial_seconds == 0
+        pauses.append(breaker.next_probe_seconds)
+        clock.now += breaker.next_probe_seconds
+        assert breaker.next_probe_seconds == 0
     assert pauses == [FIRST_PAUSE_SECONDS, 10, 20, 40, 40, 40]
     assert breaker.reason == "broken"
 
@@ -37,4 +37,4 @@ def test_a_success_closes_it_and_the_next_failure_begins_anew():
     breaker.succeeded()
     assert (breaker.open, breaker.reason) == (False, "")
     breaker.failed("c", 600)
-    assert breaker.next_trial_seconds == FIRST_PAUSE_SECONDS
+    assert breaker.next_probe_seconds == FIRST_PAUSE_SECONDS

@@ -13,8 +13,8 @@ from memoryd_server.qmd.client import (
     QmdFailureReason,
     QmdSearchMode,
     check,
-    first_word,
-    found,
+    executable_of,
+    read_results,
     read_version,
 )
 from memoryd_server.qmd.home import QmdHome
@@ -59,13 +59,13 @@ def check_failure(reason, words, work):
         (finished(1, stderr="just words"), QmdFailureReason.EXIT_CODE, "exit code 1: just words"),
         (finished(3), QmdFailureReason.EXIT_CODE, "exit code 3"),
         (finished(0, ending=ExitKind.TIMED_OUT), QmdFailureReason.TIMEOUT, "1.5 s"),
-        (finished(0, ending=ExitKind.CANCELLED), QmdFailureReason.CANCELLED, "nobody waits"),
-        (finished(0, ending=ExitKind.TOO_MUCH), QmdFailureReason.TOO_LARGE, "1,048,576 bytes"),
+        (finished(0, ending=ExitKind.CANCELLED), QmdFailureReason.CANCELLED, "was cancelled"),
+        (finished(0, ending=ExitKind.OVERFLOWED), QmdFailureReason.TOO_LARGE, "1,048,576 bytes"),
     ],
 )
 def test_an_ending_that_is_none_has_its_reason(done, reason, words):
     check_failure(reason, words, lambda: check(done))
-    check_failure(reason, words, lambda: found(done, QmdSearchMode.SEARCH))
+    check_failure(reason, words, lambda: read_results(done, QmdSearchMode.SEARCH))
 
 
 def test_the_words_of_a_failure_are_few():
@@ -78,32 +78,34 @@ def test_the_words_of_a_failure_are_few():
 @pytest.mark.parametrize("done", [finished(0), finished(-11), finished(134), finished(0, ending=ExitKind.TIMED_OUT)])
 def test_results_that_were_printed_whole_count(done):
     done = CommandResult(done.ending, done.code, ROWS, "", 1.0)
-    assert [row.uri for row in found(done, QmdSearchMode.SEARCH).rows] == ["qmd://m/a.md"]
+    assert [row.uri for row in read_results(done, QmdSearchMode.SEARCH).rows] == ["qmd://m/a.md"]
 
 
-@pytest.mark.parametrize("ending", [ExitKind.TOO_MUCH, ExitKind.CANCELLED])
+@pytest.mark.parametrize("ending", [ExitKind.OVERFLOWED, ExitKind.CANCELLED])
 def test_of_what_was_cut_off_nothing_counts(ending):
     with pytest.raises(QmdFailure):
-        found(finished(0, ROWS, ending=ending), QmdSearchMode.SEARCH)
+        read_results(finished(0, ROWS, ending=ending), QmdSearchMode.SEARCH)
 
 
 @pytest.mark.parametrize("done", [finished(-11, "[]"), finished(1, "[]"), finished(0, "[]", ending=ExitKind.TIMED_OUT)])
 def test_an_empty_list_of_a_command_that_failed_is_no_answer(done):
     with pytest.raises(QmdFailure):
-        found(done, QmdSearchMode.SEARCH)
+        read_results(done, QmdSearchMode.SEARCH)
 
 
 def test_an_empty_list_of_a_command_that_did_well_is_one():
-    assert found(finished(0, "[]\n"), QmdSearchMode.SEARCH).rows == ()
+    assert read_results(finished(0, "[]\n"), QmdSearchMode.SEARCH).rows == ()
 
 
 def test_nothing_by_meaning_where_nothing_has_a_vector_is_no_answer():
     done = finished(0, "[]", WARNING.format(5, 100))
-    check_failure(QmdFailureReason.NOT_READY, "none of qmd's 5 documents", lambda: found(done, QmdSearchMode.VSEARCH))
-    assert found(done, QmdSearchMode.SEARCH).rows == ()
-    assert found(finished(0, "[]", WARNING.format(5, 40)), QmdSearchMode.QUERY).pending == 5
+    check_failure(
+        QmdFailureReason.NOT_READY, "none of qmd's 5 documents", lambda: read_results(done, QmdSearchMode.VSEARCH)
+    )
+    assert read_results(done, QmdSearchMode.SEARCH).rows == ()
+    assert read_results(finished(0, "[]", WARNING.format(5, 40)), QmdSearchMode.QUERY).pending == 5
     assert (
-        found(
+        read_results(
             finished(0, ROWS, "Tip: 3 documents need embeddings. Run 'qmd embed' to index them."), QmdSearchMode.QUERY
         ).pending
         == 3
@@ -135,7 +137,7 @@ def test_an_old_or_unknown_version_is_too_old(printed):
     ],
 )
 def test_of_several_words_the_first_is_the_command(setting, command):
-    assert first_word(setting) == command
+    assert executable_of(setting) == command
 
 
 def test_the_command_is_found_on_the_path_or_where_it_is(tmp_path):
@@ -148,11 +150,11 @@ def test_the_command_is_found_on_the_path_or_where_it_is(tmp_path):
     fake.chmod(stat.S_IRUSR)
     if os.access(fake, os.X_OK):
         return
-    check_failure(QmdFailureReason.MISSING, "cannot be run", QmdClient(str(fake), home, ProcessGuard()).locate)
+    check_failure(QmdFailureReason.MISSING, "is not executable", QmdClient(str(fake), home, ProcessGuard()).locate)
 
 
 def test_a_search_has_its_options_before_the_question():
-    arguments = client.search(QmdSearchMode.SEARCH, "-c x\n\0 --json ", ["a", "b"], 7)
+    arguments = client.search_arguments(QmdSearchMode.SEARCH, "-c x\n\0 --json ", ["a", "b"], 7)
     assert arguments == ("--index", "index", "search", "--json", "-n", "7", "-c", "a", "-c", "b", "--", "-c x  --json")
 
 
@@ -172,4 +174,4 @@ def test_no_question_speaks_qmds_own_language(verb, question, line):
 
 
 def test_the_limit_of_a_search_is_far_above_what_it_prints():
-    assert client.MOST_BYTES > 50 * 2_000
+    assert client.MAX_SEARCH_BYTES > 50 * 2_000

@@ -87,4 +87,4 @@ def test_globs(pattern, path, expected):
     "path", ["../a.md", "a/../b.md", "./a.md", "a//b.md", ".hidden.md", "a/.git/b.md", "", "a\0.md", "/a.md", "a/"]
 )
 def test_a_collection_holds_no_path_that_leads_elsewhere_or_is_hidden(path):
-    assert not Collection("c", "/w", "**").may_hold(path)
+    assert not Collection("c", "/w", "**").may_contain(path)

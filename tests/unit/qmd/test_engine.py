@@ -15,7 +15,7 @@ class Watcher:
         return lambda *_: None
 
 
-class Desk:
+class QmdRunnerFixture:
     def __init__(self, folder):
         self.memory = folder / "memory"
         self.memory.mkdir()
@@ -32,32 +32,32 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return Desk(tmp_path)
+def qmd(tmp_path):
+    return QmdRunnerFixture(tmp_path)
 
 
-def test_before_the_first_update_everything_waits(desk):
-    desk.write(a="one", b="two")
-    state = desk.engine.compare()
+def test_before_the_first_update_everything_waits(qmd):
+    qmd.write(a="one", b="two")
+    state = qmd.engine.compare()
     assert (state.plan.pending, len(state.rows)) == (2, 0)
-    assert desk.engine.estimate(SyncMode.FULL, FULL_SCOPE).files == 2
+    assert qmd.engine.estimate(SyncMode.FULL, FULL_SCOPE).files == 2
 
 
-def test_what_qmd_took_in_is_what_was_there_before_its_update(desk):
-    desk.write(a="one", b="two", c="three")
-    desk.covered = discover_files(desk.roots)
-    assert desk.engine.compare().plan.pending == 0
-    desk.write(a="changed", d="four")
-    (desk.memory / "b.md").unlink()
-    outcome = desk.run()
+def test_what_qmd_took_in_is_what_was_there_before_its_update(qmd):
+    qmd.write(a="one", b="two", c="three")
+    qmd.covered = discover_files(qmd.roots)
+    assert qmd.engine.compare().plan.pending == 0
+    qmd.write(a="changed", d="four")
+    (qmd.memory / "b.md").unlink()
+    outcome = qmd.run()
     assert (outcome.files, outcome.indexed_files, outcome.removed_files, outcome.unchanged_files) == (3, 2, 1, 1)
     assert outcome.changed
-    plan = desk.engine.compare().plan
+    plan = qmd.engine.compare().plan
     assert [file.path for file in plan.changed] == ["memory/a.md", "memory/d.md"]
     assert [row.path for row in plan.removed] == ["memory/b.md"]
 
 
-def test_nothing_changed_is_nothing_to_do(desk):
-    desk.write(a="one")
-    desk.covered = discover_files(desk.roots)
-    assert not desk.run().changed
+def test_nothing_changed_is_nothing_to_do(qmd):
+    qmd.write(a="one")
+    qmd.covered = discover_files(qmd.roots)
+    assert not qmd.run().changed

@@ -10,15 +10,15 @@ from memoryd_server.qmd.client import QmdFailure, QmdFailureReason
 from memoryd_server.qmd.fallback import FallbackBackend
 
 
-class ToldQmd:
-    """`failures` are raised one a trial."""
+class ScriptedQmd:
+    """`failures` are raised one a probe."""
 
     def __init__(self, failures):
         self.failures = failures
         self.config = SimpleNamespace(fallback=True)
         self.updates = SimpleNamespace(resume=lambda: None)
 
-    async def trial(self):
+    async def probe(self):
         if self.failures:
             raise self.failures.pop(0)
 
@@ -37,7 +37,7 @@ async def test_trials_go_on_after_an_unexpected_exception_and_report_it():
         if answers:
             returned.set()
 
-    qmd = ToldQmd([QmdFailure(QmdFailureReason.EXIT_CODE, "broken"), ValueError("a fault"), ValueError("again")])
+    qmd = ScriptedQmd([QmdFailure(QmdFailureReason.EXIT_CODE, "broken"), ValueError("a fault"), ValueError("again")])
     backend = FallbackBackend(qmd, None, on_change)
     await backend.check(math.inf)
     async with asyncio.timeout(10):

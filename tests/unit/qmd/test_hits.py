@@ -8,7 +8,7 @@ import pytest
 
 from memoryd_server.model import Source
 from memoryd_server.qmd.client import QmdRow
-from memoryd_server.qmd.hits import CollectionFiles, budgeted, rank
+from memoryd_server.qmd.hits import CollectionFiles, rank, within_budgets
 from memoryd_server.qmd.home import Collection
 from memoryd_server.search.query import RankingConfig, SearchMode, SearchQuery
 from memoryd_server.sources.roots import Roots
@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def shelf(folder):
+def files(folder):
     workspace = folder / "w"
     collections = (
         Collection("memory-root", str(workspace), "memory/**/*.md", builtin=True),
@@ -48,57 +48,57 @@ def row(uri="qmd://memory-root/memory/a.md", *, snippet="one\ntwo\n", start=3, c
     return QmdRow(uri, score, snippet, start, count, line)
 
 
-def place(shelf, given):
-    hit, moved = shelf.hit(given, 700)
+def place(files, given):
+    hit, moved = files.hit(given, 700)
     return None if hit is None else (hit.path, hit.start_line, hit.end_line, hit.snippet), moved
 
 
-def test_a_row_is_shown_as_the_file_has_it(shelf, folder):
+def test_a_row_is_shown_as_the_file_has_it(files, folder):
     write(folder, "w/memory/a.md")
-    assert place(shelf, row()) == (("memory/a.md", 3, 4, "one\ntwo"), False)
+    assert place(files, row()) == (("memory/a.md", 3, 4, "one\ntwo"), False)
 
 
-def test_the_empty_line_that_ends_a_file_is_not_shown(shelf, folder):
+def test_the_empty_line_that_ends_a_file_is_not_shown(files, folder):
     write(folder, "w/memory/a.md")
-    assert place(shelf, row(snippet="three\nfour\n", start=5, count=3)) == (("memory/a.md", 5, 6, "three\nfour"), False)
+    assert place(files, row(snippet="three\nfour\n", start=5, count=3)) == (("memory/a.md", 5, 6, "three\nfour"), False)
 
 
-def test_what_qmd_cut_short_is_shown_whole(shelf, folder):
+def test_what_qmd_cut_short_is_shown_whole(files, folder):
     write(folder, "w/memory/a.md", "x" * 400 + " 🦩 end\n")
-    assert place(shelf, row(snippet="x" * 297 + "...", start=1, count=1))[0][3].endswith("end")
+    assert place(files, row(snippet="x" * 297 + "...", start=1, count=1))[0][3].endswith("end")
     half = "x" * 400 + " \ud83e..."
-    assert place(shelf, row(snippet=half, start=1, count=1))[0][3].endswith("end")
+    assert place(files, row(snippet=half, start=1, count=1))[0][3].endswith("end")
 
 
-def test_text_that_has_moved_is_shown_where_it_is(shelf, folder):
+def test_text_that_has_moved_is_shown_where_it_is(files, folder):
     write(folder, "w/memory/a.md", "new\nnew\nnew\n" + TEXT)
-    assert place(shelf, row()) == (("memory/a.md", 6, 7, "one\ntwo"), True)
+    assert place(files, row()) == (("memory/a.md", 6, 7, "one\ntwo"), True)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "other\n", "one\n", "one\ntw\n", b"\xff\xfe"])
-def test_text_that_is_gone_gives_no_hit(shelf, folder, text):
+def test_text_that_is_gone_gives_no_hit(files, folder, text):
     write(folder, "w/memory/a.md", text)
-    assert place(shelf, row()) == (None, True)
+    assert place(files, row()) == (None, True)
 
 
 @pytest.mark.parametrize("text", [b"caf\xe9\nx\n", "caf\u00e9\r\nx\r\n".encode(), "\ufeffcafé\nx\n".encode()])
-def test_bytes_are_read_as_qmd_reads_them(shelf, folder, text):
+def test_bytes_are_read_as_qmd_reads_them(files, folder, text):
     write(folder, "w/memory/a.md", text)
     first = text.decode("utf-8", "replace").split("\n")[0]
-    assert place(shelf, row(snippet=f"{first}\nx", start=1, count=2))[0][1:3] == (1, 2)
+    assert place(files, row(snippet=f"{first}\nx", start=1, count=2))[0][1:3] == (1, 2)
 
 
 @pytest.mark.parametrize(("start", "line", "expected"), [(0, 4, (4, 5)), (0, 0, (1, 1))])
-def test_without_a_header_the_line_counts(shelf, folder, start, line, expected):
+def test_without_a_header_the_line_counts(files, folder, start, line, expected):
     write(folder, "w/memory/a.md")
     snippet = "two\nthree" if line else "# Title"
-    assert place(shelf, row(snippet=snippet, start=start, count=0, line=line))[0][1:3] == expected
+    assert place(files, row(snippet=snippet, start=start, count=0, line=line))[0][1:3] == expected
 
 
-def test_without_a_snippet_the_line_is_shown(shelf, folder):
+def test_without_a_snippet_the_line_is_shown(files, folder):
     write(folder, "w/memory/a.md")
-    assert place(shelf, row(snippet="", start=0, count=0, line=4))[0] == ("memory/a.md", 4, 4, "two")
-    assert place(shelf, row(snippet="", start=0, count=0, line=99)) == (None, True)
+    assert place(files, row(snippet="", start=0, count=0, line=4))[0] == ("memory/a.md", 4, 4, "two")
+    assert place(files, row(snippet="", start=0, count=0, line=99)) == (None, True)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_without_a_snippet_the_line_is_shown(shelf, folder):
         ("memory/a.md", None),
     ],
 )
-def test_uris_are_taken_as_they_stand_and_kept_inside(shelf, folder, uri, path):
+def test_uris_are_taken_as_they_stand_and_kept_inside(files, folder, uri, path):
     for file in (
         "w/memory/a.md",
         "w/memory/b?c#d%41&.md",
@@ -128,106 +128,106 @@ def test_uris_are_taken_as_they_stand_and_kept_inside(shelf, folder, uri, path):
         "w/secret.md",
     ):
         write(folder, file)
-    found, _ = place(shelf, row(uri))
+    found, _ = place(files, row(uri))
     assert (found and found[0]) == path
 
 
 @pytest.mark.parametrize("link", ["file", "folder"])
-def test_nothing_is_read_through_a_link(shelf, folder, link):
+def test_nothing_is_read_through_a_link(files, folder, link):
     write(folder, "elsewhere/a.md")
     if link == "file":
         (folder / "w/memory/a.md").symlink_to(folder / "elsewhere/a.md")
     else:
         (folder / "w/memory/sub").symlink_to(folder / "elsewhere")
     uri = "qmd://memory-root/memory/a.md" if link == "file" else "qmd://memory-root/memory/sub/a.md"
-    assert place(shelf, row(uri))[0] is None
+    assert place(files, row(uri))[0] is None
 
 
-def test_a_file_that_is_too_large_or_unreadable_gives_no_hit(shelf, folder):
+def test_a_file_that_is_too_large_or_unreadable_gives_no_hit(files, folder):
     write(folder, "w/memory/a.md", TEXT + "x" * 2_000)
-    assert place(shelf, row())[0] is None
+    assert place(files, row())[0] is None
 
 
-def ranked(shelf, rows, *, ranking=PLAIN, most=6, **changes):
-    return rank(shelf, rows, dataclasses.replace(QUERY, **changes), ranking, most=most, most_chars=700)
+def ranked(files, rows, *, ranking=PLAIN, most=6, **changes):
+    return rank(files, rows, dataclasses.replace(QUERY, **changes), ranking, max_results=most, max_chars=700)
 
 
-def test_what_the_folders_own_rules_leave_out_gives_no_hit(shelf, folder):
+def test_what_the_folders_own_rules_leave_out_gives_no_hit(files, folder):
     write(folder, "w/memory/a.md")
     write(folder, "w/memory/private/b.md")
     write(folder, "s/c.md")
     rules = write(folder, "w/.memoryignore", "private/\nc.md\n")
     private = row("qmd://memory-root/memory/private/b.md")
-    assert place(shelf, row())[0]
-    assert place(shelf, private) == (None, False)
+    assert place(files, row())[0]
+    assert place(files, private) == (None, False)
     # Exported transcripts have no rules.
     write(folder, "s/.memoryignore", "c.md\n")
-    assert place(shelf, row("qmd://sessions/c.md"))[0]
+    assert place(files, row("qmd://sessions/c.md"))[0]
     rules.write_text("x\n" * 10_000)
-    assert place(shelf, row()) == (None, False)
+    assert place(files, row()) == (None, False)
     rules.unlink()
-    assert place(shelf, private)[0]
+    assert place(files, private)[0]
 
 
-def test_each_file_is_shown_once_by_its_best_row(shelf, folder):
+def test_each_file_is_shown_once_by_its_best_row(files, folder):
     write(folder, "w/memory/a.md")
-    found = ranked(shelf, [row(score=0.2), row(snippet="three\n", start=5, count=1, score=0.7)])
+    found = ranked(files, [row(score=0.2), row(snippet="three\n", start=5, count=1, score=0.7)])
     assert [(hit.start_line, hit.score) for hit in found.hits] == [(5, 0.7)]
 
 
-def test_a_score_of_nothing_is_a_hit_unless_the_caller_says_otherwise(shelf, folder):
+def test_a_score_of_nothing_is_a_hit_unless_the_caller_says_otherwise(files, folder):
     write(folder, "w/memory/a.md")
-    assert len(ranked(shelf, [row(score=0.0)]).hits) == 1
-    strict = ranked(shelf, [row(score=0.0)], min_score_is_strict=True)
+    assert len(ranked(files, [row(score=0.0)]).hits) == 1
+    strict = ranked(files, [row(score=0.0)], min_score_is_strict=True)
     assert (strict.hits, strict.dropped) == ((), 1)
 
 
-def test_equal_scores_keep_qmds_order(shelf, folder):
+def test_equal_scores_keep_qmds_order(files, folder):
     names = ["c", "a", "b"]
     for name in names:
         write(folder, f"w/memory/{name}.md")
-    found = ranked(shelf, [row(f"qmd://memory-root/memory/{name}.md", score=0.0) for name in names])
+    found = ranked(files, [row(f"qmd://memory-root/memory/{name}.md", score=0.0) for name in names])
     assert [hit.path for hit in found.hits] == [f"memory/{name}.md" for name in names]
 
 
-def test_memory_and_transcripts_take_turns(shelf, folder):
+def test_memory_and_transcripts_take_turns(files, folder):
     rows = []
     for number in range(3):
         write(folder, f"w/memory/{number}.md")
         write(folder, f"s/{number}.md")
         rows.append(row(f"qmd://sessions/{number}.md", score=0.9 - number / 100))
         rows.append(row(f"qmd://memory-root/memory/{number}.md", score=0.5 - number / 100))
-    found = ranked(shelf, rows, most=4)
+    found = ranked(files, rows, most=4)
     assert [hit.path for hit in found.hits] == ["qmd/sessions/0.md", "memory/0.md", "qmd/sessions/1.md", "memory/1.md"]
 
 
-def test_age_takes_from_the_score(shelf, folder):
+def test_age_takes_from_the_score(files, folder):
     write(folder, "w/memory/2026-05-02.md")
     file = write(folder, "w/docs/old.md")
     os.utime(file, (NOW.timestamp() - 60 * 86_400,) * 2)
     rows = [row("qmd://docs/old.md", score=0.8), row("qmd://memory-root/memory/2026-05-02.md", score=0.8)]
-    found = ranked(shelf, rows, ranking=RankingConfig(decay=True, half_life_days=30, decay_floor=0.1))
+    found = ranked(files, rows, ranking=RankingConfig(decay=True, half_life_days=30, decay_floor=0.1))
     assert [hit.path for hit in found.hits] == ["memory/2026-05-02.md", "qmd/docs/old.md"]
     assert [round(hit.score, 2) for hit in found.hits] == [0.4, 0.2]
     assert [round(hit.decay, 2) for hit in found.hits] == [0.5, 0.25]
 
 
-def test_files_that_are_gone_are_counted_and_take_no_place(shelf, folder):
+def test_files_that_are_gone_are_counted_and_take_no_place(files, folder):
     write(folder, "w/memory/b.md")
-    found = ranked(shelf, [row(), row("qmd://memory-root/memory/b.md", score=0.1)], most=1)
+    found = ranked(files, [row(), row("qmd://memory-root/memory/b.md", score=0.1)], most=1)
     assert ([hit.path for hit in found.hits], found.gone, found.moved) == (["memory/b.md"], 1, True)
 
 
-def test_citations_are_of_the_range_shown(shelf, folder):
+def test_citations_are_of_the_range_shown(files, folder):
     write(folder, "w/memory/a.md")
-    (hit,) = ranked(shelf, [row()], citations=True).hits
+    (hit,) = ranked(files, [row()], citations=True).hits
     assert hit.snippet == "one\ntwo\n\nSource: memory/a.md#L3-L4"
 
 
-def test_both_budgets_bound_the_text(shelf, folder):
+def test_both_budgets_bound_the_text(files, folder):
     for name in "abc":
         write(folder, f"w/memory/{name}.md")
-    hits = ranked(shelf, [row(f"qmd://memory-root/memory/{name}.md") for name in "abc"]).hits
-    assert sum(len(hit.snippet) for hit in budgeted(hits, QUERY, 10)) == 10
+    hits = ranked(files, [row(f"qmd://memory-root/memory/{name}.md") for name in "abc"]).hits
+    assert sum(len(hit.snippet) for hit in within_budgets(hits, QUERY, 10)) == 10
     tighter = dataclasses.replace(QUERY, max_total_chars=5)
-    assert sum(len(hit.snippet) for hit in budgeted(hits, tighter, 10)) == 5
+    assert sum(len(hit.snippet) for hit in within_budgets(hits, tighter, 10)) == 5

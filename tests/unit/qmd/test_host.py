@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from memoryd_server.qmd.client import QmdFailure, QmdFailureReason
-from memoryd_server.qmd.host import SEARCHES_AT_ONCE, QmdHost
+from memoryd_server.qmd.host import CONCURRENT_SEARCHES, QmdHost
 from memoryd_server.qmd.process import Command, CommandRun, ExitKind
 
 PATIENCE = 20
@@ -35,7 +35,7 @@ async def test_a_search_comes_back_with_what_it_printed(host, run):
 
 
 async def test_whoever_gets_no_thread_in_time_hears_that_qmd_is_busy(host, run, tmp_path):
-    searching = [asyncio.ensure_future(host.search(run("sleep 60"), PATIENCE)) for _ in range(SEARCHES_AT_ONCE)]
+    searching = [asyncio.ensure_future(host.search(run("sleep 60"), PATIENCE)) for _ in range(CONCURRENT_SEARCHES)]
     await asyncio.sleep(0.2)
     before = psutil.Process().num_fds()
     with pytest.raises(QmdFailure) as failed:
@@ -82,5 +82,5 @@ async def test_closing_ends_what_runs_and_lets_nothing_begin(tmp_path):
 
 async def test_where_no_process_can_be_started_there_is_a_failure(host, tmp_path):
     nowhere = CommandRun(Command(["/bin/true"], {}, str(tmp_path / "absent"), 5), host.guard)
-    with pytest.raises(QmdFailure, match="no process can be started"):
+    with pytest.raises(QmdFailure, match="the process cannot be started"):
         await host.search(nowhere, PATIENCE)

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fake_qmd.installs import make_fake, real_qmd, tiny_models
-from memoryd_server.cli.doctor import check_qmd
+from memoryd_server.cli.doctor_checks import check_qmd
 from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.qmd.client import INSTALL_QMD
 from rpc.qmd_calls import qmd_settings
@@ -69,14 +69,14 @@ def test_a_node_that_is_too_old_is_told_where_qmd_dies(doctor):
     doctor.fake.faults(status="segfault")
     check, _ = doctor.look()
     assert (check.verdict, "SIGSEGV" in check.detail) == (CheckResult.WARNING, True)
-    assert "Node v20.20.2 is on the PATH, and qmd needs 22 or newer" in check.advice
+    assert "Node v20.20.2 is on the PATH, but qmd needs 22 or newer" in check.advice
 
 
 def test_a_node_that_is_too_old_is_no_trouble_for_a_qmd_with_its_own(doctor):
     doctor.node("v20.20.2")
     check, _ = doctor.look()
     assert check.verdict is CheckResult.OK
-    assert "brings its own" in check.detail
+    assert "includes its own" in check.detail
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_node_that_is_too_old_is_no_trouble_for_a_qmd_with_its_own(doctor):
     [
         ({"version": "1.0.0"}, "1.0.0 is older than 2.0.0"),
         ({"status": "fail"}, "something broke"),
-        ({"version": "x"}, "no version"),
+        ({"version": "x"}, "not a version"),
     ],
 )
 def test_a_command_that_does_not_work_is_told_with_what_it_said(doctor, faults, told):
@@ -117,7 +117,7 @@ def test_a_model_that_is_named_by_a_path_must_be_there(doctor, tmp_path):
     here.write_text("GGUF")
     doctor.home.environ |= {"QMD_EMBED_MODEL": str(here), "QMD_GENERATE_MODEL": "/nowhere/g.gguf"}
     _, (check,) = doctor.look(searchMode="vsearch")
-    assert (check.verdict, check.detail) == (CheckResult.FAILED, "there is no file /nowhere/g.gguf")
+    assert (check.verdict, check.detail) == (CheckResult.FAILED, "the file /nowhere/g.gguf does not exist")
 
 
 @pytest.mark.skipif(real_qmd() is None, reason="no qmd: `make qmd` installs it")

@@ -14,6 +14,7 @@ import pytest
 from child_processes import pids_of
 from memoryd_server.qmd import guard_script
 from memoryd_server.qmd.process import Command, CommandRun, ExitKind, ProcessGuard
+from waiting import wait_until
 
 PATIENCE = 20
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
@@ -43,19 +44,18 @@ def script(text, *arguments):
     return [sys.executable, "-S", "-c", textwrap.dedent(text), *map(str, arguments)]
 
 
-def invocation(command, tmp_path, *, seconds=PATIENCE, most_bytes=None, environment=ENVIRONMENT):
-    return Command(command, environment, str(tmp_path), seconds, most_bytes)
+def invocation(command, tmp_path, *, seconds=PATIENCE, max_bytes=None, environment=ENVIRONMENT):
+    return Command(command, environment, str(tmp_path), seconds, max_bytes)
 
 
 def pids(file, count=1):
     """Waits until so many ids are written."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
+
+    def written():
         found = file.read_text().split() if file.exists() else []
-        if len(found) >= count:
-            return [int(each) for each in found]
-        time.sleep(0.01)
-    raise AssertionError("the command did not start")
+        return [int(each) for each in found] if len(found) >= count else None
+
+    return wait_until(written, PATIENCE)
 
 
 def is_gone(pid):
@@ -68,10 +68,7 @@ def is_gone(pid):
 
 
 def check_gone(processes, seconds=2.0):
-    until = time.monotonic() + seconds
-    while not all(is_gone(pid) for pid in processes):
-        assert time.monotonic() < until, "a process was left"
-        time.sleep(0.01)
+    wait_until(lambda: all(is_gone(pid) for pid in processes), seconds)
 
 
 # Writes its own id and that of a child which ignores SIGTERM and holds both pipes, then does as told.
@@ -117,7 +114,7 @@ def test_both_pipes_are_read_as_they_fill(guard, tmp_path):
             sys.stderr.write("e" * 10_000); sys.stdout.write("o" * 10_000)
         sys.stderr.write("last")
     """)
-    done = CommandRun(invocation(command, tmp_path, most_bytes=10_000_000), guard).run()
+    done = CommandRun(invocation(command, tmp_path, max_bytes=10_000_000), guard).run()
     assert (done.ending, len(done.stdout)) == (ExitKind.EXITED, 4_000_000)
     assert len(done.stderr) == 65_536
     assert done.stderr.endswith("last")
@@ -126,8 +123,8 @@ def test_both_pipes_are_read_as_they_fill(guard, tmp_path):
 def test_too_much_is_cut_off_at_once(guard, tmp_path):
     command = script("import sys\nwhile True: sys.stdout.write('x' * 100_000)")
     began = time.monotonic()
-    done = CommandRun(invocation(command, tmp_path, most_bytes=1_000_000), guard).run()
-    assert done.ending is ExitKind.TOO_MUCH
+    done = CommandRun(invocation(command, tmp_path, max_bytes=1_000_000), guard).run()
+    assert done.ending is ExitKind.OVERFLOWED
     assert len(done.stdout) == 1_000_000
     assert time.monotonic() - began < PATIENCE / 2
 

@@ -68,7 +68,7 @@ def test_nothing_that_passes_or_is_backed_is_removed_and_the_shown_come_by_score
     found, removed = default_cut(candidates, SCALE, most)
     assert len(found) + removed == len(candidates)
     assert len(set(ids(found))) == len(found)
-    least = SCALE.least_beside(max((c.vector_score for c in candidates if c.vector_score is not None), default=-1))
+    least = SCALE.threshold(max((c.vector_score for c in candidates if c.vector_score is not None), default=-1))
     for candidate in candidates:
         worded = bool(candidate.text_score) and candidate.score >= DEFAULT_MIN_SCORE
         by_cosine = candidate.vector_score is not None and candidate.vector_score >= least
@@ -134,4 +134,4 @@ def test_a_derived_least_is_never_far_above_the_mean(rows, count):
 def test_the_only_chunk_of_an_index_always_passes(rows):
     question, chunk = rows[0].astype(np.float32), rows[1].astype(np.float32)
     cosine = float(question.astype(np.float64) @ chunk.astype(np.float64))
-    assert derived_scale(question, chunk).least_beside(cosine) <= cosine
+    assert derived_scale(question, chunk).threshold(cosine) <= cosine

@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from desk import ANALYZER, Desk
+from embedding_fixture import EmbeddingFixture
+from index_fixture import ANALYZER, IndexFixture
 from memoryd_server.errors import DeadlineTooShort, EmbeddingUnavailable
 from memoryd_server.model import DegradationKind, Source
 from memoryd_server.search import keyword
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import EmptyReason, SearchMode, SearchQuery
 from memoryd_server.store.identity import VectorIdentity
-from shelf import Shelf
 from word_provider import WordProvider
 
 
@@ -20,14 +20,14 @@ def all_there(rows):
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = Desk(tmp_path).open()
-    yield desk
-    desk.close()
+def index(tmp_path):
+    index = IndexFixture(tmp_path).open()
+    yield index
+    index.close()
 
 
-def ask(desk, text, check=all_there, **changes):
-    engine = SearchEngine(desk.store, ANALYZER, check, sources=[Source.MEMORY])
+def ask(index, text, check=all_there, **changes):
+    engine = SearchEngine(index.store, ANALYZER, check, sources=[Source.MEMORY])
     return engine.search(query_of(text, **changes), no_vector="no provider")
 
 
@@ -46,33 +46,33 @@ def query_of(text, **changes):
     return SearchQuery(text=text, **{**given, **changes})
 
 
-def shelf(desk, texts):
+def embedding(index, texts):
     for path, text in texts.items():
-        desk.write(f"memory/{path}.md", text)
-    desk.sync()
-    return desk
+        index.write(f"memory/{path}.md", text)
+    index.sync()
+    return index
 
 
-def birds(desk, count=10):
-    return shelf(desk, {f"{n}": f"heron {'filler ' * 5 * n}" for n in range(1, count + 1)})
+def birds(index, count=10):
+    return embedding(index, {f"{n}": f"heron {'filler ' * 5 * n}" for n in range(1, count + 1)})
 
 
 def shown(answer):
     return [hit.path for hit in answer.hits]
 
 
-def test_hits_stand_in_the_order_of_their_ranks(desk):
-    answer = ask(shelf(birds(desk), {"other": "kestrel " * 50}), "heron")
+def test_hits_stand_in_the_order_of_their_ranks(index):
+    answer = ask(embedding(birds(index), {"other": "kestrel " * 50}), "heron")
     assert shown(answer) == [f"memory/{n}.md" for n in range(1, 7)]
     assert [hit.keyword_rank for hit in answer.hits] == [1, 2, 3, 4, 5, 6]
     scores = [hit.score for hit in answer.hits]
     assert scores == sorted(set(scores), reverse=True)
-    assert answer.revision == desk.revision()
+    assert answer.revision == index.revision()
     assert (answer.indexed_files, answer.keyword_candidates) == (11, 10)
 
 
-def test_a_single_exact_word_is_found_at_the_default_bar(desk):
-    answer = ask(shelf(desk, {"a": "the ticket is ABC9931", "b": "something else"}), "ABC9931")
+def test_a_single_exact_word_is_found_at_the_default_bar(index):
+    answer = ask(embedding(index, {"a": "the ticket is ABC9931", "b": "something else"}), "ABC9931")
     assert shown(answer) == ["memory/a.md"]
     assert answer.hits[0].score == 1.0
 
@@ -83,36 +83,36 @@ def check_empty(answer, reason, words):
     assert words in answer.empty_explanation
 
 
-def test_an_empty_index_says_so(desk):
-    check_empty(ask(desk, "heron"), EmptyReason.EMPTY_INDEX, "Sync")
+def test_an_empty_index_says_so(index):
+    check_empty(ask(index, "heron"), EmptyReason.EMPTY_INDEX, "Sync")
 
 
-def test_words_that_stand_nowhere_say_so(desk):
-    check_empty(ask(birds(desk), "unheard"), EmptyReason.NO_MATCH, "no word of the query")
+def test_words_that_stand_nowhere_say_so(index):
+    check_empty(ask(birds(index), "unheard"), EmptyReason.NO_MATCH, "none of the query's words")
 
 
-def test_hits_below_a_strict_bar_are_counted(desk):
-    birds(desk)
-    answer = ask(desk, "heron", min_score=1.0, min_score_is_strict=True)
+def test_hits_below_a_strict_bar_are_counted(index):
+    birds(index)
+    answer = ask(index, "heron", min_score=1.0, min_score_is_strict=True)
     assert len(answer.hits) == 1
     assert answer.dropped_by_min_score == 9
 
 
-def test_files_that_are_gone_are_not_shown_and_take_no_others_place(desk):
+def test_files_that_are_gone_are_not_shown_and_take_no_others_place(index):
     gone = {f"memory/{n}.md" for n in range(1, 6)}
-    answer = ask(birds(desk), "heron", lambda rows: [(row.path not in gone, row.path not in gone) for row in rows])
+    answer = ask(birds(index), "heron", lambda rows: [(row.path not in gone, row.path not in gone) for row in rows])
     assert shown(answer) == [f"memory/{n}.md" for n in range(6, 11)]
     assert answer.stale
 
 
-def test_an_answer_whose_files_are_all_gone_says_so(desk):
+def test_an_answer_whose_files_are_all_gone_says_so(index):
     check_empty(
-        ask(birds(desk), "heron", lambda rows: [(False, False) for _ in rows]), EmptyReason.FILES_GONE, "10 hits"
+        ask(birds(index), "heron", lambda rows: [(False, False) for _ in rows]), EmptyReason.FILES_GONE, "10 hits"
     )
 
 
-def test_a_hit_whose_file_has_changed_makes_the_answer_stale(desk):
-    answer = ask(birds(desk), "heron", lambda rows: [(True, False) for _ in rows])
+def test_a_hit_whose_file_has_changed_makes_the_answer_stale(index):
+    answer = ask(birds(index), "heron", lambda rows: [(True, False) for _ in rows])
     assert answer.stale
     assert len(answer.hits) == 6
 
@@ -127,42 +127,42 @@ def test_a_hit_whose_file_has_changed_makes_the_answer_stale(desk):
         ({"sources": (Source.SESSIONS,)}, [DegradationKind.SOURCE_SKIPPED]),
     ],
 )
-def test_what_was_asked_for_and_not_done_is_named(desk, changes, kinds):
-    answer = ask(birds(desk), "heron", **changes)
+def test_what_was_asked_for_and_not_done_is_named(index, changes, kinds):
+    answer = ask(birds(index), "heron", **changes)
     assert [d.kind for d in answer.degradations] == kinds
     assert answer.served_mode is SearchMode.KEYWORD
-    assert [leg.ran for leg in answer.legs] == [True, False]
+    assert [leg.ran for leg in answer.retrievers] == [True, False]
 
 
-def test_a_source_that_is_not_indexed_gives_nothing(desk):
-    assert shown(ask(birds(desk), "heron", sources=(Source.SESSIONS,))) == []
+def test_a_source_that_is_not_indexed_gives_nothing(index):
+    assert shown(ask(birds(index), "heron", sources=(Source.SESSIONS,))) == []
 
 
-def test_a_citation_names_the_chunk_and_follows_the_snippet(desk):
-    (hit,) = ask(shelf(desk, {"a": "one\ntwo\nheron"}), "heron", citations=True).hits
+def test_a_citation_names_the_chunk_and_follows_the_snippet(index):
+    (hit,) = ask(embedding(index, {"a": "one\ntwo\nheron"}), "heron", citations=True).hits
     assert hit.snippet == "one\ntwo\nheron\n\nSource: memory/a.md#L1-L3"
 
 
-def test_the_lines_of_a_hit_are_those_of_the_file(desk):
+def test_the_lines_of_a_hit_are_those_of_the_file(index):
     text = "---\ntitle: t\n---\n" + "".join(f"line {n}\n" for n in range(500)) + "the heron\n"
-    (hit,) = ask(shelf(desk, {"a": text}), "heron", max_snippet_chars=80).hits
+    (hit,) = ask(embedding(index, {"a": text}), "heron", max_snippet_chars=80).hits
     lines = text.split("\n")
     assert hit.snippet == "\n".join(lines[hit.snippet_start_line - 1 : hit.snippet_end_line])
     assert hit.start_line <= hit.snippet_start_line <= hit.snippet_end_line <= hit.end_line
     assert lines.index("the heron") + 1 in range(hit.snippet_start_line, hit.snippet_end_line + 1)
 
 
-def test_a_budget_holds_over_all_snippets(desk):
-    answer = ask(birds(desk), "heron", max_total_chars=100)
+def test_a_budget_holds_over_all_snippets(index):
+    answer = ask(birds(index), "heron", max_total_chars=100)
     assert sum(len(hit.snippet) for hit in answer.hits) <= 100
     assert len(answer.hits) < 6
 
 
-def test_a_deadline_that_has_passed_ends_a_search(desk):
-    birds(desk)
+def test_a_deadline_that_has_passed_ends_a_search(index):
+    birds(index)
     with pytest.raises(DeadlineTooShort):
-        ask(desk, "heron", deadline=time.monotonic() - 1)
-    assert ask(desk, "heron").hits
+        ask(index, "heron", deadline=time.monotonic() - 1)
+    assert ask(index, "heron").hits
 
 
 class TestVectorOfAnotherIdentity:
@@ -170,17 +170,17 @@ class TestVectorOfAnotherIdentity:
 
     @pytest.fixture
     def embedded(self, tmp_path):
-        shelf = Shelf(tmp_path)
-        shelf.write(a="heron kestrel", b="stork")
-        shelf.sync()
-        yield shelf
-        shelf.close()
+        embedding = EmbeddingFixture(tmp_path)
+        embedding.write(a="heron kestrel", b="stork")
+        embedding.sync()
+        yield embedding
+        embedding.close()
 
-    def ask(self, shelf, made_by, text="heron", **changes):
-        engine = SearchEngine(shelf.desk.store, ANALYZER, all_there, sources=[Source.MEMORY])
+    def ask(self, embedding, made_by, text="heron", **changes):
+        engine = SearchEngine(embedding.index.store, ANALYZER, all_there, sources=[Source.MEMORY])
         # What keywords would not find is near the vector.
         vector = made_by.vector("stork")
-        return engine.search(query_of(text, **changes), vector, made_by=VectorIdentity.of(made_by.spec))
+        return engine.search(query_of(text, **changes), vector, identity=VectorIdentity.of(made_by.spec))
 
     def test_a_vector_of_the_indexs_own_identity_is_asked_with(self, embedded):
         answer = self.ask(embedded, embedded.provider, min_score=0.0, mode=SearchMode.HYBRID)
@@ -194,10 +194,10 @@ class TestVectorOfAnotherIdentity:
         assert answer.hits[0].vector_score is None
         (degradation,) = answer.degradations
         assert degradation.kind is DegradationKind.VECTOR_LEG_SKIPPED
-        assert "have just been replaced" in degradation.reason
+        assert "has just replaced" in degradation.reason
 
     def test_where_the_vector_leg_alone_was_asked_for_the_caller_is_told_to_ask_again(self, embedded):
-        with pytest.raises(EmbeddingUnavailable, match="have just been replaced") as raised:
+        with pytest.raises(EmbeddingUnavailable, match="has just replaced") as raised:
             self.ask(embedded, WordProvider("other"), mode=SearchMode.VECTOR)
         assert raised.value.retry_after_seconds == 1.0
 
@@ -212,26 +212,26 @@ class TestWordsFoundBefore:
         return calls
 
     @pytest.fixture
-    def engine(self, desk):
-        birds(desk)
-        return SearchEngine(desk.store, ANALYZER, all_there, sources=[Source.MEMORY])
+    def engine(self, index):
+        birds(index)
+        return SearchEngine(index.store, ANALYZER, all_there, sources=[Source.MEMORY])
 
     def test_they_are_not_searched_for_again(self, engine, searched):
-        words = engine.words(query_of("heron"))
-        answer = engine.search(query_of("heron"), no_vector="it is down", words=words)
+        words = engine.search_keywords(query_of("heron"))
+        answer = engine.search(query_of("heron"), no_vector="it is down", early=words)
         assert len(searched) == 1
         again = engine.search(query_of("heron"), no_vector="it is down")
         assert [(hit.path, hit.score) for hit in answer.hits] == [(hit.path, hit.score) for hit in again.hits]
-        assert answer.legs[0].elapsed_seconds >= words.elapsed_seconds
+        assert answer.retrievers[0].elapsed_seconds >= words.elapsed_seconds
 
-    def test_they_do_not_count_once_the_index_has_changed(self, engine, searched, desk):
-        words = engine.words(query_of("heron"))
-        desk.write("memory/new.md", "heron heron heron")
-        desk.sync()
-        answer = engine.search(query_of("heron"), no_vector="it is down", words=words)
+    def test_they_do_not_count_once_the_index_has_changed(self, engine, searched, index):
+        words = engine.search_keywords(query_of("heron"))
+        index.write("memory/new.md", "heron heron heron")
+        index.sync()
+        answer = engine.search(query_of("heron"), no_vector="it is down", early=words)
         assert len(searched) == 2
         assert "memory/new.md" in shown(answer)
 
     def test_there_are_none_where_the_vector_leg_alone_was_asked_for(self, engine, searched):
-        assert engine.words(query_of("heron", mode=SearchMode.VECTOR)) is None
+        assert engine.search_keywords(query_of("heron", mode=SearchMode.VECTOR)) is None
         assert searched == []

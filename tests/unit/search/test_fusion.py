@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.search.cutoff import cut
+from memoryd_server.search.cutoff import cut_below
 from memoryd_server.search.query import Candidate, text_score
 from memoryd_server.search.ranking import fuse
 from memoryd_server.store.rows import KeywordHit
@@ -148,19 +148,18 @@ def candidates(*scores, backed=True):
 )
 def test_hits_below_the_bar_only_fill_what_room_is_left(scores, bar, expected):
     min_score, most, strict = bar
-    kept, dropped = cut(candidates(*scores), min_score, most, strict=strict)
-    assert ([c.chunk_id for c in kept], dropped) == expected
+    kept, dropped = cut_below(candidates(*scores), min_score, strict=strict)
+    assert ([c.chunk_id for c in kept[:most]], dropped) == expected
 
 
 def test_hits_that_no_word_backs_are_dropped_below_the_bar():
-    kept, gone = cut(candidates(0.3, backed=False), 0.35, 5, strict=False)
+    kept, gone = cut_below(candidates(0.3, backed=False), 0.35, strict=False)
     assert (kept, gone) == ([], 1)
 
 
 @given(st.lists(st.floats(0, 1), max_size=30), st.floats(0, 1), st.integers(1, 40), st.booleans())
 def test_no_hit_below_the_bar_stands_before_one_above_it(scores, min_score, most, strict):
-    kept, _ = cut(candidates(*sorted(scores, reverse=True)), min_score, most, strict=strict)
+    kept, _ = cut_below(candidates(*sorted(scores, reverse=True)), min_score, strict=strict)
     above = [c.score >= min_score for c in kept]
     assert above == sorted(above, reverse=True)
-    assert len(kept) <= most
-    assert sum(above) == min(most, sum(score >= min_score for score in scores))
+    assert sum(above[:most]) == min(most, sum(score >= min_score for score in scores))

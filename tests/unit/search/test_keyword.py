@@ -6,14 +6,14 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from desk import ANALYZER, Desk
+from index_fixture import ANALYZER, IndexFixture
 from memoryd_server.search import keyword
 from memoryd_server.search.keyword import (
-    MOST_CHUNKS_OF_MORE_WORDS,
-    MOST_NAMES_OF_A_PIECE,
-    MOST_TERMS,
-    MOST_WORDS,
-    MOST_WORDS_IN_A_LARGE_INDEX,
+    MAX_CHUNKS_OF_EXTRA_WORDS,
+    MAX_NAMES_PER_FRAGMENT,
+    MAX_TERMS,
+    MAX_WORDS,
+    MAX_WORDS_IN_LARGE_INDEX,
     choose_terms,
 )
 from memoryd_server.sqlite.keyword import expression
@@ -58,43 +58,43 @@ QUERIES = st.lists(WORDS, max_size=8).map(" ".join)
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory):
+def embedding(tmp_path_factory):
     """One index that each example writes its text into anew, among texts of others."""
-    desk = Desk(tmp_path_factory.mktemp("shelf")).open()
+    index = IndexFixture(tmp_path_factory.mktemp("index")).open()
     for number, word in enumerate(NASTY):
-        desk.write(f"memory/other-{number}.md", f"{word} and other words {number}".encode("utf-8", "replace"))
-    desk.sync()
-    yield desk
-    desk.close()
+        index.write(f"memory/other-{number}.md", f"{word} and other words {number}".encode("utf-8", "replace"))
+    index.sync()
+    yield index
+    index.close()
 
 
 @settings(max_examples=examples(400), deadline=None)
 @given(QUERIES)
 @example('a "unbalanced')
 @example("NEAR/2 (x)")
-def test_no_question_raises(shelf, query):
-    shelf.found(query)
+def test_no_question_raises(embedding, query):
+    embedding.found(query)
 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(QUERIES)
 @example("成语接龙 和 a b c d e f g h i j k")
 @example("成 语 接 龙 飞 书 插 件 配 置 ABC9931")
-def test_a_text_that_holds_the_questions_words_is_found(shelf, query):
+def test_a_text_that_holds_the_questions_words_is_found(embedding, query):
     text = query.encode("utf-8", "replace").decode()
     # A word that is longer than a chunk is cut, and found by neither half.
     assume(all(len(word) < 300 for word in text.split()))
-    shelf.write("memory/verbatim.md", f"# Note\n\n{text}\n")
-    shelf.sync()
+    embedding.write("memory/verbatim.md", f"# Note\n\n{text}\n")
+    embedding.sync()
     if ANALYZER.query_terms(query) and "verbatim" not in query:
-        assert "memory/verbatim.md" in shelf.found(query, limit=100_000), unicodedata.normalize("NFC", query)
+        assert "memory/verbatim.md" in embedding.found(query, limit=100_000), unicodedata.normalize("NFC", query)
 
 
 def terms(*words):
     return [QueryTerm(word.rstrip("*"), prefix=word.endswith("*")) for word in words]
 
 
-COMMON = MOST_CHUNKS_OF_MORE_WORDS
+COMMON = MAX_CHUNKS_OF_EXTRA_WORDS
 
 
 def check_choice(words, frequencies, chunks, expected):
@@ -111,24 +111,24 @@ def test_terms_that_the_index_does_not_hold_are_left_out():
 def test_the_rarest_words_are_kept_in_the_questions_order():
     words = [f"w{i}" for i in range(12)]
     frequencies = {word: COMMON - i for i, word in enumerate(words)}
-    check_choice(words, frequencies, 20_000, words[-MOST_WORDS:])
-    check_choice(words[::-1], frequencies, 20_000, words[: -MOST_WORDS - 1 : -1])
+    check_choice(words, frequencies, 20_000, words[-MAX_WORDS:])
+    check_choice(words[::-1], frequencies, 20_000, words[: -MAX_WORDS - 1 : -1])
 
 
 def test_a_large_index_is_asked_for_fewer_words():
     words = [f"w{i}" for i in range(12)]
-    check_choice(words, dict.fromkeys(words, COMMON), 60_000, words[:MOST_WORDS_IN_A_LARGE_INDEX])
+    check_choice(words, dict.fromkeys(words, COMMON), 60_000, words[:MAX_WORDS_IN_LARGE_INDEX])
 
 
 def test_more_words_are_kept_as_long_as_they_are_rare():
     words = [f"w{i}" for i in range(12)]
     check_choice(words, dict.fromkeys(words, 10), 60_000, words)
-    many = [f"w{i}" for i in range(MOST_TERMS + 20)]
-    check_choice(many, dict.fromkeys(many, 1), 60_000, many[:MOST_TERMS])
+    many = [f"w{i}" for i in range(MAX_TERMS + 20)]
+    check_choice(many, dict.fromkeys(many, 1), 60_000, many[:MAX_TERMS])
 
 
 def test_the_stems_of_a_word_count_as_one_and_names_as_none():
-    stems = [QueryTerm(f"w{i}{end}", original=f"w{i}") for i in range(MOST_WORDS) for end in ("", "s")]
+    stems = [QueryTerm(f"w{i}{end}", original=f"w{i}") for i in range(MAX_WORDS) for end in ("", "s")]
     name = QueryTerm("a_name", kind=TermKind.WHOLE, original="a_name")
     texts = [term.text for term in (*stems, name)]
     check_choice([*stems, name], dict.fromkeys(texts, COMMON), 20_000, texts)
@@ -163,7 +163,7 @@ def test_a_thousand_words_ask_for_a_handful_of_terms(opened):
         question = ANALYZER.query_terms(" ".join(f"word{i}" for i in range(900)))
         assert len(question) >= 900
         answer = keyword.search(reader, question, (), enough=10, limit=10, chunk_count=reader.counts().chunks)
-    assert len(answer.terms) == MOST_TERMS
+    assert len(answer.terms) == MAX_TERMS
     assert answer.hits
 
 
@@ -215,7 +215,7 @@ def test_a_piece_of_many_names_asks_for_few_of_them(opened):
     opened.write("memory/a.md", " ".join(f"thing_{i:03}_other" for i in range(200)))
     opened.sync()
     answer = answer_to(opened, "hing_0")
-    assert len(answer.searched) == MOST_NAMES_OF_A_PIECE
+    assert len(answer.searched) == MAX_NAMES_PER_FRAGMENT
     assert answer.hits
 
 

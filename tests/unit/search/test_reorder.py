@@ -7,7 +7,7 @@ import pytest
 
 from memoryd_server.model import Source
 from memoryd_server.search.query import Candidate, RankingConfig
-from memoryd_server.search.ranking import reorder
+from memoryd_server.search.ranking import rank
 from memoryd_server.store.rows import ChunkHead
 
 NOW = datetime(2023, 6, 14, 10, tzinfo=UTC)
@@ -33,7 +33,7 @@ def ordered(asked):
             return {chunk_id: TEXTS[chunk_id] for chunk_id in ids if chunk_id in TEXTS}
 
         changed = replace(RankingConfig(), **ranking)
-        found = reorder(CANDIDATES, heads, query=query, now=NOW, ranking=changed, texts_of=texts_of, words_of=str.split)
+        found = rank(CANDIDATES, heads, query=query, now=NOW, ranking=changed, texts_of=texts_of, words_of=str.split)
         return [candidate.chunk_id for candidate in found.candidates]
 
     return ordered

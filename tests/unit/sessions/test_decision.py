@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.sessions.flush import FlushInputs, FlushPolicy, FlushReason, TurnKind, WorkspaceAccess, decide
+from memoryd_server.sessions.flush import FlushInputs, FlushPolicy, FlushReason, TurnKind, WorkspaceAccess, decide_flush
 
 NOW = datetime(2026, 2, 8, 12, 0, tzinfo=UTC)
 MIB = 1024 * 1024
@@ -52,7 +52,7 @@ POLICIES = st.builds(
 
 
 def check(flush, reason, policy=POLICY, **inputs):
-    decision = decide(FlushInputs(now=NOW, **inputs), policy)
+    decision = decide_flush(FlushInputs(now=NOW, **inputs), policy)
     assert (decision.flush, decision.reason) == (flush, FlushReason[reason])
     return decision
 
@@ -71,7 +71,7 @@ def check(flush, reason, policy=POLICY, **inputs):
     ],
 )
 def test_the_threshold_is_the_window_less_the_larger_reserve_and_the_soft_threshold(inputs, threshold):
-    assert decide(FlushInputs(now=NOW, **inputs), POLICY).threshold_tokens == threshold
+    assert decide_flush(FlushInputs(now=NOW, **inputs), POLICY).threshold_tokens == threshold
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_a_stale_count_waits_for_a_fresh_one():
 )
 @pytest.mark.parametrize("due", [{"total_tokens": 180_000}, {"transcript_bytes": 2 * MIB}])
 def test_what_speaks_against_a_flush_does_so_on_both_paths(against, due):
-    assert decide(FlushInputs(now=NOW, **due), POLICY).flush
-    assert not decide(FlushInputs(now=NOW, **due, **against), POLICY).flush
+    assert decide_flush(FlushInputs(now=NOW, **due), POLICY).flush
+    assert not decide_flush(FlushInputs(now=NOW, **due, **against), POLICY).flush
 
 
 def test_counts_beyond_what_the_wire_carries_are_as_much_as_it_carries():
@@ -188,7 +188,7 @@ def test_the_numbers_of_the_answer_add_up():
 
 
 def test_every_default_is_echoed():
-    inputs = decide(FlushInputs(now=NOW), POLICY).inputs
+    inputs = decide_flush(FlushInputs(now=NOW), POLICY).inputs
     assert inputs == FlushInputs(
         now=NOW,
         total_tokens_fresh=True,
@@ -212,23 +212,23 @@ def test_what_was_given_is_echoed_as_given():
         last_flush_compaction_count=0,
         time_zone="Asia/Tokyo",
     )
-    assert decide(inputs, POLICY).inputs == inputs
+    assert decide_flush(inputs, POLICY).inputs == inputs
 
 
 @given(INPUTS, POLICIES)
 def test_the_same_inputs_give_the_same_answer(inputs, policy):
-    assert decide(inputs, policy) == decide(replace(inputs), replace(policy))
+    assert decide_flush(inputs, policy) == decide_flush(replace(inputs), replace(policy))
 
 
 @given(INPUTS, POLICIES)
 def test_the_echoed_inputs_give_the_same_answer(inputs, policy):
-    decision = decide(inputs, policy)
-    assert decide(decision.inputs, policy) == decision
+    decision = decide_flush(inputs, policy)
+    assert decide_flush(decision.inputs, policy) == decision
 
 
 @given(INPUTS, POLICIES)
 def test_what_always_holds(inputs, policy):
-    decision = decide(inputs, policy)
+    decision = decide_flush(inputs, policy)
     yes = {FlushReason.TOKEN_THRESHOLD, FlushReason.TRANSCRIPT_SIZE}
     assert decision.flush == (decision.reason in yes)
     assert decision.threshold_tokens >= 0
@@ -241,4 +241,4 @@ def test_what_always_holds(inputs, policy):
 @given(INPUTS, POLICIES, st.integers(1, 100_000))
 def test_more_tokens_never_turn_a_flush_into_none(inputs, policy, more):
     fuller = replace(inputs, incoming_prompt_tokens=inputs.incoming_prompt_tokens + more)
-    assert decide(fuller, policy).flush >= decide(inputs, policy).flush
+    assert decide_flush(fuller, policy).flush >= decide_flush(inputs, policy).flush

@@ -4,7 +4,7 @@ import runpy
 import warnings
 from pathlib import Path
 
-from memoryd_server.sessions.recall import document
+from memoryd_server.sessions.document import document
 
 PAGE = Path(__file__).parents[3] / "docs" / "recall.md"
 
@@ -17,5 +17,5 @@ def test_the_module_prints_it(capsys):
     with warnings.catch_warnings():
         # The module is imported above, and run once more here.
         warnings.simplefilter("ignore", RuntimeWarning)
-        runpy.run_module("memoryd_server.sessions.recall", run_name="__main__")
+        runpy.run_module("memoryd_server.sessions.document", run_name="__main__")
     assert capsys.readouterr().out == document()

@@ -5,14 +5,21 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from memoryd_server.sessions.flush import _SAFETY_HINTS, _SILENT_HINT, SILENT_REPLY, FlushInputs, FlushPolicy, decide
+from memoryd_server.sessions.flush import (
+    _SAFETY_HINTS,
+    _SILENT_HINT,
+    SILENT_REPLY,
+    FlushInputs,
+    FlushPolicy,
+    decide_flush,
+)
 
 NOON = datetime(2026, 2, 8, 12, 0, tzinfo=UTC)
 
 
 def decided(now=NOON, zone="", policy_zone="UTC", prompt=None, system_prompt=None):
     policy = FlushPolicy(True, 20_000, 4_000, 0, prompt, system_prompt, policy_zone)
-    return decide(FlushInputs(now=now, time_zone=zone), policy)
+    return decide_flush(FlushInputs(now=now, time_zone=zone), policy)
 
 
 def utc(*fields):

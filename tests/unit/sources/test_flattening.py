@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.sources.transcript_text import message_of
+from memoryd_server.sources.transcript_text import parse_message
 
 SENDER = 'Sender (untrusted metadata):\n```json\n{\n  "label": "web",\n  "id": "web"\n}\n```\n\n'
 INFO = '[Wed 2026-03-11 23:51 PDT] Conversation info (untrusted metadata):\n```json\n{"message_id": "1"}\n```\n'
@@ -19,7 +19,7 @@ INTERNAL = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnoise\n<<<END_OPENCLAW_INTERN
 
 def said(role, text, **more):
     record = {"type": "message", "message": {"role": role, "content": text, **more}}
-    message = message_of(7, json.dumps(record))
+    message = parse_message(7, json.dumps(record))
     return None if message is None else message.labelled
 
 
@@ -104,12 +104,12 @@ def test_a_record_that_says_that_nobody_said_it_is_left_out(kind):
     ],
 )
 def test_a_record_of_any_other_shape_is_passed_over(line):
-    assert message_of(1, line) is None
+    assert parse_message(1, line) is None
 
 
 def test_a_byte_order_mark_before_the_first_record_is_no_part_of_it():
     line = "\ufeff" + json.dumps({"type": "message", "message": {"role": "user", "content": "first"}})
-    assert message_of(1, line).labelled == "User: first"
+    assert parse_message(1, line).labelled == "User: first"
 
 
 _JSON = st.recursive(
@@ -128,7 +128,7 @@ _JSON = st.recursive(
 
 @given(_JSON.map(json.dumps) | st.text())
 def test_no_record_breaks_the_flattening(line):
-    message = message_of(1, line)
+    message = parse_message(1, line)
     if message is not None:
         assert message.text
         assert "\n" not in message.labelled

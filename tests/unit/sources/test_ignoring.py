@@ -33,7 +33,7 @@ NAMES = st.lists(st.sampled_from(["a", "b", "ab", "ba", "a.md", "b.md", "*", "!b
 
 
 def check(text, path, left_out=True):
-    assert parse_rules(text).leaves_out_file(path.split("/")) is left_out
+    assert parse_rules(text).ignores_file(path.split("/")) is left_out
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def ignored_by_git(repository, cases):
     )
 )
 def test_any_lines_mean_what_they_mean_to_git(repository, cases):
-    ours = [{path for path in paths if parse_rules(text).leaves_out_file(path.split("/"))} for text, paths in cases]
+    ours = [{path for path in paths if parse_rules(text).ignores_file(path.split("/"))} for text, paths in cases]
     theirs = ignored_by_git(repository, cases)
     assert list(zip(cases, ours, strict=True)) == list(zip(cases, theirs, strict=True))
 
 
 @given(st.text(), st.lists(st.text(min_size=1), min_size=1))
 def test_no_text_breaks_the_reading(text, names):
-    assert parse_rules(text).leaves_out_file(names) in {True, False}
+    assert parse_rules(text).ignores_file(names) in {True, False}
 
 
 def test_a_line_made_to_be_costly_takes_no_time():
@@ -136,7 +136,7 @@ def test_a_line_made_to_be_costly_takes_no_time():
     names = ["a" * 255] * 15
     began = time.process_time()
     for _ in range(10):
-        rules.leaves_out_file(names)
+        rules.ignores_file(names)
     assert time.process_time() - began < 5
 
 
@@ -145,9 +145,9 @@ def test_the_file_of_a_root_is_read(tmp_path):
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / IGNORE_FILE).write_bytes(b"a.md\n\xff.md\n")
     rules = read_rules(str(tmp_path), ("root",))
-    assert rules.leaves_out_file(["a.md"])
-    assert rules.leaves_out_file(["\udcff.md"])
-    assert not rules.leaves_out_file(["b.md"])
+    assert rules.ignores_file(["a.md"])
+    assert rules.ignores_file(["\udcff.md"])
+    assert not rules.ignores_file(["b.md"])
 
 
 def check_unusable(folder, words):
@@ -158,7 +158,7 @@ def check_unusable(folder, words):
 def test_one_that_cannot_be_gone_by_is_told(tmp_path):
     file = tmp_path / IGNORE_FILE
     file.mkdir()
-    check_unusable(tmp_path, "no plain file")
+    check_unusable(tmp_path, "not a regular file")
     file.rmdir()
     (tmp_path / "elsewhere").write_text("a.md")
     file.symlink_to(tmp_path / "elsewhere")

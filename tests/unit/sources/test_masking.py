@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.sources.secrets import masked
+from memoryd_server.sources.secrets import mask_secrets
 from secret_texts import INNOCENT, SECRETS
 
 
 @pytest.mark.parametrize("form", SECRETS)
 def test_a_secret_of_this_form_does_not_pass(form):
     text, secret = SECRETS[form]
-    shown = masked(f"before {text} after")
+    shown = mask_secrets(f"before {text} after")
     assert shown.startswith("before ")
     assert shown.endswith(" after")
     assert secret in text
@@ -24,19 +24,19 @@ def test_a_secret_of_this_form_does_not_pass(form):
 @pytest.mark.parametrize("form", SECRETS)
 def test_two_secrets_of_a_form_in_a_row_are_both_masked(form):
     text, secret = SECRETS[form]
-    assert secret not in masked(f"{text} and {text}")
-    assert secret not in masked(f"{text}\n{text}")
+    assert secret not in mask_secrets(f"{text} and {text}")
+    assert secret not in mask_secrets(f"{text}\n{text}")
 
 
 @pytest.mark.parametrize("text", INNOCENT)
 def test_ordinary_text_stays_as_it_is(text):
-    assert masked(text) == text
+    assert mask_secrets(text) == text
 
 
 @pytest.mark.parametrize("form", SECRETS)
 def test_masking_what_is_masked_changes_nothing(form):
-    once = masked(SECRETS[form][0])
-    assert masked(once) == once
+    once = mask_secrets(SECRETS[form][0])
+    assert mask_secrets(once) == once
 
 
 _PIECES = [
@@ -56,7 +56,7 @@ _PIECES = [
 
 @given(st.lists(st.one_of(st.sampled_from(_PIECES), st.text(max_size=20)), max_size=12).map("".join))
 def test_no_text_breaks_it_and_nothing_but_secrets_changes_its_lines(text):
-    shown = masked(text)
+    shown = mask_secrets(text)
     assert shown.count("\n") <= text.count("\n") + 2
     assert len(shown) <= len(text) + 40 * (text.count("PRIVATE KEY") + 1) + 3 * text.count(":") + 3 * text.count("=")
 
@@ -90,7 +90,7 @@ def test_the_time_grows_with_the_length_alone(piece):
     def seconds(length):
         text = (piece * (length // len(piece) + 1))[:length] + " key token secret -- :// cookie login"
         began = time.perf_counter()
-        masked(text)
+        mask_secrets(text)
         return time.perf_counter() - began
 
     seconds(1_000)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.sources import transcripts
 from memoryd_server.sources.roots import Location
-from memoryd_server.sources.transcript_text import message_of
+from memoryd_server.sources.transcript_text import parse_message
 from memoryd_server.sources.transcripts import (
     START,
     ReadPosition,
@@ -21,7 +21,7 @@ from memoryd_server.sources.transcripts import (
     list_transcripts,
     session_id,
 )
-from transcripts import assistant, user
+from transcript_fixture import assistant, user
 
 SAME = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 A, B = user("a").encode(), assistant("b").encode()
@@ -42,7 +42,7 @@ def read(reader, start=START):
 
 def expected(data):
     """By the plainest means: each line that holds a whole message."""
-    found = [message_of(number, line.decode("utf-8", "replace")) for number, line in enumerate(data.split(b"\n"), 1)]
+    found = [parse_message(number, line.decode("utf-8", "replace")) for number, line in enumerate(data.split(b"\n"), 1)]
     return [(message.line, message.text) for message in found if message]
 
 
@@ -61,11 +61,11 @@ def test_reading_on_after_more_was_written_gives_what_reading_all_of_it_gives(tm
     with reader_of(tmp_path, data) as reader:
         lines = list(reader.lines(START))
         position = lines[-1].after if lines else START
-        mark = reader.mark(position)
+        mark = reader.prefix_digest(position)
         before = [(line.message.line, line.message.text) for line in lines if line.message]
     with reader_of(tmp_path, data + more) as reader:
-        assert reader.mark(position) == mark
-        then = reader.resumable(position)
+        assert reader.prefix_digest(position) == mark
+        then = reader.resume_position(position)
         if then is None:
             assert not data.endswith(b"\n"), "only a line that had not ended can have been written on"
         else:
@@ -94,11 +94,11 @@ def test_a_mark_tells_another_beginning_and_another_end(tmp_path, change):
     data = A * 20_000
     end = ReadPosition(len(data), 20_000)
     with reader_of(tmp_path, data) as reader:
-        mark = reader.mark(end)
+        mark = reader.prefix_digest(end)
     for place in (0, len(data) - 1, len(data) - 1_000):
         changed = data[:place] + change + data[place + 1 :]
         with reader_of(tmp_path, changed + A) as reader:
-            assert reader.mark(end) != mark
+            assert reader.prefix_digest(end) != mark
 
 
 def test_a_line_beyond_the_bound_is_passed_over_and_those_after_it_are_not(tmp_path, monkeypatch):

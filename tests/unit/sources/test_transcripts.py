@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.sources.secrets import masked
-from memoryd_server.sources.transcript_text import message_of
+from memoryd_server.sources.secrets import mask_secrets
+from memoryd_server.sources.transcript_text import parse_message
 from memoryd_server.sources.transcripts import list_transcripts, read_transcript
 
 
@@ -41,22 +41,22 @@ def test_a_half_written_line_and_bytes_that_are_no_text_are_passed_over(tmp_path
 
 @pytest.mark.parametrize("reply", ["HEARTBEAT_OK", " NO_REPLY \n"])
 def test_an_agent_that_says_nothing_is_not_quoted(reply):
-    assert message_of(1, line("assistant", reply)) is None
-    assert message_of(1, line("assistant", f"I said {reply.strip()}")) is not None
+    assert parse_message(1, line("assistant", reply)) is None
+    assert parse_message(1, line("assistant", f"I said {reply.strip()}")) is not None
 
 
 def test_half_a_character_is_replaced():
-    assert message_of(1, line(content="a \ud83e b")).labelled.encode()
+    assert parse_message(1, line(content="a \ud83e b")).labelled.encode()
 
 
 @given(st.one_of(st.text(), st.recursive(st.none() | st.text() | st.integers(), st.lists).map(json.dumps)))
 def test_no_line_breaks_the_reading(text):
-    assert message_of(1, text) is None
+    assert parse_message(1, text) is None
 
 
 @given(st.text())
 def test_a_message_of_any_text_is_one_line(text):
-    message = message_of(1, line(content=text))
+    message = parse_message(1, line(content=text))
     assert message is None or "\n" not in message.labelled
 
 
@@ -73,7 +73,7 @@ def test_a_message_of_any_text_is_one_line(text):
     ],
 )
 def test_ordinary_text_is_left_alone(text):
-    assert masked(text) in (text, text.replace("value", "***").replace("=1", "=***"))
+    assert mask_secrets(text) in (text, text.replace("value", "***").replace("=1", "=***"))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_ordinary_text_is_left_alone(text):
     ],
 )
 def test_secrets_do_not_pass(secret):
-    shown = masked(f"before {secret} after")
+    shown = mask_secrets(f"before {secret} after")
     assert shown.startswith("before ")
     assert shown.endswith(" after")
     assert secret[-12:] not in shown

@@ -34,7 +34,7 @@ def check_mended(watcher, changes, note):
 
 
 def check_mode(watcher, mode, words=""):
-    (root,) = watcher.look()
+    (root,) = watcher.verified_status()
     assert (root.mode, words in root.reason) == (mode, True), root
 
 
@@ -159,7 +159,7 @@ class DeafReader(InotifyReader):
 
 
 def check_missed(watcher, roots, *, mode, words=""):
-    watcher.missed(discover_files(roots).files)
+    watcher.record_missed(discover_files(roots).files)
     check_mode(watcher, mode, words)
 
 
@@ -167,7 +167,7 @@ def test_a_root_that_was_silent_about_changes_is_polled_and_says_why(filled, roo
     later = [0]
     options = {"open_native": DeafReader, "poll_seconds": 0.05, "now_ns": lambda: time.time_ns() + later[0]}
     with watching(roots, **options) as (watcher, changes):
-        watcher._told_ns = {target: told - LONG_AGO_NS for target, told in watcher._told_ns.items()}
+        watcher._last_event_ns = {target: told - LONG_AGO_NS for target, told in watcher._last_event_ns.items()}
         (filled / "memory/new.md").write_text("nobody told")
         check_missed(watcher, roots, mode=NATIVE)
         later[0] = LONG_AGO_NS
@@ -182,7 +182,7 @@ def test_a_root_that_was_silent_about_changes_is_polled_and_says_why(filled, roo
 def test_a_root_that_tells_is_never_taken_for_a_silent_one(filled, roots):
     later = [0]
     with watching(roots, now_ns=lambda: time.time_ns() + later[0]) as (watcher, changes):
-        watcher._told_ns = {target: told - LONG_AGO_NS for target, told in watcher._told_ns.items()}
+        watcher._last_event_ns = {target: told - LONG_AGO_NS for target, told in watcher._last_event_ns.items()}
         (filled / "memory/new.md").write_text("told")
         assert changes.arrive()
         changes.settle()
@@ -193,7 +193,7 @@ def test_a_root_that_tells_is_never_taken_for_a_silent_one(filled, roots):
 @pytest.mark.parametrize("path", ["memory/node_modules/x.md", "memory/.git/x.md", "other/y.md"])
 def test_what_is_not_watched_says_nothing_about_the_events(filled, roots, path):
     with watching(roots, open_native=DeafReader, now_ns=lambda: time.time_ns() + LONG_AGO_NS) as (watcher, _):
-        watcher._told_ns = {target: told - 2 * LONG_AGO_NS for target, told in watcher._told_ns.items()}
+        watcher._last_event_ns = {target: told - 2 * LONG_AGO_NS for target, told in watcher._last_event_ns.items()}
         for note in filled.rglob("*.md"):
             os.utime(note, (1, 1))
         (filled / path).parent.mkdir(parents=True, exist_ok=True)
@@ -210,5 +210,5 @@ def test_files_from_before_the_watch_say_nothing_about_the_events(filled, roots)
 def test_a_watcher_that_is_off_says_so_from_the_disk_too(roots):
     with watching(roots) as (watcher, _):
         pass
-    assert watcher.look() == (WatchedRoot(".", WatcherMode.OFF, "the watcher is not running"),)
-    watcher.missed(())
+    assert watcher.verified_status() == (WatchedRoot(".", WatcherMode.OFF, "the watcher is not running"),)
+    watcher.record_missed(())

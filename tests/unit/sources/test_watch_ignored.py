@@ -39,7 +39,7 @@ def test_a_change_of_the_rules_is_told_and_in_force_after_a_check(workspace, roo
         (workspace / IGNORE_FILE).write_text("private/\n")
         assert changes.arrive()
         # The root is the same folder, and watched: nothing is wrong with it meanwhile.
-        assert {root.root: root.mode for root in watcher.look()} == before
+        assert {root.root: root.mode for root in watcher.verified_status()} == before
         watcher.check()
         changes.settle()
         (workspace / "memory/private/n.md").write_text("x")

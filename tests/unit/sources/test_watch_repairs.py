@@ -33,7 +33,7 @@ def test_a_dead_reader_is_shown_and_repaired(workspace, roots):
 
 def test_a_dead_polling_thread_is_shown_and_repaired(workspace, roots):
     with watching(roots, polling=True, poll_seconds=0.05) as (watcher, changes):
-        for emitter in watcher._entries[0].watch._observer.emitters:
+        for emitter in watcher._watches[0].watch._observer.emitters:
             emitter.stop()
             emitter.join()
         assert modes(watcher) == {".": WatcherMode.DEAD}
@@ -90,9 +90,9 @@ def test_roots_that_appear_later_are_taken_up_by_a_check(tmp_path):
 
 def test_a_check_that_finds_all_well_changes_nothing(workspace, roots):
     with watching(roots) as (watcher, changes):
-        watches = [entry.watch for entry in watcher._entries]
+        watches = [entry.watch for entry in watcher._watches]
         watcher.check()
-        assert [entry.watch for entry in watcher._entries] == watches
+        assert [entry.watch for entry in watcher._watches] == watches
         assert not changes.arrive(QUIET)
 
 
@@ -141,8 +141,8 @@ def test_ignored_folders_take_no_watches(workspace, roots):
 
 def test_an_overflowing_queue_is_a_change_and_the_folders_are_watched_afresh(filled, roots):
     with watching(roots) as (watcher, changes):
-        watch = watcher._entries[0].watch
-        watch._drop(())
+        watch = watcher._watches[0].watch
+        watch._unwatch_tree(())
         watch.on_queue_overflow()
         assert changes.arrive()
         changes.settle()

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from memoryd_server.sources.roots import Roots
-from memoryd_server.sources.watch_scope import WatchScope, silent_mount, targets
+from memoryd_server.sources.watch_scope import WatchScope, mount_without_events, targets
 
 WORKSPACE = WatchScope("/ws", (0, 0), frozenset({"MEMORY.md", "memory.md"}), frozenset({"memory"}))
 EXTRA = WatchScope("/home/.venv/node_modules/docs", (0, 0))
@@ -71,7 +71,7 @@ def check_mounts(tmp_path, scope: WatchScope, expected: str) -> None:
         "4 1 0:32 / /my\\040share rw - cifs //host/x rw\n"
         "a line that says nothing\n"
     )
-    assert silent_mount(scope, table) == expected
+    assert mount_without_events(scope, table) == expected
 
 
 def test_a_mount_that_tells_nothing_is_noticed_where_it_matters(tmp_path):
@@ -80,4 +80,4 @@ def test_a_mount_that_tells_nothing_is_noticed_where_it_matters(tmp_path):
     check_mounts(tmp_path, WatchScope("/ws/src", (0, 0)), "nfs4")
     check_mounts(tmp_path, WatchScope("/ws/src/nfs/deep/er", (0, 0)), "nfs4")
     check_mounts(tmp_path, WatchScope("/ws2", (0, 0)), "")
-    assert silent_mount(WORKSPACE, tmp_path / "no-table") == ""
+    assert mount_without_events(WORKSPACE, tmp_path / "no-table") == ""

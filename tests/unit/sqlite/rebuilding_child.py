@@ -1,7 +1,7 @@
 """Rebuilds an index again and again, each time in a fork that dies by SIGKILL one step later than the one before.
 
-Arguments: a folder with a desk, a folder for the outcomes, and the steps at which those who come after die, too. A step
-is one call that changes the index's folder or makes it last. Writes the folder of each outcome.
+Arguments: a folder with an index, a folder for the outcomes, and the steps at which the processes that come after die
+too. A step is one call that changes the index's folder or makes it durable. Writes the folder of each outcome.
 """
 
 import itertools
@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from desk import Desk
+from index_fixture import IndexFixture
 from memoryd_server.sync.progress import SyncMode
 
 SECOND = "kestrel"
@@ -38,10 +38,10 @@ def killed(folder, step):
     child = os.fork()
     if child == 0:
         try:
-            desk = Desk(folder)
-            desk.write("memory/a.md", SECOND)
+            index = IndexFixture(folder)
+            index.write("memory/a.md", SECOND)
             die_before(step)
-            desk.open().sync(SyncMode.FULL)
+            index.open().sync(SyncMode.FULL)
             os._exit(0)
         finally:
             os._exit(1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memoryd_server.sqlite.embedding_cache import KEPT_MS, EmbeddingCache
+from memoryd_server.sqlite.embedding_cache import RETENTION_MS, EmbeddingCache
 from memoryd_server.store.rows import BatchJob, CacheKey
 
 KEY, OTHER = CacheKey("openai", "small", "a"), CacheKey("openai", "large", "a")
@@ -27,8 +27,8 @@ def job(name="one", born=1_000, **more):
 
 
 def test_a_job_is_there_after_a_restart_with_its_texts_and_its_id(cache, path):
-    cache.jobs.begin(KEY, job(attempt=2), [HERON, STORK])
-    cache.jobs.made("one", "batch-7")
+    cache.jobs.add(KEY, job(attempt=2), [HERON, STORK])
+    cache.jobs.set_job_id("one", "batch-7")
     again = EmbeddingCache(path, 100, lambda: 1)
     assert again.jobs.jobs(KEY) == [BatchJob("one", "batch-7", 2, 1_000, 2)]
     assert again.jobs.hashes(KEY) == again.jobs.hashes_of("one") == {HERON, STORK}
@@ -36,34 +36,34 @@ def test_a_job_is_there_after_a_restart_with_its_texts_and_its_id(cache, path):
 
 
 def test_jobs_of_another_maker_are_not_told(cache):
-    cache.jobs.begin(KEY, job(), [HERON])
+    cache.jobs.add(KEY, job(), [HERON])
     assert (cache.jobs.jobs(OTHER), cache.jobs.hashes(OTHER)) == ([], set())
 
 
 def test_what_a_job_brings_is_in_the_cache_where_it_is_wanted(cache):
-    cache.jobs.begin(KEY, job(), [HERON])
-    assert cache.jobs.take(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [HERON]
+    cache.jobs.add(KEY, job(), [HERON])
+    assert cache.jobs.put_vectors(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [HERON]
     assert cache.get(KEY, [HERON, STORK]) == {HERON: VECTOR}
 
 
 def test_a_text_that_was_forgotten_meanwhile_does_not_come_back(cache):
-    cache.jobs.begin(KEY, job(), [HERON, STORK])
+    cache.jobs.add(KEY, job(), [HERON, STORK])
     cache.forget([HERON])
-    assert cache.jobs.take(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [STORK]
+    assert cache.jobs.put_vectors(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [STORK]
     assert cache.get(KEY, [HERON]) == {}
 
 
 def test_a_job_that_has_ended_is_gone_with_its_texts(cache):
-    cache.jobs.begin(KEY, job(), [HERON])
-    cache.jobs.begin(KEY, job("two"), [STORK])
-    cache.jobs.end("one")
+    cache.jobs.add(KEY, job(), [HERON])
+    cache.jobs.add(KEY, job("two"), [STORK])
+    cache.jobs.delete("one")
     assert [each.name for each in cache.jobs.jobs(KEY)] == ["two"]
     assert cache.jobs.hashes(KEY) == {STORK}
-    assert cache.jobs.take(KEY, "one", {HERON: VECTOR}) == []
+    assert cache.jobs.put_vectors(KEY, "one", {HERON: VECTOR}) == []
 
 
 def test_jobs_that_nobody_has_asked_after_for_a_week_are_forgotten(cache):
-    cache.jobs.begin(OTHER, job("old", born=1_000), [HERON])
-    cache.jobs.begin(KEY, job("new", born=1_001 + KEPT_MS), [STORK])
+    cache.jobs.add(OTHER, job("old", born=1_000), [HERON])
+    cache.jobs.add(KEY, job("new", born=1_001 + RETENTION_MS), [STORK])
     assert (cache.jobs.jobs(OTHER), cache.jobs.hashes_of("old")) == ([], set())
     assert len(cache.jobs.jobs(KEY)) == 1

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from desk import ANALYZER, Desk
+from index_fixture import ANALYZER, IndexFixture
 from memoryd_server.search import keyword
 from memoryd_server.search.keyword import idf
 from memoryd_server.text.terms import QueryTerm
@@ -15,19 +15,19 @@ WORDS = ["heron", "herons", "Reiher", "foo_bar", "2026-02-08", "成语接龙", "
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     """Files of many lengths, languages and headings, some of which have gone again."""
-    desk, chance = Desk(tmp_path_factory.mktemp("library")).open(), random.Random(7)
+    index, chance = IndexFixture(tmp_path_factory.mktemp("library")).open(), random.Random(7)
     words = WORDS + [f"word{i}" for i in range(200)]
     for number in range(120):
         body = " ".join(chance.choice(words) for _ in range(chance.randint(1, 700)))
         german = "Der Reiher ist nicht in dem Haus und auch nicht auf dem Dach. " * (number % 5 == 0)
         front = f"---\ntitle: {chance.choice(words)}\n---\n" * (number % 3 == 0)
-        desk.write(f"memory/2026-01-{number:03}.md", f"{front}# {chance.choice(words)}\n\n{german}{body}\n")
-    desk.sync()
+        index.write(f"memory/2026-01-{number:03}.md", f"{front}# {chance.choice(words)}\n\n{german}{body}\n")
+    index.sync()
     for number in range(0, 120, 7):
-        (desk.workspace / f"memory/2026-01-{number:03}.md").unlink()
-    desk.sync()
-    yield desk
-    desk.close()
+        (index.workspace / f"memory/2026-01-{number:03}.md").unlink()
+    index.sync()
+    yield index
+    index.close()
 
 
 def check(library, terms):

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from disks import fill_up, small_disk, unwritable
+from embedding_fixture import EmbeddingFixture
 from memoryd_server.errors import DiskFull, IndexUnavailable
 from memoryd_server.sqlite.connection import JournalMode
 from memoryd_server.sqlite.embedding_cache import RETRY_MS, EmbeddingCache
 from memoryd_server.store.rows import CacheKey
-from shelf import Shelf
 
 KEY = CacheKey("openai", "small", "https://api")
 PAGE = 4096
@@ -82,7 +82,7 @@ def test_damage_at_work_is_set_aside_and_work_goes_on(filled, path, damage):
     assert works(filled)
     (aside,) = path.parent.glob("*.damaged-*")
     assert filled.problem.used == str(aside)
-    assert "made again" in filled.problem.reason
+    assert "requested again" in filled.problem.reason
 
 
 def test_a_write_meets_damage_and_is_kept_all_the_same(filled, path):
@@ -103,31 +103,31 @@ def test_a_file_removed_at_work_is_made_anew(filled, path):
 def test_a_folder_removed_with_its_index_comes_back_with_it(tmp_path):
     import shutil  # noqa: PLC0415 -- only here
 
-    shelf = Shelf(tmp_path)
-    shelf.write(a="heron", b="kestrel")
-    shelf.sync()
-    shutil.rmtree(shelf.desk.path.parent)
-    outcome = shelf.sync()
+    embedding = EmbeddingFixture(tmp_path)
+    embedding.write(a="heron", b="kestrel")
+    embedding.sync()
+    shutil.rmtree(embedding.index.path.parent)
+    outcome = embedding.sync()
     assert outcome.pending_embeddings == 0
-    assert set(shelf.vectors()) == {"heron", "kestrel"}
-    assert shelf.cache.count() == 2
-    shelf.close()
+    assert set(embedding.vectors()) == {"heron", "kestrel"}
+    assert embedding.cache.count() == 2
+    embedding.close()
 
 
 def test_damage_of_the_cache_is_no_damage_of_the_index(tmp_path):
-    shelf = Shelf(tmp_path)
-    shelf.write(**{f"n{number}": f"note{number}" for number in range(200)})
-    shelf.sync()
-    before = shelf.desk.revision()
-    checkpoint(shelf.cache)
-    zero_the_rest(shelf.cache._file._path)
-    shelf.write(late="kestrel")
-    outcome = shelf.sync()
+    embedding = EmbeddingFixture(tmp_path)
+    embedding.write(**{f"n{number}": f"note{number}" for number in range(200)})
+    embedding.sync()
+    before = embedding.index.revision()
+    checkpoint(embedding.cache)
+    zero_the_rest(embedding.cache._file._path)
+    embedding.write(late="kestrel")
+    outcome = embedding.sync()
     assert (outcome.indexed_files, outcome.pending_embeddings) == (1, 0)
-    assert shelf.desk.store.health.damage is None
-    assert shelf.desk.revision() > before
-    assert not list(shelf.desk.path.parent.glob("main.sqlite.damaged-*"))
-    shelf.close()
+    assert embedding.index.store.health.damage is None
+    assert embedding.index.revision() > before
+    assert not list(embedding.index.path.parent.glob("main.sqlite.damaged-*"))
+    embedding.close()
 
 
 def test_memory_stands_in_where_the_file_cannot_be_opened_until_it_can(path, clock):

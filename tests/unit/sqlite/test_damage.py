@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from desk import SOUND, Notes
+from embedding_fixture import EmbeddingFixture
+from index_fixture import SOUND, RecordingObserver
 from memoryd_server.errors import IndexBusy, IndexDamaged, SyncCancelled
 from memoryd_server.sqlite import opening
 from memoryd_server.store.protocol import Damage, IndexHealth
 from memoryd_server.sync.progress import SyncMode, SyncPhase
 from memoryd_server.system import FileLock
-from shelf import Shelf
 
 FILES = 300
 PAGE = 4096
@@ -60,39 +60,39 @@ LOG_DAMAGES = {each.__name__: each for each in (zero_the_rest, garble_the_rest, 
 
 
 @pytest.fixture
-def filled(desk):
+def filled(index):
     for number in range(FILES):
-        desk.write(f"memory/n{number}.md", f"# Note {number}\n\nheron number{number}x in the reeds " * 12)
-    desk.open().sync()
-    return desk
+        index.write(f"memory/n{number}.md", f"# Note {number}\n\nheron number{number}x in the reeds " * 12)
+    index.open().sync()
+    return index
 
 
-def checkpoint(desk):
-    desk.store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+def checkpoint(index):
+    index.store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def look(desk, number):
+def look(index, number):
     """Whether a note is found; None where the index said that it is damaged."""
     try:
-        return desk.found(f"number{number}x") == [f"memory/n{number}.md"]
+        return index.found(f"number{number}x") == [f"memory/n{number}.md"]
     except IndexDamaged as error:
-        return None if "built anew" in str(error) and error.retry_after_seconds > 0 else error
+        return None if "rebuilt from the Markdown" in str(error) and error.retry_after_seconds > 0 else error
 
 
-def check_healed(desk, before):
+def check_healed(index, before):
     """One sync, and everything is there again, under a higher revision."""
-    desk.sync()
-    assert len(desk.paths()) == FILES
-    assert desk.found("number7x") == ["memory/n7.md"]
-    assert desk.integrity() == SOUND
-    assert desk.revision() > before
-    assert desk.store.health.damage is None
-    assert desk.store.degradations() == ()
-    assert desk.sync().changed is False
+    index.sync()
+    assert len(index.paths()) == FILES
+    assert index.found("number7x") == ["memory/n7.md"]
+    assert index.integrity() == SOUND
+    assert index.revision() > before
+    assert index.store.health.damage is None
+    assert index.store.degradations() == ()
+    assert index.sync().changed is False
 
 
-def asides(desk):
-    return sorted(desk.path.parent.glob("*.damaged-*"))
+def asides(index):
+    return sorted(index.path.parent.glob("*.damaged-*"))
 
 
 def look_at_every_page(filled):
@@ -151,7 +151,7 @@ def test_damage_in_the_middle_of_a_sync_lets_the_same_run_finish_the_job(filled,
             hit.append(progress)
             damage(filled.path)
 
-    filled.sync(notes=Notes(on_progress=strike))
+    filled.sync(observer=RecordingObserver(on_progress=strike))
     assert hit
     look_at_every_page(filled)
     filled.sync()
@@ -168,9 +168,9 @@ def test_what_a_search_has_found_ends_the_run_under_way_which_then_begins_anew(f
         if progress.phase is SyncPhase.INDEXING and progress.completed_files and not told:
             told.append(progress)
             condition = filled.store.health
-            condition.found(Damage("a search met it", gone=False), condition.generation)
+            condition.record_damage(Damage("a search met it", gone=False), condition.generation)
 
-    outcome = filled.sync(notes=Notes(on_progress=tell))
+    outcome = filled.sync(observer=RecordingObserver(on_progress=tell))
     assert told
     assert outcome.indexed_files == FILES + 250
     assert len(filled.paths()) == FILES + 250
@@ -208,21 +208,21 @@ def test_a_full_sync_replaces_a_damaged_index_too(filled):
 
 
 def test_vectors_come_back_from_the_cache_and_memory_forgets_the_old_ones(tmp_path):
-    shelf = Shelf(tmp_path)
-    shelf.write(**{f"n{number}": f"note{number}" for number in range(200)})
-    shelf.sync()
-    before = shelf.nearest("note7")
-    asked = len(shelf.provider.batches)
-    checkpoint(shelf.desk)
-    zero_the_rest(shelf.desk.path)
-    assert look(shelf.desk, 1) is None
-    outcome = shelf.sync()
+    embedding = EmbeddingFixture(tmp_path)
+    embedding.write(**{f"n{number}": f"note{number}" for number in range(200)})
+    embedding.sync()
+    before = embedding.nearest("note7")
+    asked = len(embedding.provider.batches)
+    checkpoint(embedding.index)
+    zero_the_rest(embedding.index.path)
+    assert look(embedding.index, 1) is None
+    outcome = embedding.sync()
     assert (outcome.cached_chunks, outcome.pending_embeddings) == (200, 0)
-    assert len(shelf.provider.batches) == asked
-    assert shelf.embedder.state.pending == 0
-    assert shelf.nearest("note7") == before
-    assert len(shelf.vectors()) == len(before) == 200
-    shelf.close()
+    assert len(embedding.provider.batches) == asked
+    assert embedding.embedder.state.pending == 0
+    assert embedding.nearest("note7") == before
+    assert len(embedding.vectors()) == len(before) == 200
+    embedding.close()
 
 
 def test_an_index_removed_while_it_is_in_use_is_noticed_and_made_anew(filled):
@@ -248,7 +248,7 @@ def test_a_log_removed_while_it_is_in_use_costs_nothing(filled):
     assert (filled.revision(), len(filled.paths())) == (before, FILES)
     assert filled.integrity() == SOUND
     assert asides(filled) == []
-    assert "brought up to date" in filled.store.remarks()[0].reason
+    assert "is being updated" in filled.store.remarks()[0].reason
 
 
 def test_an_older_index_put_in_its_place_is_opened_and_brought_up_to_date(filled):
@@ -307,21 +307,21 @@ def test_the_newest_damaged_files_are_kept_and_no_more(filled, monkeypatch):
         assert None in {look(filled, number) for number in range(40)}
         filled.sync()
         stamps.append(f"main.sqlite.damaged-20010909T01464{second}Z")
-    assert [aside.name for aside in asides(filled)] == stamps[-opening.MOST_KEPT :]
+    assert [aside.name for aside in asides(filled)] == stamps[-opening.MAX_DAMAGED_FILES :]
 
 
 def test_damage_is_told_once_and_not_of_an_index_that_is_past():
     condition, told = IndexHealth(), []
     condition.watch(lambda: told.append(condition.damage))
     first = Damage("first", gone=False)
-    condition.found(first, 0)
-    condition.found(Damage("second", gone=False), 0)
+    condition.record_damage(first, 0)
+    condition.record_damage(Damage("second", gone=False), 0)
     assert told == [first]
-    condition.mended()
+    condition.record_repair()
     assert (told, condition.damage) == ([first, None], None)
-    condition.found(Damage("of the old index", gone=False), 0)
+    condition.record_damage(Damage("of the old index", gone=False), 0)
     assert condition.damage is None
-    condition.found(Damage("of the new one", gone=False), 1)
+    condition.record_damage(Damage("of the new one", gone=False), 1)
     assert condition.damage is not None
 
 

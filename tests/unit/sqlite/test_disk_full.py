@@ -2,8 +2,8 @@
 
 import pytest
 
-from desk import SOUND, Desk
 from disks import fill_up, small_disk
+from index_fixture import SOUND, IndexFixture
 from memoryd_server.errors import DiskFull, IndexUnavailable
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.sync.progress import SyncMode
@@ -12,26 +12,26 @@ from memoryd_server.sync.progress import SyncMode
 @pytest.fixture
 def small(tmp_path):
     """An index with twenty notes on a disk of a megabyte and a half."""
-    desk = Desk(tmp_path)
-    with small_disk(desk.path.parent, 1_500):
+    index = IndexFixture(tmp_path)
+    with small_disk(index.path.parent, 1_500):
         for number in range(20):
-            desk.write(f"memory/n{number}.md", f"heron number{number}x in the reeds")
-        desk.open().sync()
-        yield desk
-        desk.close()
+            index.write(f"memory/n{number}.md", f"heron number{number}x in the reeds")
+        index.open().sync()
+        yield index
+        index.close()
 
 
-def grow(desk, name="big"):
+def grow(index, name="big"):
     """Notes that take more room than there is."""
     for number in range(60):
         words = " ".join(f"word{number}y{place}" for place in range(3_000))
-        desk.write(f"memory/{name}{number}.md", words)
+        index.write(f"memory/{name}{number}.md", words)
 
 
-def check_serves(desk, before):
-    assert (desk.rows(), desk.revision()) == before
-    assert desk.found("number7x") == ["memory/n7.md"]
-    assert desk.integrity() == SOUND
+def check_serves(index, before):
+    assert (index.rows(), index.revision()) == before
+    assert index.found("number7x") == ["memory/n7.md"]
+    assert index.integrity() == SOUND
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_a_rebuild_without_room_leaves_the_old_index_and_no_file(small):
         small.sync(SyncMode.FULL)
     check_serves(small, before)
     ballast.unlink()
-    assert not [name for name in small.beside() if "rebuilding" in name or "ready" in name]
+    assert not [name for name in small.file_names() if "rebuilding" in name or "ready" in name]
     assert small.sync(SyncMode.FULL).revision > before[1]
 
 
@@ -97,15 +97,15 @@ def test_a_restart_on_a_full_disk_answers_and_says_why_it_takes_nothing_up(small
 
 
 def test_a_full_disk_without_an_index_is_refused_with_that_reason(tmp_path):
-    desk = Desk(tmp_path)
-    with small_disk(desk.path.parent, 160):
-        ballast = fill_up(desk.path.parent)
+    index = IndexFixture(tmp_path)
+    with small_disk(index.path.parent, 160):
+        ballast = fill_up(index.path.parent)
         with pytest.raises(DiskFull):
-            desk.open()
+            index.open()
         ballast.unlink()
-        desk.open().sync()
-        assert desk.integrity() == SOUND
-        desk.close()
+        index.open().sync()
+        assert index.integrity() == SOUND
+        index.close()
 
 
 def test_damage_on_a_full_disk_is_mended_when_there_is_room(small):
@@ -146,4 +146,4 @@ def test_a_lock_file_that_finds_no_room_is_said_so(tmp_path):
     with small_disk(tmp_path / "state", 64):
         fill_up(tmp_path / "state")
         with pytest.raises(DiskFull):
-            SqliteStore(tmp_path / "state" / "deep" / "main.sqlite", Desk(tmp_path).store._identity).open()
+            SqliteStore(tmp_path / "state" / "deep" / "main.sqlite", IndexFixture(tmp_path).store._identity).open()

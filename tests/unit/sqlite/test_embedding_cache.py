@@ -147,30 +147,30 @@ OTHER = CacheKey("openai", "large", "https://api")
 
 
 def test_a_refusal_is_that_of_one_maker_and_outlives_the_process(make):
-    make().refuse(KEY, {digest(1): "too odd"})
+    make().add_refusals(KEY, {digest(1): "too odd"})
     cache = make()
-    assert cache.refused(KEY) == {digest(1): "too odd"}
-    assert cache.refused(OTHER) == {}
+    assert cache.refusals(KEY) == {digest(1): "too odd"}
+    assert cache.refusals(OTHER) == {}
 
 
 def test_refusals_are_forgotten_all_at_once_or_after_a_day(path):
     wall = iter([1, REFUSED_FOR_MS, REFUSED_FOR_MS + 1, REFUSED_FOR_MS + 1, REFUSED_FOR_MS + 1])
     cache = EmbeddingCache(path, 10, lambda: next(wall))
-    cache.refuse(KEY, {digest(1): "too odd"})
-    assert cache.refused(KEY)
-    assert not cache.refused(KEY)
-    cache.refuse(KEY, {digest(2): "too odd"})
-    cache.forget_refused()
-    assert not cache.refused(KEY)
+    cache.add_refusals(KEY, {digest(1): "too odd"})
+    assert cache.refusals(KEY)
+    assert not cache.refusals(KEY)
+    cache.add_refusals(KEY, {digest(2): "too odd"})
+    cache.clear_refusals()
+    assert not cache.refusals(KEY)
     cache.close()
 
 
 def test_the_oldest_refusals_make_room(make, monkeypatch):
-    monkeypatch.setattr(embedding_cache, "MOST_REFUSED", 3)
+    monkeypatch.setattr(embedding_cache, "MAX_REFUSED", 3)
     cache = make()
     for number in range(5):
-        cache.refuse(KEY, {digest(number): "x" * 10_000})
-    refused = cache.refused(KEY)
+        cache.add_refusals(KEY, {digest(number): "x" * 10_000})
+    refused = cache.refusals(KEY)
     assert sorted(refused) == [digest(2), digest(3), digest(4)]
     assert max(map(len, refused.values())) < 1_000
 
@@ -181,15 +181,15 @@ def test_a_cache_of_an_older_version_learns_to_remember_refusals(make, path):
     cache._file._connection.execute("DROP TABLE refused_texts")
     cache.close()
     cache = make()
-    cache.refuse(KEY, {digest(2): "too odd"})
-    assert (held(cache, 1), list(cache.refused(KEY))) == ([1], [digest(2)])
+    cache.add_refusals(KEY, {digest(2): "too odd"})
+    assert (held(cache, 1), list(cache.refusals(KEY))) == ([1], [digest(2)])
 
 
 def test_a_cache_in_memory_of_no_entries_keeps_refusals_alone():
     cache = EmbeddingCache(None, 0, lambda: 1)
     cache.put(KEY, vectors(1))
-    cache.refuse(KEY, {digest(2): "too odd"})
-    assert (cache.count(), held(cache, 1), list(cache.refused(KEY))) == (0, [], [digest(2)])
+    cache.add_refusals(KEY, {digest(2): "too odd"})
+    assert (cache.count(), held(cache, 1), list(cache.refusals(KEY))) == (0, [], [digest(2)])
     cache.close()
 
 
@@ -198,18 +198,18 @@ def test_what_is_forgotten_is_gone_whoever_made_it_and_nothing_else_is(make):
     other = CacheKey("voyage", "large", "")
     cache.put(KEY, vectors(1, 2))
     cache.put(other, vectors(1))
-    cache.refuse(KEY, {digest(3): "too rude", digest(4): "too long"})
+    cache.add_refusals(KEY, {digest(3): "too rude", digest(4): "too long"})
     assert cache.forget([digest(1), digest(1), digest(3), digest(9)]) == 2
     assert cache.get(KEY, [digest(1), digest(2)]) == vectors(2)
     assert cache.get(other, [digest(1)]) == {}
-    assert cache.refused(KEY) == {digest(4): "too long"}
+    assert cache.refusals(KEY) == {digest(4): "too long"}
     assert cache.forget([digest(1)]) == 0
     assert cache.forget([]) == 0
 
 
 def test_a_batch_under_way_brings_back_nothing_that_was_forgotten(make):
     cache = make()
-    cache.jobs.begin(KEY, BatchJob("job", "id", 2, 1, 1), [digest(1), digest(2)])
+    cache.jobs.add(KEY, BatchJob("job", "id", 2, 1, 1), [digest(1), digest(2)])
     cache.forget([digest(1)])
-    assert cache.jobs.take(KEY, "job", vectors(1, 2)) == [digest(2)]
+    assert cache.jobs.put_vectors(KEY, "job", vectors(1, 2)) == [digest(2)]
     assert cache.get(KEY, [digest(1), digest(2)]) == vectors(2)

@@ -5,7 +5,7 @@ import shutil
 import apsw
 import pytest
 
-from desk import IDENTITY, SOUND, Desk, searching
+from index_fixture import IDENTITY, SOUND, IndexFixture, searching
 from memoryd_server.sources.watch_scope import file_system_of
 from memoryd_server.sqlite import opening
 from memoryd_server.sqlite.connection import JournalMode, journal_for, open_writer
@@ -22,8 +22,8 @@ def table_of(folder, *mounts):
     return table
 
 
-class RemoteDesk(Desk):
-    """A desk whose state directory is on nfs, as far as the mount table tells."""
+class RemoteIndexFixture(IndexFixture):
+    """Hold an index whose state directory is on NFS according to the mount table."""
 
     def open(self, identity=IDENTITY):
         table = table_of(self.workspace.parent, ("/", "ext4"), (self.path.parent, "nfs4"))
@@ -34,11 +34,11 @@ class RemoteDesk(Desk):
 
 @pytest.fixture
 def remote(tmp_path):
-    desk = RemoteDesk(tmp_path)
+    index = RemoteIndexFixture(tmp_path)
     for number in range(50):
-        desk.write(f"memory/n{number}.md", f"heron number{number}x")
-    yield desk.open()
-    desk.close()
+        index.write(f"memory/n{number}.md", f"heron number{number}x")
+    yield index.open()
+    index.close()
 
 
 def mode_of(path):
@@ -92,7 +92,7 @@ def test_syncs_searches_rebuilds_and_restarts_work_without_a_log(remote):
     remote.reopen()
     assert remote.found("kestrel") == ["memory/n7.md"]
     assert mode_of(remote.path) == 1
-    assert not [name for name in remote.beside() if name.endswith(("-wal", "-shm"))]
+    assert not [name for name in remote.file_names() if name.endswith(("-wal", "-shm"))]
 
 
 def test_the_reason_is_told_to_the_operator_and_in_no_answer(remote):
@@ -104,13 +104,13 @@ def test_the_reason_is_told_to_the_operator_and_in_no_answer(remote):
 
 
 def test_an_index_moves_between_file_systems_with_what_it_holds(tmp_path):
-    here = Desk(tmp_path)
+    here = IndexFixture(tmp_path)
     here.write("memory/a.md", "heron")
     here.open().sync()
     assert mode_of(here.path) == 2
     revision = here.revision()
     here.close()
-    there = RemoteDesk(tmp_path).open()
+    there = RemoteIndexFixture(tmp_path).open()
     assert (there.found("heron"), there.revision(), mode_of(there.path)) == (["memory/a.md"], revision, 1)
     there.write("memory/b.md", "kestrel")
     there.sync()
@@ -141,15 +141,15 @@ def test_searches_on_many_threads_never_fail_while_syncs_commit(remote):
     assert remote.integrity() == SOUND
 
 
-def in_the_middle_of_a_transaction(desk):
+def in_the_middle_of_a_transaction(index):
     """A copy of the folder as a daemon leaves it that is killed while it writes."""
-    crashed = desk.path.parent.with_name("crashed")
-    connection = desk.store._connection
+    crashed = index.path.parent.with_name("crashed")
+    connection = index.store._connection
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("DELETE FROM chunks")
     connection.execute("PRAGMA cache_spill=ON")
     connection.cache_flush()
-    shutil.copytree(desk.path.parent, crashed)
+    shutil.copytree(index.path.parent, crashed)
     connection.execute("ROLLBACK")
     return crashed
 

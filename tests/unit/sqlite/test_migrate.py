@@ -7,14 +7,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from desk import SOUND
+from embedding_fixture import EmbeddingFixture
+from index_fixture import SOUND
 from memoryd_server.errors import IndexReadOnly, IndexTooNew
 from memoryd_server.sqlite import schema, vector_index
 from memoryd_server.sqlite.connection import open_writer
-from memoryd_server.sqlite.opening import open_to_read
+from memoryd_server.sqlite.opening import open_read_only
 from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.sync.progress import SyncMode
-from shelf import Shelf
 
 # Written by the memoryd of that schema, from these notes; the second holds a vector of the first note.
 DATA = Path(__file__).parent / "data"
@@ -27,12 +27,12 @@ NOTES = {
 
 
 @pytest.fixture
-def old(desk):
+def old(index):
     for path, text in NOTES.items():
-        desk.write(path, text)
-    desk.path.parent.mkdir(parents=True)
-    desk.path.write_bytes(gzip.decompress(SCHEMA_1.read_bytes()))
-    return desk
+        index.write(path, text)
+    index.path.parent.mkdir(parents=True)
+    index.path.write_bytes(gzip.decompress(SCHEMA_1.read_bytes()))
+    return index
 
 
 def version_of(path):
@@ -97,53 +97,53 @@ def test_the_revision_of_an_upgraded_index_goes_on_rising(old):
 
 
 def test_an_upgraded_index_takes_vectors(tmp_path):
-    shelf = Shelf(tmp_path)
+    embedding = EmbeddingFixture(tmp_path)
     for path, text in NOTES.items():
-        shelf.desk.write(path, text)
-    shelf.desk.close()
-    shelf.desk.path.write_bytes(gzip.decompress(SCHEMA_1.read_bytes()))
-    shelf.open(shelf.desk.store._identity)
-    assert shelf.sync().pending_embeddings == 0
-    assert len(shelf.vectors()) == 2
-    shelf.close()
+        embedding.index.write(path, text)
+    embedding.index.close()
+    embedding.index.path.write_bytes(gzip.decompress(SCHEMA_1.read_bytes()))
+    embedding.open(embedding.index.store._identity)
+    assert embedding.sync().pending_embeddings == 0
+    assert len(embedding.vectors()) == 2
+    embedding.close()
 
 
-def test_an_index_of_schema_2_lists_the_chunks_without_a_vector(desk):
-    desk.path.parent.mkdir(parents=True)
-    desk.path.write_bytes(gzip.decompress(SCHEMA_2.read_bytes()))
+def test_an_index_of_schema_2_lists_the_chunks_without_a_vector(index):
+    index.path.parent.mkdir(parents=True)
+    index.path.write_bytes(gzip.decompress(SCHEMA_2.read_bytes()))
     for path, text in NOTES.items():
-        desk.write(path, text)
-    desk.open()
-    assert desk.integrity() == SOUND
-    desk.close()
-    assert version_of(desk.path) == schema.SCHEMA_VERSION
+        index.write(path, text)
+    index.open()
+    assert index.integrity() == SOUND
+    index.close()
+    assert version_of(index.path) == schema.SCHEMA_VERSION
     assert ask(
-        desk.path, "SELECT path FROM unembedded JOIN chunks c ON c.id = chunk_id JOIN files f ON f.id = file_id"
+        index.path, "SELECT path FROM unembedded JOIN chunks c ON c.id = chunk_id JOIN files f ON f.id = file_id"
     ) == [("memory/reiher.md",)]
 
 
 @pytest.mark.parametrize("version", range(1, schema.SCHEMA_VERSION))
-def test_an_index_of_every_past_schema_answers_at_once_and_becomes_what_a_fresh_one_is(desk, version):
+def test_an_index_of_every_past_schema_answers_at_once_and_becomes_what_a_fresh_one_is(index, version):
     """A new schema brings a file here, written by the last memoryd of the schema before it."""
     for path, text in NOTES.items():
-        desk.write(path, text)
-    desk.path.parent.mkdir(parents=True)
-    desk.path.write_bytes(gzip.decompress((DATA / f"schema_{version}.sqlite.gz").read_bytes()))
-    assert version_of(desk.path) == version
-    desk.open()
-    assert desk.found("crane") == ["memory/harbour.md"]
-    assert desk.store.degradations() == ()
-    before = desk.revision()
-    outcome = desk.sync()
+        index.write(path, text)
+    index.path.parent.mkdir(parents=True)
+    index.path.write_bytes(gzip.decompress((DATA / f"schema_{version}.sqlite.gz").read_bytes()))
+    assert version_of(index.path) == version
+    index.open()
+    assert index.found("crane") == ["memory/harbour.md"]
+    assert index.store.degradations() == ()
+    before = index.revision()
+    outcome = index.sync()
     assert (outcome.indexed_files, outcome.removed_files) == (0, 0)
     assert outcome.revision >= before
-    assert desk.reopen().integrity() == SOUND
-    desk.close()
-    assert version_of(desk.path) == schema.SCHEMA_VERSION
-    upgraded = tables(desk.path)
-    desk.open().sync(SyncMode.FULL)
-    desk.close()
-    assert upgraded == tables(desk.path)
+    assert index.reopen().integrity() == SOUND
+    index.close()
+    assert version_of(index.path) == schema.SCHEMA_VERSION
+    upgraded = tables(index.path)
+    index.open().sync(SyncMode.FULL)
+    index.close()
+    assert upgraded == tables(index.path)
 
 
 def add_vec0_table(path):
@@ -158,17 +158,17 @@ def add_vec0_table(path):
 
 
 @pytest.mark.parametrize("version", range(1, schema.SCHEMA_VERSION))
-def test_an_old_index_that_holds_a_vec0_table_is_upgraded_without_the_extension(desk, version):
+def test_an_old_index_that_holds_a_vec0_table_is_upgraded_without_the_extension(index, version):
     for path, text in NOTES.items():
-        desk.write(path, text)
-    desk.path.parent.mkdir(parents=True)
-    desk.path.write_bytes(gzip.decompress((DATA / f"schema_{version}.sqlite.gz").read_bytes()))
-    add_vec0_table(desk.path)
-    desk.open()
-    assert desk.store.degradations() == ()
-    outcome = desk.sync()
+        index.write(path, text)
+    index.path.parent.mkdir(parents=True)
+    index.path.write_bytes(gzip.decompress((DATA / f"schema_{version}.sqlite.gz").read_bytes()))
+    add_vec0_table(index.path)
+    index.open()
+    assert index.store.degradations() == ()
+    outcome = index.sync()
     assert (outcome.indexed_files, outcome.removed_files) == (0, 0)
-    assert desk.found("crane") == ["memory/harbour.md"]
+    assert index.found("crane") == ["memory/harbour.md"]
 
 
 @pytest.mark.parametrize("has_extension", [True, False])
@@ -176,29 +176,29 @@ def test_an_index_that_holds_a_vec0_table_keeps_its_vectors(tmp_path, *, has_ext
     missing = None if has_extension else str(tmp_path / "no-such-extension")
     leg = VectorIndex(sqlite_vec=True, extension_path=missing, memory_budget_bytes=0)
     leg.probe()
-    shelf = Shelf(tmp_path)
+    embedding = EmbeddingFixture(tmp_path)
     for path, text in NOTES.items():
-        shelf.desk.write(path, text)
-    shelf.sync()
-    identity, stored, calls = shelf.desk.store._identity, shelf.vectors(), len(shelf.provider.texts)
-    shelf.desk.close()
-    add_vec0_table(shelf.desk.path)
-    shelf.open(identity)
-    assert (shelf.desk.store.degradations(), shelf.desk.store.build_differences) == ((), ())
-    assert next(path for path, _ in shelf.nearest("crane gulls pier", leg)) == "memory/harbour.md"
-    assert shelf.sync().indexed_files == 0
-    assert shelf.vectors().keys() == stored.keys()
-    assert len(shelf.provider.texts) == calls, "no text is embedded again"
-    shelf.write(late="kestrel")
-    (shelf.desk.workspace / "memory" / "reiher.md").unlink()
-    shelf.sync()
-    assert shelf.desk.store.purge()
-    shelf.desk.store.release_memory()
-    assert {path for path, _ in shelf.nearest("kestrel", leg)} == {"memory/harbour.md", "memory/late.md"}
-    shelf.sync(SyncMode.FULL)
-    assert {path for path, _ in shelf.nearest("kestrel", leg)} == {"memory/harbour.md", "memory/late.md"}
+        embedding.index.write(path, text)
+    embedding.sync()
+    identity, stored, calls = embedding.index.store._identity, embedding.vectors(), len(embedding.provider.texts)
+    embedding.index.close()
+    add_vec0_table(embedding.index.path)
+    embedding.open(identity)
+    assert (embedding.index.store.degradations(), embedding.index.store.build_differences) == ((), ())
+    assert next(path for path, _ in embedding.nearest("crane gulls pier", leg)) == "memory/harbour.md"
+    assert embedding.sync().indexed_files == 0
+    assert embedding.vectors().keys() == stored.keys()
+    assert len(embedding.provider.texts) == calls, "no text is embedded again"
+    embedding.write(late="kestrel")
+    (embedding.index.workspace / "memory" / "reiher.md").unlink()
+    embedding.sync()
+    assert embedding.index.store.purge()
+    embedding.index.store.release_memory()
+    assert {path for path, _ in embedding.nearest("kestrel", leg)} == {"memory/harbour.md", "memory/late.md"}
+    embedding.sync(SyncMode.FULL)
+    assert {path for path, _ in embedding.nearest("kestrel", leg)} == {"memory/harbour.md", "memory/late.md"}
     assert leg.engine.engine == ("sqlite-vec" if has_extension else "exact")
-    shelf.close()
+    embedding.close()
 
 
 def test_an_upgrade_that_fails_leaves_the_old_index_as_it_was(old, monkeypatch):
@@ -218,45 +218,45 @@ def test_an_upgrade_that_fails_leaves_the_old_index_as_it_was(old, monkeypatch):
     assert old.found("crane") == ["memory/harbour.md"]
 
 
-def test_an_index_of_a_schema_that_no_step_leads_from_is_built_anew_and_says_so(desk):
-    desk.write("memory/a.md", "heron")
-    before = desk.open().sync().revision
-    desk.close()
-    mark(desk.path, 0)
-    desk.open()
-    (impairment,) = desk.store.degradations()
+def test_an_index_of_a_schema_that_no_step_leads_from_is_built_anew_and_says_so(index):
+    index.write("memory/a.md", "heron")
+    before = index.open().sync().revision
+    index.close()
+    mark(index.path, 0)
+    index.open()
+    (impairment,) = index.store.degradations()
     assert "older memoryd (schema 0)" in impairment.reason
-    assert desk.found("heron") == []
-    assert desk.sync().revision > before
-    assert desk.found("heron") == ["memory/a.md"]
-    assert desk.store.degradations() == ()
+    assert index.found("heron") == []
+    assert index.sync().revision > before
+    assert index.found("heron") == ["memory/a.md"]
+    assert index.store.degradations() == ()
 
 
-def test_a_newer_index_is_refused_and_not_a_byte_of_it_is_touched(desk):
-    desk.write("memory/a.md", "heron")
-    desk.open().sync()
-    desk.close()
-    mark(desk.path, schema.SCHEMA_VERSION + 1)
-    desk.path.chmod(0o640)
-    ready = desk.path.with_name(desk.path.name + ".ready")
+def test_a_newer_index_is_refused_and_not_a_byte_of_it_is_touched(index):
+    index.write("memory/a.md", "heron")
+    index.open().sync()
+    index.close()
+    mark(index.path, schema.SCHEMA_VERSION + 1)
+    index.path.chmod(0o640)
+    ready = index.path.with_name(index.path.name + ".ready")
     ready.write_bytes(b"what a newer memoryd left")
-    before, stamp = hashlib.sha256(desk.path.read_bytes()).digest(), desk.path.stat()
-    with pytest.raises(IndexTooNew, match="upgrade memoryd, or remove the file"):
-        desk.open()
-    after = desk.path.stat()
-    assert hashlib.sha256(desk.path.read_bytes()).digest() == before
+    before, stamp = hashlib.sha256(index.path.read_bytes()).digest(), index.path.stat()
+    with pytest.raises(IndexTooNew, match="upgrade memoryd, or delete the file"):
+        index.open()
+    after = index.path.stat()
+    assert hashlib.sha256(index.path.read_bytes()).digest() == before
     assert (after.st_mtime_ns, after.st_ctime_ns, after.st_mode) == (
         stamp.st_mtime_ns,
         stamp.st_ctime_ns,
         stamp.st_mode,
     )
     assert ready.read_bytes() == b"what a newer memoryd left"
-    assert desk.beside() == ["main.sqlite", "main.sqlite.lock", "main.sqlite.ready"]
+    assert index.file_names() == ["main.sqlite", "main.sqlite.lock", "main.sqlite.ready"]
 
 
 def test_an_index_that_cannot_be_upgraded_where_it_is_says_so(old):
     with pytest.raises(IndexReadOnly, match=r"the disk is read-only.*older memoryd"):
-        open_to_read(old.path, 1, IndexReadOnly("the disk is read-only"))
+        open_read_only(old.path, 1, IndexReadOnly("the disk is read-only"))
 
 
 def test_every_step_leads_to_the_next_version():

@@ -15,27 +15,27 @@ def schema_version(path):
         return connection.execute("PRAGMA schema_version").fetchone()[0]
 
 
-def test_tables_are_defined_once_however_often_an_index_is_opened_and_synced(desk):
-    desk.write("memory/a.md", "The heron stands in the reeds.")
-    desk.open().sync()
-    desk.close()
-    before = schema_version(desk.path)
+def test_tables_are_defined_once_however_often_an_index_is_opened_and_synced(index):
+    index.write("memory/a.md", "The heron stands in the reeds.")
+    index.open().sync()
+    index.close()
+    before = schema_version(index.path)
     assert before > 0
     for number in range(3):
-        desk.open()
-        desk.write(f"memory/{number}.md", f"The kestrel number{number}x hovers.")
-        desk.sync()
-        desk.close()
-        assert schema_version(desk.path) == before
+        index.open()
+        index.write(f"memory/{number}.md", f"The kestrel number{number}x hovers.")
+        index.sync()
+        index.close()
+        assert schema_version(index.path) == before
 
 
 @pytest.mark.parametrize("opening", [lambda path: open_writer(path, JournalMode.ROLLBACK), open_reader])
-def test_a_lock_that_is_held_when_it_is_opened_is_waited_for(desk, opening):
-    desk.write("memory/a.md", "The heron stands in the reeds.")
-    desk.open().sync()
-    desk.close()
+def test_a_lock_that_is_held_when_it_is_opened_is_waited_for(index, opening):
+    index.write("memory/a.md", "The heron stands in the reeds.")
+    index.open().sync()
+    index.close()
     # Without a write-ahead log, a writer keeps readers out as well.
-    held = apsw.Connection(str(desk.path))
+    held = apsw.Connection(str(index.path))
     held.execute("PRAGMA journal_mode=DELETE").fetchall()
     held.execute("BEGIN EXCLUSIVE")
     gone = threading.Event()
@@ -47,7 +47,7 @@ def test_a_lock_that_is_held_when_it_is_opened_is_waited_for(desk, opening):
     release = threading.Timer(BUSY_TIMEOUT_MS / 1000 / 10, let_go)
     release.start()
     try:
-        connection = opening(desk.path)
+        connection = opening(index.path)
         # It came about only when the holder let go.
         assert gone.is_set()
         assert connection.execute("SELECT count(*) FROM files").fetchone() == (1,)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import apsw
 import pytest
 
-from desk import Desk
+from index_fixture import IndexFixture
 from memoryd_server.sqlite import connection
 
 MEBIBYTE = 2**20
@@ -19,29 +19,29 @@ def indexes(tmp_path):
     before = apsw.soft_heap_limit(-1)
     with ExitStack() as stack:
         stack.callback(apsw.soft_heap_limit, before)
-        desks = [Desk(tmp_path / str(number)) for number in range(INDEXES)]
-        for desk in desks:
+        desks = [IndexFixture(tmp_path / str(number)) for number in range(INDEXES)]
+        for index in desks:
             for number in range(150):
-                desk.write(f"memory/{number}.md", " ".join(f"word{number}x{i}" for i in range(900)))
-            desk.open().sync()
-            stack.callback(desk.close)
+                index.write(f"memory/{number}.md", " ".join(f"word{number}x{i}" for i in range(900)))
+            index.open().sync()
+            stack.callback(index.close)
         yield desks
 
 
 def read_all(desks):
     """The megabytes that SQLite has taken once every page of every index was read, beyond what it had before."""
     before = apsw.memory_used()
-    for desk in desks:
-        assert desk.rows()[0]
-        assert desk.found("word7x7") == ["memory/7.md"]
+    for index in desks:
+        assert index.rows()[0]
+        assert index.found("word7x7") == ["memory/7.md"]
     return (apsw.memory_used() - before) / MEBIBYTE
 
 
 @pytest.mark.slow
 def test_pages_of_many_indexes_are_bounded_together(indexes, monkeypatch):
     unbounded = read_all(indexes)
-    for desk in indexes:
-        desk.store.release_memory()
+    for index in indexes:
+        index.store.release_memory()
     monkeypatch.setattr(connection, "_HEAP_BYTES", apsw.memory_used() + ROOM_BYTES)
     connection.bound_page_caches(0)
     bounded = read_all(indexes)

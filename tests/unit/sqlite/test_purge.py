@@ -4,44 +4,44 @@ import random
 
 import pytest
 
-from desk import SOUND, Desk
+from index_fixture import SOUND, IndexFixture
 
 PLANTED = [f"secret{word}" for word in ("heron", "kestrel", "curlew", "plover", "dunlin")]
 
 
-def traces(desk):
+def traces(index):
     """The planted words that stand in the index or its log."""
-    data = b"".join(file.read_bytes() for file in desk.path.parent.iterdir() if file.name.startswith(desk.path.name))
+    data = b"".join(file.read_bytes() for file in index.path.parent.iterdir() if file.name.startswith(index.path.name))
     return [word for word in PLANTED if word.encode() in data]
 
 
-def filled(desk, files=40):
+def filled(index, files=40):
     chance = random.Random(3)
     words = [f"word{i}" for i in range(400)]
     for number in range(files):
-        desk.write(f"memory/{number}.md", " ".join(chance.choice(words) for _ in range(300)))
+        index.write(f"memory/{number}.md", " ".join(chance.choice(words) for _ in range(300)))
     for number, word in enumerate(PLANTED):
-        desk.write(f"memory/planted-{number}.md", f"# {word}\n\nThe word is {word}, and again {word}.")
-    desk.sync()
-    return desk
+        index.write(f"memory/planted-{number}.md", f"# {word}\n\nThe word is {word}, and again {word}.")
+    index.sync()
+    return index
 
 
-def forget(desk):
+def forget(index):
     for number in range(len(PLANTED)):
-        (desk.workspace / f"memory/planted-{number}.md").unlink()
-    desk.sync()
+        (index.workspace / f"memory/planted-{number}.md").unlink()
+    index.sync()
 
 
 @pytest.mark.parametrize("files", [0, 1, 40, 400])
-def test_removed_words_are_purged(desk, files):
-    filled(desk.open(), files)
-    assert traces(desk) == PLANTED
-    forget(desk)
-    assert desk.store.has_deleted_text
-    assert desk.store.purge()
-    assert not desk.store.has_deleted_text
-    assert traces(desk) == []
-    assert desk.integrity() == SOUND
+def test_removed_words_are_purged(index, files):
+    filled(index.open(), files)
+    assert traces(index) == PLANTED
+    forget(index)
+    assert index.store.has_deleted_text
+    assert index.store.purge()
+    assert not index.store.has_deleted_text
+    assert traces(index) == []
+    assert index.integrity() == SOUND
 
 
 def test_replaced_words_are_purged(opened):
@@ -66,13 +66,13 @@ def test_words_are_purged_after_many_small_syncs(opened):
     assert traces(opened) == []
 
 
-def test_words_deleted_before_a_restart_are_purged_after_it(desk):
-    filled(desk.open())
-    forget(desk)
-    desk.reopen()
-    assert desk.store.has_deleted_text
-    assert desk.store.purge()
-    assert traces(desk) == []
+def test_words_deleted_before_a_restart_are_purged_after_it(index):
+    filled(index.open())
+    forget(index)
+    index.reopen()
+    assert index.store.has_deleted_text
+    assert index.store.purge()
+    assert traces(index) == []
 
 
 def test_a_second_purge_has_nothing_to_do_and_harms_nothing(opened):
@@ -108,6 +108,6 @@ def test_a_purge_that_a_reader_keeps_from_its_end_is_still_due(opened):
 
 
 def test_an_empty_index_can_be_purged(tmp_path):
-    desk = Desk(tmp_path).open()
-    assert desk.store.purge()
-    desk.close()
+    index = IndexFixture(tmp_path).open()
+    assert index.store.purge()
+    index.close()

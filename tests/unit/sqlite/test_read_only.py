@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from desk import SOUND
 from disks import unwritable
+from index_fixture import SOUND
 from memoryd_server.errors import IndexBusy, IndexReadOnly
 from memoryd_server.model import DegradationKind
 from memoryd_server.sqlite import opening
@@ -14,24 +14,24 @@ from memoryd_server.system import FileLock
 
 
 @pytest.fixture
-def filled(desk):
+def filled(index):
     for number in range(20):
-        desk.write(f"memory/n{number}.md", f"heron number{number}x")
-    desk.open().sync()
-    desk.close()
-    return desk
+        index.write(f"memory/n{number}.md", f"heron number{number}x")
+    index.open().sync()
+    index.close()
+    return index
 
 
-def check_reads(desk):
-    assert desk.found("number7x") == ["memory/n7.md"]
-    (impairment,) = desk.store.degradations()
+def check_reads(index):
+    assert index.found("number7x") == ["memory/n7.md"]
+    (impairment,) = index.store.degradations()
     assert impairment.kind is DegradationKind.INDEX_IMPAIRED
     assert "cannot be written" in impairment.reason
     for mode in SyncMode:
         with pytest.raises(IndexReadOnly, match="make it writable"):
-            desk.sync(mode)
-    assert not desk.store.has_deleted_text
-    assert desk.found("number8x") == ["memory/n8.md"]
+            index.sync(mode)
+    assert not index.store.has_deleted_text
+    assert index.found("number8x") == ["memory/n8.md"]
 
 
 def test_an_index_that_was_closed_answers(filled):
@@ -69,12 +69,12 @@ def test_a_rebuild_that_waits_for_its_swap_is_what_answers(filled):
     assert filled.found("number7x") == ["memory/n7.md"]
 
 
-def test_without_an_index_the_folder_is_refused(desk):
-    desk.path.parent.mkdir(parents=True)
-    with unwritable(desk.path.parent), pytest.raises(IndexReadOnly, match="no index yet"):
-        desk.open()
-    desk.open()
-    assert desk.sync().files == 0
+def test_without_an_index_the_folder_is_refused(index):
+    index.path.parent.mkdir(parents=True)
+    with unwritable(index.path.parent), pytest.raises(IndexReadOnly, match="no index yet"):
+        index.open()
+    index.open()
+    assert index.sync().files == 0
 
 
 def test_a_damaged_index_is_refused_with_both_reasons(filled):

@@ -159,13 +159,13 @@ def test_a_reader_cannot_write(opened):
 def test_connections_that_nobody_uses_are_given_back_and_those_at_work_go_on(pool, made):
     with pool.connection() as held:
         with pool.connection():
-            assert not pool.at_rest
+            assert not pool.is_idle
         pool.release()
         assert held.execute("SELECT count(*) FROM files").fetchall() == [(0,)]
-        assert not pool.at_rest
-    assert not pool.at_rest
+        assert not pool.is_idle
+    assert not pool.is_idle
     pool.release()
-    assert pool.at_rest
+    assert pool.is_idle
     with pytest.raises(apsw.ConnectionClosedError):
         made[0].execute("SELECT 1")
     with pool.connection() as fresh:

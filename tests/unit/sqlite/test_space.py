@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from desk import SOUND, Desk
+from embedding_fixture import EmbeddingFixture
+from index_fixture import SOUND, IndexFixture
 from memoryd_server.sqlite import connection
 from memoryd_server.store.identity import VectorIdentity
-from shelf import Shelf
 
 WORDS = [
     f"{word}{ending}{number}" for word in ("heron", "bridge", "garden") for ending in "aeiou" for number in range(99)
@@ -25,37 +25,37 @@ def text(chance):
     return "# Note\n\n" + "\n".join(" ".join(chance.choices(WORDS, k=12)) for _ in range(40))
 
 
-def fill(desk, files, chance):
+def fill(index, files, chance):
     for number in range(files):
-        desk.write(f"memory/{number}.md", text(chance))
+        index.write(f"memory/{number}.md", text(chance))
 
 
-def size(desk):
+def size(index):
     """Bytes of the index and its log."""
-    return sum(desk.path.with_name(desk.path.name + suffix).stat().st_size for suffix in ("", "-wal"))
+    return sum(index.path.with_name(index.path.name + suffix).stat().st_size for suffix in ("", "-wal"))
 
 
-def log_size(desk):
-    return desk.path.with_name(desk.path.name + "-wal").stat().st_size
+def log_size(index):
+    return index.path.with_name(index.path.name + "-wal").stat().st_size
 
 
-def rounds(desk, sync, files, chance, *, tidy_every):
+def rounds(index, sync, files, chance, *, tidy_every):
     """A hundred times, a tenth of the files is edited and synced; returns the longest log."""
     longest = 0
     for number in range(1, ROUNDS + 1):
         for file in chance.sample(range(files), files // 10):
-            desk.write(f"memory/{file}.md", text(chance))
+            index.write(f"memory/{file}.md", text(chance))
         sync()
-        longest = max(longest, log_size(desk))
+        longest = max(longest, log_size(index))
         if tidy_every and number % tidy_every == 0:
-            assert desk.store.purge()
+            assert index.store.purge()
     return longest
 
 
 @contextmanager
-def fresh(maker, folder, desk):
+def fresh(maker, folder, index):
     """The same of the same files, made just now."""
-    shutil.copytree(desk.workspace, folder / "workspace")
+    shutil.copytree(index.workspace, folder / "workspace")
     other = maker(folder)
     yield other
     other.close()
@@ -66,46 +66,46 @@ def fresh(maker, folder, desk):
 @pytest.mark.parametrize("tidy_every", [0, 10])
 def test_a_hundred_rounds_of_edits_leave_an_index_at_most_twice_a_fresh_one(tmp_path, files, tidy_every):
     chance = random.Random(files)
-    desk = Desk(tmp_path / "edited").open()
-    fill(desk, files, chance)
-    desk.sync()
-    assert rounds(desk, desk.sync, files, chance, tidy_every=tidy_every) < MOST_LOG_BYTES
+    index = IndexFixture(tmp_path / "edited").open()
+    fill(index, files, chance)
+    index.sync()
+    assert rounds(index, index.sync, files, chance, tidy_every=tidy_every) < MOST_LOG_BYTES
     # What the daemon does within a minute.
-    assert desk.store.purge()
-    with fresh(lambda folder: Desk(folder).open(), tmp_path / "fresh", desk) as other:
+    assert index.store.purge()
+    with fresh(lambda folder: IndexFixture(folder).open(), tmp_path / "fresh", index) as other:
         other.sync()
         assert other.store.purge()
-        assert size(desk) <= 2 * size(other)
-        assert desk.rows() == other.rows()
-    assert desk.integrity() == SOUND
-    desk.close()
+        assert size(index) <= 2 * size(other)
+        assert index.rows() == other.rows()
+    assert index.integrity() == SOUND
+    index.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("files", SIZES)
 def test_vectors_leave_no_more_behind(tmp_path, files):
     chance = random.Random(files)
-    shelf = Shelf(tmp_path / "edited")
-    fill(shelf.desk, files, chance)
-    shelf.sync()
-    assert rounds(shelf.desk, shelf.sync, files, chance, tidy_every=10) < MOST_LOG_BYTES
-    with fresh(Shelf, tmp_path / "fresh", shelf.desk) as other:
+    embedding = EmbeddingFixture(tmp_path / "edited")
+    fill(embedding.index, files, chance)
+    embedding.sync()
+    assert rounds(embedding.index, embedding.sync, files, chance, tidy_every=10) < MOST_LOG_BYTES
+    with fresh(EmbeddingFixture, tmp_path / "fresh", embedding.index) as other:
         other.sync()
-        assert other.desk.store.purge()
-        assert size(shelf.desk) <= 2 * size(other.desk)
-        assert shelf.vectors().keys() == other.vectors().keys()
-    shelf.close()
+        assert other.index.store.purge()
+        assert size(embedding.index) <= 2 * size(other.index)
+        assert embedding.vectors().keys() == other.vectors().keys()
+    embedding.close()
 
 
 @contextmanager
-def searching(desk, threads=3):
+def searching(index, threads=3):
     """Searches that overlap without a pause."""
     stop, failures = threading.Event(), []
 
     def search():
         while not stop.is_set():
             try:
-                desk.found("herona1 gardeno7", 20)
+                index.found("herona1 gardeno7", 20)
             except Exception as error:  # noqa: BLE001 -- whatever it is, the test tells
                 failures.append(error)
 
@@ -123,8 +123,8 @@ def searching(desk, threads=3):
 @pytest.mark.slow
 def test_searches_that_never_rest_do_not_let_the_log_grow(opened, monkeypatch):
     """Else it would hold every page that a long sync writes."""
-    monkeypatch.setattr(connection, "_COPIED_PAGES", 50)
-    monkeypatch.setattr(connection, "_MOST_PAGES", 100)
+    monkeypatch.setattr(connection, "_CHECKPOINT_PAGES", 50)
+    monkeypatch.setattr(connection, "_TRUNCATE_PAGES", 100)
     chance = random.Random(1)
     fill(opened, 60, chance)
     opened.sync()

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from desk import IDENTITY, OTHER_IDENTITY, SOUND, Desk
+from index_fixture import IDENTITY, OTHER_IDENTITY, SOUND, IndexFixture
 from memoryd_server.errors import IndexBusy, IndexTooNew, IndexUnavailable
 from memoryd_server.model import DegradationKind
 from memoryd_server.sqlite.connection import APPLICATION_ID
@@ -30,9 +30,9 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def holder(desk):
-    desk.path.parent.mkdir(parents=True)
-    lock = desk.path.with_name(desk.path.name + ".lock")
+def holder(index):
+    index.path.parent.mkdir(parents=True)
+    lock = index.path.with_name(index.path.name + ".lock")
     command = [sys.executable, "-c", HOLDER, str(lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"
@@ -50,29 +50,29 @@ def foreign_database(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def with_a_note(desk):
-    desk.write("memory/a.md", "The heron stands in the reeds.")
-    desk.open().sync()
-    return desk
+def with_a_note(index):
+    index.write("memory/a.md", "The heron stands in the reeds.")
+    index.open().sync()
+    return index
 
 
-def damaged(desk, damage):
-    with_a_note(desk).close()
-    data = bytearray(desk.path.read_bytes())
-    desk.path.write_bytes(damage(data))
-    return desk
+def damaged(index, damage):
+    with_a_note(index).close()
+    data = bytearray(index.path.read_bytes())
+    index.path.write_bytes(damage(data))
+    return index
 
 
-def test_an_index_held_by_another_process_is_refused_with_its_process_id(desk, holder):
+def test_an_index_held_by_another_process_is_refused_with_its_process_id(index, holder):
     with pytest.raises(IndexBusy, match=rf"process {holder.pid}\b"):
-        desk.open()
+        index.open()
 
 
-def test_a_lock_dies_with_its_holder(desk, holder):
+def test_a_lock_dies_with_its_holder(index, holder):
     holder.kill()
     holder.wait()
-    desk.open()
-    assert desk.paths() == []
+    index.open()
+    assert index.paths() == []
 
 
 def test_an_index_is_refused_to_a_second_store_of_the_same_process(opened):
@@ -96,50 +96,50 @@ def test_a_folder_that_cannot_be_made_is_said_so(tmp_path):
         SqliteStore(tmp_path / "file" / "main.sqlite", IDENTITY).open()
 
 
-def test_every_file_of_an_index_is_its_owners_alone(desk):
+def test_every_file_of_an_index_is_its_owners_alone(index):
     before = os.umask(0)
     try:
-        with_a_note(desk).sync(SyncMode.FULL)
-        modes = {name: oct((desk.path.parent / name).stat().st_mode & 0o777) for name in desk.beside()}
+        with_a_note(index).sync(SyncMode.FULL)
+        modes = {name: oct((index.path.parent / name).stat().st_mode & 0o777) for name in index.file_names()}
     finally:
         os.umask(before)
     assert "main.sqlite-wal" in modes
     assert set(modes.values()) == {"0o600"}, modes
 
 
-def test_an_index_that_others_could_read_is_made_private(desk):
-    with_a_note(desk).close()
-    desk.path.chmod(0o644)
-    desk.open().sync()
-    assert {oct((desk.path.parent / name).stat().st_mode & 0o777) for name in desk.beside()} == {"0o600"}
+def test_an_index_that_others_could_read_is_made_private(index):
+    with_a_note(index).close()
+    index.path.chmod(0o644)
+    index.open().sync()
+    assert {oct((index.path.parent / name).stat().st_mode & 0o777) for name in index.file_names()} == {"0o600"}
 
 
-def test_another_programs_database_is_left_byte_for_byte_alone(desk):
-    before = foreign_database(desk.path)
-    stamp = desk.path.stat()
-    with_a_note(desk)
-    assert desk.found("heron") == ["memory/a.md"]
-    desk.sync(SyncMode.FULL)
-    desk.close()
-    assert desk.path.read_bytes() == before
-    assert desk.path.stat() == stamp or desk.path.stat().st_mtime_ns == stamp.st_mtime_ns
-    assert desk.beside() == ["main.memoryd.sqlite", "main.sqlite", "main.sqlite.lock"]
+def test_another_programs_database_is_left_byte_for_byte_alone(index):
+    before = foreign_database(index.path)
+    stamp = index.path.stat()
+    with_a_note(index)
+    assert index.found("heron") == ["memory/a.md"]
+    index.sync(SyncMode.FULL)
+    index.close()
+    assert index.path.read_bytes() == before
+    assert index.path.stat() == stamp or index.path.stat().st_mtime_ns == stamp.st_mtime_ns
+    assert index.file_names() == ["main.memoryd.sqlite", "main.sqlite", "main.sqlite.lock"]
 
 
-def test_the_sibling_of_another_programs_database_is_found_again(desk):
-    foreign_database(desk.path)
-    with_a_note(desk).reopen()
-    assert desk.found("heron") == ["memory/a.md"]
-    assert [i.kind for i in desk.store.degradations()] == [DegradationKind.INDEX_IMPAIRED]
-    assert desk.store.degradations()[0].used.endswith("main.memoryd.sqlite")
+def test_the_sibling_of_another_programs_database_is_found_again(index):
+    foreign_database(index.path)
+    with_a_note(index).reopen()
+    assert index.found("heron") == ["memory/a.md"]
+    assert [i.kind for i in index.store.degradations()] == [DegradationKind.INDEX_IMPAIRED]
+    assert index.store.degradations()[0].used.endswith("main.memoryd.sqlite")
 
 
-def test_two_foreign_databases_leave_no_place_and_are_both_left_alone(desk):
-    sibling = desk.path.with_name("main.memoryd.sqlite")
-    before = foreign_database(desk.path), foreign_database(sibling)
+def test_two_foreign_databases_leave_no_place_and_are_both_left_alone(index):
+    sibling = index.path.with_name("main.memoryd.sqlite")
+    before = foreign_database(index.path), foreign_database(sibling)
     with pytest.raises(IndexUnavailable, match="other programs"):
-        desk.open()
-    assert (desk.path.read_bytes(), sibling.read_bytes()) == before
+        index.open()
+    assert (index.path.read_bytes(), sibling.read_bytes()) == before
 
 
 def zero_page_1(data):
@@ -158,99 +158,99 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_index_is_set_aside_and_built_anew(desk, damage):
-    damaged(desk, damage).open()
-    assert desk.found("heron") == []
-    (aside,) = desk.path.parent.glob("*.damaged-*")
-    (impairment,) = desk.store.degradations()
+def test_a_damaged_index_is_set_aside_and_built_anew(index, damage):
+    damaged(index, damage).open()
+    assert index.found("heron") == []
+    (aside,) = index.path.parent.glob("*.damaged-*")
+    (impairment,) = index.store.degradations()
     assert (impairment.kind, impairment.used) == (DegradationKind.INDEX_IMPAIRED, str(aside))
     assert str(aside) in impairment.reason
-    desk.sync()
-    assert desk.found("heron") == ["memory/a.md"]
-    assert desk.integrity() == SOUND
-    assert desk.store.degradations() == ()
-    assert [remark.used for remark in desk.store.remarks()] == [str(aside)]
+    index.sync()
+    assert index.found("heron") == ["memory/a.md"]
+    assert index.integrity() == SOUND
+    assert index.store.degradations() == ()
+    assert [remark.used for remark in index.store.remarks()] == [str(aside)]
 
 
-def test_a_leftover_log_of_a_damaged_index_does_not_haunt_the_new_one(desk):
-    damaged(desk, lambda data: os.urandom(len(data)))
-    desk.path.with_name(desk.path.name + "-wal").write_bytes(os.urandom(5000))
-    desk.open().sync()
-    assert desk.integrity() == SOUND
-    assert desk.found("heron") == ["memory/a.md"]
+def test_a_leftover_log_of_a_damaged_index_does_not_haunt_the_new_one(index):
+    damaged(index, lambda data: os.urandom(len(data)))
+    index.path.with_name(index.path.name + "-wal").write_bytes(os.urandom(5000))
+    index.open().sync()
+    assert index.integrity() == SOUND
+    assert index.found("heron") == ["memory/a.md"]
 
 
-def test_an_empty_file_is_taken_for_a_new_index(desk):
-    desk.path.parent.mkdir(parents=True)
-    desk.path.write_bytes(b"")
-    with_a_note(desk)
-    assert desk.found("heron") == ["memory/a.md"]
-    assert desk.store.degradations() == ()
+def test_an_empty_file_is_taken_for_a_new_index(index):
+    index.path.parent.mkdir(parents=True)
+    index.path.write_bytes(b"")
+    with_a_note(index)
+    assert index.found("heron") == ["memory/a.md"]
+    assert index.store.degradations() == ()
 
 
-def test_a_new_index_that_the_power_cut_left_empty_beside_its_log_is_begun_anew(desk):
-    with_a_note(desk)
-    log = desk.path.with_name(desk.path.name + "-wal")
+def test_a_new_index_that_the_power_cut_left_empty_beside_its_log_is_begun_anew(index):
+    with_a_note(index)
+    log = index.path.with_name(index.path.name + "-wal")
     kept = log.read_bytes()
-    desk.close()
-    desk.path.write_bytes(b"")
+    index.close()
+    index.path.write_bytes(b"")
     log.write_bytes(kept)
-    desk.open().sync()
-    assert desk.found("heron") == ["memory/a.md"]
-    assert desk.integrity() == SOUND
-    desk.close()
-    assert desk.path.read_bytes()[68:72] == APPLICATION_ID.to_bytes(4, "big")
+    index.open().sync()
+    assert index.found("heron") == ["memory/a.md"]
+    assert index.integrity() == SOUND
+    index.close()
+    assert index.path.read_bytes()[68:72] == APPLICATION_ID.to_bytes(4, "big")
 
 
-def test_an_index_of_a_newer_memoryd_is_refused_and_kept(desk):
-    with_a_note(desk).close()
-    connection = sqlite3.connect(desk.path)
+def test_an_index_of_a_newer_memoryd_is_refused_and_kept(index):
+    with_a_note(index).close()
+    connection = sqlite3.connect(index.path)
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
     connection.close()
-    with pytest.raises(IndexTooNew, match=f"schema {SCHEMA_VERSION + 1}"):
-        desk.open()
-    connection = sqlite3.connect(desk.path)
+    with pytest.raises(IndexTooNew, match=f"schema version {SCHEMA_VERSION + 1}"):
+        index.open()
+    connection = sqlite3.connect(index.path)
     assert connection.execute("SELECT count(*) FROM chunks").fetchone() == (1,)
     connection.close()
 
 
-def test_an_index_that_was_refused_is_not_kept_locked(desk):
-    with_a_note(desk).close()
-    connection = sqlite3.connect(desk.path)
+def test_an_index_that_was_refused_is_not_kept_locked(index):
+    with_a_note(index).close()
+    connection = sqlite3.connect(index.path)
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
     connection.close()
     for _ in range(2):
         with pytest.raises(IndexTooNew):
-            desk.open()
+            index.open()
 
 
-def test_an_index_of_another_identity_answers_until_the_next_run_rebuilds_it(desk):
-    desk.write("memory/long.md", "\n".join(f"line {i} of the ledger" for i in range(60)))
-    desk.open(IDENTITY).sync()
-    few = len(desk.rows()[0])
-    desk.reopen(OTHER_IDENTITY)
-    assert desk.engine().rebuild_due
-    assert desk.found("ledger")
-    before = desk.revision()
-    desk.sync()
-    assert not desk.engine().rebuild_due
-    assert len(desk.rows()[0]) > few
-    assert desk.revision() > before
-    assert desk.sync().changed is False
+def test_an_index_of_another_identity_answers_until_the_next_run_rebuilds_it(index):
+    index.write("memory/long.md", "\n".join(f"line {i} of the ledger" for i in range(60)))
+    index.open(IDENTITY).sync()
+    few = len(index.rows()[0])
+    index.reopen(OTHER_IDENTITY)
+    assert index.engine().rebuild_due
+    assert index.found("ledger")
+    before = index.revision()
+    index.sync()
+    assert not index.engine().rebuild_due
+    assert len(index.rows()[0]) > few
+    assert index.revision() > before
+    assert index.sync().changed is False
 
 
-def test_the_revision_never_falls_and_rises_with_every_change(desk):
-    desk.open()
-    seen = [desk.revision()]
+def test_the_revision_never_falls_and_rises_with_every_change(index):
+    index.open()
+    seen = [index.revision()]
     for number in range(3):
-        desk.write(f"memory/{number}.md", f"note {number}")
-        desk.sync()
-        seen.append(desk.revision())
-        desk.reopen()
-        assert desk.revision() == seen[-1]
-        desk.sync(SyncMode.FULL)
-        seen.append(desk.revision())
-        desk.reopen(OTHER_IDENTITY if number % 2 else IDENTITY).sync()
+        index.write(f"memory/{number}.md", f"note {number}")
+        index.sync()
+        seen.append(index.revision())
+        index.reopen()
+        assert index.revision() == seen[-1]
+        index.sync(SyncMode.FULL)
+        seen.append(index.revision())
+        index.reopen(OTHER_IDENTITY if number % 2 else IDENTITY).sync()
     assert seen == sorted(set(seen)), "strictly rising"
 
 
@@ -264,16 +264,16 @@ def test_the_size_counts_the_log_and_survives_its_absence(opened):
     assert opened.store.sizes() == StoreSizes(opened.path.stat().st_size, 0)
 
 
-def test_an_index_at_rest_is_whole_without_its_log(desk, tmp_path):
-    with_a_note(desk)
-    desk.store.release_memory()
+def test_an_index_at_rest_is_whole_without_its_log(index, tmp_path):
+    with_a_note(index)
+    index.store.release_memory()
     alone = tmp_path / "alone.sqlite"
-    alone.write_bytes(desk.path.read_bytes())
+    alone.write_bytes(index.path.read_bytes())
     with closing(sqlite3.connect(alone)) as connection:
         assert connection.execute("SELECT path FROM files").fetchall() == [("memory/a.md",)]
-    desk.write("memory/b.md", "an egret by the canal")
-    desk.sync()
-    assert desk.found("egret") == ["memory/b.md"]
+    index.write("memory/b.md", "an egret by the canal")
+    index.sync()
+    assert index.found("egret") == ["memory/b.md"]
 
 
 @pytest.mark.slow
@@ -287,17 +287,17 @@ def test_a_large_run_leaves_few_pages_in_memory(opened):
     assert opened.found("word7x7") == ["memory/7.md"]
 
 
-def test_markdown_is_the_truth_when_the_index_is_deleted(desk):
-    with_a_note(desk)
-    before = desk.rows()
-    desk.close()
-    desk.path.unlink()
-    desk.open().sync()
-    assert desk.rows() == before
+def test_markdown_is_the_truth_when_the_index_is_deleted(index):
+    with_a_note(index)
+    before = index.rows()
+    index.close()
+    index.path.unlink()
+    index.open().sync()
+    assert index.rows() == before
 
 
 def test_indexes_of_two_agents_do_not_hold_each_other_up(tmp_path):
-    one, two = Desk(tmp_path, name="one.sqlite"), Desk(tmp_path, name="two.sqlite")
+    one, two = IndexFixture(tmp_path, name="one.sqlite"), IndexFixture(tmp_path, name="two.sqlite")
     one.open()
     two.open()
     one.close()

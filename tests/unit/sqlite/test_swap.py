@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from desk import SOUND, Notes, searching
+from index_fixture import SOUND, RecordingObserver, searching
 from memoryd_server.errors import IndexUnavailable, SyncCancelled
 from memoryd_server.sqlite import opening
 from memoryd_server.sync.progress import SyncMode
@@ -22,89 +22,89 @@ def crash(*_args, **_kwargs):
 
 
 @pytest.fixture
-def two_indexes(desk):
+def two_indexes(index):
     """Files of an old index as `kill -9` leaves them, with a log, and those of a finished rebuild."""
-    desk.write("memory/a.md", OLD)
-    desk.open().sync(SyncMode.FULL)
-    desk.write("memory/a.md", f"{OLD} again")
-    desk.sync()
-    old = desk.path.parent.parent / "old"
-    shutil.copytree(desk.path.parent, old)
+    index.write("memory/a.md", OLD)
+    index.open().sync(SyncMode.FULL)
+    index.write("memory/a.md", f"{OLD} again")
+    index.sync()
+    old = index.path.parent.parent / "old"
+    shutil.copytree(index.path.parent, old)
     assert (old / "main.sqlite-wal").stat().st_size > 0
-    desk.write("memory/a.md", NEW)
-    desk.sync(SyncMode.FULL)
-    revision = desk.revision()
-    desk.close()
-    new = desk.path.parent.parent / "new.sqlite"
-    desk.path.replace(new)
-    shutil.rmtree(desk.path.parent)
-    shutil.copytree(old, desk.path.parent)
+    index.write("memory/a.md", NEW)
+    index.sync(SyncMode.FULL)
+    revision = index.revision()
+    index.close()
+    new = index.path.parent.parent / "new.sqlite"
+    index.path.replace(new)
+    shutil.rmtree(index.path.parent)
+    shutil.copytree(old, index.path.parent)
     return new, revision
 
 
-def check_state(desk, expected, gone=()):
+def check_state(index, expected, gone=()):
     """The index answers with `expected` alone, is sound, and nothing of a rebuild is left."""
-    desk.open()
+    index.open()
     other = NEW if expected == OLD else OLD
-    assert desk.found(expected) == ["memory/a.md"]
-    assert desk.found(other) == []
-    assert desk.integrity() == SOUND
-    assert set(desk.beside()) <= {"main.sqlite", "main.sqlite-wal", "main.sqlite-shm", "main.sqlite.lock"}
-    desk.sync()
-    assert desk.found(NEW) == ["memory/a.md"]
+    assert index.found(expected) == ["memory/a.md"]
+    assert index.found(other) == []
+    assert index.integrity() == SOUND
+    assert set(index.file_names()) <= {"main.sqlite", "main.sqlite-wal", "main.sqlite-shm", "main.sqlite.lock"}
+    index.sync()
+    assert index.found(NEW) == ["memory/a.md"]
 
 
-def test_a_crash_in_the_middle_of_a_rebuild_leaves_the_old_index(desk, two_indexes):
+def test_a_crash_in_the_middle_of_a_rebuild_leaves_the_old_index(index, two_indexes):
     new, _ = two_indexes
-    beside = opening.rebuilding_path(desk.path)
+    beside = opening.rebuilding_path(index.path)
     beside.write_bytes(new.read_bytes()[:5000])
     for suffix in ("-wal", "-shm"):
         beside.with_name(beside.name + suffix).write_bytes(b"x" * 5000)
-    check_state(desk, OLD)
+    check_state(index, OLD)
 
 
-def test_a_crash_before_the_rebuild_is_declared_ready_leaves_the_old_index(desk, two_indexes):
+def test_a_crash_before_the_rebuild_is_declared_ready_leaves_the_old_index(index, two_indexes):
     new, _ = two_indexes
-    shutil.copy(new, opening.rebuilding_path(desk.path))
-    check_state(desk, OLD)
+    shutil.copy(new, opening.rebuilding_path(index.path))
+    check_state(index, OLD)
 
 
-def test_a_crash_after_the_rebuild_is_declared_ready_leaves_the_new_index(desk, two_indexes):
+def test_a_crash_after_the_rebuild_is_declared_ready_leaves_the_new_index(index, two_indexes):
     new, _ = two_indexes
-    shutil.copy(new, opening.ready_path(desk.path))
-    check_state(desk, NEW)
+    shutil.copy(new, opening.ready_path(index.path))
+    check_state(index, NEW)
 
 
 @pytest.mark.parametrize("removed", [("-wal",), ("-shm",), ("-wal", "-shm")])
-def test_a_crash_while_the_old_log_is_removed_leaves_the_new_index(desk, two_indexes, removed):
+def test_a_crash_while_the_old_log_is_removed_leaves_the_new_index(index, two_indexes, removed):
     new, _ = two_indexes
-    shutil.copy(new, opening.ready_path(desk.path))
+    shutil.copy(new, opening.ready_path(index.path))
     for suffix in removed:
-        desk.path.with_name(desk.path.name + suffix).unlink(missing_ok=True)
-    check_state(desk, NEW)
+        index.path.with_name(index.path.name + suffix).unlink(missing_ok=True)
+    check_state(index, NEW)
 
 
-def test_a_crash_after_the_last_rename_leaves_the_new_index(desk, two_indexes):
+def test_a_crash_after_the_last_rename_leaves_the_new_index(index, two_indexes):
     new, _ = two_indexes
-    opening.remove_database(desk.path)
-    shutil.copy(new, desk.path)
-    check_state(desk, NEW)
+    opening.remove_database(index.path)
+    shutil.copy(new, index.path)
+    check_state(index, NEW)
 
 
-def test_the_revision_does_not_fall_when_a_swap_is_finished_at_start_up(desk, two_indexes):
+def test_the_revision_does_not_fall_when_a_swap_is_finished_at_start_up(index, two_indexes):
     new, revision = two_indexes
-    shutil.copy(new, opening.ready_path(desk.path))
-    desk.open()
-    assert desk.revision() == revision
+    shutil.copy(new, opening.ready_path(index.path))
+    index.open()
+    assert index.revision() == revision
 
 
-def test_a_leftover_log_would_have_brought_the_old_rows_back(desk, two_indexes):
+def test_a_leftover_log_would_have_brought_the_old_rows_back(index, two_indexes):
     """Why the log must go before the rename: without it, this is what a reader sees."""
     new, _ = two_indexes
-    shutil.copy(new, opening.ready_path(desk.path))
-    opening.recover(desk.path)
-    assert not desk.path.with_name("main.sqlite-wal").exists()
-    assert desk.path.read_bytes() == new.read_bytes()
+    shutil.copy(new, opening.ready_path(index.path))
+    opening.recover(index.path)
+    assert not index.path.with_name("main.sqlite-wal").exists()
+    assert index.path.read_bytes() == new.read_bytes()
 
 
 @pytest.mark.parametrize("step", ["_finish", "sync_folder"])
@@ -150,7 +150,7 @@ def test_a_rebuild_that_is_stopped_leaves_the_old_index_and_no_file(opened):
     with pytest.raises(SyncCancelled):
         opened.sync(SyncMode.FULL, should_stop=lambda: True)
     assert (opened.rows(), opened.revision()) == before
-    assert "main.sqlite.rebuilding" not in opened.beside()
+    assert "main.sqlite.rebuilding" not in opened.file_names()
 
 
 def test_readers_see_the_old_index_until_the_swap_and_the_new_one_after(opened):
@@ -163,7 +163,7 @@ def test_readers_see_the_old_index_until_the_swap_and_the_new_one_after(opened):
     def look(_progress):
         seen.append((opened.found(OLD), opened.found(NEW), opened.revision()))
 
-    notes = Notes(on_progress=look)
+    notes = RecordingObserver(on_progress=look)
     outcome = opened.sync(SyncMode.FULL, notes)
     assert len(seen) >= 3
     assert set(map(str, seen)) == {str((["memory/a.md"], [], before))}
@@ -178,7 +178,9 @@ def test_a_swap_waits_for_the_reader_at_work_and_no_reader_sees_two_indexes(open
     reached_swap, done = threading.Event(), threading.Event()
 
     def rebuild():
-        opened.sync(SyncMode.FULL, Notes(on_progress=lambda p: p.phase == "SWAPPING" and reached_swap.set()))
+        opened.sync(
+            SyncMode.FULL, RecordingObserver(on_progress=lambda p: p.phase == "SWAPPING" and reached_swap.set())
+        )
         done.set()
 
     with opened.store.read() as reader:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from desk import SOUND, Desk
 from disks import unwritable
+from index_fixture import SOUND, IndexFixture
 
 CHILD = Path(__file__).with_name("rebuilding_child.py")
 TESTS = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ LEAST_STEPS = 8
 @pytest.fixture
 def outcomes(tmp_path):
     """The desks that rebuilds leave which die before their first step, their second, and so on, in that order."""
-    beginning = Desk(tmp_path / "beginning")
+    beginning = IndexFixture(tmp_path / "beginning")
     beginning.write("memory/a.md", OLD)
     beginning.write("memory/b.md", "always there")
     revision = beginning.open().sync().revision
@@ -39,36 +39,36 @@ def outcomes(tmp_path):
             env={**os.environ, "PYTHONPATH": path},
         )
         assert done.returncode == 0, done.stderr
-        desks.extend(Desk(Path(line)) for line in done.stdout.splitlines())
+        desks.extend(IndexFixture(Path(line)) for line in done.stdout.splitlines())
         assert len(desks) >= LEAST_STEPS, "the steps are no longer those of a swap"
         return desks
 
     made.revision = revision
     yield made
-    for desk in desks:
-        desk.close()
+    for index in desks:
+        index.close()
 
 
-def check_whole(desk, before):
+def check_whole(index, before):
     """Answers from one index alone, and goes on from there. Returns which one it was."""
-    desk.open()
-    found = OLD if desk.found(OLD) else NEW
-    assert desk.found(found) == ["memory/a.md"]
-    assert desk.found(NEW if found == OLD else OLD) == []
-    assert desk.found("always") == ["memory/b.md"]
-    assert desk.integrity() == SOUND
-    assert set(desk.beside()) <= KNOWN
-    assert desk.store.degradations() == ()
-    assert desk.revision() >= before
-    desk.sync()
-    assert desk.found(NEW) == ["memory/a.md"]
-    assert desk.revision() > before
-    desk.close()
+    index.open()
+    found = OLD if index.found(OLD) else NEW
+    assert index.found(found) == ["memory/a.md"]
+    assert index.found(NEW if found == OLD else OLD) == []
+    assert index.found("always") == ["memory/b.md"]
+    assert index.integrity() == SOUND
+    assert set(index.file_names()) <= KNOWN
+    assert index.store.degradations() == ()
+    assert index.revision() >= before
+    index.sync()
+    assert index.found(NEW) == ["memory/a.md"]
+    assert index.revision() > before
+    index.close()
     return found
 
 
 def test_a_kill_before_each_step_leaves_one_whole_index(outcomes):
-    seen = [check_whole(desk, outcomes.revision) for desk in outcomes()]
+    seen = [check_whole(index, outcomes.revision) for index in outcomes()]
     turn = seen.index(NEW)
     assert seen == [OLD] * turn + [NEW] * (len(seen) - turn), "once the new index was there, the old one came back"
     assert turn
@@ -77,18 +77,18 @@ def test_a_kill_before_each_step_leaves_one_whole_index(outcomes):
 @pytest.mark.slow
 @pytest.mark.parametrize("again", [(1,), (2,), (3, 1), (5, 4)])
 def test_more_crashes_while_recovering_from_the_first_do_no_more_harm(outcomes, again):
-    for desk in outcomes(*again):
-        check_whole(desk, outcomes.revision)
+    for index in outcomes(*again):
+        check_whole(index, outcomes.revision)
 
 
 @pytest.mark.slow
 def test_what_each_crash_leaves_can_be_read_where_nothing_can_be_mended(outcomes):
-    for desk in outcomes():
-        with unwritable(desk.path.parent):
-            desk.open()
-            assert "cannot be written" in desk.store.degradations()[-1].reason
-            assert {tuple(desk.found(OLD)), tuple(desk.found(NEW))} == {(), ("memory/a.md",)}
-            desk.close()
-        desk.open().sync()
-        assert desk.found(NEW) == ["memory/a.md"]
-        desk.close()
+    for index in outcomes():
+        with unwritable(index.path.parent):
+            index.open()
+            assert "cannot be written" in index.store.degradations()[-1].reason
+            assert {tuple(index.found(OLD)), tuple(index.found(NEW))} == {(), ("memory/a.md",)}
+            index.close()
+        index.open().sync()
+        assert index.found(NEW) == ["memory/a.md"]
+        index.close()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from desk import Desk
+from index_fixture import IndexFixture
 from memoryd_server.sqlite import keyword
 from memoryd_server.sqlite.keyword import any_of, best, scores_of
 from memoryd_server.text.terms import QueryTerm
@@ -18,32 +18,32 @@ WORDS = [*BIRDS, "成语", "成人", "heron", "kestrel"]
 # Prefixes, words of all lengths of list, one that stands nowhere, and one that is there twice.
 TERMS = [*map(QueryTerm, WORDS), QueryTerm("成", prefix=True), QueryTerm("bird", prefix=True), QueryTerm("absent")]
 # As many as may be read in one search.
-OFTEN = keyword._MOST_CHUNKS_READ
+OFTEN = keyword._MAX_CHUNKS_READ
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory):
+def embedding(tmp_path_factory):
     """Files of all lengths, some words common and some rare, with headings for the second column."""
-    desk = Desk(tmp_path_factory.mktemp("shelf")).open()
+    index = IndexFixture(tmp_path_factory.mktemp("index")).open()
     choose = random.Random(1)
     weights = [1 / (place + 1) for place in range(len(WORDS))]
     for number in range(120):
         heading = choose.choice(WORDS)
         words = choose.choices(WORDS, weights, k=choose.randint(1, 400))
-        desk.write(f"memory/{number}.md", f"# {heading}\n\n{' '.join(words)}\n")
-    desk.sync()
+        index.write(f"memory/{number}.md", f"# {heading}\n\n{' '.join(words)}\n")
+    index.sync()
     # Twins, whose scores are equal.
     for number in range(5):
-        desk.write(f"memory/twin-{number}.md", "heron kestrel")
-    desk.sync()
-    yield desk
-    desk.close()
+        index.write(f"memory/twin-{number}.md", "heron kestrel")
+    index.sync()
+    yield index
+    index.close()
 
 
 def kept(reader, terms):
     """The scores of these terms, read if need be."""
-    for _ in range(keyword._ASKED_OFTEN - 1 + len(terms)):
-        found = reader.kept_scores.of([(term, OFTEN) for term in terms])
+    for _ in range(keyword._REPEATED_REQUESTS - 1 + len(terms)):
+        found = reader.term_scores.get([(term, OFTEN) for term in terms])
     return found
 
 
@@ -53,30 +53,30 @@ def ranked(reader, terms, limit):
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=25), st.sampled_from([1, 3, 5, 50, 1000]))
-def test_the_best_are_those_of_fts5_with_their_very_scores(shelf, terms, limit):
-    with shelf.store.read() as reader:
+def test_the_best_are_those_of_fts5_with_their_very_scores(embedding, terms, limit):
+    with embedding.store.read() as reader:
         assert best(kept(reader, terms), limit) == ranked(reader, terms, limit)
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=25), st.randoms())
-def test_single_chunks_get_the_score_of_fts5_and_nothing_for_no_word(shelf, terms, choose):
-    with shelf.store.read() as reader:
+def test_single_chunks_get_the_score_of_fts5_and_nothing_for_no_word(embedding, terms, choose):
+    with embedding.store.read() as reader:
         ids = [*choose.sample(sorted(reader.chunk_ids(["memory"])), 20), 10**9]
         wanted = reader.scores_of_matches(any_of(terms), ids)
         assert scores_of(kept(reader, terms), ids) == {chunk_id: wanted.get(chunk_id, 0.0) for chunk_id in ids}
 
 
-def test_nothing_is_asked_for_and_nothing_found(shelf):
-    with shelf.store.read() as reader:
+def test_nothing_is_asked_for_and_nothing_found(embedding):
+    with embedding.store.read() as reader:
         assert best([], 5) == []
         assert best(kept(reader, [QueryTerm("absent")]), 5) == []
         assert scores_of([], [1]) == {1: 0.0}
 
 
-def test_equals_come_by_their_ids_whoever_ranks_them(shelf):
+def test_equals_come_by_their_ids_whoever_ranks_them(embedding):
     terms = [QueryTerm("heron"), QueryTerm("kestrel")]
-    with shelf.store.read() as reader:
+    with embedding.store.read() as reader:
         hits = best(kept(reader, terms), 1000)
         commonest, count = Counter(hit.bm25 for hit in hits).most_common(1)[0]
         assert count >= 5
@@ -89,7 +89,7 @@ def test_equals_come_by_their_ids_whoever_ranks_them(shelf):
 
 class TestWhatIsKept:
     @pytest.fixture
-    def desk(self, opened):
+    def index(self, opened):
         for number in range(20):
             opened.write(f"memory/{number}.md", f"heron bird{number}")
         opened.sync()
@@ -97,82 +97,82 @@ class TestWhatIsKept:
 
     COMMON, RARE = QueryTerm("heron"), QueryTerm("bird1")
 
-    def ask(self, desk, *terms):
-        with desk.store.read() as reader:
-            return reader.kept_scores.of([(term, reader.vocabulary.frequency(term.text)) for term in terms])
+    def ask(self, index, *terms):
+        with index.store.read() as reader:
+            return reader.term_scores.get([(term, reader.vocabulary.frequency(term.text)) for term in terms])
 
-    def names(self, desk):
-        return set(desk.store._last_counts.scores.known.terms)
+    def names(self, index):
+        return set(index.store._caches.scores.current.terms)
 
-    def test_a_term_is_kept_when_it_is_asked_for_again_and_again(self, desk):
-        assert [self.ask(desk, self.COMMON) is not None for _ in range(4)] == [False, False, True, True]
+    def test_a_term_is_kept_when_it_is_asked_for_again_and_again(self, index):
+        assert [self.ask(index, self.COMMON) is not None for _ in range(4)] == [False, False, True, True]
 
-    def test_a_rare_word_is_read_at_once_beside_common_ones_that_are_kept(self, desk):
-        assert self.ask(desk, self.COMMON, self.RARE) is None
-        assert self.names(desk) == set()
+    def test_a_rare_word_is_read_at_once_beside_common_ones_that_are_kept(self, index):
+        assert self.ask(index, self.COMMON, self.RARE) is None
+        assert self.names(index) == set()
         for _ in range(2):
-            self.ask(desk, self.COMMON)
-        assert self.names(desk) == {'"heron"'}
-        assert self.ask(desk, self.COMMON, QueryTerm("bird2")) is not None
-        assert self.names(desk) == {'"heron"', '"bird2"'}
+            self.ask(index, self.COMMON)
+        assert self.names(index) == {'"heron"'}
+        assert self.ask(index, self.COMMON, QueryTerm("bird2")) is not None
+        assert self.names(index) == {'"heron"', '"bird2"'}
 
-    def test_without_reading_only_what_is_kept_is_given(self, desk):
-        with desk.store.read() as reader:
-            assert reader.kept_scores.kept([self.COMMON]) is None
+    def test_without_reading_only_what_is_kept_is_given(self, index):
+        with index.store.read() as reader:
+            assert reader.term_scores.cached([self.COMMON]) is None
             assert kept(reader, [self.COMMON]) is not None
-            assert reader.kept_scores.kept([self.COMMON]) is not None
-            assert reader.kept_scores.kept([self.COMMON, self.RARE]) is None
+            assert reader.term_scores.cached([self.COMMON]) is not None
+            assert reader.term_scores.cached([self.COMMON, self.RARE]) is None
 
-    def test_another_revision_begins_anew(self, desk):
-        with desk.store.read() as before:
+    def test_another_revision_begins_anew(self, index):
+        with index.store.read() as before:
             old = best(kept(before, [self.COMMON]), 99)
-            (desk.workspace / "memory/3.md").unlink()
-            desk.write("memory/new.md", "heron heron")
-            desk.sync()
-            with desk.store.read() as after:
+            (index.workspace / "memory/3.md").unlink()
+            index.write("memory/new.md", "heron heron")
+            index.sync()
+            with index.store.read() as after:
                 new = best(kept(after, [self.COMMON]), 99)
                 assert new == ranked(after, [self.COMMON], 99)
                 assert new != old
             assert best(kept(before, [self.COMMON]), 99) == old == ranked(before, [self.COMMON], 99)
 
-    def test_it_takes_no_more_memory_than_it_may_and_keeps_what_it_has(self, desk, monkeypatch):
-        monkeypatch.setattr(keyword, "_MOST_BYTES", 20)
+    def test_it_takes_no_more_memory_than_it_may_and_keeps_what_it_has(self, index, monkeypatch):
+        monkeypatch.setattr(keyword, "_MAX_BYTES", 20)
         for number in range(20):
-            with desk.store.read() as reader:
+            with index.store.read() as reader:
                 kept(reader, [QueryTerm(f"bird{number}")])
-        assert self.names(desk) == {'"bird0"', '"bird1"'}
-        assert desk.store._last_counts.scores.known.bytes <= 20 + 12
-        assert self.ask(desk, QueryTerm("bird1")) is not None
-        assert self.ask(desk, QueryTerm("bird2")) is None
+        assert self.names(index) == {'"bird0"', '"bird1"'}
+        assert index.store._caches.scores.current.bytes <= 20 + 12
+        assert self.ask(index, QueryTerm("bird1")) is not None
+        assert self.ask(index, QueryTerm("bird2")) is None
 
-    def test_a_word_that_is_too_common_is_left_to_fts5_and_so_are_those_beside_it(self, desk, monkeypatch):
-        monkeypatch.setattr(keyword, "_MOST_CHUNKS_READ", 19)
-        assert [self.ask(desk, self.COMMON, self.RARE) for _ in range(5)] == [None] * 5
-        assert self.names(desk) == set()
-        assert self.ask(desk, self.RARE) is None
-        assert desk.store._last_counts.scores.known.asked == {'"bird1"': 1}
+    def test_a_word_that_is_too_common_is_left_to_fts5_and_so_are_those_beside_it(self, index, monkeypatch):
+        monkeypatch.setattr(keyword, "_MAX_CHUNKS_READ", 19)
+        assert [self.ask(index, self.COMMON, self.RARE) for _ in range(5)] == [None] * 5
+        assert self.names(index) == set()
+        assert self.ask(index, self.RARE) is None
+        assert index.store._caches.scores.current.requests == {'"bird1"': 1}
 
-    def test_no_search_reads_the_scores_of_too_many_chunks(self, desk, monkeypatch):
-        monkeypatch.setattr(keyword, "_MOST_CHUNKS_READ", 2)
+    def test_no_search_reads_the_scores_of_too_many_chunks(self, index, monkeypatch):
+        monkeypatch.setattr(keyword, "_MAX_CHUNKS_READ", 2)
         birds = [QueryTerm(f"bird{number}") for number in range(5)]
-        found = [self.ask(desk, *birds) is not None for _ in range(6)]
+        found = [self.ask(index, *birds) is not None for _ in range(6)]
         assert found == [False, False, False, False, True, True]
 
-    def test_words_that_are_asked_for_once_are_not_counted_for_ever(self, desk, monkeypatch):
-        monkeypatch.setattr(keyword, "_MOST_TERMS_COUNTED", 10)
+    def test_words_that_are_asked_for_once_are_not_counted_for_ever(self, index, monkeypatch):
+        monkeypatch.setattr(keyword, "_MAX_TERMS_COUNTED", 10)
         for number in range(50):
-            self.ask(desk, self.COMMON, QueryTerm(f"unheard{number}"))
-            assert len(desk.store._last_counts.scores.known.asked) <= 12
+            self.ask(index, self.COMMON, QueryTerm(f"unheard{number}"))
+            assert len(index.store._caches.scores.current.requests) <= 12
 
-    def test_an_idle_agent_gives_it_back(self, desk):
-        with desk.store.read() as reader:
+    def test_an_idle_agent_gives_it_back(self, index):
+        with index.store.read() as reader:
             kept(reader, [self.COMMON])
-        desk.store.release_memory()
-        assert desk.store._last_counts.scores.known is None
+        index.store.release_memory()
+        assert index.store._caches.scores.current is None
 
 
-def test_a_question_asked_often_is_answered_the_same(shelf):
-    answers = [shelf.hits("heron kestrel bird1 成语", 30) for _ in range(6)]
+def test_a_question_asked_often_is_answered_the_same(embedding):
+    answers = [embedding.hits("heron kestrel bird1 成语", 30) for _ in range(6)]
     assert answers[0]
     assert answers.count(answers[0]) == 6
-    assert shelf.store._last_counts.scores.known.terms
+    assert embedding.store._caches.scores.current.terms

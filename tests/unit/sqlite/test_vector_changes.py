@@ -16,7 +16,7 @@ from memoryd_server.sqlite import resident
 from memoryd_server.sqlite.exact import SlotArrays
 from memoryd_server.threads import RWLock
 from properties import examples
-from vector_desk import VectorDesk, check_same, clusters, numbered
+from vector_fixture import VectorFixture, check_same, clusters, numbered
 
 DIMENSIONS = 5
 IDS = st.integers(1, 40)
@@ -24,15 +24,15 @@ ENGINES = [
     {},
     {"sqlite_vec": True, "memory_budget_bytes": 0},
     {"coarse_above": 2},
-    {"coarse_above": 2, "most_codes_bytes": 0},
+    {"coarse_above": 2, "max_codes_bytes": 0},
 ]
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = VectorDesk(tmp_path)
-    yield desk
-    desk.close()
+def fixture(tmp_path):
+    fixture = VectorFixture(tmp_path)
+    yield fixture
+    fixture.close()
 
 
 def direction(seed):
@@ -63,24 +63,24 @@ class Changes(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(resident, "PAGE", 3)
         self.temporary = tempfile.TemporaryDirectory()
-        self.desk = VectorDesk(Path(self.temporary.name))
-        self.legs = [self.desk.leg(**options) for options in ENGINES]
+        self.fixture = VectorFixture(Path(self.temporary.name))
+        self.legs = [self.fixture.leg(**options) for options in ENGINES]
         self.old = []
 
     def teardown(self):
         for opened, _ in self.old:
             opened.__exit__(None, None, None)
-        self.desk.close()
+        self.fixture.close()
         self.temporary.cleanup()
         self.patch.undo()
 
     @rule(added=st.dictionaries(IDS, st.integers(0, 9), max_size=12), removed=st.sets(IDS, max_size=12))
     def commit(self, added, removed):
-        self.desk.commit({number: direction(seed) for number, seed in added.items()}, removed - set(added))
+        self.fixture.commit({number: direction(seed) for number, seed in added.items()}, removed - set(added))
 
     @rule(leg=st.sampled_from(range(len(ENGINES))))
     def unload(self, leg):
-        self.legs[leg].unload()
+        self.legs[leg].release_memory()
 
     @rule(leg=st.sampled_from(range(len(ENGINES))))
     def reset(self, leg):
@@ -88,13 +88,13 @@ class Changes(RuleBasedStateMachine):
 
     @rule(leg=st.sampled_from(range(len(ENGINES))), pages=st.integers(0, 6))
     def search_until_the_deadline(self, leg, pages):
-        with self.desk.read() as reader, suppress(DeadlineTooShort):
+        with self.fixture.read() as reader, suppress(DeadlineTooShort):
             self.legs[leg].search(broken_off(reader, pages), direction(1), 4)
 
     @rule()
     def keep_a_snapshot(self):
         if len(self.old) < 2:
-            opened = self.desk.read()
+            opened = self.fixture.read()
             reader = opened.__enter__()
             reader.counts()
             self.old.append((opened, reader))
@@ -111,13 +111,15 @@ class Changes(RuleBasedStateMachine):
 
     @rule(leg=st.sampled_from(range(len(ENGINES))), seed=st.integers(0, 9), limit=st.integers(1, 45))
     def search(self, leg, seed, limit):
-        check_same(self.desk.search(self.legs[leg], direction(seed), limit), self.desk.exact(direction(seed), limit))
+        check_same(
+            self.fixture.search(self.legs[leg], direction(seed), limit), self.fixture.exact(direction(seed), limit)
+        )
 
     @invariant()
     def holds_what_is_stored(self):
-        stored = {row[0] for row in self.desk.connection.execute("SELECT chunk_id FROM vectors")}
+        stored = {row[0] for row in self.fixture.connection.execute("SELECT chunk_id FROM vectors")}
         for leg in self.legs:
-            held = leg._residency._resident
+            held = leg._resident._resident
             if held is not None:
                 assert sorted(held._slots.ids.tolist()) == sorted(stored)
 
@@ -127,82 +129,82 @@ TestAnySequenceOfChanges.settings = settings(max_examples=examples(60), stateful
 
 
 @pytest.mark.parametrize("options", ENGINES)
-def test_a_snapshot_older_than_the_last_change_is_not_loaded_from(desk, options):
-    leg = desk.leg(**options)
-    desk.commit({1: np.ones(4), 2: -np.ones(4)})
-    with desk.read() as old:
+def test_a_snapshot_older_than_the_last_change_is_not_loaded_from(fixture, options):
+    leg = fixture.leg(**options)
+    fixture.commit({1: np.ones(4), 2: -np.ones(4)})
+    with fixture.read() as old:
         old.counts()
-        desk.commit({2: np.ones(4), 3: np.ones(4)}, removed=[1])
+        fixture.commit({2: np.ones(4), 3: np.ones(4)}, removed=[1])
         assert [hit.chunk_id for hit in leg.search(old, np.ones(4), 5)] == [1, 2]
-    assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5)] == [2, 3]
+    assert [hit.chunk_id for hit in fixture.search(leg, np.ones(4), 5)] == [2, 3]
 
 
-def test_a_chunk_that_a_snapshot_lacks_is_dropped_from_its_answer(desk):
-    leg = desk.leg()
-    desk.commit({1: np.ones(4)})
-    desk.search(leg, np.ones(4))
-    with desk.read() as old:
+def test_a_chunk_that_a_snapshot_lacks_is_dropped_from_its_answer(fixture):
+    leg = fixture.leg()
+    fixture.commit({1: np.ones(4)})
+    fixture.search(leg, np.ones(4))
+    with fixture.read() as old:
         old.counts()
-        desk.commit({2: np.ones(4)}, removed=[1])
+        fixture.commit({2: np.ones(4)}, removed=[1])
         assert [hit.chunk_id for hit in leg.search(old, np.ones(4), 5)] == []
-    assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5)] == [2]
+    assert [hit.chunk_id for hit in fixture.search(leg, np.ones(4), 5)] == [2]
 
 
-def test_a_load_broken_off_by_a_deadline_goes_on_with_the_next_search(desk, monkeypatch):
+def test_a_load_broken_off_by_a_deadline_goes_on_with_the_next_search(fixture, monkeypatch):
     monkeypatch.setattr(resident, "PAGE", 100)
-    desk.commit(numbered(clusters(1_000, 64)))
-    leg = desk.leg()
-    with desk.read() as reader, pytest.raises(DeadlineTooShort):
+    fixture.commit(numbered(clusters(1_000, 64)))
+    leg = fixture.leg()
+    with fixture.read() as reader, pytest.raises(DeadlineTooShort):
         leg.search(broken_off(reader, 4), np.ones(64), 3)
-    assert leg._residency._load.position == 400
-    desk.commit({2: np.ones(64), 999: np.ones(64)}, removed=[1, 1_000])
-    with desk.read() as reader:
+    assert leg._resident._load.position == 400
+    fixture.commit({2: np.ones(64), 999: np.ones(64)}, removed=[1, 1_000])
+    with fixture.read() as reader:
         assert [hit.chunk_id for hit in leg.search(broken_off(reader, 6), np.ones(64), 2)] == [2, 999]
-    check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
+    check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
 
 
-def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(desk, monkeypatch):
+def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(fixture, monkeypatch):
     monkeypatch.setattr(resident, "PAGE", 100)
-    desk.commit(numbered(clusters(400, 64)))
-    leg = desk.leg()
-    with desk.read() as old:
+    fixture.commit(numbered(clusters(400, 64)))
+    leg = fixture.leg()
+    with fixture.read() as old:
         old.counts()
-        desk.commit({300: np.ones(64)})
-        with desk.read() as reader, pytest.raises(DeadlineTooShort):
+        fixture.commit({300: np.ones(64)})
+        with fixture.read() as reader, pytest.raises(DeadlineTooShort):
             leg.search(broken_off(reader, 2), np.ones(64), 3)
         leg.search(old, np.ones(64), 3)
-    check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
+    check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
 
 
-def test_a_search_does_not_wait_for_the_load_of_another(desk):
-    desk.commit(numbered(clusters(200, 16)))
-    leg = desk.leg()
-    with leg._residency._loading:
-        check_same(desk.search(leg, np.ones(16)), desk.exact(np.ones(16)))
+def test_a_search_does_not_wait_for_the_load_of_another(fixture):
+    fixture.commit(numbered(clusters(200, 16)))
+    leg = fixture.leg()
+    with leg._resident._loading:
+        check_same(fixture.search(leg, np.ones(16)), fixture.exact(np.ones(16)))
         assert leg.memory_bytes == 0
 
 
-def test_the_mean_is_taken_anew_when_vectors_have_doubled_and_searches_go_on(desk, monkeypatch):
+def test_the_mean_is_taken_anew_when_vectors_have_doubled_and_searches_go_on(fixture, monkeypatch):
     monkeypatch.setattr(resident, "PAGE", 500)
-    desk.commit(numbered(clusters(1_100, 64)))
-    leg = desk.leg(coarse_above=0)
-    desk.search(leg, np.ones(64))
-    first = leg._residency._resident
-    desk.commit(numbered(clusters(1_500, 64, seed=5), first=1_101))
+    fixture.commit(numbered(clusters(1_100, 64)))
+    leg = fixture.leg(coarse_above=0)
+    fixture.search(leg, np.ones(64))
+    first = leg._resident._resident
+    fixture.commit(numbered(clusters(1_500, 64, seed=5), first=1_101))
     for _ in range(5):
-        assert leg._residency._resident is first
-        check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
-    desk.search(leg, np.ones(64))
-    assert leg._residency._resident is not first
-    assert not leg._residency._resident.worn
+        assert leg._resident._resident is first
+        check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
+    fixture.search(leg, np.ones(64))
+    assert leg._resident._resident is not first
+    assert not leg._resident._resident.is_stale
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ENGINES)
-def test_searches_go_on_while_changes_are_applied(desk, options):
+def test_searches_go_on_while_changes_are_applied(fixture, options):
     vectors = clusters(3_000, 32)
-    desk.commit(numbered(vectors))
-    leg = desk.leg(**options)
+    fixture.commit(numbered(vectors))
+    leg = fixture.leg(**options)
     ended = threading.Event()
     failures = []
 
@@ -210,7 +212,7 @@ def test_searches_go_on_while_changes_are_applied(desk, options):
         random = np.random.default_rng()
         while not ended.is_set():
             query = vectors[random.integers(0, 1_000)]
-            with desk.read() as reader:
+            with fixture.read() as reader:
                 stored = {row[0] for row in reader.embeddings_after(0, 6_000)}
                 hits = leg.search(reader, query, 10)
             if len(hits) < 9 or hits[0].cosine < 0.9999 or not {hit.chunk_id for hit in hits} <= stored:
@@ -221,18 +223,18 @@ def test_searches_go_on_while_changes_are_applied(desk, options):
         thread.start()
     for round_ in range(60):
         first = 1_001 + 20 * round_
-        desk.commit(
+        fixture.commit(
             {number: vectors[number % 3_000] for number in range(4_000 + 10 * round_, 4_010 + 10 * round_)},
             removed=range(first, first + 20),
         )
         if round_ % 20 == 10:
-            leg.unload()
+            leg.release_memory()
     ended.set()
     for thread in threads:
         thread.join()
     assert failures == []
     for query in vectors[:20]:
-        check_same(desk.search(leg, query), desk.exact(query))
+        check_same(fixture.search(leg, query), fixture.exact(query))
 
 
 def test_slots_stay_dense_and_give_room_back():

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from memoryd_server.model import Source
 from properties import examples
-from vector_desk import PLENTY, VectorDesk, check_same, clusters, numbered
+from vector_fixture import PLENTY, VectorFixture, check_same, clusters, numbered
 
 WHOLE = {}
 COARSE = {"coarse_above": 50}
-SIGNS_ALONE = {"coarse_above": 50, "most_codes_bytes": 0}
+SIGNS_ALONE = {"coarse_above": 50, "max_codes_bytes": 0}
 SCAN = {"memory_budget_bytes": 0}
 EXTENSION_SCAN = {"memory_budget_bytes": 0, "sqlite_vec": True}
 ENGINES = [
@@ -25,14 +25,14 @@ KINDS = {"ExactVectors": WHOLE, "SignBits": COARSE, "NoneType": SCAN}
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = VectorDesk(tmp_path)
-    yield desk
-    desk.close()
+def fixture(tmp_path):
+    fixture = VectorFixture(tmp_path)
+    yield fixture
+    fixture.close()
 
 
 def resident(leg):
-    return type(leg._residency._resident).__name__
+    return type(leg._resident._resident).__name__
 
 
 def with_twins(vectors, seed=1):
@@ -46,28 +46,28 @@ def with_twins(vectors, seed=1):
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS.items())
-def test_each_engine_is_the_one_that_the_options_ask_for(desk, kind, options):
-    desk.commit(numbered(clusters(100, 16)))
-    leg = desk.leg(**options)
-    desk.search(leg, np.ones(16))
+def test_each_engine_is_the_one_that_the_options_ask_for(fixture, kind, options):
+    fixture.commit(numbered(clusters(100, 16)))
+    leg = fixture.leg(**options)
+    fixture.search(leg, np.ones(16))
     assert resident(leg) == kind
 
 
 @pytest.mark.parametrize("options", ENGINES)
 @pytest.mark.parametrize("count", [1_000, 5_000])
-def test_every_engine_gives_the_same_ids_and_cosines(desk, count, options):
+def test_every_engine_gives_the_same_ids_and_cosines(fixture, count, options):
     vectors = with_twins(clusters(count, 48, seed=count))
-    desk.commit(numbered(vectors))
-    leg = desk.leg(**options)
+    fixture.commit(numbered(vectors))
+    leg = fixture.leg(**options)
     for query in (vectors[0], vectors[1] + vectors[2], -vectors[3], np.ones(48)):
         for limit in (1, 10, 60):
-            check_same(desk.search(leg, query, limit), desk.exact(query, limit))
+            check_same(fixture.search(leg, query, limit), fixture.exact(query, limit))
 
 
 @pytest.mark.parametrize("options", ENGINES)
-def test_equals_come_by_chunk_id_however_many_they_are(desk, options):
-    desk.commit(numbered([np.ones(32)] * 6_000))
-    hits = desk.search(desk.leg(**options), np.ones(32), 7)
+def test_equals_come_by_chunk_id_however_many_they_are(fixture, options):
+    fixture.commit(numbered([np.ones(32)] * 6_000))
+    hits = fixture.search(fixture.leg(**options), np.ones(32), 7)
     assert [hit.chunk_id for hit in hits] == [1, 2, 3, 4, 5, 6, 7]
     assert {round(hit.cosine, 5) for hit in hits} == {1.0}
     assert len({hit.cosine for hit in hits}) == 1
@@ -83,40 +83,40 @@ def test_equals_come_by_chunk_id_however_many_they_are(desk, options):
 def test_any_few_vectors_are_ranked_exactly(tmp_path_factory, shape, limit, seed, options):
     random = np.random.default_rng(seed)
     count, dimensions = shape
-    desk = VectorDesk(tmp_path_factory.mktemp("any"))
+    fixture = VectorFixture(tmp_path_factory.mktemp("any"))
     vectors = random.standard_normal((count, dimensions))
     ids = random.choice(10_000, count, replace=False) + 1
-    desk.commit(dict(zip(ids.tolist(), vectors, strict=True)))
+    fixture.commit(dict(zip(ids.tolist(), vectors, strict=True)))
     query = random.standard_normal(dimensions)
-    check_same(desk.search(desk.leg(**options), query, limit), desk.exact(query, limit))
-    desk.close()
+    check_same(fixture.search(fixture.leg(**options), query, limit), fixture.exact(query, limit))
+    fixture.close()
 
 
 @pytest.mark.parametrize("options", ENGINES)
-def test_an_empty_index_has_no_neighbours(desk, options):
-    leg = desk.leg(**options)
-    assert desk.search(leg, np.ones(8)) == []
-    desk.commit({3: np.ones(8)})
-    assert [hit.chunk_id for hit in desk.search(leg, np.ones(8))] == [3]
+def test_an_empty_index_has_no_neighbours(fixture, options):
+    leg = fixture.leg(**options)
+    assert fixture.search(leg, np.ones(8)) == []
+    fixture.commit({3: np.ones(8)})
+    assert [hit.chunk_id for hit in fixture.search(leg, np.ones(8))] == [3]
 
 
 @pytest.mark.parametrize("options", ENGINES)
-def test_vectors_of_another_dimension_are_left_out(desk, options):
-    desk.commit({1: np.ones(8), 2: np.ones(9), 3: b"odd"})
-    leg = desk.leg(**options)
-    assert [hit.chunk_id for hit in desk.search(leg, np.ones(8))] == [1]
-    desk.commit({4: np.ones(9), 5: np.ones(8)})
-    assert [hit.chunk_id for hit in desk.search(leg, np.ones(8))] == [1, 5]
-    assert [hit.chunk_id for hit in desk.search(leg, np.ones(9))] == [2, 4]
+def test_vectors_of_another_dimension_are_left_out(fixture, options):
+    fixture.commit({1: np.ones(8), 2: np.ones(9), 3: b"odd"})
+    leg = fixture.leg(**options)
+    assert [hit.chunk_id for hit in fixture.search(leg, np.ones(8))] == [1]
+    fixture.commit({4: np.ones(9), 5: np.ones(8)})
+    assert [hit.chunk_id for hit in fixture.search(leg, np.ones(8))] == [1, 5]
+    assert [hit.chunk_id for hit in fixture.search(leg, np.ones(9))] == [2, 4]
 
 
-def test_a_stored_vector_that_is_not_finite_hides_no_other(desk):
-    desk.commit({1: np.ones(8), 2: np.full(8, np.nan, np.float32).tobytes(), 3: -np.ones(8)})
+def test_a_stored_vector_that_is_not_finite_hides_no_other(fixture):
+    fixture.commit({1: np.ones(8), 2: np.full(8, np.nan, np.float32).tobytes(), 3: -np.ones(8)})
     for options in (WHOLE, COARSE, SCAN, EXTENSION_SCAN):
-        assert [hit.chunk_id for hit in desk.search(desk.leg(**options), np.ones(8))] == [1, 3]
+        assert [hit.chunk_id for hit in fixture.search(fixture.leg(**options), np.ones(8))] == [1, 3]
 
 
-def test_vectors_that_cannot_be_compared_are_left_out_whatever_the_filter(desk):
+def test_vectors_that_cannot_be_compared_are_left_out_whatever_the_filter(fixture):
     odd = {
         1: np.full(8, np.nan, np.float32).tobytes(),
         2: np.full(8, np.inf, np.float32).tobytes(),
@@ -127,90 +127,90 @@ def test_vectors_that_cannot_be_compared_are_left_out_whatever_the_filter(desk):
         7: np.ones(4),
     }
     for first, source in ((0, Source.MEMORY), (100, Source.SESSIONS)):
-        desk.commit({first + number: vector for number, vector in odd.items()}, source=source)
-        desk.commit({first + 50: np.ones(8), first + 51: -np.ones(8)}, source=source)
+        fixture.commit({first + number: vector for number, vector in odd.items()}, source=source)
+        fixture.commit({first + 50: np.ones(8), first + 51: -np.ones(8)}, source=source)
     for options in (WHOLE, COARSE, SCAN, EXTENSION_SCAN):
-        leg = desk.leg(**options)
+        leg = fixture.leg(**options)
         for sources, expected in (
             ([], [50, 150, 51, 151]),
             ([Source.SESSIONS], [150, 151]),
             ([Source.MEMORY, Source.MEMORY], [50, 51]),
             ([Source.SESSIONS, Source.MEMORY], [50, 150, 51, 151]),
         ):
-            assert [hit.chunk_id for hit in desk.search(leg, np.ones(8), 10, sources)] == expected
+            assert [hit.chunk_id for hit in fixture.search(leg, np.ones(8), 10, sources)] == expected
         assert leg.engine.engine == ("sqlite-vec" if "sqlite_vec" in options else "exact"), "no vector raises an error"
 
 
 @pytest.mark.parametrize("limit", [1, 10, 300])
-def test_cosines_closer_than_float32_tells_are_ordered_exactly_by_the_scan(desk, limit):
+def test_cosines_closer_than_float32_tells_are_ordered_exactly_by_the_scan(fixture, limit):
     """More chunks than are proposed at first lie within rounding of the last that is asked for."""
     random = np.random.default_rng(4)
     near = np.ones(768) + 1e-4 * random.standard_normal((2_500, 768))
     far = clusters(1_000, 768)
-    desk.commit(numbered(np.concatenate((far, near))))
-    leg = desk.leg(**EXTENSION_SCAN)
-    assert desk.search(leg, np.ones(768), limit) == desk.search(desk.leg(**SCAN), np.ones(768), limit)
+    fixture.commit(numbered(np.concatenate((far, near))))
+    leg = fixture.leg(**EXTENSION_SCAN)
+    assert fixture.search(leg, np.ones(768), limit) == fixture.search(fixture.leg(**SCAN), np.ones(768), limit)
     assert leg.engine.engine == "sqlite-vec"
 
 
 @pytest.mark.parametrize("query", [np.zeros(4), [1, np.nan, 0, 0], [np.inf, 0, 0, 0]])
-def test_a_query_without_a_direction_is_refused(desk, query):
+def test_a_query_without_a_direction_is_refused(fixture, query):
     with pytest.raises(ValueError, match="vector"):
-        desk.search(desk.leg(), query)
+        fixture.search(fixture.leg(), query)
 
 
-def test_a_query_need_not_have_length_one(desk):
-    desk.commit(numbered(clusters(50, 16)))
+def test_a_query_need_not_have_length_one(fixture):
+    fixture.commit(numbered(clusters(50, 16)))
     query = clusters(1, 16, seed=9)[0]
-    leg = desk.leg()
-    check_same(desk.search(leg, 1e-3 * query), desk.exact(query))
+    leg = fixture.leg()
+    check_same(fixture.search(leg, 1e-3 * query), fixture.exact(query))
 
 
-def test_no_neighbours_are_asked_for_and_none_come(desk):
-    desk.commit({1: np.ones(4)})
-    assert desk.search(desk.leg(), np.ones(4), 0) == []
+def test_no_neighbours_are_asked_for_and_none_come(fixture):
+    fixture.commit({1: np.ones(4)})
+    assert fixture.search(fixture.leg(), np.ones(4), 0) == []
 
 
 @pytest.mark.parametrize("options", ENGINES)
 @pytest.mark.parametrize("every", [2, 50, 5_000])
-def test_only_chunks_of_the_sources_asked_for_are_found(desk, options, every):
+def test_only_chunks_of_the_sources_asked_for_are_found(fixture, options, every):
     vectors = clusters(2_000, 32)
     ids = set(range(1, 2_001))
     sessions = set(range(every, 2_001, every))
-    desk.commit({number: vectors[number - 1] for number in ids - sessions})
-    desk.commit({number: vectors[number - 1] for number in sessions}, source=Source.SESSIONS)
-    leg = desk.leg(**options)
+    fixture.commit({number: vectors[number - 1] for number in ids - sessions})
+    fixture.commit({number: vectors[number - 1] for number in sessions}, source=Source.SESSIONS)
+    leg = fixture.leg(**options)
     query = vectors[0] + vectors[1]
-    check_same(desk.search(leg, query, 20, [Source.SESSIONS]), desk.exact(query, 20, sessions))
-    check_same(desk.search(leg, query, 20, [Source.MEMORY]), desk.exact(query, 20, ids - sessions))
-    check_same(desk.search(leg, query, 20, list(Source)), desk.exact(query, 20))
+    check_same(fixture.search(leg, query, 20, [Source.SESSIONS]), fixture.exact(query, 20, sessions))
+    check_same(fixture.search(leg, query, 20, [Source.MEMORY]), fixture.exact(query, 20, ids - sessions))
+    check_same(fixture.search(leg, query, 20, list(Source)), fixture.exact(query, 20))
 
 
-def test_a_chunk_that_changes_its_source_is_found_under_the_new_one(desk):
-    leg = desk.leg()
-    desk.commit({1: np.ones(4), 2: np.ones(4)})
-    assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5, [Source.MEMORY])] == [1, 2]
-    desk.commit({1: np.ones(4)}, source=Source.SESSIONS)
-    assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5, [Source.MEMORY])] == [2]
-    assert [hit.chunk_id for hit in desk.search(leg, np.ones(4), 5, [Source.SESSIONS])] == [1]
+def test_a_chunk_that_changes_its_source_is_found_under_the_new_one(fixture):
+    leg = fixture.leg()
+    fixture.commit({1: np.ones(4), 2: np.ones(4)})
+    assert [hit.chunk_id for hit in fixture.search(leg, np.ones(4), 5, [Source.MEMORY])] == [1, 2]
+    fixture.commit({1: np.ones(4)}, source=Source.SESSIONS)
+    assert [hit.chunk_id for hit in fixture.search(leg, np.ones(4), 5, [Source.MEMORY])] == [2]
+    assert [hit.chunk_id for hit in fixture.search(leg, np.ones(4), 5, [Source.SESSIONS])] == [1]
 
 
-def recall(desk, leg, queries, limit):
+def recall(fixture, leg, queries, limit):
     found = 0
     for query in queries:
-        hits = {hit.chunk_id for hit in desk.search(leg, query, limit)}
-        found += len(hits & {number for number, _ in desk.exact(query, limit)})
+        hits = {hit.chunk_id for hit in fixture.search(leg, query, limit)}
+        found += len(hits & {number for number, _ in fixture.exact(query, limit)})
     return found / (limit * len(queries))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [100, 384])
 @pytest.mark.parametrize("limit", [10, 50])
-def test_sign_bits_find_99_of_100_neighbours(desk, dimensions, limit):
-    desk.commit(numbered(clusters(6_000, dimensions, centres=40)))
-    leg = desk.leg(**COARSE)
+def test_sign_bits_find_99_of_100_neighbours(fixture, dimensions, limit):
+    fixture.commit(numbered(clusters(6_000, dimensions, centres=40)))
+    leg = fixture.leg(**COARSE)
     queries = clusters(20, dimensions, seed=0, centres=40, spread=0.8)
-    assert recall(desk, leg, queries, limit) >= 0.99
+    assert recall(fixture, leg, queries, limit) >= 0.99
     assert resident(leg) == "SignBits"
 
 
@@ -219,73 +219,73 @@ def test_sign_bits_find_99_of_100_neighbours(desk, dimensions, limit):
     ("options", "most"),
     [(SIGNS_ALONE, 200), (COARSE, 200 + 768 * 1.2), (WHOLE, 4 * 768 * 1.2)],
 )
-def test_a_chunk_takes_no_more_memory_than_promised(desk, options, most):
-    desk.commit(numbered(clusters(4_000, 768)))
-    leg = desk.leg(**options)
-    desk.search(leg, np.ones(768))
+def test_a_chunk_takes_no_more_memory_than_promised(fixture, options, most):
+    fixture.commit(numbered(clusters(4_000, 768)))
+    leg = fixture.leg(**options)
+    fixture.search(leg, np.ones(768))
     assert leg.memory_bytes / 4_000 <= most
-    desk.commit(numbered(clusters(700, 768, seed=2), first=4_001))
+    fixture.commit(numbered(clusters(700, 768, seed=2), first=4_001))
     assert leg.memory_bytes / 4_700 <= most
-    desk.commit(removed=range(1, 3_701))
+    fixture.commit(removed=range(1, 3_701))
     assert leg.memory_bytes / 1_000 <= 1.3 * most
 
 
-def test_a_large_index_is_kept_as_its_signs_alone(desk):
+def test_a_large_index_is_kept_as_its_signs_alone(fixture):
     """A byte of each number is kept as long as it takes no more than so much."""
-    desk.commit(numbered(clusters(500, 64)))
-    enough, too_few = (desk.leg(**COARSE | {"most_codes_bytes": most}) for most in (500 * 64, 500 * 64 - 1))
+    fixture.commit(numbered(clusters(500, 64)))
+    enough, too_few = (fixture.leg(**COARSE | {"max_codes_bytes": most}) for most in (500 * 64, 500 * 64 - 1))
     for leg in (enough, too_few):
-        check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
+        check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
     assert enough.memory_bytes > 500 * 64 > 3 * too_few.memory_bytes
 
 
 @pytest.mark.parametrize("limit", [1, 24])
-def test_bytes_lose_none_of_those_that_signs_have_found(desk, limit):
+def test_bytes_lose_none_of_those_that_signs_have_found(fixture, limit):
     vectors = clusters(3_000, 96, centres=20, spread=0.9)
     vectors[:20] = np.eye(96)[:20]
-    desk.commit(numbered(vectors))
-    with_codes, without = desk.leg(**COARSE), desk.leg(**SIGNS_ALONE)
+    fixture.commit(numbered(vectors))
+    with_codes, without = fixture.leg(**COARSE), fixture.leg(**SIGNS_ALONE)
     for query in clusters(40, 96, seed=7, centres=20):
-        assert desk.search(with_codes, query, limit) == desk.search(without, query, limit)
+        assert fixture.search(with_codes, query, limit) == fixture.search(without, query, limit)
 
 
-def test_too_large_for_the_budget_is_narrowed_down_by_bits_instead(desk):
-    desk.commit(numbered(clusters(500, 64)))
-    leg = desk.leg(memory_budget_bytes=500 * 64 * 3)
-    desk.search(leg, np.ones(64))
+def test_too_large_for_the_budget_is_narrowed_down_by_bits_instead(fixture):
+    fixture.commit(numbered(clusters(500, 64)))
+    leg = fixture.leg(memory_budget_bytes=500 * 64 * 3)
+    fixture.search(leg, np.ones(64))
     assert resident(leg) == "SignBits"
 
 
-def test_outgrowing_the_budget_gives_the_memory_back_and_answers_all_the_same(desk):
-    desk.commit(numbered(clusters(500, 64)))
-    leg = desk.leg(memory_budget_bytes=500 * 16 * 2, coarse_above=0)
-    desk.search(leg, np.ones(64))
+def test_outgrowing_the_budget_gives_the_memory_back_and_answers_all_the_same(fixture):
+    fixture.commit(numbered(clusters(500, 64)))
+    leg = fixture.leg(memory_budget_bytes=500 * 16 * 2, coarse_above=0)
+    fixture.search(leg, np.ones(64))
     assert 0 < leg.memory_bytes <= 16_000
-    desk.commit(numbered(clusters(2_000, 64, seed=1), first=501))
+    fixture.commit(numbered(clusters(2_000, 64, seed=1), first=501))
     assert leg.memory_bytes == 0
-    check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
+    check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
     assert leg.memory_bytes == 0
 
 
 @pytest.mark.parametrize("options", ENGINES)
-def test_unloading_gives_all_memory_back_until_the_next_search(desk, options):
-    desk.commit(numbered(clusters(100, 16)), source=Source.SESSIONS)
-    leg = desk.leg(**options)
-    desk.search(leg, np.ones(16), sources=[Source.SESSIONS])
-    leg.unload()
+def test_unloading_gives_all_memory_back_until_the_next_search(fixture, options):
+    fixture.commit(numbered(clusters(100, 16)), source=Source.SESSIONS)
+    leg = fixture.leg(**options)
+    fixture.search(leg, np.ones(16), sources=[Source.SESSIONS])
+    leg.release_memory()
     assert leg.memory_bytes == 0
-    check_same(desk.search(leg, np.ones(16)), desk.exact(np.ones(16)))
+    check_same(fixture.search(leg, np.ones(16)), fixture.exact(np.ones(16)))
 
 
-def test_a_leg_outgrown_tenfold_still_has_all_it_needs(desk):
+def test_a_leg_outgrown_tenfold_still_has_all_it_needs(fixture):
     """A small index becomes a large one while it is searched, and is narrowed down by bits from some search on."""
-    leg = desk.leg(coarse_above=400, memory_budget_bytes=PLENTY)
+    leg = fixture.leg(coarse_above=400, memory_budget_bytes=PLENTY)
     vectors = clusters(4_000, 32)
     kinds = []
     for first in range(0, 4_000, 250):
-        desk.commit(numbered(vectors[first : first + 250], first + 1))
+        fixture.commit(numbered(vectors[first : first + 250], first + 1))
         query = vectors[first]
-        check_same(desk.search(leg, query, 5), desk.exact(query, 5))
+        check_same(fixture.search(leg, query, 5), fixture.exact(query, 5))
         kinds.append(resident(leg))
     assert kinds[0] == "ExactVectors"
     assert kinds[-1] == "SignBits"

@@ -6,71 +6,71 @@ import pytest
 from memoryd_server.sqlite import schema, vector_mean
 from memoryd_server.sqlite.writer import SqliteWriter
 from memoryd_server.store.identity import VectorIdentity
-from vector_desk import VectorDesk, clusters, numbered
+from vector_fixture import VectorFixture, clusters, numbered
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = VectorDesk(tmp_path)
-    yield desk
-    desk.close()
+def fixture(tmp_path):
+    fixture = VectorFixture(tmp_path)
+    yield fixture
+    fixture.close()
 
 
-def measured(desk, dimensions=8):
-    SqliteWriter(desk.connection).measure_vector_centre()
-    return vector_mean.read(desk.connection, dimensions)
+def measured(fixture, dimensions=8):
+    SqliteWriter(fixture.connection).measure_vector_centre()
+    return vector_mean.read(fixture.connection, dimensions)
 
 
-def test_an_index_without_vectors_has_no_centre(desk):
-    assert measured(desk) is None
+def test_an_index_without_vectors_has_no_centre(fixture):
+    assert measured(fixture) is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 20, vector_mean.SAMPLED])
-def test_the_centre_of_a_small_index_is_the_mean_of_all_vectors(desk, count):
+def test_the_centre_of_a_small_index_is_the_mean_of_all_vectors(fixture, count):
     vectors = clusters(count, 8)
-    desk.commit(numbered(vectors, first=1_000))
-    assert measured(desk) == pytest.approx(vectors.mean(axis=0), abs=1e-6)
+    fixture.commit(numbered(vectors, first=1_000))
+    assert measured(fixture) == pytest.approx(vectors.mean(axis=0), abs=1e-6)
 
 
-def test_the_centre_of_a_large_index_is_the_mean_of_a_sample_that_stays_the_same(desk):
+def test_the_centre_of_a_large_index_is_the_mean_of_a_sample_that_stays_the_same(fixture):
     vectors = clusters(2_000, 8)
-    desk.commit(numbered(vectors))
-    first = measured(desk)
+    fixture.commit(numbered(vectors))
+    first = measured(fixture)
     assert np.linalg.norm(first - vectors.mean(axis=0)) < 0.15
-    desk.connection.execute("DELETE FROM meta WHERE key LIKE 'vector_centre%'")
-    assert np.array_equal(measured(desk), first)
+    fixture.connection.execute("DELETE FROM meta WHERE key LIKE 'vector_centre%'")
+    assert np.array_equal(measured(fixture), first)
 
 
-def test_an_index_whose_chunk_ids_have_no_common_step_is_measured_too(desk):
-    desk.commit(dict(zip(range(1, 2_001, 2), clusters(1_000, 8), strict=True)))
-    assert measured(desk) is not None
+def test_an_index_whose_chunk_ids_have_no_common_step_is_measured_too(fixture):
+    fixture.commit(dict(zip(range(1, 2_001, 2), clusters(1_000, 8), strict=True)))
+    assert measured(fixture) is not None
 
 
-def test_the_centre_is_measured_again_only_after_a_change(desk):
-    desk.commit(numbered(clusters(3, 8)))
-    first = measured(desk)
-    changes = desk.connection.total_changes()
-    assert np.array_equal(measured(desk), first)
-    assert desk.connection.total_changes() == changes
-    desk.commit(removed=[1])
-    assert not np.array_equal(measured(desk), first)
+def test_the_centre_is_measured_again_only_after_a_change(fixture):
+    fixture.commit(numbered(clusters(3, 8)))
+    first = measured(fixture)
+    changes = fixture.connection.total_changes()
+    assert np.array_equal(measured(fixture), first)
+    assert fixture.connection.total_changes() == changes
+    fixture.commit(removed=[1])
+    assert not np.array_equal(measured(fixture), first)
 
 
-def test_a_vector_with_a_number_that_is_not_finite_does_not_count(desk):
+def test_a_vector_with_a_number_that_is_not_finite_does_not_count(fixture):
     (good,) = clusters(1, 8)
     bad = np.full(8, np.nan, "<f4").tobytes()
-    desk.commit({1: good, 2: bad})
-    assert measured(desk) == pytest.approx(good, abs=1e-6)
+    fixture.commit({1: good, 2: bad})
+    assert measured(fixture) == pytest.approx(good, abs=1e-6)
 
 
-def test_vectors_of_another_identity_have_no_centre_until_it_is_measured(desk):
-    desk.commit(numbered(clusters(3, 8)))
-    assert measured(desk) is not None
-    SqliteWriter(desk.connection).begin_vectors(VectorIdentity("p", "another", "", 8, "", ""))
-    assert vector_mean.read(desk.connection, 8) is None
+def test_vectors_of_another_identity_have_no_centre_until_it_is_measured(fixture):
+    fixture.commit(numbered(clusters(3, 8)))
+    assert measured(fixture) is not None
+    SqliteWriter(fixture.connection).begin_vectors(VectorIdentity("p", "another", "", 8, "", ""))
+    assert vector_mean.read(fixture.connection, 8) is None
 
 
 @pytest.mark.parametrize("stored", ["", "text", 7])
-def test_a_damaged_centre_counts_as_none(desk, stored):
-    schema.set_meta(desk.connection, "vector_centre", stored)
-    assert vector_mean.read(desk.connection, 8) is None
+def test_a_damaged_centre_counts_as_none(fixture, stored):
+    schema.set_meta(fixture.connection, "vector_centre", stored)
+    assert vector_mean.read(fixture.connection, 8) is None

@@ -58,9 +58,9 @@ def test_of_several_terms_the_known_ones_are_told(opened):
     opened.write("memory/a.md", "foo_bar")
     opened.sync()
     with opened.store.read() as reader:
-        assert reader.vocabulary.known(["foo_bar", "bar_baz"]) == ("foo_bar",)
-        assert reader.vocabulary.known(["bar_baz"]) == ()
-        assert reader.vocabulary.known([]) == ()
+        assert reader.vocabulary.occurring(["foo_bar", "bar_baz"]) == ("foo_bar",)
+        assert reader.vocabulary.occurring(["bar_baz"]) == ()
+        assert reader.vocabulary.occurring([]) == ()
 
 
 def test_chunks_are_counted_as_the_keyword_table_counts_them(opened):
@@ -93,28 +93,28 @@ def test_names_with_a_piece_come_with_the_closest_first(opened):
     opened.write("memory/a.md", "index_manager_of_all index_manager v1.2 plain")
     opened.sync()
     with opened.store.read() as reader:
-        assert reader.vocabulary.names_with("ex_mana", 5) == ["index_manager", "index_manager_of_all"]
-        assert reader.vocabulary.names_with("ex_mana", 1) == ["index_manager"]
-        assert reader.vocabulary.names_with("plain", 5) == []
-        assert reader.vocabulary.names_with("a\nb", 5) == []
+        assert reader.vocabulary.names_containing("ex_mana", 5) == ["index_manager", "index_manager_of_all"]
+        assert reader.vocabulary.names_containing("ex_mana", 1) == ["index_manager"]
+        assert reader.vocabulary.names_containing("plain", 5) == []
+        assert reader.vocabulary.names_containing("a\nb", 5) == []
 
 
 def test_new_names_are_known_after_a_change_once_the_old_list_has_been_used_long_enough(opened):
-    memo = opened.store._last_counts.vocabulary
+    memo = opened.store._caches.vocabulary
     for name in ("first_name", "other_name"):
         opened.write(f"memory/{name}.md", name)
         opened.sync()
         if memo.names is not None:
-            memo.names = dataclasses.replace(memo.names, good_until=0.0)
+            memo.names = dataclasses.replace(memo.names, use_until=0.0)
         with opened.store.read() as reader:
-            assert name in reader.vocabulary.names_with("_name", 9)
+            assert name in reader.vocabulary.names_containing("_name", 9)
 
 
 def test_an_old_list_of_names_is_used_for_a_while(opened):
-    memo = opened.store._last_counts.vocabulary
-    memo.names = SymbolList(revision=0, lines="gone_name\n", good_until=math.inf)
+    memo = opened.store._caches.vocabulary
+    memo.names = SymbolList(revision=0, lines="gone_name\n", use_until=math.inf)
     opened.write("memory/a.md", "new_name")
     opened.sync()
     with opened.store.read() as reader:
-        assert reader.vocabulary.names_with("_name", 9) == ["gone_name"]
+        assert reader.vocabulary.names_containing("_name", 9) == ["gone_name"]
         assert reader.vocabulary.frequency("gone_name") == 0

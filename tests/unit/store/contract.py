@@ -197,7 +197,7 @@ class StoreContract:
         assert seen == sorted(set(seen))
         writer = store.writer()
         writer.touch([(row, FileStat(9, 9, 9, 9, 9)) for row in writer.files().values()])
-        writer.note_sync(7)
+        writer.record_sync(7)
         assert revision() == writer.revision() == seen[-1]
         store.close()
         again = self.new_store(tmp_path)
@@ -364,7 +364,7 @@ class StoreContract:
         writer = filled.writer()
         writer.begin_vectors(TWO_MODELS[0])
         writer.put_vectors(blobs(vectors(chunk_ids(filled))))
-        writer.note_failover("a record")
+        writer.record_failover("a record")
         held = {row.content_hash: row.vector for row in writer.stored_vectors(0, 1_000)}
         with filled.rebuild() as beside:
             beside.write([*itertools.islice(library(40), 10), document("new.md", ("heron", ""))])

@@ -7,144 +7,144 @@ import time
 
 import pytest
 
-from desk import OTHER_IDENTITY, SOUND, Desk, Notes
+from index_fixture import OTHER_IDENTITY, SOUND, IndexFixture, RecordingObserver
 from memoryd_server.model import RACY_NS
 from memoryd_server.sync import prepare
 from memoryd_server.sync.progress import SyncMode
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = Desk(tmp_path, extra_paths=("../team",)).open()
+def index(tmp_path):
+    index = IndexFixture(tmp_path, extra_paths=("../team",)).open()
     # Late enough that no file counts as one that may still be written.
-    desk.now_ns = lambda: time.time_ns() + 10 * RACY_NS
+    index.now_ns = lambda: time.time_ns() + 10 * RACY_NS
     for path in ("MEMORY.md", "memory/a.md", "memory/sub/b.md", "../team/c.md"):
-        desk.write(path, "the heron")
-    desk.sync()
-    yield desk
-    desk.close()
+        index.write(path, "the heron")
+    index.sync()
+    yield index
+    index.close()
 
 
 @pytest.fixture
-def away(desk, tmp_path):
+def away(index, tmp_path):
     """The workspace goes away, as a drive does; returns where to."""
-    desk.workspace.rename(tmp_path / "away")
+    index.workspace.rename(tmp_path / "away")
     return tmp_path / "away"
 
 
 ALL = ["../team/c.md", "MEMORY.md", "memory/a.md", "memory/sub/b.md"]
 
 
-def check_kept(desk, paths, *, hidden, mode=SyncMode.INCREMENTAL):
+def check_kept(index, paths, *, hidden, mode=SyncMode.INCREMENTAL):
     """A sync changes nothing, keeps these rows, and tells how many files it could not look for."""
-    revision = desk.revision()
-    outcome = desk.sync(mode)
-    assert (outcome.removed_files, outcome.changed, desk.revision()) == (0, False, revision)
-    assert desk.paths() == paths
-    plan = desk.engine().compare().plan
+    revision = index.revision()
+    outcome = index.sync(mode)
+    assert (outcome.removed_files, outcome.changed, index.revision()) == (0, False, revision)
+    assert index.paths() == paths
+    plan = index.engine().compare().plan
     assert (sum(place.files for place in plan.hidden), plan.removed) == (hidden, ())
     assert plan.pending == hidden
-    assert not plan.worth_a_run, "no sync could do anything about it"
+    assert not plan.needs_run, "no sync could do anything about it"
 
 
-def set_device(desk, device, like="%"):
+def set_device(index, device, like="%"):
     """Makes the rows say that their files were on another device, as they are after a mount has gone."""
-    desk.store._connection.execute("UPDATE files SET device = ? WHERE path LIKE ?", (device, like))
+    index.store._connection.execute("UPDATE files SET device = ? WHERE path LIKE ?", (device, like))
 
 
-def test_a_workspace_that_is_away_keeps_its_rows_and_is_taken_up_again_unread(desk, away):
-    check_kept(desk, ALL, hidden=3)
-    away.rename(desk.workspace)
-    outcome = desk.sync()
+def test_a_workspace_that_is_away_keeps_its_rows_and_is_taken_up_again_unread(index, away):
+    check_kept(index, ALL, hidden=3)
+    away.rename(index.workspace)
+    outcome = index.sync()
     assert (outcome.indexed_files, outcome.unchanged_files, outcome.changed) == (0, 4, False)
-    assert desk.engine().compare().plan.pending == 0
+    assert index.engine().compare().plan.pending == 0
 
 
-def test_what_changed_while_it_was_away_is_synced_when_it_is_back(desk, away):
-    desk.sync()
+def test_what_changed_while_it_was_away_is_synced_when_it_is_back(index, away):
+    index.sync()
     (away / "memory/a.md").unlink()
     (away / "memory/sub/b.md").write_text("a stork")
-    away.rename(desk.workspace)
-    outcome = desk.sync()
+    away.rename(index.workspace)
+    outcome = index.sync()
     assert (outcome.indexed_files, outcome.removed_files) == (1, 1)
-    assert desk.found("stork") == ["memory/sub/b.md"]
-    assert desk.paths() == ["../team/c.md", "MEMORY.md", "memory/sub/b.md"]
-    assert desk.integrity() == SOUND
+    assert index.found("stork") == ["memory/sub/b.md"]
+    assert index.paths() == ["../team/c.md", "MEMORY.md", "memory/sub/b.md"]
+    assert index.integrity() == SOUND
 
 
-def test_another_root_is_synced_while_one_is_away(desk, away):
-    team = desk.workspace.parent / "team"
+def test_another_root_is_synced_while_one_is_away(index, away):
+    team = index.workspace.parent / "team"
     (team / "d.md").write_text("a kestrel")
     (team / "c.md").unlink()
-    outcome = desk.sync()
+    outcome = index.sync()
     assert (outcome.indexed_files, outcome.removed_files) == (1, 1)
-    assert desk.paths() == ["../team/d.md", "MEMORY.md", "memory/a.md", "memory/sub/b.md"]
+    assert index.paths() == ["../team/d.md", "MEMORY.md", "memory/a.md", "memory/sub/b.md"]
 
 
-def test_an_empty_folder_in_its_place_means_that_the_files_are_deleted(desk, away):
-    desk.workspace.mkdir()
-    assert desk.sync().removed_files == 3
-    assert desk.paths() == ["../team/c.md"]
+def test_an_empty_folder_in_its_place_means_that_the_files_are_deleted(index, away):
+    index.workspace.mkdir()
+    assert index.sync().removed_files == 3
+    assert index.paths() == ["../team/c.md"]
 
 
-def test_the_empty_folder_where_a_drive_was_mounted_means_that_it_is_away(desk, away):
-    desk.workspace.mkdir()
-    set_device(desk, 12345, "memory/%")
-    set_device(desk, 12345, "MEMORY.md")
-    check_kept(desk, ALL, hidden=3)
+def test_the_empty_folder_where_a_drive_was_mounted_means_that_it_is_away(index, away):
+    index.workspace.mkdir()
+    set_device(index, 12345, "memory/%")
+    set_device(index, 12345, "MEMORY.md")
+    check_kept(index, ALL, hidden=3)
 
 
 @pytest.mark.parametrize("device", [7, -7, (1 << 63) + 5 - (1 << 64)])
-def test_a_memory_folder_that_was_a_mount_of_its_own_is_away_when_it_is_empty(desk, device):
-    shutil.rmtree(desk.workspace / "memory")
-    (desk.workspace / "memory").mkdir()
-    set_device(desk, device, "memory/%")
-    check_kept(desk, ALL, hidden=2)
-    desk.write("memory/new.md", "it is in use again")
-    assert desk.sync().removed_files == 2
+def test_a_memory_folder_that_was_a_mount_of_its_own_is_away_when_it_is_empty(index, device):
+    shutil.rmtree(index.workspace / "memory")
+    (index.workspace / "memory").mkdir()
+    set_device(index, device, "memory/%")
+    check_kept(index, ALL, hidden=2)
+    index.write("memory/new.md", "it is in use again")
+    assert index.sync().removed_files == 2
 
 
-def test_a_full_sync_takes_the_disk_as_it_is(desk, away):
-    outcome = desk.sync(SyncMode.FULL)
+def test_a_full_sync_takes_the_disk_as_it_is(index, away):
+    outcome = index.sync(SyncMode.FULL)
     assert outcome.files == 1
-    assert desk.paths() == ["../team/c.md"]
-    plan = desk.engine().compare().plan
+    assert index.paths() == ["../team/c.md"]
+    plan = index.engine().compare().plan
     assert (plan.hidden, plan.pending) == ((), 0)
 
 
-def test_a_rebuild_for_other_chunks_waits_for_the_root_to_be_back(desk, away):
-    desk.reopen(OTHER_IDENTITY)
-    assert desk.store.build_differences
-    check_kept(desk, ALL, hidden=3)
-    assert desk.store.build_differences
-    away.rename(desk.workspace)
-    assert desk.sync().indexed_files == 4
-    assert not desk.store.build_differences
+def test_a_rebuild_for_other_chunks_waits_for_the_root_to_be_back(index, away):
+    index.reopen(OTHER_IDENTITY)
+    assert index.store.build_differences
+    check_kept(index, ALL, hidden=3)
+    assert index.store.build_differences
+    away.rename(index.workspace)
+    assert index.sync().indexed_files == 4
+    assert not index.store.build_differences
 
 
-def test_a_root_that_goes_away_while_its_files_are_read_keeps_its_rows(desk, monkeypatch, tmp_path):
+def test_a_root_that_goes_away_while_its_files_are_read_keeps_its_rows(index, monkeypatch, tmp_path):
     for path in ("memory/a.md", "memory/sub/b.md"):
-        desk.write(path, "the heron has flown")
+        index.write(path, "the heron has flown")
     plain = prepare.read_file
 
     def read_file(file, most):
-        if desk.workspace.exists():
-            desk.workspace.rename(tmp_path / "away")
+        if index.workspace.exists():
+            index.workspace.rename(tmp_path / "away")
         return plain(file, most)
 
     monkeypatch.setattr(prepare, "read_file", read_file)
-    notes = Notes()
-    outcome = desk.sync(notes=notes)
+    notes = RecordingObserver()
+    outcome = index.sync(observer=notes)
     monkeypatch.undo()
     assert (notes.errors(), outcome.removed_files) == ({}, 0)
-    assert desk.paths() == ALL
-    (tmp_path / "away").rename(desk.workspace)
-    assert desk.sync().indexed_files == 2
-    assert desk.found("flown") == ["memory/a.md", "memory/sub/b.md"]
+    assert index.paths() == ALL
+    (tmp_path / "away").rename(index.workspace)
+    assert index.sync().indexed_files == 2
+    assert index.found("flown") == ["memory/a.md", "memory/sub/b.md"]
 
 
-def test_an_estimate_removes_nothing_of_a_root_that_is_away(desk, away):
-    assert desk.engine().estimate(SyncMode.INCREMENTAL).removed_files == 0
+def test_an_estimate_removes_nothing_of_a_root_that_is_away(index, away):
+    assert index.engine().estimate(SyncMode.INCREMENTAL).removed_files == 0
 
 
 # Since when disk and index agree
@@ -154,27 +154,27 @@ def agreed(engine):
     return engine.compare().agreed_ns
 
 
-def test_the_agreement_is_as_old_as_the_last_look_that_found_it(desk):
+def test_the_agreement_is_as_old_as_the_last_look_that_found_it(index):
     ticks = itertools.count(time.time_ns())
-    desk.now_ns = lambda: next(ticks)
-    engine = desk.engine()
-    assert engine.last_look.agreed_ns is None
+    index.now_ns = lambda: next(ticks)
+    engine = index.engine()
+    assert engine.last_comparison.agreed_ns is None
     first = agreed(engine)
     assert agreed(engine) > first
     last = agreed(engine)
-    desk.write("memory/new.md", "unseen")
+    index.write("memory/new.md", "unseen")
     assert agreed(engine) == last
-    engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False)
-    assert engine.last_look.agreed_ns > last
+    engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
+    assert engine.last_comparison.agreed_ns > last
 
 
-def test_there_is_no_agreement_with_a_root_that_is_away(desk, tmp_path):
-    engine = desk.engine()
+def test_there_is_no_agreement_with_a_root_that_is_away(index, tmp_path):
+    engine = index.engine()
     before = agreed(engine)
-    desk.workspace.rename(tmp_path / "away")
-    engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False)
+    index.workspace.rename(tmp_path / "away")
+    engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
     assert agreed(engine) == before
-    assert [place.place for place in engine.last_look.hidden] == [os.fspath(desk.workspace)]
-    engine.run(SyncMode.FULL, Notes(), lambda: False)
-    assert engine.last_look.hidden == ()
-    assert engine.last_look.agreed_ns > before
+    assert [place.place for place in engine.last_comparison.hidden] == [os.fspath(index.workspace)]
+    engine.run(SyncMode.FULL, RecordingObserver(), lambda: False)
+    assert engine.last_comparison.hidden == ()
+    assert engine.last_comparison.agreed_ns > before

@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 
-from desk import ANALYZER, IDENTITY, MOST_FILE_BYTES, Desk, Notes
+from index_fixture import ANALYZER, IDENTITY, MOST_FILE_BYTES, IndexFixture, RecordingObserver
 from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import FULL_SCOPE, WHAT_IS_DUE, PendingScope, SyncPlanner, SyncScope
+from memoryd_server.sync.planner import DUE_SCOPE, FULL_SCOPE, PendingScope, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
 
@@ -29,17 +29,17 @@ class Named:
     """A workspace of two files, synced, whose next sync is told what has changed."""
 
     def __init__(self, folder):
-        self.desk = Desk(folder, extra_paths=("../team",)).open()
+        self.index = IndexFixture(folder, extra_paths=("../team",)).open()
         self.asks = PendingScope()
-        self.survey = Looked(Corpus(self.desk.roots), self.asks)
-        preparer = FilePreparer(ANALYZER, IDENTITY, MOST_FILE_BYTES, self.desk.now_ns)
-        self.engine = SyncEngine(self.desk.store, self.survey, preparer, files_per_transaction=10, clock=Clock())
+        self.survey = Looked(Corpus(self.index.roots), self.asks)
+        preparer = FilePreparer(ANALYZER, IDENTITY, MOST_FILE_BYTES, self.index.now_ns)
+        self.engine = SyncEngine(self.index.store, self.survey, preparer, files_per_transaction=10, clock=Clock())
         for path in (A, B, "../team/c.md"):
-            self.desk.write(path, "the heron\n")
+            self.index.write(path, "the heron\n")
         self.sync(FULL_SCOPE)
 
     def append(self, path, text):
-        with (self.desk.workspace / path).open("a", encoding="utf-8") as file:
+        with (self.index.workspace / path).open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")
 
     def sync(self, *asks):
@@ -47,7 +47,7 @@ class Named:
         self.survey.looks = 0
         for ask in asks:
             self.asks.add(ask)
-        outcome = self.engine.run(SyncMode.INCREMENTAL, Notes(), lambda: False)
+        outcome = self.engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
         return outcome, self.survey.looks > 0
 
 
@@ -55,7 +55,7 @@ class Named:
 def named(tmp_path):
     named = Named(tmp_path)
     yield named
-    named.desk.close()
+    named.index.close()
 
 
 def test_a_file_that_was_named_is_indexed_and_no_other_is_looked_for(named):
@@ -63,12 +63,12 @@ def test_a_file_that_was_named_is_indexed_and_no_other_is_looked_for(named):
     named.append(B, "a stork")
     outcome, everywhere = named.sync(SyncScope.of_file(A))
     assert (outcome.indexed_files, outcome.removed_files, everywhere) == (1, 0, False)
-    assert named.desk.found("kestrel") == [A]
-    assert named.desk.found("stork") == []
+    assert named.index.found("kestrel") == [A]
+    assert named.index.found("stork") == []
     assert named.engine.compare().plan.pending == 1
-    outcome, everywhere = named.sync(WHAT_IS_DUE)
+    outcome, everywhere = named.sync(DUE_SCOPE)
     assert (outcome.indexed_files, everywhere) == (1, True)
-    assert named.desk.found("stork") == [B]
+    assert named.index.found("stork") == [B]
 
 
 def test_several_that_were_named_are_taken_together(named):
@@ -80,19 +80,19 @@ def test_several_that_were_named_are_taken_together(named):
 
 def test_who_asks_for_all_gets_all(named):
     named.append(B, "a stork")
-    outcome, everywhere = named.sync(SyncScope.of_file(A), WHAT_IS_DUE)
+    outcome, everywhere = named.sync(SyncScope.of_file(A), DUE_SCOPE)
     assert (outcome.indexed_files, everywhere) == (1, True)
-    assert named.desk.found("stork") == [B]
+    assert named.index.found("stork") == [B]
 
 
 def make_new(named):
-    named.desk.write("memory/new.md", "a kestrel\n")
+    named.index.write("memory/new.md", "a kestrel\n")
     return "memory/new.md"
 
 
 def replace_by_another(named):
     """As editors save: the name is another file's now."""
-    path = named.desk.workspace / A
+    path = named.index.workspace / A
     other = path.with_suffix(".tmp")
     other.write_text("a kestrel\n")
     other.rename(path)
@@ -100,13 +100,13 @@ def replace_by_another(named):
 
 
 def remove(named):
-    (named.desk.workspace / A).unlink()
+    (named.index.workspace / A).unlink()
     return A
 
 
 def let_it_fail_before(named):
     """A file that was too large: whether it counts now is not for its stat to say."""
-    path = named.desk.workspace / A
+    path = named.index.workspace / A
     with path.open("r+b") as file:
         file.truncate(MOST_FILE_BYTES + 1)
     named.sync(FULL_SCOPE)
@@ -119,7 +119,7 @@ def test_all_are_looked_for_where_the_file_is_not_the_one_that_the_index_knows(n
     path = change(named)
     _, everywhere = named.sync(SyncScope.of_file(path))
     assert everywhere
-    assert named.desk.found("kestrel") == ([] if change is remove else [path])
+    assert named.index.found("kestrel") == ([] if change is remove else [path])
     assert named.engine.compare().plan.pending == 0
 
 
@@ -130,14 +130,14 @@ def test_a_path_that_is_none_of_the_sources_does_no_harm(named):
 
 def test_what_is_known_of_places_that_are_away_is_not_forgotten(named, tmp_path):
     shutil.move(tmp_path / "team", tmp_path / "away")
-    named.sync(WHAT_IS_DUE)
-    hidden = named.engine.last_look.hidden
+    named.sync(DUE_SCOPE)
+    hidden = named.engine.last_comparison.hidden
     assert [place.files for place in hidden] == [1]
     named.append(A, "a kestrel")
     _, everywhere = named.sync(SyncScope.of_file(A))
     assert not everywhere
-    assert named.engine.last_look.hidden == hidden
-    assert sorted(named.desk.paths()) == ["../team/c.md", A, B]
+    assert named.engine.last_comparison.hidden == hidden
+    assert sorted(named.index.paths()) == ["../team/c.md", A, B]
 
 
 def test_a_first_sync_takes_everything_whatever_was_named(tmp_path, monkeypatch):
@@ -146,4 +146,4 @@ def test_a_first_sync_takes_everything_whatever_was_named(tmp_path, monkeypatch)
     monkeypatch.undo()
     outcome, everywhere = named.sync(SyncScope.of_file(A))
     assert (outcome.indexed_files, everywhere) == (3, True)
-    named.desk.close()
+    named.index.close()

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from desk import MOST_FILE_BYTES, SOUND, Desk, Notes
+from index_fixture import MOST_FILE_BYTES, SOUND, IndexFixture, RecordingObserver
 from memoryd_server.errors import DiskFull, SyncCancelled
 from memoryd_server.model import RACY_NS
 from memoryd_server.sync import prepare
@@ -16,13 +16,13 @@ from memoryd_server.sync.progress import SyncMode, SyncPhase
 LATER_NS = 10 * RACY_NS
 
 
-def check_indexed(desk, text, query, path="memory/a.md"):
-    desk.write(path, text)
-    notes = Notes()
-    outcome = desk.sync(notes=notes)
+def check_indexed(index, text, query, path="memory/a.md"):
+    index.write(path, text)
+    notes = RecordingObserver()
+    outcome = index.sync(observer=notes)
     assert notes.errors() == {}
     assert (outcome.indexed_files, outcome.failed_files) == (1, 0)
-    assert desk.found(query)[:1] == [path]
+    assert index.found(query)[:1] == [path]
 
 
 @pytest.mark.parametrize(
@@ -82,21 +82,21 @@ def test_a_files_clock_may_say_what_it_likes(opened, seconds):
 
 
 def test_one_bad_file_does_not_stop_the_others(tmp_path):
-    desk = Desk(tmp_path, max_file_bytes=1000).open()
-    desk.write("memory/a.md", "heron")
-    desk.write("memory/b.md", "x" * 1001)
-    (desk.workspace / os.fsdecode(b"memory/\xff.md")).write_text("heron")
-    os.mkfifo(desk.workspace / "memory/fifo.md")
-    (desk.workspace / "memory/link.md").symlink_to("a.md")
-    (desk.workspace / "memory/folder.md").mkdir()
-    desk.write("memory/z.md", "heron")
-    notes = Notes()
-    outcome = desk.sync(notes=notes)
-    assert desk.paths() == ["memory/a.md", "memory/z.md"]
+    index = IndexFixture(tmp_path, max_file_bytes=1000).open()
+    index.write("memory/a.md", "heron")
+    index.write("memory/b.md", "x" * 1001)
+    (index.workspace / os.fsdecode(b"memory/\xff.md")).write_text("heron")
+    os.mkfifo(index.workspace / "memory/fifo.md")
+    (index.workspace / "memory/link.md").symlink_to("a.md")
+    (index.workspace / "memory/folder.md").mkdir()
+    index.write("memory/z.md", "heron")
+    notes = RecordingObserver()
+    outcome = index.sync(observer=notes)
+    assert index.paths() == ["memory/a.md", "memory/z.md"]
     assert sorted(notes.errors()) == ["memory/\\xff.md", "memory/b.md"]
     assert "1001 bytes" in notes.errors()["memory/b.md"]
     assert (outcome.indexed_files, outcome.failed_files, outcome.files) == (2, 2, 2)
-    desk.close()
+    index.close()
 
 
 def failing_reader(monkeypatch, *paths, error=None):
@@ -115,8 +115,8 @@ def test_an_unreadable_file_is_reported_at_each_run_and_healed(opened, monkeypat
     opened.write("memory/b.md", "heron")
     failing_reader(monkeypatch, "memory/a.md")
     for _ in range(2):
-        notes = Notes()
-        outcome = opened.sync(notes=notes)
+        notes = RecordingObserver()
+        outcome = opened.sync(observer=notes)
         assert notes.errors() == {"memory/a.md": "Permission denied"}
         assert outcome.failed_files == 1
         assert opened.found("heron") == ["memory/b.md"]
@@ -165,8 +165,8 @@ def test_a_file_that_vanishes_between_listing_and_reading_is_gone_and_no_failure
         return original(listed, max_bytes)
 
     monkeypatch.setattr(prepare, "read_file", read_file)
-    notes = Notes()
-    outcome = opened.sync(notes=notes)
+    notes = RecordingObserver()
+    outcome = opened.sync(observer=notes)
     assert (notes.errors(), outcome.removed_files) == ({}, int(known))
     assert opened.paths() == ["memory/b.md"]
     assert opened.integrity() == SOUND
@@ -188,11 +188,11 @@ def test_a_file_swapped_for_a_link_after_the_listing_gives_no_byte(opened, monke
     assert opened.paths() == []
 
 
-def settle(desk):
+def settle(index):
     """Lets the clock go on, so that nothing was changed just now."""
-    newest = max(file.stat().st_ctime_ns for file in desk.workspace.rglob("*.md"))
-    desk.now_ns = lambda: newest + LATER_NS
-    desk.sync()
+    newest = max(file.stat().st_ctime_ns for file in index.workspace.rglob("*.md"))
+    index.now_ns = lambda: newest + LATER_NS
+    index.sync()
 
 
 def test_a_sync_without_changes_reads_no_file_and_writes_no_row(opened, monkeypatch):
@@ -201,8 +201,8 @@ def test_a_sync_without_changes_reads_no_file_and_writes_no_row(opened, monkeypa
     settle(opened)
     before = opened.revision(), opened.rows()
     failing_reader(monkeypatch, *[f"memory/{n}.md" for n in range(20)])
-    notes = Notes()
-    outcome = opened.sync(notes=notes)
+    notes = RecordingObserver()
+    outcome = opened.sync(observer=notes)
     assert (outcome.changed, outcome.unchanged_files, outcome.indexed_files) == (False, 20, 0)
     assert (notes.errors(), notes.revisions) == ({}, [])
     assert (opened.revision(), opened.rows()) == before
@@ -226,9 +226,9 @@ def test_a_file_just_synced_is_not_reported_as_waiting(opened):
     opened.sync()
     plan = opened.engine().compare().plan
     assert plan.pending == 0
-    assert plan.worth_a_run
+    assert plan.needs_run
     settle(opened)
-    assert not opened.engine().compare().plan.worth_a_run
+    assert not opened.engine().compare().plan.needs_run
 
 
 def test_an_edit_of_the_same_size_within_the_same_tick_is_seen(opened):
@@ -259,8 +259,8 @@ def test_a_run_stops_between_two_files_and_keeps_what_it_had(opened):
 def test_files_are_committed_by_the_batch(opened, files, per_transaction, commits):
     for number in range(files):
         opened.write(f"memory/{number}.md", f"note {number}")
-    notes = Notes()
-    outcome = opened.sync(notes=notes, files_per_transaction=per_transaction)
+    notes = RecordingObserver()
+    outcome = opened.sync(observer=notes, files_per_transaction=per_transaction)
     assert len(notes.revisions) == commits
     assert notes.revisions == sorted(set(notes.revisions))
     assert outcome.revision == notes.revisions[-1] == opened.revision()
@@ -270,16 +270,16 @@ def test_files_are_committed_by_the_batch(opened, files, per_transaction, commit
 def test_large_files_are_committed_before_the_batch_is_full(opened):
     for number in range(4):
         opened.write(f"memory/{number}.md", "words of a note\n" * 200_000)
-    notes = Notes()
-    opened.sync(notes=notes)
+    notes = RecordingObserver()
+    opened.sync(observer=notes)
     assert len(notes.revisions) > 1
 
 
 def test_progress_only_goes_forward_and_ends_whole(opened):
     for number in range(50):
         opened.write(f"memory/{number}.md", f"note {number}")
-    notes = Notes()
-    opened.sync(notes=notes)
+    notes = RecordingObserver()
+    opened.sync(observer=notes)
     assert notes.progresses[0].phase is SyncPhase.PLANNING
     done = [p.completed_files for p in notes.progresses]
     assert done == sorted(done)
@@ -327,26 +327,26 @@ def small_disk(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", SyncMode)
 def test_a_full_disk_is_named_and_the_index_still_answers(small_disk, mode):
-    desk = Desk(small_disk).open()
+    index = IndexFixture(small_disk).open()
     try:
-        desk.write("memory/a.md", "heron")
-        desk.sync()
-        before = desk.rows(), desk.revision()
+        index.write("memory/a.md", "heron")
+        index.sync()
+        before = index.rows(), index.revision()
         for number in range(20):
-            desk.write(f"memory/big-{number}.md", " ".join(f"word{number}x{i}" for i in range(20_000)))
+            index.write(f"memory/big-{number}.md", " ".join(f"word{number}x{i}" for i in range(20_000)))
         with pytest.raises(DiskFull, match="free some space"):
-            desk.sync(mode)
-        assert desk.found("heron") == ["memory/a.md"]
-        assert desk.integrity() == SOUND
-        assert (desk.rows(), desk.revision()) == before or mode is SyncMode.INCREMENTAL
+            index.sync(mode)
+        assert index.found("heron") == ["memory/a.md"]
+        assert index.integrity() == SOUND
+        assert (index.rows(), index.revision()) == before or mode is SyncMode.INCREMENTAL
         for number in range(20):
-            (desk.workspace / f"memory/big-{number}.md").unlink()
-        desk.write("memory/b.md", "kestrel")
-        desk.sync()
-        assert desk.found("kestrel") == ["memory/b.md"]
-        assert "main.sqlite.rebuilding" not in desk.beside()
+            (index.workspace / f"memory/big-{number}.md").unlink()
+        index.write("memory/b.md", "kestrel")
+        index.sync()
+        assert index.found("kestrel") == ["memory/b.md"]
+        assert "main.sqlite.rebuilding" not in index.file_names()
     finally:
-        desk.close()
+        index.close()
 
 
 def test_the_limit_of_a_file_is_not_taken_for_a_limit_of_lines(opened):

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from desk import SOUND, Desk
+from index_fixture import SOUND, IndexFixture
 from memoryd_server.sync.progress import SyncMode
 from properties import examples
 
@@ -44,22 +44,22 @@ class EditsAndSyncs(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.folder = Path(tempfile.mkdtemp())
-        self.desk = Desk(self.folder).open()
+        self.index = IndexFixture(self.folder).open()
         self.revision = 0
         self.fresh = itertools.count()
 
     def file(self, path):
-        return self.desk.workspace / path
+        return self.index.workspace / path
 
     @rule(path=PATHS, text=TEXTS)
     def write(self, path, text):
         if not self.file(path).is_dir():
-            self.desk.write(path, text)
+            self.index.write(path, text)
 
     @rule(path=PATHS, text=TEXTS)
     def replace_as_an_editor_does(self, path, text):
         if not self.file(path).is_dir():
-            self.desk.write(f"{path}.new", text).replace(self.file(path))
+            self.index.write(f"{path}.new", text).replace(self.file(path))
 
     @rule(path=PATHS)
     def append(self, path):
@@ -124,35 +124,35 @@ class EditsAndSyncs(RuleBasedStateMachine):
 
     @rule(mode=st.sampled_from([SyncMode.INCREMENTAL, SyncMode.INCREMENTAL, SyncMode.FULL]), batch=st.integers(1, 5))
     def sync(self, mode, batch):
-        self.desk.sync(mode, files_per_transaction=batch)
+        self.index.sync(mode, files_per_transaction=batch)
         self.check_against_scratch()
 
     @rule()
     def restart(self):
-        self.desk.reopen()
+        self.index.reopen()
 
     @invariant()
     def the_revision_never_falls(self):
-        if hasattr(self, "desk"):
-            revision = self.desk.revision()
+        if hasattr(self, "index"):
+            revision = self.index.revision()
             assert revision >= self.revision
             self.revision = revision
 
     def check_against_scratch(self):
-        scratch = Desk(self.folder, name=f"scratch-{next(self.fresh)}.sqlite").open()
+        scratch = IndexFixture(self.folder, name=f"scratch-{next(self.fresh)}.sqlite").open()
         try:
             scratch.sync()
-            assert self.desk.rows() == scratch.rows()
+            assert self.index.rows() == scratch.rows()
             for query in QUERIES:
-                assert sorted(self.desk.hits(query)) == sorted(scratch.hits(query)), query
-            assert self.desk.integrity() == SOUND
+                assert sorted(self.index.hits(query)) == sorted(scratch.hits(query)), query
+            assert self.index.integrity() == SOUND
         finally:
             scratch.close()
 
     def teardown(self):
-        if hasattr(self, "desk"):
+        if hasattr(self, "index"):
             self.sync(SyncMode.INCREMENTAL, 100)
-            self.desk.close()
+            self.index.close()
             shutil.rmtree(self.folder)
 
 

@@ -10,21 +10,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from desk import SOUND, Notes
+from index_fixture import SOUND, RecordingObserver
 from memoryd_server.errors import DiskFull, SyncCancelled
 from memoryd_server.model import Source
 from memoryd_server.sources.transcripts import TranscriptReader
 from memoryd_server.sqlite.writer import SqliteWriter
 from memoryd_server.sync import prepare
 from memoryd_server.sync.progress import SyncMode
-from transcripts import HEAD, TOOL, SessionsDesk, assistant, limits, user
+from transcript_fixture import HEAD, TOOL, TranscriptFixture, assistant, limits, user
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = SessionsDesk(tmp_path).open()
-    yield desk
-    desk.close()
+def index(tmp_path):
+    index = TranscriptFixture(tmp_path).open()
+    yield index
+    index.close()
 
 
 @pytest.fixture
@@ -45,46 +45,46 @@ def talk(first, count):
     return [user(f"Remark {number} on herons and weirs, at some length.") for number in range(first, first + count)]
 
 
-def test_what_is_added_to_a_transcript_is_all_that_is_read_and_replaces_its_last_chunk_alone(desk, starts):
-    desk.say("s1.jsonl", HEAD, *talk(0, 200))
-    desk.sync()
-    before, size = desk.chunks(), (desk.sessions / "s1.jsonl").stat().st_size
-    with desk.store.read() as reader:
+def test_what_is_added_to_a_transcript_is_all_that_is_read_and_replaces_its_last_chunk_alone(index, starts):
+    index.say("s1.jsonl", HEAD, *talk(0, 200))
+    index.sync()
+    before, size = index.chunks(), (index.sessions / "s1.jsonl").stat().st_size
+    with index.store.read() as reader:
         ids = sorted(reader.chunk_ids([Source.SESSIONS]))
-    desk.say("s1.jsonl", TOOL, user("The quince is ripe."))
-    assert desk.sync().indexed_files == 1
+    index.say("s1.jsonl", TOOL, user("The quince is ripe."))
+    assert index.sync().indexed_files == 1
     assert starts == [0, size]
-    assert desk.found("quince") == ["sessions/s1.jsonl"]
-    with desk.store.read() as reader:
+    assert index.found("quince") == ["sessions/s1.jsonl"]
+    with index.store.read() as reader:
         assert ids[:-1] == sorted(reader.chunk_ids([Source.SESSIONS]))[: len(ids) - 1]
-    assert desk.chunks()[: len(before) - 1] == before[:-1]
-    assert desk.integrity() == SOUND
+    assert index.chunks()[: len(before) - 1] == before[:-1]
+    assert index.integrity() == SOUND
 
 
-def test_a_chunk_that_was_full_already_is_not_replaced(desk):
-    desk.say("s1.jsonl", user("a " * 390), user("b " * 390))
-    desk.sync()
-    with desk.store.read() as reader:
+def test_a_chunk_that_was_full_already_is_not_replaced(index):
+    index.say("s1.jsonl", user("a " * 390), user("b " * 390))
+    index.sync()
+    with index.store.read() as reader:
         ids = set(reader.chunk_ids([Source.SESSIONS]))
-    desk.say("s1.jsonl", user("c " * 390))
-    desk.sync()
-    with desk.store.read() as reader:
+    index.say("s1.jsonl", user("c " * 390))
+    index.sync()
+    with index.store.read() as reader:
         assert ids < set(reader.chunk_ids([Source.SESSIONS]))
 
 
-def test_nothing_is_read_of_a_transcript_that_nothing_was_added_to(desk, starts):
-    file = desk.say("s1.jsonl", *talk(0, 3))
-    desk.sync()
+def test_nothing_is_read_of_a_transcript_that_nothing_was_added_to(index, starts):
+    file = index.say("s1.jsonl", *talk(0, 3))
+    index.sync()
     file.chmod(0o640)
-    assert desk.sync().indexed_files == 0
+    assert index.sync().indexed_files == 0
     assert starts == [0]
-    assert desk.sync().unchanged_files == 1
+    assert index.sync().unchanged_files == 1
 
 
 @pytest.mark.parametrize("kind", ["cut", "rewritten", "replaced", "rewritten and longer"])
-def test_a_transcript_that_is_another_one_is_read_from_its_beginning(desk, starts, kind):
-    file = desk.say("s1.jsonl", user("The quince is ripe."), *talk(0, 3))
-    desk.sync()
+def test_a_transcript_that_is_another_one_is_read_from_its_beginning(index, starts, kind):
+    file = index.say("s1.jsonl", user("The quince is ripe."), *talk(0, 3))
+    index.sync()
     data = file.read_bytes()
     if kind == "cut":
         os.truncate(file, len(user("The quince is ripe.")))
@@ -97,99 +97,99 @@ def test_a_transcript_that_is_another_one_is_read_from_its_beginning(desk, start
         with file.open("r+b") as stream:
             stream.write(data.replace(b"quince", b"medlar") + more)
         os.utime(file, ns=(0, time.time_ns() + 10**9))
-    desk.sync()
+    index.sync()
     assert starts == [0, 0]
-    assert bool(desk.found("quince")) is (kind == "cut")
-    assert bool(desk.found("herons")) is (kind != "cut")
-    assert bool(desk.found("medlar")) is (kind != "cut")
-    assert desk.integrity() == SOUND
+    assert bool(index.found("quince")) is (kind == "cut")
+    assert bool(index.found("herons")) is (kind != "cut")
+    assert bool(index.found("medlar")) is (kind != "cut")
+    assert index.integrity() == SOUND
 
 
-def test_a_rotated_transcript_keeps_its_rows_and_makes_room_for_the_next_of_its_name(desk, starts):
-    desk.say("s1.jsonl", *talk(0, 100))
-    desk.sync()
-    with desk.store.read() as reader:
+def test_a_rotated_transcript_keeps_its_rows_and_makes_room_for_the_next_of_its_name(index, starts):
+    index.say("s1.jsonl", *talk(0, 100))
+    index.sync()
+    with index.store.read() as reader:
         ids = sorted(reader.chunk_ids([Source.SESSIONS]))
-    rotated = desk.rotate("s1.jsonl", "reset.2026-02-08T10-00-00.000Z")
-    desk.say("s1.jsonl", user("The quince is ripe."))
-    desk.sync()
+    rotated = index.rotate("s1.jsonl", "reset.2026-02-08T10-00-00.000Z")
+    index.say("s1.jsonl", user("The quince is ripe."))
+    index.sync()
     assert starts == [0, rotated.stat().st_size, 0]
-    with desk.store.read() as reader:
+    with index.store.read() as reader:
         assert ids == sorted(reader.chunk_ids([Source.SESSIONS]))[: len(ids)]
-    assert desk.found("quince") == ["sessions/s1.jsonl"]
-    assert set(desk.found("herons")) == {f"sessions/{rotated.name}"}
-    assert desk.integrity() == SOUND
+    assert index.found("quince") == ["sessions/s1.jsonl"]
+    assert set(index.found("herons")) == {f"sessions/{rotated.name}"}
+    assert index.integrity() == SOUND
 
 
-def test_a_name_that_was_taken_over_with_its_inode_holds_nothing_of_before(desk):
-    file = desk.say("s1.jsonl", user("The quince is ripe."))
-    desk.sync()
+def test_a_name_that_was_taken_over_with_its_inode_holds_nothing_of_before(index):
+    file = index.say("s1.jsonl", user("The quince is ripe."))
+    index.sync()
     inode = file.stat().st_ino
     file.rename(file.with_name("s2.jsonl"))
     with file.with_name("s2.jsonl").open("wb") as stream:
         stream.write(user("The medlar is not.").encode())
     assert file.with_name("s2.jsonl").stat().st_ino == inode
-    desk.sync()
-    assert desk.paths() == ["sessions/s2.jsonl"]
-    assert (desk.found("quince"), desk.found("medlar")) == ([], ["sessions/s2.jsonl"])
+    index.sync()
+    assert index.paths() == ["sessions/s2.jsonl"]
+    assert (index.found("quince"), index.found("medlar")) == ([], ["sessions/s2.jsonl"])
 
 
-def test_a_line_is_indexed_when_it_is_whole(desk):
+def test_a_line_is_indexed_when_it_is_whole(index):
     line = user("The quince is ripe.")
-    desk.say("s1.jsonl", user("First."), line[:20])
-    desk.sync()
-    assert desk.texts() == ["User: First."]
-    desk.say("s1.jsonl", line[20:-1])
-    desk.sync()
-    assert desk.texts() == ["User: First.\nUser: The quince is ripe."]
-    desk.say("s1.jsonl", "\n", user("Last."))
-    desk.sync()
-    assert desk.chunks() == [
+    index.say("s1.jsonl", user("First."), line[:20])
+    index.sync()
+    assert index.texts() == ["User: First."]
+    index.say("s1.jsonl", line[20:-1])
+    index.sync()
+    assert index.texts() == ["User: First.\nUser: The quince is ripe."]
+    index.say("s1.jsonl", "\n", user("Last."))
+    index.sync()
+    assert index.chunks() == [
         ("sessions/s1.jsonl", "User: First.\nUser: The quince is ripe.\nUser: Last.", (1, 2, 3)),
     ]
-    desk.say("s1.jsonl", user("Whole.")[:-1])
-    desk.sync()
-    desk.say("s1.jsonl", "but not the end\n")
-    desk.sync()
-    assert desk.texts() == ["User: First.\nUser: The quince is ripe.\nUser: Last."]
+    index.say("s1.jsonl", user("Whole.")[:-1])
+    index.sync()
+    index.say("s1.jsonl", "but not the end\n")
+    index.sync()
+    assert index.texts() == ["User: First.\nUser: The quince is ripe.\nUser: Last."]
 
 
-def test_a_long_transcript_is_written_part_by_part_and_goes_on_where_it_was_stopped(desk, starts, monkeypatch):
+def test_a_long_transcript_is_written_part_by_part_and_goes_on_where_it_was_stopped(index, starts, monkeypatch):
     monkeypatch.setattr(prepare, "PART_CHARS", 500)
-    monkeypatch.setattr("memoryd_server.sync.executor.MOST_TEXT_IN_A_TRANSACTION", 400)
-    desk.say("s1.jsonl", *talk(0, 300))
+    monkeypatch.setattr("memoryd_server.sync.executor.MAX_TRANSACTION_CHARS", 400)
+    index.say("s1.jsonl", *talk(0, 300))
     asked = []
     with pytest.raises(SyncCancelled):
-        desk.sync(should_stop=lambda: asked.append(None) or len(asked) > 5)
-    some = desk.chunks()
+        index.sync(should_stop=lambda: asked.append(None) or len(asked) > 5)
+    some = index.chunks()
     assert len(some) > 0
-    assert desk.integrity() == SOUND
-    desk.reopen()
-    desk.sync()
+    assert index.integrity() == SOUND
+    index.reopen()
+    index.sync()
     assert starts[0] == 0 < starts[1]
-    assert desk.texts()[: len(some) - 1] == [text for _, text, _ in some][:-1]
+    assert index.texts()[: len(some) - 1] == [text for _, text, _ in some][:-1]
     monkeypatch.undo()
-    other = SessionsDesk(desk.workspace.parent, name="other.sqlite").open()
+    other = TranscriptFixture(index.workspace.parent, name="other.sqlite").open()
     other.sync()
-    assert other.rows()[0] == desk.rows()[0]
-    assert other.keyword_words() == desk.keyword_words()
+    assert other.rows()[0] == index.rows()[0]
+    assert other.keyword_words() == index.keyword_words()
     other.close()
 
 
-def test_a_transcript_that_cannot_be_read_says_so_and_comes_back(desk):
+def test_a_transcript_that_cannot_be_read_says_so_and_comes_back(index):
     if os.geteuid() == 0:
         pytest.skip("root may read every file")
-    file = desk.say("s1.jsonl", *talk(0, 3))
+    file = index.say("s1.jsonl", *talk(0, 3))
     file.chmod(0)
-    assert desk.sync().failed_files == 1
+    assert index.sync().failed_files == 1
     file.chmod(0o600)
-    assert desk.sync().indexed_files == 1
-    assert desk.found("herons")
+    assert index.sync().indexed_files == 1
+    assert index.found("herons")
 
 
-def test_a_transcript_that_fails_while_it_is_read_fails_alone(desk, monkeypatch):
+def test_a_transcript_that_fails_while_it_is_read_fails_alone(index, monkeypatch):
     for name in ("s1", "s2"):
-        desk.say(f"{name}.jsonl", *talk(0, 3))
+        index.say(f"{name}.jsonl", *talk(0, 3))
     read = TranscriptReader.lines
 
     def lines(self, start):
@@ -200,70 +200,70 @@ def test_a_transcript_that_fails_while_it_is_read_fails_alone(desk, monkeypatch)
 
     failing = ["Input/output error"]
     monkeypatch.setattr(TranscriptReader, "lines", lines)
-    notes = Notes()
-    outcome = desk.sync(notes=notes)
+    notes = RecordingObserver()
+    outcome = index.sync(observer=notes)
     assert (outcome.indexed_files, outcome.failed_files) == (1, 1)
     assert notes.errors() == {"sessions/s1.jsonl": "Input/output error"}
-    assert desk.paths() == ["sessions/s2.jsonl"]
-    assert desk.sync().indexed_files == 1
-    assert desk.paths() == ["sessions/s1.jsonl", "sessions/s2.jsonl"]
-    assert desk.integrity() == SOUND
+    assert index.paths() == ["sessions/s2.jsonl"]
+    assert index.sync().indexed_files == 1
+    assert index.paths() == ["sessions/s1.jsonl", "sessions/s2.jsonl"]
+    assert index.integrity() == SOUND
 
 
-def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(desk, monkeypatch):
-    desk.say("s1.jsonl", *talk(0, 3))
+def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(index, monkeypatch):
+    index.say("s1.jsonl", *talk(0, 3))
     monkeypatch.setattr(prepare, "PART_CHARS", 1)
-    monkeypatch.setattr("memoryd_server.sync.executor.MOST_TEXT_IN_A_TRANSACTION", 1)
+    monkeypatch.setattr("memoryd_server.sync.executor.MAX_TRANSACTION_CHARS", 1)
 
     def write(*_):
         raise DiskFull("no space is left")
 
     monkeypatch.setattr(SqliteWriter, "write", write)
     with pytest.raises(DiskFull):
-        desk.sync()
+        index.sync()
 
 
-def test_what_reads_transcripts_changed_so_they_are_read_again(desk, starts, monkeypatch):
-    desk.say("s1.jsonl", *talk(0, 3))
-    desk.sync()
+def test_what_reads_transcripts_changed_so_they_are_read_again(index, starts, monkeypatch):
+    index.say("s1.jsonl", *talk(0, 3))
+    index.sync()
     monkeypatch.setattr(prepare, "READER_VERSION", "another")
-    desk.say("s1.jsonl", *talk(3, 1))
-    desk.sync()
+    index.say("s1.jsonl", *talk(3, 1))
+    index.sync()
     assert starts == [0, 0]
-    assert desk.integrity() == SOUND
+    assert index.integrity() == SOUND
 
 
-def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_an_empty_one(desk):
-    desk.say("s1.jsonl", *talk(0, 3))
-    desk.sync()
-    beside = desk.sessions.with_name("beside")
-    desk.sessions.rename(beside)
-    desk.sessions.symlink_to("nowhere/at/all")
-    assert desk.sync().removed_files == 1, "a folder that is not there is gone, as the state directory is"
-    desk.sessions.unlink()
-    beside.rename(desk.sessions)
-    assert desk.sync().indexed_files == 1
-    shutil.rmtree(desk.sessions)
-    assert desk.sync().removed_files == 1
-    assert desk.integrity() == SOUND
+def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_an_empty_one(index):
+    index.say("s1.jsonl", *talk(0, 3))
+    index.sync()
+    beside = index.sessions.with_name("beside")
+    index.sessions.rename(beside)
+    index.sessions.symlink_to("nowhere/at/all")
+    assert index.sync().removed_files == 1, "a folder that is not there is gone, as the state directory is"
+    index.sessions.unlink()
+    beside.rename(index.sessions)
+    assert index.sync().indexed_files == 1
+    shutil.rmtree(index.sessions)
+    assert index.sync().removed_files == 1
+    assert index.integrity() == SOUND
 
 
-def test_other_chunk_sizes_and_a_forced_sync_take_transcripts_in_too(desk):
-    desk.say("s1.jsonl", *talk(0, 50))
-    desk.sync()
-    before = desk.rows()
-    assert desk.sync(SyncMode.FULL).indexed_files == 1
-    assert desk.rows() == before
+def test_other_chunk_sizes_and_a_forced_sync_take_transcripts_in_too(index):
+    index.say("s1.jsonl", *talk(0, 50))
+    index.sync()
+    before = index.rows()
+    assert index.sync(SyncMode.FULL).indexed_files == 1
+    assert index.rows() == before
 
 
 @pytest.fixture
 def due(tmp_path):
-    """A desk that indexes transcripts when they are due, and has synced once."""
-    desk = SessionsDesk(tmp_path, limits=limits(bytes=2_000, messages=5)).open()
-    desk.say("s1.jsonl", *talk(0, 1))
-    desk.sync()
-    yield desk
-    desk.close()
+    """Return an index that indexes transcripts when they are due, after one sync."""
+    index = TranscriptFixture(tmp_path, limits=limits(bytes=2_000, messages=5)).open()
+    index.say("s1.jsonl", *talk(0, 1))
+    index.sync()
+    yield index
+    index.close()
 
 
 def test_the_first_sync_takes_every_transcript(due):
@@ -283,7 +283,7 @@ def test_the_first_sync_takes_every_transcript(due):
 )
 def test_a_transcript_is_due_after_enough_bytes_or_lines(due, added, is_due):
     due.say("s1.jsonl", *added)
-    assert due.engine().compare().plan.worth_a_run is is_due
+    assert due.engine().compare().plan.needs_run is is_due
     assert due.sync().indexed_files == is_due
     assert due.engine().compare().plan.pending == 0, "what waits is not told as lacking"
 
@@ -299,12 +299,12 @@ def test_growth_adds_up_until_it_is_enough(due):
 
 @pytest.mark.parametrize("which", ["bytes", "messages"])
 def test_a_limit_of_0_means_any_growth(tmp_path, which):
-    desk = SessionsDesk(tmp_path, limits=limits(**{which: 0})).open()
-    desk.say("s1.jsonl", user("one"))
-    desk.sync()
-    desk.say("s1.jsonl", user("two"))
-    assert desk.sync().indexed_files == 1
-    desk.close()
+    index = TranscriptFixture(tmp_path, limits=limits(**{which: 0})).open()
+    index.say("s1.jsonl", user("one"))
+    index.sync()
+    index.say("s1.jsonl", user("two"))
+    assert index.sync().indexed_files == 1
+    index.close()
 
 
 def test_one_that_has_gone_quiet_was_cut_or_was_rotated_is_due(due):
@@ -361,7 +361,7 @@ class Grown(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.root = type(self).folder / f"run{time.monotonic_ns()}"
-        self.desk = SessionsDesk(self.root).open()
+        self.index = TranscriptFixture(self.root).open()
         self.rotations = 0
         self.synced = False
 
@@ -370,24 +370,24 @@ class Grown(RuleBasedStateMachine):
 
     @rule(name=NAMES, lines=LINES)
     def say(self, name, lines):
-        self.desk.say(name, *lines)
+        self.index.say(name, *lines)
         self._touched()
 
     @rule(name=NAMES, data=st.binary(max_size=200))
     def say_bytes(self, name, data):
-        self.desk.say(name, data)
+        self.index.say(name, data)
         self._touched()
 
     @rule(name=NAMES)
     def rotate(self, name):
-        if (self.desk.sessions / name).exists():
+        if (self.index.sessions / name).exists():
             self.rotations += 1
-            self.desk.rotate(name, f"reset.{self.rotations}")
+            self.index.rotate(name, f"reset.{self.rotations}")
             self._touched()
 
     @rule(name=NAMES, share=st.floats(0, 1))
     def cut(self, name, share):
-        file = self.desk.sessions / name
+        file = self.index.sessions / name
         if file.exists():
             os.truncate(file, int(file.stat().st_size * share))
             os.utime(file, ns=(0, time.time_ns()))
@@ -395,37 +395,37 @@ class Grown(RuleBasedStateMachine):
 
     @rule(name=NAMES, lines=LINES)
     def replace(self, name, lines):
-        beside = self.desk.sessions / "beside"
+        beside = self.index.sessions / "beside"
         beside.write_text("".join(lines))
-        beside.rename(self.desk.sessions / name)
+        beside.rename(self.index.sessions / name)
         self._touched()
 
     @rule(name=NAMES)
     def delete(self, name):
-        (self.desk.sessions / name).unlink(missing_ok=True)
+        (self.index.sessions / name).unlink(missing_ok=True)
         self._touched()
 
     @precondition(lambda self: not self.synced)
     @rule()
     def sync(self):
-        self.desk.sync()
+        self.index.sync()
         self.synced = True
 
     @invariant()
     def it_is_what_an_index_from_nothing_is(self):
         if not self.synced:
             return
-        other = SessionsDesk(self.root, name="other.sqlite").open()
+        other = TranscriptFixture(self.root, name="other.sqlite").open()
         other.sync()
-        assert other.chunks() == self.desk.chunks()
-        assert [(row[0], row[3]) for row in other.rows()[1]] == [(row[0], row[3]) for row in self.desk.rows()[1]]
-        assert other.keyword_words() == self.desk.keyword_words()
-        assert self.desk.integrity() == SOUND
+        assert other.chunks() == self.index.chunks()
+        assert [(row[0], row[3]) for row in other.rows()[1]] == [(row[0], row[3]) for row in self.index.rows()[1]]
+        assert other.keyword_words() == self.index.keyword_words()
+        assert self.index.integrity() == SOUND
         other.close()
         other.path.unlink()
 
     def teardown(self):
-        self.desk.close()
+        self.index.close()
         shutil.rmtree(self.root)
 
 

@@ -2,66 +2,66 @@
 
 import pytest
 
-from desk import Notes
+from embedding_fixture import EmbeddingFixture
+from index_fixture import RecordingObserver
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock
-from memoryd_server.sync.progress import PATIENCE_SECONDS, SyncMode
-from shelf import Shelf
+from memoryd_server.sync.progress import MIN_EMBEDDING_SECONDS, SyncMode
 
 CHUNKS = 600
 
 
 @pytest.fixture
-def shelf(tmp_path):
-    shelf = Shelf(tmp_path)
-    shelf.write(**{f"n{number:04}": f"note{number}" for number in range(CHUNKS)})
-    yield shelf
-    shelf.close()
+def embedding(tmp_path):
+    embedding = EmbeddingFixture(tmp_path)
+    embedding.write(**{f"n{number:04}": f"note{number}" for number in range(CHUNKS)})
+    yield embedding
+    embedding.close()
 
 
-def run(shelf, should_yield, *, should_stop=lambda: False, notes=None, clock=None):
-    return shelf.engine(clock).run(SyncMode.INCREMENTAL, notes or Notes(), should_stop, should_yield)
+def run(embedding, should_yield, *, should_stop=lambda: False, observer=None, clock=None):
+    return embedding.engine(clock).run(SyncMode.INCREMENTAL, observer or RecordingObserver(), should_stop, should_yield)
 
 
-def yields_to(shelf, news):
+def yields_to(embedding, news):
     """Yields once `news` has been written, which it is when a second batch is asked for."""
     written = []
 
     def before(_texts):
-        if len(shelf.provider.batches) == 2:
-            shelf.write(**news)
+        if len(embedding.provider.batches) == 2:
+            embedding.write(**news)
             written.append(news)
 
-    shelf.provider.before = before
+    embedding.provider.before = before
     return lambda: bool(written)
 
 
-def test_a_pass_leaves_off_for_news_and_the_next_takes_them_in_and_goes_on(shelf):
-    outcome = run(shelf, yields_to(shelf, {"news": "the heron"}))
+def test_a_pass_leaves_off_for_news_and_the_next_takes_them_in_and_goes_on(embedding):
+    outcome = run(embedding, yields_to(embedding, {"news": "the heron"}))
     assert outcome.yielded
     assert 0 < outcome.pending_embeddings < CHUNKS
-    assert outcome.pending_embeddings == shelf.missing() == shelf.embedder.state.pending
+    assert outcome.pending_embeddings == embedding.missing() == embedding.embedder.state.pending
     assert outcome.embedding_reason == ""
-    assert shelf.desk.found("heron") == []
-    after = run(shelf, lambda: False)
+    assert embedding.index.found("heron") == []
+    after = run(embedding, lambda: False)
     assert (after.yielded, after.indexed_files, after.pending_embeddings) == (False, 1, 0)
-    assert shelf.desk.found("heron") == ["memory/news.md"]
-    assert len(shelf.vectors()) == CHUNKS + 1
+    assert embedding.index.found("heron") == ["memory/news.md"]
+    assert len(embedding.vectors()) == CHUNKS + 1
 
 
-def test_no_text_is_sent_twice_however_often_a_pass_leaves_off(shelf):
+def test_no_text_is_sent_twice_however_often_a_pass_leaves_off(embedding):
     passes = 0
-    while run(shelf, lambda: True).yielded:
+    while run(embedding, lambda: True).yielded:
         passes += 1
         assert passes < CHUNKS
     assert passes > 2
-    assert sorted(shelf.provider.texts) == sorted(set(shelf.provider.texts))
-    assert len(shelf.vectors()) == CHUNKS
+    assert sorted(embedding.provider.texts) == sorted(set(embedding.provider.texts))
+    assert len(embedding.vectors()) == CHUNKS
 
 
-def test_a_batch_that_takes_long_is_left_off_in_its_middle_and_loses_nothing(shelf):
+def test_a_batch_that_takes_long_is_left_off_in_its_middle_and_loses_nothing(embedding):
     """A model on a slow machine needs minutes for a batch."""
-    now, plain = [0.0], shelf.provider.embed_documents
+    now, plain = [0.0], embedding.provider.embed_documents
 
     def embed_documents(texts, should_stop):
         def stop():
@@ -70,43 +70,43 @@ def test_a_batch_that_takes_long_is_left_off_in_its_middle_and_loses_nothing(she
 
         return plain(texts, stop)
 
-    shelf.provider.embed_documents = embed_documents
-    outcome = run(shelf, lambda: True, clock=Clock(monotonic=lambda: now[0]))
+    embedding.provider.embed_documents = embed_documents
+    outcome = run(embedding, lambda: True, clock=Clock(monotonic=lambda: now[0]))
     assert outcome.yielded
-    assert CHUNKS - 2 * PATIENCE_SECONDS <= outcome.pending_embeddings < CHUNKS
-    assert shelf.missing() == outcome.pending_embeddings
-    assert run(shelf, lambda: False).pending_embeddings == 0
-    assert len(shelf.vectors()) == CHUNKS
+    assert CHUNKS - 2 * MIN_EMBEDDING_SECONDS <= outcome.pending_embeddings < CHUNKS
+    assert embedding.missing() == outcome.pending_embeddings
+    assert run(embedding, lambda: False).pending_embeddings == 0
+    assert len(embedding.vectors()) == CHUNKS
 
 
-def test_a_pass_that_makes_nothing_has_nothing_to_leave_off(shelf):
-    shelf.provider.lives = 0
-    outcome = run(shelf, lambda: True)
+def test_a_pass_that_makes_nothing_has_nothing_to_leave_off(embedding):
+    embedding.provider.lives = 0
+    outcome = run(embedding, lambda: True)
     assert (outcome.yielded, outcome.pending_embeddings) == (False, CHUNKS)
     assert "down" in outcome.embedding_reason
 
 
-def test_to_stop_is_not_to_yield(shelf):
+def test_to_stop_is_not_to_yield(embedding):
     def second():
-        return len(shelf.provider.batches) > 1
+        return len(embedding.provider.batches) > 1
 
     with pytest.raises(SyncCancelled):
-        run(shelf, second, should_stop=second)
+        run(embedding, second, should_stop=second)
 
 
-def test_a_rebuild_leaves_off_for_nothing(shelf):
-    shelf.sync()
-    outcome = shelf.engine().run(SyncMode.FULL, Notes(), lambda: False, lambda: True)
+def test_a_rebuild_leaves_off_for_nothing(embedding):
+    embedding.sync()
+    outcome = embedding.engine().run(SyncMode.FULL, RecordingObserver(), lambda: False, lambda: True)
     assert (outcome.yielded, outcome.pending_embeddings) == (False, 0)
 
 
-def test_what_came_from_the_cache_is_counted_when_a_pass_leaves_off(shelf):
-    shelf.sync()
+def test_what_came_from_the_cache_is_counted_when_a_pass_leaves_off(embedding):
+    embedding.sync()
     for number in range(CHUNKS):
-        shelf.remove(f"n{number:04}")
-    shelf.sync()
-    shelf.write(**{f"m{number:04}": f"note{number}" for number in range(CHUNKS)})
-    notes = Notes()
-    outcome = run(shelf, lambda: True, notes=notes)
+        embedding.remove(f"n{number:04}")
+    embedding.sync()
+    embedding.write(**{f"m{number:04}": f"note{number}" for number in range(CHUNKS)})
+    notes = RecordingObserver()
+    outcome = run(embedding, lambda: True, observer=notes)
     assert outcome.yielded
     assert outcome.cached_chunks == CHUNKS - outcome.pending_embeddings > 0

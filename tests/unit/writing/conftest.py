@@ -21,7 +21,7 @@ CHILD = Path(__file__).parent / "appending_child.py"
 
 
 @dataclass
-class Desk:
+class AppendFixture:
     """A workspace with a ledger, and processes that append to it."""
 
     workspace: Path
@@ -42,7 +42,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path):
+def fixture(tmp_path):
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    return Desk(workspace, tmp_path / "state" / "memory" / "main.appends")
+    return AppendFixture(workspace, tmp_path / "state" / "memory" / "main.appends")

@@ -33,7 +33,7 @@ def talk(*texts):
     return "".join(said(("user", "assistant")[n % 2], text) + "\n" for n, text in enumerate(texts))
 
 
-class Place:
+class ArchiveFixture:
     """A workspace and a sessions folder."""
 
     def __init__(self, folder):
@@ -61,7 +61,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path):
-    return Place(tmp_path)
+    return ArchiveFixture(tmp_path)
 
 
 def test_the_file_tells_which_session_it_is_and_what_was_said(place):
@@ -253,7 +253,7 @@ def test_a_write_that_fails_leaves_nothing(place, monkeypatch, links):
         raise OSError(30, "Read-only file system")
 
     if not links:
-        monkeypatch.setattr(files, "_linked", lambda *_: None)
+        monkeypatch.setattr(files, "_create_by_link", lambda *_: None)
     monkeypatch.setattr(files, "write_all", write_all)
     place.put("abc.jsonl", talk("one"))
     with pytest.raises(WorkspaceReadOnly):
@@ -274,7 +274,7 @@ def test_a_file_whose_name_is_no_plain_text_is_no_transcript(place, name):
     file = place.sessions / os.fsdecode(name)
     file.write_text(talk("one"))
     with pytest.raises(FileNotFound, match="transcript"):
-        archive.last_said(place.sessions, file.name, 5)
+        archive.read_messages(place.sessions, file.name, 5)
 
 
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=6), st.binary(max_size=200))

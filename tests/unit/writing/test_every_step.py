@@ -19,7 +19,7 @@ APPEND = {"text": TEXT, "path": LOG, "key": "k", "heading": ""}
 MUTATING = {"mkdir", "open", "write"}
 
 
-class Place:
+class KilledAppend:
     """A workspace and its ledger, as a dead process left them."""
 
     def __init__(self, folder):
@@ -45,13 +45,13 @@ def beginning(tmp_path):
     def make(before=b"", ledger=b"", name="b"):
         folder = tmp_path / name
         (folder / "workspace").mkdir(parents=True)
-        place = Place(folder)
+        fixture = KilledAppend(folder)
         if before:
-            place.log.parent.mkdir()
-            place.log.write_bytes(before)
+            fixture.log.parent.mkdir()
+            fixture.log.write_bytes(before)
         if ledger:
-            place.ledger.parent.mkdir(parents=True)
-            place.ledger.write_bytes(ledger)
+            fixture.ledger.parent.mkdir(parents=True)
+            fixture.ledger.write_bytes(ledger)
         return folder
 
     return make
@@ -71,20 +71,20 @@ def killed(tmp_path, beginnings, **append):
 
 def check_retry(outcome, before, block, *, recover, heading=""):
     """The retry completes what the dead process began, and a second one finds it done."""
-    place = Place(outcome["folder"])
-    assert (before + block).startswith(place.written()), outcome
-    assert place.written().startswith(before), outcome
+    fixture = KilledAppend(outcome["folder"])
+    assert (before + block).startswith(fixture.written()), outcome
+    assert fixture.written().startswith(before), outcome
     if recover:
-        place.appender.recover()
-        assert (before + block).startswith(place.written()), outcome
-    answer = place.append(heading=heading)
-    assert place.written() == before + block, outcome
-    assert place.lines(answer) == block.decode().strip("\n"), outcome
-    again = place.append(heading=heading)
+        fixture.appender.recover()
+        assert (before + block).startswith(fixture.written()), outcome
+    answer = fixture.append(heading=heading)
+    assert fixture.written() == before + block, outcome
+    assert fixture.lines(answer) == block.decode().strip("\n"), outcome
+    again = fixture.append(heading=heading)
     assert (again.start_line, again.end_line, again.already_appended) == (answer.start_line, answer.end_line, True)
-    assert place.written() == before + block, outcome
-    assert [file.name for file in place.ledger.parent.iterdir()] == ["main.appends"], outcome
-    assert place.appender.issues() == ()
+    assert fixture.written() == before + block, outcome
+    assert [file.name for file in fixture.ledger.parent.iterdir()] == ["main.appends"], outcome
+    assert fixture.appender.issues() == ()
 
 
 @pytest.mark.slow
@@ -109,26 +109,28 @@ def test_a_retry_makes_exactly_one_entry(tmp_path, beginning, *, before, heading
 @pytest.mark.parametrize("recover", [False, True])
 def test_another_append_before_the_retry_is_kept_and_no_text_stands_twice(tmp_path, beginning, recover):
     for outcome in killed(tmp_path, [beginning(b"earlier\n")]):
-        place = Place(outcome["folder"])
+        fixture = KilledAppend(outcome["folder"])
         if recover:
-            place.appender.recover()
-        place.append("between", key="other")
-        answer = place.append()
-        assert place.append().start_line == answer.start_line
+            fixture.appender.recover()
+        fixture.append("between", key="other")
+        answer = fixture.append()
+        assert fixture.append().start_line == answer.start_line
         texts = ["between\n", f"{TEXT}\n"]
-        assert place.written().decode().removeprefix("earlier\n") in {"".join(texts), "".join(reversed(texts))}, outcome
-        assert place.lines(answer) == TEXT
+        assert fixture.written().decode().removeprefix("earlier\n") in {"".join(texts), "".join(reversed(texts))}, (
+            outcome
+        )
+        assert fixture.lines(answer) == TEXT
 
 
 def test_an_edit_after_the_restart_does_not_make_the_text_stand_twice(tmp_path, beginning):
     for outcome in killed(tmp_path, [beginning(b"earlier\n")]):
-        place = Place(outcome["folder"])
-        place.appender.recover()
-        whole = TEXT.encode() in place.written()
-        place.log.write_bytes(b"# by hand\n\n" + place.written())
-        answer = place.append()
+        fixture = KilledAppend(outcome["folder"])
+        fixture.appender.recover()
+        whole = TEXT.encode() in fixture.written()
+        fixture.log.write_bytes(b"# by hand\n\n" + fixture.written())
+        answer = fixture.append()
         assert answer.already_appended == whole
-        assert place.written().decode().count(TEXT) == 1, outcome
+        assert fixture.written().decode().count(TEXT) == 1, outcome
 
 
 @pytest.mark.slow
@@ -145,9 +147,9 @@ def entry(key, state=AppendState.DONE):
     return LedgerEntry(key, LOG, 0, 5, "b" * 64, "c" * 64, 1, 1, state)
 
 
-def known(place, keys):
-    ledger = Ledger(str(place.ledger))
-    with ledger.locked():
+def known(fixture, keys):
+    ledger = Ledger(str(fixture.ledger))
+    with ledger.lock():
         return [key for key in keys if ledger.get(key) is not None and ledger.get(key).state is AppendState.DONE]
 
 
@@ -158,7 +160,7 @@ def test_a_rewrite_of_a_long_ledger_loses_no_key(tmp_path, beginning):
     assert "replace" in {outcome["call"] for outcome in found}
     for outcome in found:
         check_retry(outcome, b"earlier\n", f"{TEXT}\n".encode(), recover=False)
-        assert known(Place(outcome["folder"]), [*keys, "k"]) == [*keys, "k"], outcome
+        assert known(KilledAppend(outcome["folder"]), [*keys, "k"]) == [*keys, "k"], outcome
 
 
 def test_a_repair_of_a_damaged_ledger_loses_no_readable_key(tmp_path, beginning):
@@ -166,9 +168,9 @@ def test_a_repair_of_a_damaged_ledger_loses_no_readable_key(tmp_path, beginning)
     found = killed(tmp_path, [beginning(b"earlier\n", lines)])
     assert "replace" in {outcome["call"] for outcome in found}
     for outcome in found:
-        place = Place(outcome["folder"])
-        place.append()
-        assert place.written() == b"earlier\n" + f"{TEXT}\n".encode(), outcome
-        assert known(place, ["a", "b", "k"]) == ["a", "b", "k"], outcome
-        assert sorted(file.name for file in place.ledger.parent.iterdir()) == ["main.appends", "main.appends.damaged"]
-        assert place.ledger.with_name("main.appends.damaged").read_bytes() == lines
+        fixture = KilledAppend(outcome["folder"])
+        fixture.append()
+        assert fixture.written() == b"earlier\n" + f"{TEXT}\n".encode(), outcome
+        assert known(fixture, ["a", "b", "k"]) == ["a", "b", "k"], outcome
+        assert sorted(file.name for file in fixture.ledger.parent.iterdir()) == ["main.appends", "main.appends.damaged"]
+        assert fixture.ledger.with_name("main.appends.damaged").read_bytes() == lines

@@ -13,8 +13,8 @@ from memoryd_server.errors import DiskFull, MemorydError
 from memoryd_server.sources.roots import Roots, resolve_for_append
 from memoryd_server.writing import memory_file
 from memoryd_server.writing.ledger import AppendState, Ledger, LedgerEntry, decode, encode
-from memoryd_server.writing.memory_file import copies_of, opened, sought_in_copies
-from unit.writing.conftest import Desk
+from memoryd_server.writing.memory_file import find_copies, needle_of_copies, open_memory_file
+from unit.writing.conftest import AppendFixture
 
 LOG = "memory/log.md"
 TEXT = "- ok"
@@ -112,20 +112,20 @@ def copies(file):
     return sum(line.rstrip() == TEXT.encode() for line in file.read_bytes().split(b"\n"))
 
 
-def interrupted(desk, monkeypatch, *, interruption, earlier, by, draft):
+def interrupted(fixture, monkeypatch, *, interruption, earlier, by, draft):
     """Append TEXT to a file with `earlier` copies of it, interrupt the write, and return the file's earlier bytes."""
-    file = desk.file(LOG)
+    file = fixture.file(LOG)
     file.parent.mkdir()
     file.write_bytes(b"# Log\n" + OTHER + (BLOCK * earlier if by == "user" else b""))
     for number in range(earlier if by == "ledger" else 0):
-        desk.appender().append(TEXT, path=LOG, idempotency_key=f"earlier{number}")
+        fixture.appender().append(TEXT, path=LOG, idempotency_key=f"earlier{number}")
     before = file.read_bytes()
     with monkeypatch.context() as patched:
         patched.setattr(memory_file, "write_all", INTERRUPTIONS[interruption])
         with pytest.raises((CrashError, DiskFull)):
-            desk.appender().append(TEXT, path=LOG, idempotency_key="k")
+            fixture.appender().append(TEXT, path=LOG, idempotency_key="k")
     if draft:
-        desk.ledger.with_name("main.appends.block").write_bytes(BLOCK)
+        fixture.ledger.with_name("main.appends.block").write_bytes(BLOCK)
     return before
 
 
@@ -137,20 +137,20 @@ def states():
 @pytest.mark.parametrize("interruption", INTERRUPTIONS)
 def test_the_retry_adds_exactly_one_copy(tmp_path, monkeypatch, interruption, edit):
     for number, (earlier, by, draft, recover) in enumerate(states()):
-        desk = Desk(tmp_path / str(number), tmp_path / f"state{number}" / "memory" / "main.appends")
-        desk.workspace.mkdir()
+        fixture = AppendFixture(tmp_path / str(number), tmp_path / f"state{number}" / "memory" / "main.appends")
+        fixture.workspace.mkdir()
         state = {"interruption": interruption, "earlier": earlier, "by": by, "draft": draft}
-        before = interrupted(desk, monkeypatch, **state)
-        file = desk.file(LOG)
+        before = interrupted(fixture, monkeypatch, **state)
+        file = fixture.file(LOG)
         missing = edit(file, before, file.read_bytes())
-        appender = desk.appender()
+        appender = fixture.appender()
         if recover:
             appender.recover()
         answer = appender.append(TEXT, path=LOG, idempotency_key="k")
         # Recovery without the draft knows only the hash of the block, and prefers a second copy to a loss.
         hashed = recover and not draft and edit is saves_with_other_newlines and interruption == "after_the_write"
         assert copies(file) == earlier - missing + 1 + hashed, (state, recover)
-        assert [line.rstrip() for line in desk.lines(LOG, answer)] == [TEXT.encode()], (state, recover)
+        assert [line.rstrip() for line in fixture.lines(LOG, answer)] == [TEXT.encode()], (state, recover)
         after = file.read_bytes()
         assert appender.append(TEXT, path=LOG, idempotency_key="k").already_appended
         assert file.read_bytes() == after
@@ -162,75 +162,75 @@ def test_a_retry_after_an_equal_text_was_removed_never_loses_its_own(tmp_path, m
     for number, (earlier, by, draft, recover) in enumerate(states()):
         if not earlier:
             continue
-        desk = Desk(tmp_path / str(number), tmp_path / f"state{number}" / "memory" / "main.appends")
-        desk.workspace.mkdir()
-        interrupted(desk, monkeypatch, interruption=interruption, earlier=earlier, by=by, draft=draft)
-        save(desk.file(LOG), desk.file(LOG).read_bytes().replace(BLOCK, b"", 1))
-        appender = desk.appender()
+        fixture = AppendFixture(tmp_path / str(number), tmp_path / f"state{number}" / "memory" / "main.appends")
+        fixture.workspace.mkdir()
+        interrupted(fixture, monkeypatch, interruption=interruption, earlier=earlier, by=by, draft=draft)
+        save(fixture.file(LOG), fixture.file(LOG).read_bytes().replace(BLOCK, b"", 1))
+        appender = fixture.appender()
         if recover:
             appender.recover()
         appender.append(TEXT, path=LOG, idempotency_key="k")
-        assert copies(desk.file(LOG)) == earlier + (interruption == "after_the_write")
+        assert copies(fixture.file(LOG)) == earlier + (interruption == "after_the_write")
 
 
 @pytest.mark.parametrize("draft", [True, False])
-def test_overlapping_lines_are_no_further_copy(desk, monkeypatch, draft):
+def test_overlapping_lines_are_no_further_copy(fixture, monkeypatch, draft):
     block = b"a\na\n"
-    desk.file("MEMORY.md").write_bytes(b"a\na\na\n")
+    fixture.file("MEMORY.md").write_bytes(b"a\na\na\n")
     with monkeypatch.context() as patched:
         patched.setattr(memory_file, "write_all", before_the_write)
         with pytest.raises(CrashError):
-            desk.appender().append("a\na", path="MEMORY.md", idempotency_key="k")
+            fixture.appender().append("a\na", path="MEMORY.md", idempotency_key="k")
     if draft:
-        desk.ledger.with_name("main.appends.block").write_bytes(block)
-    save(desk.file("MEMORY.md"), b"edit\na\na\na\n")
-    appender = desk.appender()
+        fixture.ledger.with_name("main.appends.block").write_bytes(block)
+    save(fixture.file("MEMORY.md"), b"edit\na\na\na\n")
+    appender = fixture.appender()
     appender.recover()
     assert not appender.append("a\na", path="MEMORY.md", idempotency_key="k").already_appended
-    assert desk.file("MEMORY.md").read_bytes() == b"edit\na\na\na\n" + block
+    assert fixture.file("MEMORY.md").read_bytes() == b"edit\na\na\na\n" + block
 
 
-def pending(desk):
-    ledger = Ledger(str(desk.ledger))
-    with ledger.locked():
+def pending(fixture):
+    ledger = Ledger(str(fixture.ledger))
+    with ledger.lock():
         return ledger.get("k")
 
 
 @pytest.mark.parametrize("recover", [True, False])
 @pytest.mark.parametrize(("edited", "copies_after"), [(b"", 1), (b"new\n", 2)])
 def test_a_pending_entry_of_an_earlier_build_is_done_only_at_its_place(
-    desk, monkeypatch, edited, copies_after, recover
+    fixture, monkeypatch, edited, copies_after, recover
 ):
-    before = interrupted(desk, monkeypatch, interruption="after_the_write", earlier=0, by="user", draft=False)
-    line = encode(replace(pending(desk), copies_before=None))
+    before = interrupted(fixture, monkeypatch, interruption="after_the_write", earlier=0, by="user", draft=False)
+    line = encode(replace(pending(fixture), copies_before=None))
     assert b"copies_before" not in line
     fields = json.loads(line)
     del fields["check"]
-    desk.ledger.write_text(json.dumps(fields, separators=(",", ":")) + "\n")
-    desk.file(LOG).write_bytes(edited + before + BLOCK)
-    appender = desk.appender()
+    fixture.ledger.write_text(json.dumps(fields, separators=(",", ":")) + "\n")
+    fixture.file(LOG).write_bytes(edited + before + BLOCK)
+    appender = fixture.appender()
     if recover:
         appender.recover()
     assert appender.append(TEXT, path=LOG, idempotency_key="k").already_appended == (not edited)
-    assert copies(desk.file(LOG)) == copies_after
+    assert copies(fixture.file(LOG)) == copies_after
     assert not appender.issues()
 
 
-def test_only_pending_lines_of_the_ledger_are_unknown_to_earlier_builds(desk):
-    desk.appender().append(TEXT, path=LOG, idempotency_key="k")
-    begun, done = desk.ledger.read_bytes().splitlines()
+def test_only_pending_lines_of_the_ledger_are_unknown_to_earlier_builds(fixture):
+    fixture.appender().append(TEXT, path=LOG, idempotency_key="k")
+    begun, done = fixture.ledger.read_bytes().splitlines()
     assert (decode(begun).copies_before, decode(done).copies_before) == (0, None)
     assert b"copies_before" not in done
     assert decode(done).state is AppendState.DONE
 
 
-def test_a_file_too_large_for_the_limit_of_the_process_is_named(desk, monkeypatch):
+def test_a_file_too_large_for_the_limit_of_the_process_is_named(fixture, monkeypatch):
     def too_large(_fd, _data):
         raise OSError(errno.EFBIG, "File too large")
 
     monkeypatch.setattr(memory_file, "write_all", too_large)
     with pytest.raises(MemorydError, match="RLIMIT_FSIZE") as failed:
-        desk.appender().append(TEXT, path=LOG)
+        fixture.appender().append(TEXT, path=LOG)
     assert failed.value.reason == "DISK_FULL"
 
 
@@ -239,22 +239,22 @@ def test_a_file_too_large_for_the_limit_of_the_process_is_named(desk, monkeypatc
     data=st.text("ab \n\r", max_size=40).map(str.encode),
 )
 def test_the_fast_search_misses_no_copy(content, data):
-    sought = sought_in_copies(content)
-    if copies_of(content, data):
+    sought = needle_of_copies(content)
+    if find_copies(content, data):
         assert sought in b"\n" + data
-    if copies_of(content, b""):
+    if find_copies(content, b""):
         raise AssertionError("an empty file holds no copy")
 
 
 @pytest.mark.parametrize("shift", range(-6, 3))
-def test_the_fast_search_finds_text_across_the_steps_of_reading(desk, monkeypatch, shift):
+def test_the_fast_search_finds_text_across_the_steps_of_reading(fixture, monkeypatch, shift):
     monkeypatch.setattr(memory_file, "_STEP_BYTES", 16)
     data = b"x" * (16 + shift) + b"\n- ok\nrest of the file\n"
-    desk.file("MEMORY.md").write_bytes(data)
-    with opened(resolve_for_append(Roots(str(desk.workspace), ()), "MEMORY.md")) as file:
-        assert file.newlines_and(b"\n- ok", len(data)) == (3, True)
-        assert file.newlines_and(b"\n- no", len(data)) == (3, False)
-        assert file.newlines_and(b"\nxxxx", len(data)) == (3, True)
+    fixture.file("MEMORY.md").write_bytes(data)
+    with open_memory_file(resolve_for_append(Roots(str(fixture.workspace), ()), "MEMORY.md")) as file:
+        assert file.count_newlines_and_find(b"\n- ok", len(data)) == (3, True)
+        assert file.count_newlines_and_find(b"\n- no", len(data)) == (3, False)
+        assert file.count_newlines_and_find(b"\nxxxx", len(data)) == (3, True)
 
 
 def test_an_entry_keeps_its_count_in_the_ledger():

@@ -26,14 +26,14 @@ def ledger(path):
 
 def put(ledger, *entries):
     for each in entries:
-        with ledger.locked():
+        with ledger.lock():
             ledger.put(each, durable=True)
 
 
 def test_what_was_put_is_read_by_another_process(ledger, path):
     put(ledger, entry("a"), entry("b", AppendState.PENDING))
     other = Ledger(str(path))
-    with other.locked():
+    with other.lock():
         assert other.get("a") == entry("a")
         assert other.pending(LOG) == [entry("b", AppendState.PENDING)]
 
@@ -41,14 +41,14 @@ def test_what_was_put_is_read_by_another_process(ledger, path):
 def test_what_another_process_put_later_is_seen(ledger, path):
     put(ledger, entry("a"))
     put(Ledger(str(path)), entry("b"))
-    with ledger.locked():
+    with ledger.lock():
         assert ledger.get("b") == entry("b")
 
 
 def test_the_last_line_of_a_key_counts(ledger, path):
     put(ledger, entry("a", AppendState.PENDING), entry("a"))
     other = Ledger(str(path))
-    with other.locked():
+    with other.lock():
         assert other.get("a").state is AppendState.DONE
         assert other.pending(LOG) == []
 
@@ -67,11 +67,11 @@ def test_a_torn_last_line_is_cut_off(ledger, path, torn, fresh):
         file.write(torn)
     if fresh:
         ledger = Ledger(str(path))
-    with ledger.locked():
+    with ledger.lock():
         assert ledger.get("x") is None
     put(ledger, entry("b"))
     assert path.read_bytes() == encode(entry("a")) + encode(entry("b"))
-    assert ledger.trouble == ""
+    assert ledger.problem == ""
 
 
 def test_two_processes_agree_on_who_repairs(ledger, path):
@@ -80,11 +80,11 @@ def test_two_processes_agree_on_who_repairs(ledger, path):
     for torn in (b'{"key":"torn', b'{"k'):
         with path.open("ab") as file:
             file.write(torn)
-        with ledger.locked():
+        with ledger.lock():
             pass
         put(other, entry("b"))
         put(ledger, entry("c"))
-        with other.locked():
+        with other.lock():
             assert other.get("c") == entry("c")
     assert path.read_bytes() == b"".join(encode(entry(key)) for key in "abcbc")
 
@@ -111,15 +111,15 @@ def test_damage_is_told_of_and_the_readable_keys_go_on(path, damage):
     path.write_bytes(damaged)
     ledger = Ledger(str(path))
     put(ledger, entry("d"))
-    assert "damaged" in ledger.trouble
+    assert "damaged" in ledger.problem
     other = Ledger(str(path))
-    with other.locked():
+    with other.lock():
         assert [other.get(key) for key in "bcd"] == [entry("b"), entry("c", AppendState.PENDING), entry("d")]
         assert other.get("a") is None
     aside = path.with_name("main.appends.damaged")
     assert aside.read_bytes() == damaged
     assert aside.stat().st_mode & 0o777 == 0o600
-    assert Ledger(str(path)).trouble == ""
+    assert Ledger(str(path)).problem == ""
 
 
 def test_garbage_without_a_line_is_set_aside_whole(path):
@@ -129,7 +129,7 @@ def test_garbage_without_a_line_is_set_aside_whole(path):
     put(ledger, entry("a"))
     assert path.read_bytes() == encode(entry("a"))
     assert len(path.with_name("main.appends.damaged").read_bytes()) == 4 + 245 * 40
-    assert "1 of its lines" in ledger.trouble
+    assert "1 of its lines" in ledger.problem
 
 
 @pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b""), lambda path: path.unlink()])
@@ -138,9 +138,9 @@ def test_a_ledger_lost_while_the_daemon_runs_is_written_anew_from_memory(ledger,
     harm(path)
     put(ledger, entry("c"))
     other = Ledger(str(path))
-    with other.locked():
+    with other.lock():
         assert [other.get(key) for key in "abc"] == [entry("a"), entry("b", AppendState.PENDING), entry("c")]
-    assert "emptied or removed" in ledger.trouble
+    assert "emptied or removed" in ledger.problem
 
 
 def test_a_ledger_cut_in_the_middle_while_the_daemon_runs_loses_nothing(ledger, path):
@@ -149,7 +149,7 @@ def test_a_ledger_cut_in_the_middle_while_the_daemon_runs_loses_nothing(ledger, 
         file.truncate(path.stat().st_size // 2)
     put(ledger, entry("g"))
     other = Ledger(str(path))
-    with other.locked():
+    with other.lock():
         assert [key for key in "abcdefg" if other.get(key) == entry(key)] == list("abcdefg")
 
 
@@ -158,9 +158,9 @@ def test_a_ledger_overwritten_while_the_daemon_runs_loses_nothing(ledger, path):
     path.write_bytes(b"something else\n" * 100)
     put(ledger, entry("c"))
     other = Ledger(str(path))
-    with other.locked():
+    with other.lock():
         assert [other.get(key) for key in "abc"] == [entry("a"), entry("b"), entry("c")]
-    assert "damaged" in ledger.trouble
+    assert "damaged" in ledger.problem
 
 
 def test_a_repair_that_fails_is_tried_again(ledger, path, monkeypatch):
@@ -170,7 +170,7 @@ def test_a_repair_that_fails_is_tried_again(ledger, path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(module, "write_whole", fail)
         for _ in range(2):
-            with pytest.raises(IndexUnavailable), fresh.locked():
+            with pytest.raises(IndexUnavailable), fresh.lock():
                 pass
     put(fresh, entry("b"))
     assert path.read_bytes() == encode(entry("a")) + encode(entry("b"))
@@ -185,9 +185,9 @@ def test_lines_without_a_checksum_are_read(ledger, path):
     fields = json.loads(encode(entry("old")))
     del fields["check"]
     path.write_text(json.dumps(fields) + "\n")
-    with ledger.locked():
+    with ledger.lock():
         assert ledger.get("old") == entry("old")
-    assert ledger.trouble == ""
+    assert ledger.problem == ""
 
 
 def test_a_rewrite_cut_short_leaves_no_file_behind(ledger, path):
@@ -219,7 +219,7 @@ def test_a_long_ledger_is_rewritten_with_a_line_a_key(ledger, path):
     put(ledger, entry("b"))
     assert len(path.read_bytes().splitlines()) == 3002
     other = Ledger(str(path))
-    with other.locked():
+    with other.lock():
         assert other.get("k0").state is AppendState.DONE
         assert other.get("b") == entry("b")
 
@@ -249,7 +249,7 @@ def test_a_ledger_rewritten_by_another_process_is_read_anew(ledger, path):
     fill(path, 3000)
     put(other, entry("b"))
     put(ledger, entry("c"))
-    with other.locked():
+    with other.lock():
         assert [other.get(key) is None for key in ("a", "b", "c")] == [False, False, False]
 
 
@@ -258,5 +258,5 @@ def test_a_rewrite_that_fails_does_not_fail_the_append(ledger, path):
     fill(path, 3000)
     path.with_name(path.name + ".new").mkdir()
     put(ledger, entry("b"))
-    with ledger.locked():
+    with ledger.lock():
         assert ledger.get("b") == entry("b")

@@ -30,8 +30,8 @@ def save(change):
 
 
 @pytest.fixture
-def log(desk):
-    file = desk.file(LOG)
+def log(fixture):
+    file = fixture.file(LOG)
     file.parent.mkdir()
     file.write_bytes(b"one\n")
     return file
@@ -72,9 +72,9 @@ def editor(monkeypatch, log):
         ([os.unlink], BLOCK, 1),
     ],
 )
-def test_the_text_is_there_once_whatever_the_editor_had_read(desk, log, editor, *, edits, after, line, key):
+def test_the_text_is_there_once_whatever_the_editor_had_read(fixture, log, editor, *, edits, after, line, key):
     editor(*edits)
-    appender = desk.appender()
+    appender = fixture.appender()
     answer = appender.append(TEXT, path=LOG, idempotency_key=key)
     assert log.read_bytes() == after
     assert (answer.start_line, answer.end_line, answer.already_appended) == (line, line + 1, False)
@@ -85,16 +85,16 @@ def test_the_text_is_there_once_whatever_the_editor_had_read(desk, log, editor, 
     assert appender.issues() == ()
 
 
-def test_an_equal_text_from_before_is_not_taken_for_the_lost_one(desk, log, editor):
+def test_an_equal_text_from_before_is_not_taken_for_the_lost_one(fixture, log, editor):
     log.write_bytes(BLOCK)
     editor(lambda file: rename_over(file, b"edited\n" + BLOCK))
-    desk.appender().append(TEXT, path=LOG, idempotency_key="k")
+    fixture.appender().append(TEXT, path=LOG, idempotency_key="k")
     assert log.read_bytes() == b"edited\n" + BLOCK + BLOCK
 
 
-def test_a_file_replaced_without_end_is_given_up_and_the_retry_writes_once(desk, log, editor):
+def test_a_file_replaced_without_end_is_given_up_and_the_retry_writes_once(fixture, log, editor):
     editor(*[lambda file: rename_over(file, b"edited\n")] * MOST_REPLACEMENTS)
-    appender = Appender(Roots(str(desk.workspace), ()), str(desk.ledger))
+    appender = Appender(Roots(str(fixture.workspace), ()), str(fixture.ledger))
     with pytest.raises(FileReplaced):
         appender.append(AppendJob(TEXT, path=LOG, idempotency_key="k"))
     assert log.read_bytes() == b"edited\n"
@@ -102,21 +102,21 @@ def test_a_file_replaced_without_end_is_given_up_and_the_retry_writes_once(desk,
     assert log.read_bytes() == b"edited\n" + BLOCK
 
 
-def test_a_text_given_up_that_the_editor_had_copied_last_is_known_to_the_retry(desk, log, editor):
+def test_a_text_given_up_that_the_editor_had_copied_last_is_known_to_the_retry(fixture, log, editor):
     stale = [lambda file: rename_over(file, b"edited\n")] * (MOST_REPLACEMENTS - 1)
     editor(*stale, save(lambda data: data + b"edit\n"))
-    answer = desk.appender().append(TEXT, path=LOG, idempotency_key="k")
+    answer = fixture.appender().append(TEXT, path=LOG, idempotency_key="k")
     assert not answer.already_appended
     assert log.read_bytes().count(BLOCK) == 1
 
 
 @pytest.mark.parametrize("draft", [True, False])
-def test_a_crash_after_the_write_and_a_save_that_moves_the_text_write_it_once(desk, log, draft):
-    assert desk.start(LOG, "k", TEXT, step="written").wait(60) == -signal.SIGKILL
+def test_a_crash_after_the_write_and_a_save_that_moves_the_text_write_it_once(fixture, log, draft):
+    assert fixture.start(LOG, "k", TEXT, step="written").wait(60) == -signal.SIGKILL
     if not draft:
-        desk.ledger.with_name("main.appends.block").unlink()
+        fixture.ledger.with_name("main.appends.block").unlink()
     rename_over(log, b"zero\n" + log.read_bytes() + b"end\n")
-    appender = desk.appender()
+    appender = fixture.appender()
     appender.append("between", path=LOG)
     answer = appender.append(TEXT, path=LOG, idempotency_key="k")
     assert (answer.start_line, answer.already_appended) == (3, True)

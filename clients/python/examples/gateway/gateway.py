@@ -1,4 +1,4 @@
-"""What a gateway does with memoryd around one turn of its agent. The environment tells where the daemon is.
+"""One turn of a gateway that uses memoryd. The client finds the daemon by the environment.
 
 python clients/python/examples/gateway/gateway.py "how do we roll back a release?"
 """
@@ -11,12 +11,12 @@ from memoryd.client import MemorydClient, MemorydError, connect
 from memoryd.messages import EmptyReason, FlushReason, SearchResult, SyncProgress
 
 QUESTION = "what was decided lately?"
-# What the host would have counted after its last turn.
+# The number of tokens in the context after the last turn, as counted by the gateway.
 CONTEXT_TOKENS = 178_500
 
 
 def ensure_sync(client: MemorydClient) -> None:
-    """Brings the index in line with the files, and shows how far it is."""
+    """Sync the index with the files, and show the progress."""
     with Bar("indexing") as bar, client.sync() as events:
         for event in events:
             kind = event.WhichOneof("event")
@@ -29,12 +29,12 @@ def ensure_sync(client: MemorydClient) -> None:
 
 
 def done_share(progress: SyncProgress) -> float:
-    """How much of a run is done, 0..1."""
+    """Return the completed share of a run, 0 to 1."""
     return progress.completed_files / progress.total_files if progress.total_files else 0.0
 
 
 def recall(client: MemorydClient, question: str) -> SearchResult | None:
-    """Searches, prints what was found, and returns the best of it."""
+    """Search, print the results, and return the best one."""
     answer = client.search(query=question, max_results=3)
     for result in answer.results:
         print(f"found   {result.path}:{result.start_line}  {first_line(result.snippet)}")
@@ -44,28 +44,28 @@ def recall(client: MemorydClient, question: str) -> SearchResult | None:
 
 
 def read(client: MemorydClient, result: SearchResult) -> None:
-    """Reads the lines around what was found."""
+    """Read the lines of a result."""
     lines = result.end_line - result.start_line + 1
-    found = client.get(path=result.path, start_line=result.start_line, line_count=lines)
-    print(f"read    {found.path}, lines {found.start_line} to {found.end_line} of {found.total_lines}")
+    answer = client.get(path=result.path, start_line=result.start_line, line_count=lines)
+    print(f"read    {answer.path}, lines {answer.start_line} to {answer.end_line} of {answer.total_lines}")
 
 
 def decide_flush(client: MemorydClient) -> None:
-    """Asks whether the agent should write down what lasts, before its context is compacted."""
+    """Ask whether the agent should write notes before its context is compacted."""
     decision = client.flush_decision(total_tokens=CONTEXT_TOKENS)
     reason = FlushReason.Name(decision.reason).removeprefix("FLUSH_REASON_")
     print(f"flush   {'yes' if decision.flush else 'no'}, {reason}: {decision.remaining_tokens} tokens to go")
 
 
 def remember(client: MemorydClient, text: str) -> int | None:
-    """Appends a line to today's log, and returns the revision of the index that has it."""
+    """Append a line to today's log, and return the index revision that contains it."""
     done = client.append(text=f"- {text}")
     print(f"wrote   {done.path}, line {done.end_line}")
     return done.index_revision if done.HasField("index_revision") else None
 
 
 def find_again(client: MemorydClient, text: str, revision: int | None) -> bool:
-    """Searches what was written, in an index that has it."""
+    """Search for the line in an index that contains it."""
     answer = client.search(query=text, min_revision=revision)
     found = any(text in result.snippet for result in answer.results)
     print(f"again   {'found' if found else 'not found'} at revision {answer.info.index_revision}")
@@ -73,13 +73,13 @@ def find_again(client: MemorydClient, text: str, revision: int | None) -> bool:
 
 
 def first_line(snippet: str) -> str:
-    """The first line of a snippet that is no heading; its heading where that is all."""
+    """Return the first line of a snippet that is not a heading, or else its heading."""
     lines = [line for line in snippet.splitlines() if line.strip()]
     return next((line for line in lines if not line.startswith("#")), "".join(lines[:1]))
 
 
 def main() -> int:
-    """One turn; 0 when everything went well."""
+    """Run one turn, and return the exit status."""
     question = sys.argv[1] if len(sys.argv) > 1 else QUESTION
     try:
         with connect() as client:

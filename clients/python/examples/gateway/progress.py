@@ -1,4 +1,4 @@
-"""A progress bar: drawn in place on a terminal, a line at a time elsewhere."""
+"""A progress bar that is drawn in place on a terminal, and line by line otherwise."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ _WIDTH = 30
 
 
 class Bar:
-    """Shows how much of something is done. Use it in a `with` block, which ends its line."""
+    """A progress bar. Use it in a `with` block, which ends its line."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -26,7 +26,7 @@ class Bar:
             print()
 
     def show(self, share: float, text: str) -> None:
-        """Draws the bar at a share of 0..1, with a word on what is at work."""
+        """Draw the bar at a share of 0 to 1, followed by `text`."""
         filled = round(_WIDTH * min(max(share, 0.0), 1.0))
         line = f"{self._title}  [{'#' * filled}{'.' * (_WIDTH - filled)}] {share:4.0%}  {text}"
         line = line[: shutil.get_terminal_size().columns - 1] if self._in_place else line
@@ -36,6 +36,6 @@ class Bar:
         print(f"\r\x1b[K{line}" if self._in_place else line, end="" if self._in_place else "\n", flush=True)
 
     def note(self, text: str) -> None:
-        """Says something beside it, on a line of its own."""
+        """Print a text on a separate line."""
         print(f"\r\x1b[K{text}" if self._in_place else text, flush=True)
         self._last = ""

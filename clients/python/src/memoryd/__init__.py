@@ -1,1 +1,1 @@
-"""Client side of memoryd: the generated stubs (`memoryd.v1`) and a thin client over them (`memoryd.client`)."""
+"""Python client of memoryd: the generated stubs (`memoryd.v1`) and a thin client (`memoryd.client`)."""

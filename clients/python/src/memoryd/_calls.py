@@ -1,10 +1,10 @@
-"""A call of the contract, as an attribute that the blocking client and the asynchronous one share.
+"""Descriptors for the methods of a service, shared by the blocking and the asyncio client.
 
     class MemoryMethods:
-        get = Unary("MemoryGet", pb.MemoryGetRequest, pb.MemoryGetResponse, 2.0, "Reads a line range ...")
+        get = Unary("MemoryGet", pb.MemoryGetRequest, pb.MemoryGetResponse, 2.0, "Read a line range ...")
 
-On a client whose class is a `Blocking`, `client.get(path="...")` returns the answer; on an `Asynchronous` one it is
-awaited. So the two cannot drift apart, and both are typed.
+`client.get(path="...")` returns the answer if the client's class is a `Blocking`, and is awaited if it is an
+`Asynchronous`. Both clients are typed, and have the same methods.
 """
 
 import uuid
@@ -24,7 +24,7 @@ _KEY = "idempotency_key"
 
 
 class _Caller:
-    """A client's stub of one service, with what all of its calls carry; `timeout` replaces the documented deadlines."""
+    """A stub of one service, and the metadata of its calls. `timeout` replaces the documented deadlines."""
 
     def __init__(self, stub: Any, metadata: tuple[tuple[str, str], ...], timeout: float | None) -> None:
         self._stub = stub
@@ -33,15 +33,15 @@ class _Caller:
 
 
 class Blocking(_Caller):
-    """Its calls return their answers."""
+    """A client whose methods return their answers."""
 
 
 class Asynchronous(_Caller):
-    """Its calls are awaited."""
+    """A client whose methods are awaited."""
 
 
 class _Method(Generic[_Request, _Answer]):
-    """A method of the contract. Asked of a class, it is this description of itself."""
+    """A method of a service. Read from a client it is a call; read from the class it is this descriptor."""
 
     def __init__(self, rpc: str, request: type[_Request], answer: type[_Answer], doc: str) -> None:
         self.rpc = rpc
@@ -51,9 +51,9 @@ class _Method(Generic[_Request, _Answer]):
 
 
 class Unary(_Method[_Request, _Answer]):
-    """A method with one answer. `seconds` is its documented deadline, or what tells it of a request.
+    """A method with one answer. `seconds` is its documented deadline, or a function of the request that returns it.
 
-    Where a request can be named by an idempotency key, it is: trying again is safe then.
+    If the request has an idempotency key and the caller sets none, a random key is set, which makes retries safe.
     """
 
     def __init__(
@@ -74,32 +74,32 @@ class Unary(_Method[_Request, _Answer]):
     @overload
     def __get__(self, caller: Asynchronous, owner: type) -> "AsyncUnaryCall[_Request, _Answer]": ...
     def __get__(self, caller: _Caller | None, owner: type) -> Any:
-        """The call, of the kind that the client makes."""
+        """Return the call for a blocking or asyncio client."""
         if caller is None:
             return self
         return (AsyncUnaryCall if isinstance(caller, Asynchronous) else UnaryCall)(self, caller)
 
     def prepare(self, given: _Request | None, fields: dict[str, Any]) -> _Request:
-        """The request to send; one that was given stays as it is.
+        """Return the request to send. A request that the caller passes is not modified.
 
         Raises:
-            TypeError: a request and fields were given.
+            TypeError: both a request and fields are given.
         """
         message: Any = request_of(self.request, given, fields)
         if _KEY in message.DESCRIPTOR.fields_by_name and not message.idempotency_key:
-            named: Any = self.request()
-            named.CopyFrom(message)
-            named.idempotency_key = str(uuid.uuid4())
-            message = named
+            copy: Any = self.request()
+            copy.CopyFrom(message)
+            copy.idempotency_key = str(uuid.uuid4())
+            message = copy
         return message  # type: ignore[no-any-return]
 
     def seconds(self, message: _Request) -> float:
-        """The documented deadline of a request."""
+        """Return the documented deadline of a request, in seconds."""
         return self._seconds(message) if callable(self._seconds) else self._seconds
 
 
 class Streaming(_Method[_Request, _Answer]):
-    """A method with a stream of events. It has no deadline unless the caller names one."""
+    """A method with a stream of events. It has no deadline unless the caller sets one."""
 
     @overload
     def __get__(self, caller: None, owner: type) -> Self: ...
@@ -108,7 +108,7 @@ class Streaming(_Method[_Request, _Answer]):
     @overload
     def __get__(self, caller: Asynchronous, owner: type) -> "AsyncStreamCall[_Request, _Answer]": ...
     def __get__(self, caller: _Caller | None, owner: type) -> Any:
-        """The call, of the kind that the client makes."""
+        """Return the call for a blocking or asyncio client."""
         if caller is None:
             return self
         return (AsyncStreamCall if isinstance(caller, Asynchronous) else StreamCall)(self, caller)
@@ -135,56 +135,56 @@ class _Call:
 
 
 class UnaryCall(_Call, Generic[_Request, _Answer]):
-    """Takes the fields of its request, or one request message, and returns the answer.
+    """A call that accepts the fields of its request, or one request message, and returns the answer.
 
-    `timeout` in seconds replaces the deadline.
+    `timeout`, in seconds, replaces the deadline.
 
     Raises:
         MemorydError: the status is not OK.
     """
 
     def __call__(self, request: _Request | None = None, /, *, timeout: float | None = None, **fields: Any) -> _Answer:
-        """Calls the daemon."""
+        """Call the daemon."""
         with typed_errors():
             return self._unary(request, fields, timeout)  # type: ignore[no-any-return]
 
 
 class AsyncUnaryCall(_Call, Generic[_Request, _Answer]):
-    """As `UnaryCall`, to be awaited."""
+    """The asyncio form of `UnaryCall`, to be awaited."""
 
     async def __call__(
         self,
         request: _Request | None = None,
         /,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 -- the deadline that the daemon is told
+        timeout: float | None = None,  # noqa: ASYNC109 -- the deadline that is sent to the daemon
         **fields: Any,
     ) -> _Answer:
-        """Calls the daemon."""
+        """Call the daemon."""
         with typed_errors():
             return await self._unary(request, fields, timeout)  # type: ignore[no-any-return]
 
 
 class StreamCall(_Call, Generic[_Request, _Answer]):
-    """Takes the fields of its request, or one request message, and returns the events as they come.
+    """A call that accepts the fields of its request, or one request message, and returns a stream of events.
 
-    `timeout` in seconds is the deadline of all of them together; there is none without it.
+    `timeout`, in seconds, is the deadline of the whole stream; by default there is none.
     """
 
     def __call__(
         self, request: _Request | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> Stream[_Answer]:
-        """Opens the stream."""
+        """Open the stream."""
         with typed_errors():
             return Stream(self._stream(request, fields, timeout))
 
 
 class AsyncStreamCall(_Call, Generic[_Request, _Answer]):
-    """As `StreamCall`, for `async for`. It is not awaited itself."""
+    """The asyncio form of `StreamCall`, for `async for`. Do not await the call."""
 
     def __call__(
         self, request: _Request | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> AsyncStream[_Answer]:
-        """Opens the stream."""
+        """Open the stream."""
         with typed_errors():
             return AsyncStream(self._stream(request, fields, timeout))

@@ -1,4 +1,4 @@
-"""The gRPC channel of a client: who is dialled, and how it retries, dials again and keeps the connection alive."""
+"""The gRPC channel of a client: its credentials, retries, reconnects and keepalive pings."""
 
 from importlib.resources import files
 from typing import Any
@@ -9,20 +9,20 @@ import grpc.aio
 from memoryd.discovery import Endpoint
 from memoryd.tls import Tls, content
 
-# A daemon that restarts is dialled again before the retries of a call are used up.
-_FIRST_DIAL_AGAIN_MS = 100
-_MOST_DIAL_AGAIN_MS = 250
+# Short enough that a client reconnects to a restarted daemon before the retries of a call are used up.
+_FIRST_RECONNECT_MS = 100
+_MAX_RECONNECT_MS = 250
 
 _KEEPALIVE_TIMEOUT_MS = 20_000
 
 
 def open_channel(endpoint: Endpoint, keepalive: float | None = None, *, retries: bool = True) -> grpc.Channel:
-    """A channel to a daemon. `keepalive` is the time between two pings in seconds.
+    """Return a channel to a daemon. `keepalive` is the time between two pings in seconds; None sends none.
 
-    Without `retries` a call fails at once when nobody answers.
+    Without `retries`, a call fails at the first UNAVAILABLE.
 
     Raises:
-        OSError: a file of the endpoint's TLS cannot be read.
+        OSError: a TLS file of the endpoint cannot be read.
     """
     options = _options(endpoint, keepalive, retries=retries)
     if endpoint.tls is None:
@@ -31,7 +31,7 @@ def open_channel(endpoint: Endpoint, keepalive: float | None = None, *, retries:
 
 
 def open_channel_async(endpoint: Endpoint, keepalive: float | None) -> grpc.aio.Channel:
-    """As `open_channel`, for the event loop that runs."""
+    """Return an asyncio channel for the running event loop; see `open_channel`."""
     options = _options(endpoint, keepalive, retries=True)
     if endpoint.tls is None:
         return grpc.aio.insecure_channel(endpoint.address, options=options)
@@ -39,7 +39,7 @@ def open_channel_async(endpoint: Endpoint, keepalive: float | None) -> grpc.aio.
 
 
 def metadata(token: str | None) -> tuple[tuple[str, str], ...]:
-    """What every call says of its caller."""
+    """Return the metadata of every call: the bearer token, if there is one."""
     return (("authorization", f"Bearer {token}"),) if token else ()
 
 
@@ -49,12 +49,12 @@ def _credentials(tls: Tls) -> grpc.ChannelCredentials:
 
 def _options(endpoint: Endpoint, keepalive: float | None, *, retries: bool) -> tuple[tuple[str, Any], ...]:
     options: list[tuple[str, Any]] = [
-        # A proxy from the environment is for the web, not for a daemon on this machine.
+        # The proxy variables of the environment are meant for the web, not for a daemon.
         ("grpc.enable_http_proxy", 0),
-        # Clients of one address would share its connection otherwise, and with it how long they wait to dial again.
+        # Otherwise the clients of an address share one connection, and also its reconnect backoff.
         ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.initial_reconnect_backoff_ms", _FIRST_DIAL_AGAIN_MS),
-        ("grpc.max_reconnect_backoff_ms", _MOST_DIAL_AGAIN_MS),
+        ("grpc.initial_reconnect_backoff_ms", _FIRST_RECONNECT_MS),
+        ("grpc.max_reconnect_backoff_ms", _MAX_RECONNECT_MS),
     ]
     if retries:
         options.append(("grpc.service_config", files("memoryd").joinpath("service_config.json").read_text("utf-8")))

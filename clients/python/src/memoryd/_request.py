@@ -1,4 +1,4 @@
-"""A call's request, from what its caller gave."""
+"""The request of a call, from the arguments of a method."""
 
 from typing import Any, TypeVar
 
@@ -8,10 +8,10 @@ _Request = TypeVar("_Request", bound=Message)
 
 
 def request_of(kind: type[_Request], given: _Request | None, fields: dict[str, Any]) -> _Request:
-    """The request that was given, or one of the fields that were.
+    """Return the request `given`, or a new one with these fields.
 
     Raises:
-        TypeError: both were given.
+        TypeError: both a request and fields are given.
     """
     if given is None:
         return kind(**fields)

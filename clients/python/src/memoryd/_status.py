@@ -1,7 +1,7 @@
-"""Reads the details that a status carries on the wire: `google.rpc.Status` and three of its companions.
+"""Decode the details of a status: `google.rpc.Status` with ErrorInfo, BadRequest and RetryInfo.
 
-The messages are built here under names of our own, so that a process which also has googleapis-common-protos installed
-never meets two definitions of one name. Only field numbers and types matter on the wire; they are google.rpc's.
+The messages are defined here under other names than in google.rpc, so that they do not conflict with an installed
+googleapis-common-protos. Their field numbers and types, which alone are on the wire, are those of google.rpc.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ _BYTES = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
 _INT32 = descriptor_pb2.FieldDescriptorProto.TYPE_INT32
 _INT64 = descriptor_pb2.FieldDescriptorProto.TYPE_INT64
 
-# Message: its fields in the order of their numbers, from 1. A type given by name is a message; "*" means repeated.
+# The fields of each message, in the order of their numbers, from 1. A string names a message; "*" means repeated.
 _MESSAGES: Mapping[str, Mapping[str, int | str]] = {
     "Detail": {"type_url": _STRING, "value": _BYTES},
     "Status": {"code": _INT32, "message": _STRING, "details": "*Detail"},
@@ -29,10 +29,10 @@ _MESSAGES: Mapping[str, Mapping[str, int | str]] = {
 
 
 def details_of(raw: bytes) -> Iterator[tuple[str, Any]]:
-    """Yields each detail of a serialized `google.rpc.Status` that is known here, with its message's short name.
+    """Yield each known detail of a serialized `google.rpc.Status`, with the name of its message.
 
     Raises:
-        google.protobuf.message.DecodeError: the bytes are no such status.
+        google.protobuf.message.DecodeError: the bytes are not a `google.rpc.Status`.
     """
     for detail in _CLASSES["Status"].FromString(raw).details:
         name = detail.type_url.rpartition("google.rpc.")[2]

@@ -1,16 +1,16 @@
-"""Thin clients: the service's methods with keyword arguments, deadlines, retries and typed errors.
+"""Clients of a daemon: the methods of the services with keyword arguments, deadlines, retries and typed errors.
 
     with connect() as client:
         for result in client.search(query="who owns the cache?").results:
             print(result.path, result.start_line, result.snippet)
 
-and, with asyncio,
+With asyncio:
 
     async with connect_async() as client:
         async for event in client.sync():
             print(event.WhichOneof("event"))
 
-Each method takes the fields of its request as keyword arguments, or one request message.
+Each method accepts the fields of its request as keyword arguments, or one request message.
 """
 
 from types import TracebackType
@@ -22,7 +22,7 @@ import grpc.aio
 from memoryd._calls import Asynchronous, Blocking
 from memoryd._channel import metadata, open_channel, open_channel_async
 from memoryd._methods import MemoryMethods
-from memoryd.discovery import Surroundings, find
+from memoryd.discovery import Environment, find_endpoint
 from memoryd.entry_client import AsyncEntryClient, EntryClient
 from memoryd.failure import MemorydError, Violation
 from memoryd.stream import AsyncStream, Stream
@@ -51,19 +51,19 @@ def connect(
     tls: Tls | Literal[False] | None = None,
     keepalive: float | None = None,
 ) -> "MemorydClient":
-    """Returns a client of the daemon at `unix:PATH` or `HOST:PORT`. The connection is made by the first call.
+    """Return a client of the daemon at `address`, `unix:PATH` or `HOST:PORT`. The first call opens the connection.
 
-    What is not given is looked for in the environment and where a daemon of this user would be; `clients/README.md`
-    tells the order. `token` is sent as bearer token over TCP; `""` means none, and `tls=False` no TLS. `timeout` in
-    seconds replaces the documented deadline of each call that has one. `keepalive` is the time between two pings of the
-    connection in seconds, 10 at least; there are none without it.
+    Arguments that are not given are taken from the environment and from the state directory, in the order described in
+    `clients/README.md`. `token` is sent as a bearer token over TCP. `token=""` sends no token, and `tls=False` disables
+    TLS. `timeout`, in seconds, replaces the documented deadline of each unary call. `keepalive` is the time between two
+    pings in seconds, at least 10; by default no pings are sent.
 
     Raises:
-        OSError: a file of the token or of TLS cannot be read.
-        ValueError: the address is none, a file holds no token, or the token would travel in the clear beyond this
-            machine.
+        OSError: a token file or TLS file cannot be read.
+        ValueError: the address is invalid, a token file contains no token, or the token would be sent to another
+            machine without TLS.
     """
-    endpoint = find(Surroundings.of_this_process(), address, token, tls)
+    endpoint = find_endpoint(Environment.of_process(), address, token, tls)
     return MemorydClient(open_channel(endpoint, keepalive), endpoint.token, timeout)
 
 
@@ -75,19 +75,20 @@ def connect_async(
     tls: Tls | Literal[False] | None = None,
     keepalive: float | None = None,
 ) -> "AsyncMemorydClient":
-    """As `connect`, for the event loop that runs; it is not awaited itself.
+    """Return an asyncio client for the running event loop. The arguments are those of `connect`; do not await the call.
 
     Raises:
-        OSError, ValueError: as `connect`.
+        OSError, ValueError: as for `connect`.
     """
-    endpoint = find(Surroundings.of_this_process(), address, token, tls)
+    endpoint = find_endpoint(Environment.of_process(), address, token, tls)
     return AsyncMemorydClient(open_channel_async(endpoint, keepalive), endpoint.token, timeout)
 
 
 class MemorydClient(MemoryMethods, Blocking):
-    """Calls one daemon; may be shared by threads. Every method raises `MemorydError` for a status that is not OK.
+    """A client of one daemon. It can be shared by threads.
 
-    `entries` has the calls that concern entries. A channel that is given is closed with the client.
+    Every method raises `MemorydError` for a status other than OK. The methods for entries are in `entries`.
+    `close` also closes `channel`.
     """
 
     def __init__(self, channel: grpc.Channel, token: str | None = None, timeout: float | None = None) -> None:
@@ -104,12 +105,15 @@ class MemorydClient(MemoryMethods, Blocking):
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; calls under way end as cancelled."""
+        """Close the connection and cancel running calls."""
         self._channel.close()
 
 
 class AsyncMemorydClient(MemoryMethods, Asynchronous):
-    """As `MemorydClient`, with methods that are awaited and streams for `async for`; belongs to one event loop."""
+    """The asyncio form of `MemorydClient`: methods are awaited, and streams are read with `async for`.
+
+    A client belongs to one event loop.
+    """
 
     def __init__(self, channel: grpc.aio.Channel, token: str | None = None, timeout: float | None = None) -> None:
         super().__init__(MemoryServiceStub(channel), metadata(token), timeout)  # type: ignore[no-untyped-call]
@@ -126,5 +130,5 @@ class AsyncMemorydClient(MemoryMethods, Asynchronous):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection; calls under way end as cancelled."""
+        """Close the connection and cancel running calls."""
         await self._channel.close()

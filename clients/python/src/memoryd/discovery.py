@@ -1,6 +1,6 @@
-"""Where a daemon is and what it asks for, found where the daemon's own command looks; clients/README.md has the rules.
+"""Find the address, the token and the TLS options of a daemon, with the rules in clients/README.md.
 
-Nothing here reads the environment by itself; `connect` hands it in.
+The `memoryd` command uses the same rules. Only `Environment.of_process` reads the environment variables.
 """
 
 import ipaddress
@@ -14,15 +14,15 @@ from typing import Literal
 
 from memoryd.tls import Tls
 
-_NOTE = "memoryd.endpoint.json"
-_OWN_TOKEN = "memoryd.token"  # noqa: S105 -- a file's name
+_ENDPOINT_FILE = "memoryd.endpoint.json"
+_TOKEN_FILE = "memoryd.token"  # noqa: S105 -- a file's name
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _TCP = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s:\[\]/]+):[0-9]{1,5}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A daemon to dial: `unix:PATH` or `HOST:PORT`, the token to show there, and whether TLS is spoken."""
+    """The address of a daemon, `unix:PATH` or `HOST:PORT`, the token to send, and the TLS options; None: no TLS."""
 
     address: str
     token: str | None = None
@@ -30,31 +30,31 @@ class Endpoint:
 
     @property
     def over_tcp(self) -> bool:
-        """Whether it is not a Unix socket."""
+        """Whether the address is not a Unix socket."""
         return not self.address.startswith("unix:")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The variables of a process, and the home directory of its user."""
+class Environment:
+    """The environment variables of a process, and the home directory of its user."""
 
     environ: Mapping[str, str]
     home: Path
 
     @classmethod
-    def of_this_process(cls) -> "Surroundings":
-        """What this process was started with."""
+    def of_process(cls) -> "Environment":
+        """Return the environment of this process."""
         return cls(os.environ, Path.home())
 
     def text(self, name: str) -> str | None:
-        """A variable's value; None when it is blank or not set."""
+        """Return the value of a variable, or None if it is blank or not set."""
         return self.environ.get(name, "").strip() or None
 
     def flag(self, name: str) -> bool | None:
-        """What a variable says that is yes or no; None when it is blank or not set.
+        """Return the value of a variable as a boolean, or None if it is blank or not set.
 
         Raises:
-            ValueError: it is neither.
+            ValueError: the value is neither yes nor no.
         """
         text = self.text(name)
         if text is None:
@@ -64,7 +64,7 @@ class Surroundings:
         return text.lower() in _YES
 
     def path(self, name: str) -> Path | None:
-        """The path in a variable; a leading `~` is the home directory."""
+        """Return the path in a variable, or None if it is blank or not set. A leading `~` is the home directory."""
         text = self.text(name)
         if text is None:
             return None
@@ -72,82 +72,86 @@ class Surroundings:
 
     @property
     def state_dir(self) -> Path:
-        """The state directory of the daemon that its user would start."""
+        """The state directory of a daemon that this user starts."""
         current, older = self.home / ".openclaw", self.home / ".moltbot"
         found = older if older.exists() and not current.exists() else current
         return self.path("MEMORYD_STATE_DIR") or self.path("OPENCLAW_STATE_DIR") or found
 
 
-def find(
-    around: Surroundings, address: str | None = None, token: str | None = None, tls: Tls | Literal[False] | None = None
+def find_endpoint(
+    environment: Environment,
+    address: str | None = None,
+    token: str | None = None,
+    tls: Tls | Literal[False] | None = None,
 ) -> Endpoint:
-    """The daemon that is meant; what is not given is looked for. No token is `""`, and no TLS `False`.
+    """Return the endpoint of a daemon; find the values that are None. An empty `token` and a false `tls` mean none.
 
     Raises:
-        OSError: a file that is named cannot be read.
-        ValueError: the address is none, a file holds no token, the token would travel in the clear beyond this
-            machine, or what the environment says of TLS makes no sense.
+        OSError: the token file cannot be read.
+        ValueError: the address is invalid, the token file contains no token, the token would be sent to another machine
+            without TLS, or the environment variables for TLS are invalid.
     """
-    address = address or find_address(around)
+    address = address or find_address(environment)
     if address.startswith("unix:"):
         return Endpoint(address)
     if not _TCP.fullmatch(address):
-        raise ValueError(f"{address!r} is no address; write unix:PATH or HOST:PORT, for example 127.0.0.1:7627")
-    spoken = (named_tls(around) if tls is None else tls) or None
-    shown = _find_token(around, address) if token is None else token
-    if shown and spoken is None and not _is_here(address):
-        raise ValueError(f"refusing to send the token to {address} in the clear; speak TLS (tls or MEMORYD_TLS)")
-    return Endpoint(address, shown or None, spoken)
+        raise ValueError(f"{address!r} is not an address; write unix:PATH or HOST:PORT, for example 127.0.0.1:7627")
+    used_tls = (tls_from(environment) if tls is None else tls) or None
+    used_token = _find_token(environment, address) if token is None else token
+    if used_token and used_tls is None and not _is_local(address):
+        raise ValueError(f"refusing to send the token to {address} in the clear; use TLS (tls or MEMORYD_TLS)")
+    return Endpoint(address, used_token or None, used_tls)
 
 
-def find_address(around: Surroundings) -> str:
-    """The address that the environment names, that a daemon has noted, or where it would listen by itself."""
-    named = around.text("MEMORYD_ADDRESS")
+def find_address(environment: Environment) -> str:
+    """Return the address in MEMORYD_ADDRESS, else the one in the endpoint file, else the default Unix socket."""
+    named = environment.text("MEMORYD_ADDRESS")
     if named is not None:
         return named
-    for noted in noted_addresses(around.state_dir):
-        if not noted.startswith("unix:") or Path(noted.removeprefix("unix:")).exists():
-            return noted
-    runtime = around.path("XDG_RUNTIME_DIR")
-    folder = around.state_dir / "run" if runtime is None or not runtime.is_absolute() else runtime / "memoryd"
+    for address in recorded_addresses(environment.state_dir):
+        if not address.startswith("unix:") or Path(address.removeprefix("unix:")).exists():
+            return address
+    runtime = environment.path("XDG_RUNTIME_DIR")
+    folder = environment.state_dir / "run" if runtime is None or not runtime.is_absolute() else runtime / "memoryd"
     return f"unix:{folder / 'memoryd.sock'}"
 
 
-def noted_addresses(state_dir: Path) -> list[str]:
-    """The addresses that a daemon noted in its state directory; none where there is no such note, or no sense in it."""
+def recorded_addresses(state_dir: Path) -> list[str]:
+    """Return the addresses that a daemon wrote to its endpoint file; none if the file is missing or invalid."""
     try:
-        noted = json.loads((state_dir / _NOTE).read_text("utf-8"))
-        return [str(address) for address in noted["addresses"]]
+        content = json.loads((state_dir / _ENDPOINT_FILE).read_text("utf-8"))
+        return [str(address) for address in content["addresses"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
-def named_tls(around: Surroundings) -> Tls | None:
-    """TLS where MEMORYD_TLS asks for it, or does not say no where files are named; with these files.
+def tls_from(environment: Environment) -> Tls | None:
+    """Return the TLS options in the environment variables, or None if TLS is not enabled.
+
+    MEMORYD_TLS enables or disables TLS. If it is not set, a file in MEMORYD_TLS_CA, _CERT or _KEY enables TLS.
 
     Raises:
-        ValueError: MEMORYD_TLS is neither yes nor no, or a certificate is named and not its key, or the other way
-            round.
+        ValueError: MEMORYD_TLS is neither yes nor no, or only one of MEMORYD_TLS_CERT and MEMORYD_TLS_KEY is set.
     """
-    asked = around.flag("MEMORYD_TLS")
-    ca, certificate, key = files = [around.path(f"MEMORYD_TLS_{part}") for part in ("CA", "CERT", "KEY")]
-    if asked is False or (asked is None and files == [None] * 3):
+    enabled = environment.flag("MEMORYD_TLS")
+    ca, certificate, key = files = [environment.path(f"MEMORYD_TLS_{part}") for part in ("CA", "CERT", "KEY")]
+    if enabled is False or (enabled is None and files == [None] * 3):
         return None
     try:
-        return Tls(ca, certificate, key, around.text("MEMORYD_TLS_SERVER_NAME") or "")
+        return Tls(ca, certificate, key, environment.text("MEMORYD_TLS_SERVER_NAME") or "")
     except ValueError as error:
         raise ValueError(f"MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: {error}") from error
 
 
-def _find_token(around: Surroundings, address: str) -> str | None:
-    named = around.path("MEMORYD_TOKEN_FILE")
+def _find_token(environment: Environment, address: str) -> str | None:
+    named = environment.path("MEMORYD_TOKEN_FILE")
     if named is not None:
         token = _first_line(named)
         if token is None:
-            raise ValueError(f"there is no token in the token file {named}")
+            raise ValueError(f"the token file {named} contains no token")
         return token
-    own = around.state_dir / _OWN_TOKEN
-    return _first_line(own) if _is_here(address) and own.exists() else None
+    file = environment.state_dir / _TOKEN_FILE
+    return _first_line(file) if _is_local(address) and file.exists() else None
 
 
 def _first_line(file: Path) -> str | None:
@@ -155,7 +159,7 @@ def _first_line(file: Path) -> str | None:
     return next((line for line in lines if line and not line.startswith("#")), None)
 
 
-def _is_here(address: str) -> bool:
+def _is_local(address: str) -> bool:
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

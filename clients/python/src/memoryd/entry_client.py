@@ -1,9 +1,9 @@
-"""The calls of the EntryService: short entries that an agent stores and recalls by meaning.
+"""Clients of the EntryService: short texts that an agent stores and recalls by meaning.
 
 with connect() as client:
     client.entries.remember(text="the heron nests by the weir")
-    for found in client.entries.recall(query="herons").entries:
-        print(found.score, found.entry.text)
+    for scored in client.entries.recall(query="herons").entries:
+        print(scored.score, scored.entry.text)
 """
 
 from memoryd._calls import Asynchronous, Blocking
@@ -11,11 +11,11 @@ from memoryd._methods import EntryMethods
 
 
 class EntryClient(EntryMethods, Blocking):
-    """Each method takes the fields of its request as keyword arguments, or one request message.
+    """The methods for entries. Each accepts the fields of its request as keyword arguments, or one request message.
 
-    Every method raises `MemorydError` for a status that is not OK; where entries are off, UNIMPLEMENTED.
+    Every method raises `MemorydError` for a status other than OK. If entries are disabled, the code is UNIMPLEMENTED.
     """
 
 
 class AsyncEntryClient(EntryMethods, Asynchronous):
-    """As `EntryClient`, with methods that are awaited."""
+    """The asyncio form of `EntryClient`: methods are awaited."""

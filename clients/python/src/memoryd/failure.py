@@ -1,4 +1,4 @@
-"""What a call raises when memoryd refuses or fails: one exception, with everything that the status says."""
+"""`MemorydError`, the exception of a failed call, and its decoding from the status."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _DETAILS = "grpc-status-details-bin"
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing wrong with one field of the request."""
+    """A violation in one field of the request."""
 
     field: str
     description: str
@@ -23,11 +23,11 @@ class Violation:
 
 @dataclass(eq=False)
 class MemorydError(Exception):
-    """A call that did not end with OK.
+    """A call that ended with a status other than OK.
 
-    `reason` is the name of an `ErrorReason` without its prefix, and empty for a status that gRPC itself made, such as
-    a daemon that does not answer. `violations` holds every bad field of an INVALID_REQUEST. `retry_after_seconds` is
-    set where trying again helps.
+    `reason` is the name of an `ErrorReason` without its prefix; it is empty for a status that gRPC itself created, for
+    example when no daemon answers. `violations` contains every invalid field of an INVALID_REQUEST.
+    `retry_after_seconds` is set if a retry can succeed.
     """
 
     code: grpc.StatusCode
@@ -43,7 +43,7 @@ class MemorydError(Exception):
 
 @contextmanager
 def typed_errors() -> Iterator[None]:
-    """Raises what gRPC raises inside as a `MemorydError`."""
+    """Raise a `MemorydError` for an error of gRPC inside the block."""
     try:
         yield
     except grpc.RpcError as error:
@@ -51,7 +51,7 @@ def typed_errors() -> Iterator[None]:
 
 
 def decode(error: grpc.RpcError) -> MemorydError:
-    """Returns the `MemorydError` that a failed call stands for. Details that cannot be read are left out."""
+    """Return the `MemorydError` of a failed call. Details that cannot be decoded are omitted."""
     call: Any = error
     failure = MemorydError(call.code(), message=call.details() or "")
     try:

@@ -15,10 +15,11 @@ _Event = TypeVar("_Event")
 
 
 class Stream(Generic[_Event]):
-    """The events of a streaming call, as they come.
+    """An iterator over the events of a streaming call.
 
-    Leaving its `with` block, `close`, or losing sight of it ends the call; a sync run goes on unless its request asked
-    otherwise. Reading on from a stream that was ended so raises the `MemorydError` CANCELLED.
+    The call is cancelled when the `with` block ends, when `close` is called, or when the stream is garbage-collected.
+    A sync run continues without the stream, unless its request says otherwise. Reading from a cancelled stream raises
+    `MemorydError` with the code CANCELLED.
     """
 
     def __init__(self, call: Any) -> None:
@@ -40,18 +41,18 @@ class Stream(Generic[_Event]):
             return next(self._call)  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Ends the call; of no effect on one that has ended. May be called from another thread."""
+        """Cancel the call, if it has not ended. Can be called from another thread."""
         self._call.cancel()
 
 
 class AsyncStream(Generic[_Event]):
-    """As `Stream`, for `async for` and `async with`."""
+    """The asyncio form of `Stream`, for `async for` and `async with`."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
 
     def __del__(self) -> None:
-        # gRPC keeps a call alive while it goes on. After the loop was closed there is nothing left to end.
+        # gRPC keeps a running call alive. After the event loop is closed, there is no call to cancel.
         with suppress(RuntimeError):
             self._call.cancel()
 
@@ -80,5 +81,5 @@ class AsyncStream(Generic[_Event]):
         return event  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Ends the call; of no effect on one that has ended."""
+        """Cancel the call, if it has not ended."""
         self._call.cancel()

@@ -1,4 +1,4 @@
-"""What a client needs to speak TLS: whom it trusts, and who it is."""
+"""TLS options of a client: the certificates that it trusts, and its own certificate."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """TLS of a connection, by PEM files; they are read when the connection is set up.
+    """TLS options of a connection. The PEM files are read when the channel is created.
 
-    `ca_file` holds the certificates to trust, or the daemon's own; None means the public authorities that grpc knows.
-    `cert_file` and `key_file` are for a daemon that asks its clients for a certificate. `server_name` is the name to
-    look for in the daemon's certificate where that is not the host that is dialled.
+    `ca_file` contains the CA certificates to trust, or the daemon's own certificate; None means the public certificate
+    authorities of gRPC. `cert_file` and `key_file` are the client certificate, for a daemon that requires one.
+    `server_name` is the expected name in the daemon's certificate, if it is not the host of the address.
     """
 
     ca_file: str | Path | None = None
@@ -20,13 +20,13 @@ class Tls:
 
     def __post_init__(self) -> None:
         if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file are needed together")
+            raise ValueError("cert_file and key_file must be set together")
 
 
 def content(path: str | Path | None) -> bytes | None:
-    """Returns what a file holds, or None where none is named.
+    """Return the content of a file, or None if `path` is None.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     return None if path is None else Path(path).read_bytes()

@@ -13,7 +13,7 @@ SESSION_START = sync_event_pb2.SYNC_TRIGGER_SESSION_START
 PHASES = {"started": 0, "progress": 1, "file_failed": 1, "heartbeat": 1, "completed": 2}
 
 
-class Hold:
+class PausedSync:
     """Stops a run before its file number `at` until `release`, so that it is under way for as long as a test needs."""
 
     def __init__(self, running, monkeypatch, at=0, agent_id="main"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clients.contract import full, full_error
-from clients.ground import Ground
+from clients.daemon_fixture import ClientsDaemon
 from clients.matching import Mismatch, match
 from clients.runner import Runner
 
@@ -19,10 +19,10 @@ _NAMED = re.compile(r"\$\{(\w+)\}")
 
 
 @dataclass
-class Play:
+class CaseRun:
     """One case under way. `saved` holds what the case can name as `$name`, or as `${name}` within a text."""
 
-    ground: Ground
+    daemon: ClientsDaemon
     runner: Runner
     over: str
     saved: dict
@@ -54,7 +54,7 @@ class Play:
         return _NAMED.sub(lambda found: str(self.saved[found[1]]), value)
 
     def _connect(self, step):
-        given = self.ground.connection(self.over) if step.get("beside", True) else {}
+        given = self.daemon.connection(self.over) if step.get("beside", True) else {}
         given |= self.filled(step["connect"])
         answer = self.runner.ask("connect", **{name: value for name, value in given.items() if value is not None})
         if "refused" in step:
@@ -110,22 +110,22 @@ class Play:
 
     def _write(self, step):
         for path, text in step["write"].items():
-            Ground.write(self.ground.workspace, path, self.filled(text))
+            ClientsDaemon.write(self.daemon.workspace, path, self.filled(text))
 
     def _read(self, step):
-        text = Path(self.ground.workspace, self.filled(step["read"])).read_text("utf-8")
+        text = Path(self.daemon.workspace, self.filled(step["read"])).read_text("utf-8")
         match(self.filled(step["expect"]), text, self.saved, step["read"])
 
     def _keys(self, step):
         """The idempotency keys under which a file was appended to, as the daemon noted them."""
-        ledger = (self.ground.state / "memory" / "main.appends").read_text("utf-8")
+        ledger = (self.daemon.state / "memory" / "main.appends").read_text("utf-8")
         entries = [json.loads(line) for line in ledger.splitlines()]
         keys = sorted({entry["key"] for entry in entries if entry["path"].endswith(self.filled(step["keys"]))})
         match(step["expect"], keys, self.saved, "keys")
 
     def _daemon(self, step):
         {
-            "stop": self.ground.stop,
-            "kill": lambda: self.ground.stop(signal.SIGKILL),
-            "start": self.ground.start,
+            "stop": self.daemon.stop,
+            "kill": lambda: self.daemon.stop(signal.SIGKILL),
+            "start": self.daemon.start,
         }[step["daemon"]]()

@@ -1,4 +1,4 @@
-"""An entry store of one test's own, and vectors by words."""
+"""An entry store in a test's folder, and vectors made from words."""
 
 import importlib.util
 import itertools

@@ -1,4 +1,4 @@
-"""A token for one agent learns nothing of another: whatever it calls, every world looks the same to it."""
+"""A token for one agent learns nothing of another: whatever it calls, every daemon looks the same to it."""
 
 from contextlib import ExitStack, contextmanager
 
@@ -14,7 +14,7 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.rpc.wire import make_cursor, make_page_token
 from properties import examples
 from rpc.agent_calls import AGENT_CALLS
-from rpc.worlds import World
+from rpc.isolation import IsolationDaemon
 
 pytestmark = pytest.mark.attacks
 
@@ -37,28 +37,28 @@ OTHERS = (
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory):
+def daemons(tmp_path_factory):
     """Three daemons: ada alone, with bob and main, and with others of other content."""
-    with three_worlds(tmp_path_factory.mktemp("w")) as made:
+    with three_daemons(tmp_path_factory.mktemp("w")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def qmd_worlds(tmp_path_factory):
+def qmd_daemons(tmp_path_factory):
     """The same three, where qmd answers."""
     base = tmp_path_factory.mktemp("q")
-    with three_worlds(base, make_fake(base / "bin").path) as made:
+    with three_daemons(base, make_fake(base / "bin").path) as made:
         yield made
 
 
 @contextmanager
-def three_worlds(base, qmd=None):
+def three_daemons(base, qmd=None):
     with embedding_server() as provider, ExitStack() as stack:
         made = []
         for number, others in enumerate(OTHERS):
-            root = base / f"world-{number}"
+            root = base / f"daemon-{number}"
             root.mkdir()
-            made.append(stack.enter_context(World(root, provider, others, qmd).running()))
+            made.append(stack.enter_context(IsolationDaemon(root, provider, others, qmd).running()))
         yield made
 
 
@@ -138,22 +138,22 @@ deeds = st.tuples(
 )
 
 
-def placed(world, request):
-    """The request with this world's folder and its foreign cursor filled in."""
+def placed(daemon, request):
+    """The request with this daemon's folder and its foreign cursor filled in."""
     made = type(request)()
     made.CopyFrom(request)
     if hasattr(made, "path"):
-        made.path = made.path.replace("ROOT", str(world.home.root))
+        made.path = made.path.replace("ROOT", str(daemon.home.root))
     if getattr(made, "cursor", "") == FOREIGN_CURSOR:
-        made.cursor = world.cursor_of_another
+        made.cursor = daemon.cursor_of_another
     return made
 
 
-def seen(worlds, method, request, token):
+def seen(daemons, method, request, token):
     views = []
-    for world in worlds:
-        views.append(world.seen(method, placed(world, request), token))
-        world.settle()
+    for daemon in daemons:
+        views.append(daemon.seen(method, placed(daemon, request), token))
+        daemon.settle()
     return views
 
 
@@ -161,57 +161,57 @@ def test_every_call_of_the_contract_is_made():
     assert set(REQUESTS) == {*AGENT_CALLS, "ListAgents"}
 
 
-def check_alike(worlds, steps):
+def check_alike(daemons, steps):
     for step in steps:
         if step[0] == "meanwhile":
-            for world in worlds:
-                world.act(*step[1:])
+            for daemon in daemons:
+                daemon.act(*step[1:])
             continue
-        alone, *others = seen(worlds, *step)
+        alone, *others = seen(daemons, *step)
         for other in others:
             assert other == alone, f"{other}\n{alone}"
 
 
 @settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(calls | deeds, min_size=1, max_size=8))
-def test_a_token_for_ada_sees_the_same_in_every_world(worlds, steps):
-    check_alike(worlds, steps)
+def test_a_token_for_ada_sees_the_same_in_every_daemon(daemons, steps):
+    check_alike(daemons, steps)
 
 
 @pytest.mark.slow
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(calls | deeds, min_size=1, max_size=6))
-def test_it_does_where_qmd_answers(qmd_worlds, steps):
-    check_alike(qmd_worlds, steps)
+def test_it_does_where_qmd_answers(qmd_daemons, steps):
+    check_alike(qmd_daemons, steps)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(calls | deeds, min_size=1, max_size=6))
-def test_it_does_where_qmd_answers_however_long_one_looks(qmd_worlds, steps):
-    check_alike(qmd_worlds, steps)
+def test_it_does_where_qmd_answers_however_long_one_looks(qmd_daemons, steps):
+    check_alike(qmd_daemons, steps)
 
 
 @pytest.mark.slow
-def test_qmd_does_answer_ada_there(qmd_worlds):
+def test_qmd_does_answer_ada_there(qmd_daemons):
     """Otherwise the two above would show nothing of it."""
     request = pb.MemorySearchRequest(agent_id="ada", query="heron", session_key="agent:ada:cli:direct:test")
-    for world in qmd_worlds:
-        answer = world.owner.MemorySearch(request, timeout=60)
+    for daemon in qmd_daemons:
+        answer = daemon.owner.MemorySearch(request, timeout=60)
         assert answer.info.backend == memory_pb2.BACKEND_QMD
         assert answer.results
 
 
 @pytest.mark.parametrize("method", REQUESTS)
 @pytest.mark.parametrize("agent_id", ["bob", "main", "zed", "nobody", ""])
-def test_another_agent_is_refused_alike_whether_it_exists_or_not(worlds, method, agent_id):
+def test_another_agent_is_refused_alike_whether_it_exists_or_not(daemons, method, agent_id):
     request = AGENT_CALLS.get(method, pb.ListAgentsRequest())
     if method in AGENT_CALLS:
         request = type(request)()
         request.CopyFrom(AGENT_CALLS[method])
         request.agent_id = agent_id
-    (failure, messages), *others = seen(worlds, method, request, "ada")
+    (failure, messages), *others = seen(daemons, method, request, "ada")
     assert others == [(failure, messages)] * 2
     if method == "ListAgents":
         assert (failure, len(messages)) == (None, 1)
@@ -219,11 +219,11 @@ def test_another_agent_is_refused_alike_whether_it_exists_or_not(worlds, method,
         assert failure[0] == "PERMISSION_DENIED"
 
 
-def test_the_worlds_do_differ_to_one_who_may_see_it(worlds):
+def test_the_daemons_do_differ_to_one_who_may_see_it(daemons):
     """Otherwise the comparison above would compare nothing."""
-    agents = [len(world.owner.ListAgents(pb.ListAgentsRequest()).agents) for world in worlds]
+    agents = [len(daemon.owner.ListAgents(pb.ListAgentsRequest()).agents) for daemon in daemons]
     assert agents == [1, 3, 4]
-    for world in worlds:
-        world.act("bob", "otter")
-    embedded = [world.owner.Status(pb.StatusRequest(agent_id="ada")).embedding.calls for world in worlds]
+    for daemon in daemons:
+        daemon.act("bob", "otter")
+    embedded = [daemon.owner.Status(pb.StatusRequest(agent_id="ada")).embedding.calls for daemon in daemons]
     assert len(set(embedded)) > 1

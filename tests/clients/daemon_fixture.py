@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from certificates import Authority
+from daemon_process import end, start
 from memoryd.client import connect
 from memoryd_server.access.token_store import TokenStore
 from memoryd_server.access.tokens import TokenFiles
 from rpc.agent_calls import HAS_LANCEDB
-from serving import end, start
 
 # Nothing happens in the background, and a day is the same for everybody.
 _QUIET = {"watch": False, "onSearch": False, "onSessionStart": False}
@@ -45,7 +45,7 @@ def has_ipv6():
 
 
 @dataclass
-class Ground:
+class ClientsDaemon:
     """A daemon on a Unix socket and on TCP: with TLS, or, when `plain`, in the clear on loopback.
 
     `addresses` are the socket's, TCP's, and, where there is one, that of the IPv6 loopback. The plain
@@ -64,7 +64,7 @@ class Ground:
             folder.mkdir()
         self.authority = None if self.plain else Authority(self.root)
         (self.state / "memoryd.json5").write_text(json.dumps(self._settings()), "utf-8")
-        store = TokenStore(TokenFiles.beneath(self.state, None).store)
+        store = TokenStore(TokenFiles.in_state_dir(self.state, None).store)
         made = {name: store.add(name, agents, datetime.now(UTC), None)[1] for name, agents in _TOKENS.items()}
         self.token, self.limited_token = made["everything"], made["work"]
         self.token_file = self.root / "token"

@@ -1,9 +1,9 @@
-"""Transcripts as a gateway writes them, and a desk that has them as a source."""
+"""Transcripts as a gateway writes them, and an index with transcripts as a source."""
 
 import dataclasses
 import json
 
-from desk import ANALYZER, Desk
+from index_fixture import ANALYZER, IndexFixture
 from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.transcripts import GrowthLimits, GrowthRule
@@ -29,8 +29,8 @@ HEAD = json.dumps({"type": "session", "version": 3}) + "\n"
 TOOL = record("toolResult", "nothing that was said")
 
 
-class SessionsDesk(Desk):
-    """A desk with a folder of transcripts; every run indexes all of them, unless `asks` and `limits` are given."""
+class TranscriptFixture(IndexFixture):
+    """Hold an index and a folder of transcripts; every run indexes all of them unless `asks` and `limits` are set."""
 
     def __init__(self, folder, *, limits=None, **options):
         super().__init__(folder, **options)
@@ -59,7 +59,7 @@ class SessionsDesk(Desk):
         return SyncEngine(self.store, survey, preparer, files_per_transaction=files_per_transaction, clock=clock)
 
     def ask(self, **ask):
-        """A sync that sees to what is asked for."""
+        """Sync with the scope of `ask`."""
         self.asks.add(SyncScope(**{"every_transcript": False, **ask}))
         return self.sync()
 
@@ -74,7 +74,7 @@ class SessionsDesk(Desk):
         return [text for _, text, _ in self.chunks()]
 
     def keyword_words(self):
-        """What the keyword leg holds of every chunk, by the chunk's place, to be compared with that of another desk."""
+        """Return the keyword rows by the chunk's position, for comparison with another index."""
         connection = self.store._connection
         connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'keyword', 'instance')")
         ids = connection.execute(

@@ -1,4 +1,4 @@
-"""Daemons that differ in everything but one agent, and all that a caller gets to see of them."""
+"""Daemons that differ in every agent but `ada`, and everything that a caller can see of them."""
 
 import asyncio
 import os
@@ -11,12 +11,13 @@ from memoryd.v1 import entry_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 from memoryd.v1.entry_service_pb2_grpc import EntryServiceStub
-from memoryd_server.cli.local_daemon import LocalDaemon
+from memoryd_server.cli.connection import LocalDaemon
 from memoryd_server.rpc.wire import make_cursor
 from rpc.agent_calls import ENTRY_CALLS
 from rpc.callers import bearer, new_token
 from rpc.qmd_calls import qmd_settings
-from rpc.wire import TIMEOUT, Home, eventually, quiet
+from rpc.wire import TIMEOUT, Home, quiet
+from waiting import eventually
 
 ADA = {
     "MEMORY.md": "# Ada\n\nthe heron nests by the weir\n",
@@ -25,7 +26,7 @@ ADA = {
 }
 # A call that runs out of time would look different for that alone.
 PATIENCE_SECONDS = 90
-REQUEST_ID = "the-same-in-every-world"
+REQUEST_ID = "the-same-for-every-daemon"
 VOLATILE_TYPES = {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 # Names of runs are random, events are numbered with the snapshots that came too fast to be sent, and the size of an
 # index depends on when SQLite tidied up.
@@ -35,10 +36,10 @@ REVISIONS = {"revision", "index_revision"}
 PASSING = {"progress", "heartbeat"}
 
 
-class World:
-    """A daemon in which `ada` is the same as in every other. `others` are the other agents: id → (settings, files).
+class IsolationDaemon:
+    """Run a daemon whose agent `ada` is the same in every instance. `others` maps ids to (settings, files).
 
-    Where there is a `qmd`, that command answers.
+    With `qmd`, that command answers searches.
     """
 
     def __init__(self, root, provider, others, qmd=None):
@@ -86,7 +87,7 @@ class World:
             self.daemon.stop()
 
     def act(self, agent_id, text):
-        """What another agent does meanwhile, where it exists."""
+        """Append, search and remember as another agent, if this daemon has it."""
         if agent_id in self.others:
             with suppress(grpc.RpcError):
                 self.owner.MemoryAppend(pb.MemoryAppendRequest(agent_id=agent_id, text=text), timeout=TIMEOUT)
@@ -96,7 +97,7 @@ class World:
                 self.owner_entries.Remember(entry, timeout=TIMEOUT)
 
     def seen(self, method, request, token):
-        """Everything that a call shows to its caller."""
+        """Return everything that a call shows to its caller."""
         credential = bearer(self.token if token == "ada" else token)["metadata"] if token else ()
         metadata = (*credential, ("x-request-id", REQUEST_ID))
         call = getattr(self.entries if method in ENTRY_CALLS else self.stub, method)
@@ -121,20 +122,20 @@ class World:
         return failure, [self._plain(str(self._steady(message))) for message in lasting]
 
     def settle(self):
-        """Returns when nothing of ada's is under way."""
+        """Wait until no sync of ada is running."""
         memory = self.daemon._daemon.agents.memory("ada")
         waiting = eventually(lambda: memory.coordinator.active is None)
         asyncio.run_coroutine_threadsafe(waiting, self.daemon._loop).result(TIMEOUT)
 
     def _steady(self, message):
-        """A copy without times and random names, its revisions numbered as they come up."""
+        """Return a copy without times and random names; revisions are numbered by first occurrence."""
         copy = type(message)()
         copy.CopyFrom(message)
         _strip(copy, self._revisions)
         return copy
 
     def _plain(self, value):
-        """Without the folder of this world, whose name is as long in each."""
+        """Replace this daemon's folder, whose name has the same length for every daemon."""
         if isinstance(value, bytes):
             return value.replace(str(self.home.root).encode(), b"ROOT")
         return value.replace(str(self.home.root), "ROOT")

@@ -1,4 +1,4 @@
-"""A workspace with its index on a real disk, for the tests of what stands on them."""
+"""A workspace with its index on a real disk, an observer that records, and searches in the background."""
 
 import contextlib
 import dataclasses
@@ -28,8 +28,8 @@ MOST_FILE_BYTES = 8 * 1024 * 1024
 
 
 @dataclass
-class Notes:
-    """An observer that remembers. `on_progress` is called with each snapshot."""
+class RecordingObserver:
+    """Record what a sync run reports. `on_progress` is called with each progress."""
 
     progresses: list = field(default_factory=list)
     failures: list = field(default_factory=list)
@@ -51,8 +51,8 @@ class Notes:
         return {failure.path: failure.error for failure in self.failures}
 
 
-class Desk:
-    """A workspace `workspace` with the index `path`. `now_ns` may be set to another clock."""
+class IndexFixture:
+    """Hold a workspace and its index at `path`. Set `now_ns` to use another clock."""
 
     def __init__(self, folder: Path, *, name="main.sqlite", extra_paths=(), max_file_bytes=MOST_FILE_BYTES):
         self.workspace = folder / "workspace"
@@ -92,24 +92,24 @@ class Desk:
             clock=clock,
         )
 
-    def sync(self, mode=SyncMode.INCREMENTAL, notes=None, should_stop=lambda: False, **options):
-        return self.engine(**options).run(mode, notes or Notes(), should_stop)
+    def sync(self, mode=SyncMode.INCREMENTAL, observer=None, should_stop=lambda: False, **options):
+        return self.engine(**options).run(mode, observer or RecordingObserver(), should_stop)
 
     def revision(self):
         with self.store.read() as reader:
             return reader.revision
 
     def paths(self):
-        """The files indexed without an error."""
+        """Return the paths of the files indexed without an error, sorted."""
         with self.store.read() as reader:
             return sorted(row.path for row in reader.files().values() if row.error is None)
 
     def found(self, query, limit=1000):
-        """The paths that the keyword leg finds, best first."""
+        """Return the paths that keyword search finds, best first."""
         return [path for path, _, _ in self.hits(query, limit)]
 
     def hits(self, query, limit=1000):
-        """(path, first line, BM25) of each chunk found, best first."""
+        """Return (path, first line, BM25) of each chunk that keyword search finds, best first."""
         with self.store.read() as reader:
             chunks = reader.counts().chunks
             terms = ANALYZER.query_terms(query, reader.counts().languages)
@@ -118,7 +118,7 @@ class Desk:
             return [(rows[h.chunk_id].path, rows[h.chunk_id].start_line, h.bm25) for h in answer.hits]
 
     def rows(self):
-        """Every chunk, as what a from-scratch index must hold too."""
+        """Return every chunk and file row, for comparison with an index built from scratch."""
         with self.store.read() as reader:
             connection = reader._connection
             chunks = connection.execute(
@@ -129,10 +129,10 @@ class Desk:
             return sorted(chunks), sorted(files, key=str)
 
     def integrity(self):
-        """What SQLite says, and whether each chunk has its file, a keyword row, and a vector or a place in the list.
+        """Return SQLite's verdict, and whether each chunk has its file, a keyword row, and a vector or a pending row.
 
-        On a connection of its own: FTS5's part of integrity_check trusts the list of segments that its connection read
-        last, so one that read the index before another connection wrote it reports damage where there is none.
+        Opens a separate connection: FTS5's part of integrity_check trusts the list of segments that its connection read
+        last, so a connection that read the index before another one wrote it reports damage that does not exist.
         """
         with contextlib.closing(open_reader(self.path)) as connection, snapshot(connection):
             return (
@@ -148,8 +148,8 @@ class Desk:
                 ).fetchall(),
             )
 
-    def beside(self):
-        """The names of what stands in the index's folder."""
+    def file_names(self):
+        """Return the names of the files in the index's folder, sorted."""
         return sorted(file.name for file in self.path.parent.iterdir())
 
 
@@ -157,14 +157,14 @@ SOUND = ([("ok",)], True, [(0,)], True)
 
 
 @contextlib.contextmanager
-def searching(desk, query, path, *, threads=4):
+def searching(index, query, path, *, threads=4):
     """Search on several threads during the block. Every search must find `path` alone, and every thread must search."""
     stop, failures, answered = threading.Event(), [], [0] * threads
 
     def search(which):
         while not stop.wait(0.002):
             try:
-                if desk.found(query) != [path]:
+                if index.found(query) != [path]:
                     failures.append("not found")
                 answered[which] += 1
             except Exception as error:  # noqa: BLE001 -- reported by the assertion

@@ -1,4 +1,4 @@
-"""An index file with vectors alone, and a leg that is told of every change as the writer thread tells it."""
+"""An index file with vectors alone, and vector indexes that receive every change as from the writer thread."""
 
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ def blob(vector):
 
 
 def clusters(count, dimensions, seed=0, centres=40, spread=0.6):
-    """Vectors as embeddings are: about some centres, all to one side of the origin."""
+    """Return unit vectors like those of embedding models: around some centres, all on one side of the origin."""
     random = np.random.default_rng(seed)
     middle = random.standard_normal((centres, dimensions)) + 0.3
     points = middle[random.integers(0, centres, count)] + spread * random.standard_normal((count, dimensions))
@@ -32,8 +32,8 @@ def numbered(vectors, first=1):
     return dict(enumerate(vectors, first))
 
 
-class VectorDesk:
-    """`files` holds one file a source; chunks belong to the first unless told otherwise."""
+class VectorFixture:
+    """Hold an index with one file per source; chunks belong to the first source by default."""
 
     def __init__(self, folder):
         self.path = folder / "vectors.sqlite"
@@ -62,7 +62,7 @@ class VectorDesk:
         return leg
 
     def commit(self, added=None, removed=(), source=Source.MEMORY):
-        """One transaction, and then the word to every leg."""
+        """Commit one transaction, then apply it to every vector index."""
         blobs = {number: v if isinstance(v, bytes) else blob(v) for number, v in (added or {}).items()}
         gone = [(number,) for number in {*removed, *blobs}]
         file_id = list(Source).index(source) + 1
@@ -89,7 +89,7 @@ class VectorDesk:
             return leg.search(reader, np.asarray(query, np.float32), limit, sources)
 
     def exact(self, query, limit=10, among=None):
-        """What the blobs say, (id, cosine) each."""
+        """Return (id, cosine) of the nearest vectors, computed from the blobs."""
         direction = np.asarray(query, np.float32).astype(np.float64)
         direction /= np.linalg.norm(direction)
         found = [

@@ -1,4 +1,4 @@
-"""A workspace on disk, and daemons over it that are started, asked and killed."""
+"""A workspace on disk, daemons that serve it, and searches against them."""
 
 import contextlib
 import json
@@ -7,14 +7,13 @@ import time
 
 import apsw
 
+from daemon_process import end, start
 from memoryd.client import MemorydError, connect
-from serving import end, start
-
-PATIENCE_SECONDS = 60
+from waiting import WAIT_SECONDS
 
 
-class Town:
-    """A workspace, and daemons that come and go over it."""
+class DaemonFixture:
+    """Hold a workspace, a state directory and the daemons started on them; `close` stops the daemons."""
 
     def __init__(self, folder):
         self.home = folder
@@ -43,7 +42,7 @@ class Town:
         self._ends.close()
 
     def events(self, name):
-        """The log's events of this name."""
+        """Return the log events named `name`."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         found = [json.loads(line) for line in lines if line.startswith("{")]
         return [event for event in found if event["event"] == name]
@@ -55,7 +54,7 @@ class Town:
         return file
 
     def contents(self):
-        """The index on disk, opened by nobody else: (SQLite's verdict, paths, chunks, keyword rows, other files)."""
+        """Return (SQLite's verdict, paths, chunks, keyword rows, other files) of an index that no process has open."""
         connection = apsw.Connection(str(self.index))
         verdict = connection.execute("PRAGMA integrity_check").fetchone()[0]
         paths = [row[0] for row in connection.execute("SELECT path FROM files WHERE error IS NULL ORDER BY path")]
@@ -78,22 +77,13 @@ def paths(connection, query, most=50):
 
 
 def last_event(connection, **fields):
-    """Syncs, and returns the last event."""
-    *_, last = connection.sync(timeout=PATIENCE_SECONDS, **fields)
+    """Sync and return the last event."""
+    *_, last = connection.sync(timeout=WAIT_SECONDS, **fields)
     return last.completed
 
 
-def eventually(holds, seconds=PATIENCE_SECONDS):
-    """Waits until `holds()` gives something true, and returns it."""
-    until = time.monotonic() + seconds
-    while not (value := holds()):
-        assert time.monotonic() < until, "it never came true"
-        time.sleep(0.02)
-    return value
-
-
-class Questioner:
-    """Searches without rest while its block runs; `answers` are counts of hits, `errors` whatever went wrong."""
+class SearchLoop:
+    """Search in a loop while the block runs; `answers` holds the numbers of hits, `errors` the error messages."""
 
     def __init__(self, served, query):
         self.answers, self.errors, self.slowest = [], [], 0.0

@@ -1,8 +1,8 @@
-"""A desk whose syncs embed, with the vector leg that hears of every change."""
+"""An index whose syncs embed, with the vector index that receives every change."""
 
 import numpy as np
 
-from desk import ANALYZER, IDENTITY, Desk, Notes
+from index_fixture import ANALYZER, IDENTITY, IndexFixture, RecordingObserver
 from memoryd_server.embedding.embedder import CostLimit, Embedder
 from memoryd_server.embedding.failover import ProviderFailover
 from memoryd_server.model import Clock
@@ -19,62 +19,62 @@ from word_provider import WordProvider, word_vector
 FREE = CostLimit(0, remote=True)
 
 
-def new_leg():
+def new_vector_index():
     return VectorIndex(sqlite_vec=False, extension_path=None, memory_budget_bytes=1 << 30)
 
 
-class Shelf:
-    """A desk with a provider and a cache; `use` changes the provider, `open` the chunking."""
+class EmbeddingFixture:
+    """Hold an index with a provider and a cache; `use` changes the provider, `open` the chunking."""
 
     def __init__(self, folder):
-        self.desk = Desk(folder)
-        self.leg = new_leg()
+        self.index = IndexFixture(folder)
+        self.leg = new_vector_index()
         self.cache = None
         self.provider = WordProvider()
         self.open(IDENTITY)
 
     def open(self, identity):
-        self.desk.close()
-        self.desk.store = SqliteStore(self.desk.path, identity, self.leg)
-        self.desk.store.open()
-        self.cache = self.cache or EmbeddingCache(self.desk.path.with_name("c.sqlite"), 10_000, lambda: 1)
+        self.index.close()
+        self.index.store = SqliteStore(self.index.path, identity, self.leg)
+        self.index.store.open()
+        self.cache = self.cache or EmbeddingCache(self.index.path.with_name("c.sqlite"), 10_000, lambda: 1)
         self.use(self.provider)
 
     def use(self, provider, guard=FREE):
         self.provider = provider
         self.embedder = Embedder(provider, lambda: self.cache, guard)
-        with self.desk.store.read() as reader:
-            self.embedder.look(reader)
+        with self.index.store.read() as reader:
+            self.embedder.load_state(reader)
 
     def close(self):
         if self.cache is not None:
             self.cache.close()
-        self.desk.close()
+        self.index.close()
 
     def write(self, **texts):
         for name, text in texts.items():
-            self.desk.write(f"memory/{name}.md", text)
+            self.index.write(f"memory/{name}.md", text)
 
     def remove(self, name):
-        (self.desk.workspace / "memory" / f"{name}.md").unlink()
+        (self.index.workspace / "memory" / f"{name}.md").unlink()
 
     def engine(self, clock=None):
         clock = clock or Clock()
-        preparer = FilePreparer(ANALYZER, self.desk.store._identity, 1 << 20, clock.now_ns)
-        survey = SyncPlanner(Corpus(self.desk.roots))
+        preparer = FilePreparer(ANALYZER, self.index.store._identity, 1 << 20, clock.now_ns)
+        survey = SyncPlanner(Corpus(self.index.roots))
         return SyncEngine(
-            self.desk.store, survey, preparer, files_per_transaction=100, clock=clock, lineup=self.lineup_of_sync()
+            self.index.store, survey, preparer, files_per_transaction=100, clock=clock, failover=self.sync_failover()
         )
 
-    def lineup_of_sync(self):
+    def sync_failover(self):
         return ProviderFailover(self.embedder)
 
-    def sync(self, mode=SyncMode.INCREMENTAL, notes=None, should_stop=lambda: False):
-        return self.engine().run(mode, notes or Notes(), should_stop)
+    def sync(self, mode=SyncMode.INCREMENTAL, observer=None, should_stop=lambda: False):
+        return self.engine().run(mode, observer or RecordingObserver(), should_stop)
 
     def vectors(self):
-        """The text of each chunk that has a vector, with its vector."""
-        with self.desk.store.read() as reader:
+        """Return the vectors by the text of their chunk."""
+        with self.index.store.read() as reader:
             rows = reader._connection.execute(
                 "SELECT text, embedding FROM vectors JOIN chunks ON chunks.id = chunk_id"
             ).fetchall()
@@ -83,11 +83,11 @@ class Shelf:
         return {text: np.frombuffer(blob, "<f4") for text, blob in rows}
 
     def nearest(self, text, leg=None, limit=1_000):
-        with self.desk.store.read() as reader:
+        with self.index.store.read() as reader:
             hits = (leg or self.leg).search(reader, word_vector(text, self.provider.dimensions), limit)
             rows = reader.chunks([hit.chunk_id for hit in hits])
         return [(rows[hit.chunk_id].path, round(hit.cosine, 5)) for hit in hits]
 
     def missing(self):
-        with self.desk.store.read() as reader:
+        with self.index.store.read() as reader:
             return reader.count_pending()

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import apsw
 import numpy as np
 
-from desk import IDENTITY, SOUND, Desk
-from e2e.town import Questioner, client, last_event
+from daemon_process import end
+from e2e.daemon_fixture import SearchLoop, client, last_event
 from fake_providers import Fault
+from index_fixture import IDENTITY, SOUND, IndexFixture
 from memoryd.client import MemorydError
 from memoryd.messages import SEARCH_MODE_KEYWORD
 from memoryd_server.sqlite.store import SqliteStore
-from serving import end
 from word_provider import word_vector
 
 MODEL = "words-of-a-test"
@@ -39,10 +39,10 @@ def note(number, word):
 
 
 @dataclass
-class Ruin:
-    """A town whose daemons are killed, with the provider that they embed with."""
+class CrashFixture:
+    """Kill daemons at chosen moments and compare their files with those of an undisturbed run."""
 
-    town: object
+    daemons: object
     server: object
     folder: object
     names: set = field(default_factory=set)
@@ -52,11 +52,11 @@ class Ruin:
     def prepare(self, files=FILES):
         """Files, and an undisturbed run: how long it takes and which files it leaves are what the others go by."""
         remote = {"baseUrl": self.server.url}
-        self.town.configure(watch=False, search={"provider": "openai-compatible", "model": MODEL, "remote": remote})
+        self.daemons.configure(watch=False, search={"provider": "openai-compatible", "model": MODEL, "remote": remote})
         # Slow enough for a kill to come in between.
         self.server.refuse = lambda _texts: Fault(delay_seconds=0.02)
         for number in range(files):
-            self.town.write(f"memory/{number % 8}/note-{number}.md", note(number, "heron"))
+            self.daemons.write(f"memory/{number % 8}/note-{number}.md", note(number, "heron"))
         with self.running() as (_, connection):
             began = time.monotonic()
             assert last_event(connection).failed_files == 0
@@ -65,29 +65,29 @@ class Ruin:
             self.names = self.files()
         return self
 
-    def begin_anew(self):
-        shutil.rmtree(self.town.state / "memory")
+    def delete_state(self):
+        shutil.rmtree(self.daemons.state / "memory")
 
     @contextlib.contextmanager
     def running(self):
         """A daemon and a client of it; stopped in good order."""
-        served = self.town.start()
+        served = self.daemons.start()
         with client(served) as connection:
             yield served, connection
         assert end(served.process) == 0
 
     def files(self):
-        return {str(file.relative_to(self.town.state)) for file in self.town.state.rglob("*") if file.is_file()}
+        return {str(file.relative_to(self.daemons.state)) for file in self.daemons.state.rglob("*") if file.is_file()}
 
     def markdown(self):
-        return {file: file.read_bytes() for file in self.town.workspace.rglob("*") if file.is_file()}
+        return {file: file.read_bytes() for file in self.daemons.workspace.rglob("*") if file.is_file()}
 
     def cached(self):
         """The SHA-256 of each text whose vector is in the cache, read from a copy: a look must not repair anything."""
         copy = self.folder / "cache-copy"
         shutil.rmtree(copy, ignore_errors=True)
         copy.mkdir()
-        for file in (self.town.state / "memory").glob("main.embeddings.sqlite*"):
+        for file in (self.daemons.state / "memory").glob("main.embeddings.sqlite*"):
             shutil.copy(file, copy)
         connection = apsw.Connection(str(copy / "main.embeddings.sqlite"))
         try:
@@ -109,34 +109,34 @@ class Ruin:
         with self.running() as (served, connection):
             if at_once:
                 assert set(found(connection, query)) & set(paths)
-            with Questioner(served, query) as questioner:
+            with SearchLoop(served, query) as searches:
                 assert last_event(connection).failed_files == 0
                 assert connection.status().index.pending_embeddings == 0
-            assert questioner.errors == []
+            assert searches.errors == []
             assert {query: set(found(connection, query)) for query in expected} == expected
             assert self.files() == self.names
         texts = [text for text in self.server.texts[asked:] if "reeds" in text and len(text) > 100]
         assert len(texts) == len(set(texts)), "nothing is embedded twice"
         assert held.isdisjoint(hashlib.sha256(text.encode()).digest() for text in texts)
-        check_equal_to_fresh(self.town, self.folder)
+        check_equal_to_fresh(self.daemons, self.folder)
 
 
-def kill(served, seconds, questioner=None):
+def kill(served, seconds, searches=None):
     """Kills a daemon after `seconds`; returns the errors and the answers that a questioner had until then."""
     time.sleep(seconds)
-    heard = questioner and (list(questioner.errors), list(questioner.answers))
+    heard = searches and (list(searches.errors), list(searches.answers))
     end(served.process, signal.SIGKILL)
     return heard
 
 
-def check_equal_to_fresh(town, folder, *, vectors=True):
+def check_equal_to_fresh(daemons, folder, *, vectors=True):
     """The index of a stopped daemon holds what one made just now of the same files does."""
     fresh = folder / "fresh"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
-    shutil.copytree(town.workspace, fresh / "workspace")
-    other, mine = Desk(fresh), Desk(folder / "unused")
-    mine.path = town.index
+    shutil.copytree(daemons.workspace, fresh / "workspace")
+    other, mine = IndexFixture(fresh), IndexFixture(folder / "unused")
+    mine.path = daemons.index
     mine.store = SqliteStore(mine.path, IDENTITY)
     try:
         other.open().sync()
@@ -155,9 +155,9 @@ def found(connection, query):
     return [hit.path for hit in connection.search(query=query, mode=SEARCH_MODE_KEYWORD, max_results=50).results]
 
 
-def check_vectors(desk):
+def check_vectors(index):
     """Each chunk has the vector of its own text, once."""
-    with desk.store.read() as reader:
+    with index.store.read() as reader:
         rows = reader._connection.execute(
             "SELECT text, embedding FROM chunks LEFT JOIN vectors ON chunks.id = chunk_id"
         ).fetchall()

@@ -95,7 +95,7 @@ def measured(directory: Path, options: argparse.Namespace) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chunks", type=int, default=CHUNKS)
-    parser.add_argument("--dimensions", type=int, default=1536, help="length of a vector; default: OpenAI's small model")
+    parser.add_argument("--dimensions", type=int, default=1536, help="length of a vector; default: as in OpenAI")
     parser.add_argument("--at-once", type=int, default=4, help="concurrent requests (remote.nonBatchConcurrency)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "embedding_throughput.json")
     options = parser.parse_args()

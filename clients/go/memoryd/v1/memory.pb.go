@@ -1557,8 +1557,8 @@ type IndexStatus struct {
 	// Number of files that were added, changed or deleted on disk but not yet in the index, plus indexed files whose
 	// folder is not available.
 	PendingFiles int32 `protobuf:"varint,12,opt,name=pending_files,json=pendingFiles,proto3" json:"pending_files,omitempty"`
-	// Upper limit of the time that the oldest pending file has waited: the time since it changed, or since disk and index
-	// were last equal, whichever is shorter. Unset if there are no pending files.
+	// Maximum time that the oldest pending file can have waited: the shorter of the time since it changed and the time
+	// since disk and index were last equal. Unset if there are no pending files.
 	OldestUnindexedAge *durationpb.Duration `protobuf:"bytes,13,opt,name=oldest_unindexed_age,json=oldestUnindexedAge,proto3" json:"oldest_unindexed_age,omitempty"`
 	// Number of chunks that need a vector and have no usable one. All chunks if the configured provider cannot be used or
 	// the vectors are those of another provider or model; 0 if vectors are not configured.

@@ -723,8 +723,8 @@ export type IndexStatus = Message<"memoryd.v1.IndexStatus"> & {
   pendingFiles: number;
 
   /**
-   * Upper limit of the time that the oldest pending file has waited: the time since it changed, or since disk and index
-   * were last equal, whichever is shorter. Unset if there are no pending files.
+   * Maximum time that the oldest pending file can have waited: the shorter of the time since it changed and the time
+   * since disk and index were last equal. Unset if there are no pending files.
    *
    * @generated from field: google.protobuf.Duration oldest_unindexed_age = 13;
    */

@@ -395,10 +395,9 @@ const (
 	DegradationKind_DEGRADATION_KIND_FULLTEXT_MISSING DegradationKind = 5
 	// The stored vectors do not match the settings, for example because the model changed, and were not used.
 	DegradationKind_DEGRADATION_KIND_IDENTITY_MISMATCH DegradationKind = 6
-	// The index is damaged, read-only or not memoryd's, and is not used normally. The reason says what is used instead.
+	// The index is damaged, read-only or not memoryd's, and cannot be used fully. The reason says what is used instead.
 	DegradationKind_DEGRADATION_KIND_INDEX_IMPAIRED DegradationKind = 7
-	// A configured source is not searched, or its folder is not available. What is indexed of it is kept but not
-	// returned.
+	// A configured source is not searched, or its folder is not available. Its indexed data is kept but not returned.
 	DegradationKind_DEGRADATION_KIND_SOURCE_SKIPPED DegradationKind = 8
 	// The deadline was reached before all candidates were searched.
 	DegradationKind_DEGRADATION_KIND_DEADLINE_CUT DegradationKind = 9
@@ -536,7 +535,7 @@ type Degradation struct {
 	Kind DegradationKind `protobuf:"varint,1,opt,name=kind,proto3,enum=memoryd.v1.DegradationKind" json:"kind,omitempty"`
 	// What was configured or requested, for example `openai/text-embedding-3-small`.
 	Wanted string `protobuf:"bytes,2,opt,name=wanted,proto3" json:"wanted,omitempty"`
-	// What was used instead. Empty if nothing was.
+	// What was used instead. Empty if nothing was used.
 	Used string `protobuf:"bytes,3,opt,name=used,proto3" json:"used,omitempty"`
 	// Reason, as a text for operators.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`

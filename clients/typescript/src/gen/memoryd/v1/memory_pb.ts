@@ -35,7 +35,7 @@ export type Degradation = Message<"memoryd.v1.Degradation"> & {
   wanted: string;
 
   /**
-   * What was used instead. Empty if nothing was.
+   * What was used instead. Empty if nothing was used.
    *
    * @generated from field: string used = 3;
    */
@@ -1549,15 +1549,14 @@ export enum DegradationKind {
   IDENTITY_MISMATCH = 6,
 
   /**
-   * The index is damaged, read-only or not memoryd's, and is not used normally. The reason says what is used instead.
+   * The index is damaged, read-only or not memoryd's, and cannot be used fully. The reason says what is used instead.
    *
    * @generated from enum value: DEGRADATION_KIND_INDEX_IMPAIRED = 7;
    */
   INDEX_IMPAIRED = 7,
 
   /**
-   * A configured source is not searched, or its folder is not available. What is indexed of it is kept but not
-   * returned.
+   * A configured source is not searched, or its folder is not available. Its indexed data is kept but not returned.
    *
    * @generated from enum value: DEGRADATION_KIND_SOURCE_SKIPPED = 8;
    */

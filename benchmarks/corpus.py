@@ -1,7 +1,7 @@
-"""A synthetic workspace: the same files for the same seed, with word frequencies like those of prose (Zipf).
+"""A synthetic workspace: the same files for the same seed, with the word frequencies of prose (Zipf).
 
-Words are made of syllables, and function words stand among them as often as in English, so that the keyword leg meets
-rare words, common words and stop words in natural shares.
+Words consist of syllables, and function words are as frequent as in English, so that keyword search finds rare words,
+common words and stop words in natural proportions.
 """
 
 import itertools
@@ -19,7 +19,7 @@ _CODAS = ("", "n", "r", "s", "t", "l", "nd", "rk")
 
 
 def vocabulary(size: int, random_: random.Random) -> list[str]:
-    """`size` distinct content words."""
+    """Return `size` distinct content words."""
     words: dict[str, None] = {}
     while len(words) < size:
         syllables = random_.choice((1, 2, 2, 3))
@@ -40,30 +40,30 @@ class Prose:
         self._cumulative = list(itertools.accumulate(1 / (rank + 10) for rank in range(size)))
 
     def word(self) -> str:
-        """A content word, common ones more often."""
+        """Return a content word; common words are more frequent."""
         return self._random.choices(self.words, cum_weights=self._cumulative)[0]
 
     def sentence(self) -> str:
-        """A dozen words, not quite half of them function words."""
+        """Return a dozen words, of which almost half are function words."""
         content = self._random.choices(self.words, cum_weights=self._cumulative, k=7)
         mixed = [word for pair in zip(content, self._random.choices(FUNCTION_WORDS, k=7), strict=True) for word in pair]
         return " ".join(mixed[: self._random.randint(8, 14)]).capitalize() + "."
 
     def note(self, size: int) -> str:
-        """A Markdown note of about `size` bytes."""
+        """Return a Markdown note of about `size` bytes."""
         lines = [f"# {self.word().capitalize()} {self.word()}", ""]
         while sum(map(len, lines)) + len(lines) < size:
             lines.append(self._random.choice(("", "- ", "", "## " + self.word() + "\n\n")) + self.sentence())
         return "\n".join(lines)[:size] + "\n"
 
     def question(self) -> str:
-        """A question of a few content words among function words."""
+        """Return a question of a few content words and function words."""
         content = [self.word() for _ in range(self._random.randint(3, 6))]
         return f"what did the {' and the '.join(content[:2])} do when {' '.join(content[2:])} was made?"
 
 
 def write(workspace: Path, files: int, size: int, seed: int = 1) -> Prose:
-    """Writes `files` notes of `size` bytes under `memory/`, a hundred a folder."""
+    """Write `files` notes of `size` bytes under `memory/`, a hundred per folder."""
     prose = Prose(seed)
     for number in range(files):
         folder = workspace / "memory" / f"{number // 100:03}"

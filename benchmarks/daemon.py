@@ -1,4 +1,4 @@
-"""A real daemon in a process of its own, and what it costs."""
+"""A real daemon in a separate process, with its resource usage."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ class DaemonProcess:
         self.start_seconds = 0.0
 
     def start(self) -> MemorydClient:
-        """Starts it and waits until it says that it listens."""
+        """Start the daemon and wait until it listens."""
         began = time.perf_counter()
         self._process = subprocess.Popen(
             self._command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -38,7 +38,7 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return the process id."""
         return self._process.pid
 
     @property
@@ -46,22 +46,22 @@ class DaemonProcess:
         return psutil.Process(self._process.pid)
 
     def cpu_seconds(self) -> float:
-        """User and system time since its start."""
+        """Return user and system time since the start."""
         times = self._of_system.cpu_times()
         return times.user + times.system
 
     def rss_mib(self) -> float:
-        """The memory that it holds now."""
+        """Return the current resident memory in MiB."""
         return self._of_system.memory_info().rss / 2**20
 
     def peak_rss_mib(self) -> float:
-        """The most memory that it ever held."""
+        """Return the maximum resident memory in MiB."""
         status = Path(f"/proc/{self._process.pid}/status").read_text("ascii")
         line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
 
     def stop(self, seconds: float = 20) -> None:
-        """Ends it by its id, and waits so long."""
+        """Stop the daemon by its process id, and wait for its end."""
         self._process.terminate()
         self._process.wait(seconds)
         self._process.stdout.close()

@@ -1,7 +1,7 @@
-"""How fast a first index gets its vectors from a provider 20 ms away: `python benchmarks/embedding_throughput.py`.
+"""Measure the time to embed a first index with a provider 20 ms away: `python benchmarks/embedding_throughput.py`.
 
-A real daemon, 10,000 chunks, and a provider on loopback whose replies come late. The time is that of the whole first
-sync, words and vectors. Progress must show it moving: the longest time in which the number of chunks stood still.
+A real daemon, 10,000 chunks, and a provider on loopback with delayed responses. The time includes the whole first sync,
+keywords and vectors. The longest time without progress is measured, too.
 
 Prints JSON and writes it to benchmarks/results/embedding_throughput.json.
 """
@@ -35,7 +35,7 @@ def settings(provider: LoopbackProvider, at_once: int) -> str:
 
 @dataclass
 class Progress:
-    """How a sync's chunks got their vectors, by its own events."""
+    """The progress of a sync's embedding, from its events."""
 
     events: int = 0
     completed: int = 0
@@ -65,7 +65,7 @@ def measured(directory: Path, options: argparse.Namespace) -> dict[str, float]:
     client = daemon.start()
     progress = Progress()
     completed = None
-    # It joins the sync that the start has begun.
+    # Joins the sync that started with the daemon.
     for event in client.sync(timeout=600):
         if event.HasField("progress"):
             progress.note(event.progress)
@@ -95,8 +95,8 @@ def measured(directory: Path, options: argparse.Namespace) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chunks", type=int, default=CHUNKS)
-    parser.add_argument("--dimensions", type=int, default=1536, help="of a vector; as OpenAI's small model by default")
-    parser.add_argument("--at-once", type=int, default=4, help="requests at once (remote.nonBatchConcurrency)")
+    parser.add_argument("--dimensions", type=int, default=1536, help="length of a vector; default: as in OpenAI")
+    parser.add_argument("--at-once", type=int, default=4, help="concurrent requests (remote.nonBatchConcurrency)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "embedding_throughput.json")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:

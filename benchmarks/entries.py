@@ -1,7 +1,7 @@
-"""Ten thousand entries stored one by one: what a call takes, what stays on disk and in memory, and what is lost.
+"""Measure ten thousand entries stored one by one: time per call, disk space, memory, and lost entries.
 
-Over the store itself, on vectors of 384 dimensions that are near no other's; the provider's time is not in it. Then
-recalls alone, over more entries and longer vectors that were stored at once: from where on would an index be worth it?
+Uses the store directly, without an embedding provider, with vectors of 384 dimensions that are not near each other. It
+also measures recalls over more entries and longer vectors, stored in bulk, to find the size from which an index helps.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def on_disk(folder):
 
 
 def resident(kind):
-    """Bytes of memory that are in use now, of a kind that /proc/self/status names."""
+    """Return bytes of memory in use, of a kind named in /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(kind))
 
@@ -109,7 +109,7 @@ def recalls(store, rng, dimensions):
 
 
 def scan(folder, count, dimensions):
-    """Recalls over entries that were stored a thousand at a time, which no call of the service does."""
+    """Measure recalls over entries that were stored a thousand at a time, which no call of the service does."""
     rng = np.random.default_rng(8)
     store = opened(folder)
     store.set_dimensions(dimensions)
@@ -137,7 +137,7 @@ def main():
     for count, dimensions in SCANS:
         with tempfile.TemporaryDirectory() as folder:
             result["scans"].append(scan(folder, count, dimensions))
-        # What was measured is kept also where the rest is interrupted.
+        # Keep the results so far if the rest is interrupted.
         options.out.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))
 

@@ -1,6 +1,6 @@
-"""The keyword path on 10,000 files of 1.5 KB, through a real daemon: `python benchmarks/keyword_path.py`.
+"""Measure keyword search and syncs on 10,000 files of 1.5 KB with a real daemon: `python benchmarks/keyword_path.py`.
 
-Prints JSON and writes it to benchmarks/results/keyword_path.json: the median of the runs, with every run beside it.
+Prints JSON and writes it to benchmarks/results/keyword_path.json: the median of the runs, and every run.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 class HealthProbe(threading.Thread):
-    """Asks for health over and over until it is told to end."""
+    """Calls the health service repeatedly until it is stopped."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def search_times(client: MemorydClient, questions: list[str]) -> list[float]:
 
 
 def freshness(client: MemorydClient, workspace: Path, rounds: int) -> list[float]:
-    """From the write of a changed file to its being found, less the debounce."""
+    """Return the time from writing a changed file until search finds it, minus the debounce."""
     times = []
     for number in range(rounds):
         word = f"zyzzyva{number}"
@@ -92,7 +92,7 @@ def freshness(client: MemorydClient, workspace: Path, rounds: int) -> list[float
 def one_run(directory: Path, files: int, seed: int) -> dict[str, float]:
     workspace, state = directory / "workspace", directory / "state"
     prose: Prose = write(workspace, files, 1_500, seed)
-    # A search that meets a dirty index would start a sync at once; the watcher alone is what is measured.
+    # A search of a dirty index would start a sync immediately; measure only the watcher.
     state.mkdir()
     (state / "memoryd.json5").write_text("{agents: {defaults: {memorySearch: {sync: {onSearch: false}}}}}", "utf-8")
     daemon = DaemonProcess(workspace, state)

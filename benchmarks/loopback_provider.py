@@ -1,6 +1,6 @@
-"""A provider on loopback that speaks OpenAI's embeddings at next to no cost: a vector is drawn from the text's hash.
+"""A fast embedding provider on loopback with OpenAI's API: vectors are derived from the hash of the text.
 
-It can be made to answer late, as one does that is far away.
+Its responses can be delayed to simulate a remote provider.
 """
 
 import json
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def vector(text: str, dimensions: int) -> list[float]:
-    """A vector near one of a thousand centres: alike for texts that begin alike."""
+    """Return a vector near one of a thousand centres: similar for texts with the same beginning."""
     centre = np.random.default_rng(zlib.crc32(text[:8].encode()) % 1_000).standard_normal(dimensions)
     noise = np.random.default_rng(zlib.crc32(text.encode())).standard_normal(dimensions)
     mixed = centre + 0.7 * noise
@@ -22,7 +22,7 @@ def vector(text: str, dimensions: int) -> list[float]:
 
 
 class PreparedVectors:
-    """A few hundred vectors as JSON, one of them for each text: so cheap that it is the other side that is measured."""
+    """A few hundred vectors as JSON, one of which is chosen for each text; fast enough to measure only the client."""
 
     def __init__(self, dimensions: int, count: int = 256) -> None:
         self._vectors = [json.dumps(vector(str(number), dimensions)) for number in range(count)]
@@ -32,9 +32,9 @@ class PreparedVectors:
 
 
 class LoopbackProvider:
-    """Serves from `start` to `stop`, in threads of this process; `make` gives the JSON of a text's vector.
+    """Serves from `start` to `stop`, in threads of this process; `make` returns the vector of a text as JSON.
 
-    Each reply comes `latency_seconds` after it was made.
+    Each response is delayed by `latency_seconds`.
     """
 
     def __init__(self, dimensions: int, latency_seconds: float = 0.0, make: Callable[[str], str] | None = None) -> None:
@@ -47,7 +47,7 @@ class LoopbackProvider:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # Else the body waits for the caller's acknowledgement of the headers, 40 ms on Linux.
+            # Otherwise the body waits for the acknowledgement of the headers, 40 ms on Linux.
             disable_nagle_algorithm = True
 
             def do_POST(self) -> None:
@@ -61,12 +61,12 @@ class LoopbackProvider:
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(reply)))
                 self.end_headers()
-                # Counted before the last byte leaves, so that whoever has the reply finds it counted.
+                # Count the call before sending the last byte, so that the receiver of the response finds it counted.
                 answered(time.perf_counter() - began)
                 self.wfile.write(reply)
 
             def log_message(self, *arguments: object) -> None:
-                """Keeps silent."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -77,7 +77,7 @@ class LoopbackProvider:
 
     @property
     def busy_seconds(self) -> float:
-        """How long all calls until now took together, from the headers read to the reply made."""
+        """Return the total time of all calls, from reading the headers to creating the response."""
         with self._lock:
             return self._busy_seconds
 

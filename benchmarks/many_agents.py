@@ -1,9 +1,9 @@
-"""What a thousand agents cost one daemon, of which fifty are used: `python benchmarks/many_agents.py`.
+"""Measure the cost of a thousand agents in one daemon, of which fifty are used: `python benchmarks/many_agents.py`.
 
-Two times over: by keywords, and with vectors from a provider on loopback for the agents that are used. Prints JSON and
-writes it to benchmarks/results/many_agents.json: memory, threads and descriptors of a real daemon when it listens, when
-it has done what it does by itself, after the agents in use were searched from several callers at once, and after those
-were left alone and have given back what they held; how long it took to listen, to answer the last agent and to stop.
+Measured twice: with keyword search only, and with vectors from a provider on loopback for the used agents. Prints JSON
+and writes it to benchmarks/results/many_agents.json: memory, threads and descriptors of a real daemon when it listens,
+after its initial work, after concurrent searches of the used agents, and after these agents became idle and released
+memory; and the times until it listens, until the last agent responds, and of the shutdown.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from loopback_provider import LoopbackProvider, PreparedVectors
 from memoryd.client import MemorydClient
 
 MEMORY_TARGET_MIB = 1_024
-# The reconcile pass is what gives memory back, 45 s apart from the next by default.
+# Memory is released by the reconcile pass, which runs every 45 s by default.
 PASS_SECONDS = 45
 TURNS = ("first_start", "second_start")
 DIMENSIONS = 768
@@ -31,7 +31,7 @@ CHUNK_BYTES = 1_350
 
 
 def settings(directory: Path, options: argparse.Namespace, provider: LoopbackProvider | None) -> dict[str, Any]:
-    """Agents with a workspace each; those that are used have vectors where there is a provider."""
+    """Return settings for agents with separate workspaces; used agents have vectors if there is a provider."""
     listed: list[dict[str, Any]] = []
     for number in range(options.agents):
         agent: dict[str, Any] = {"id": name(number), "workspace": str(directory / name(number))}
@@ -64,7 +64,7 @@ def figures(daemon: DaemonProcess) -> dict[str, float]:
 
 
 def settle(daemon: DaemonProcess, client: MemorydClient, has_vectors: range, limit_seconds: float) -> float:
-    """Waits until the daemon has done what it does by itself at the start; returns the seconds that took."""
+    """Wait until the daemon has completed its initial work; return the seconds."""
     began = time.monotonic()
     for number in has_vectors:
         while not embedded(client, number):
@@ -85,7 +85,7 @@ def embedded(client: MemorydClient, number: int) -> bool:
 
 
 def first_answer(client: MemorydClient, agent: str, question: str) -> float:
-    """Milliseconds until an agent answers whose turn to be opened has not come."""
+    """Return the milliseconds until the first response of an agent that is not open yet."""
     began = time.perf_counter()
     client.search(query=question, agent_id=agent)
     return round((time.perf_counter() - began) * 1000, 1)
@@ -120,11 +120,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=1_000)
     parser.add_argument("--used", type=int, default=50)
-    parser.add_argument("--files", type=int, default=200, help="notes of each agent that is used")
-    parser.add_argument("--chunks-a-file", type=int, default=6, help="of these, where they have vectors; else one")
-    parser.add_argument("--few", type=int, default=3, help="notes of each of the others")
+    parser.add_argument("--files", type=int, default=200, help="notes of each used agent")
+    parser.add_argument("--chunks-a-file", type=int, default=6, help="chunks per file with vectors; 1 without")
+    parser.add_argument("--few", type=int, default=3, help="notes of each other agent")
     parser.add_argument("--idle-seconds", type=float, default=20)
-    parser.add_argument("--only", choices=("keyword", "hybrid"), help="one of the two, and what is there of the other")
+    parser.add_argument("--only", choices=("keyword", "hybrid"), help="run only this; keep the other results")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "many_agents.json")
     options = parser.parse_args()
     report: dict[str, Any] = json.loads(options.out.read_text("utf-8")) if options.only else {}
@@ -141,7 +141,7 @@ def main() -> None:
 
 
 def two_lives(options: argparse.Namespace, *, has_vectors: bool) -> dict[str, Any]:
-    """A first start, which makes the indexes, and a second one, which finds them."""
+    """Measure a first start, which creates the indexes, and a second start, which opens them."""
     prose = Prose(1)
     provider = LoopbackProvider(DIMENSIONS, make=PreparedVectors(DIMENSIONS)) if has_vectors else None
     if provider is not None:

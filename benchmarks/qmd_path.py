@@ -1,7 +1,7 @@
-"""Searches answered by the real qmd, and what its absence costs: `python benchmarks/qmd_path.py [--out FILE]`.
+"""Measure searches with the real qmd, and its absence: `python benchmarks/qmd_path.py [--out FILE]`.
 
-1,000 files of 4 KB behind a real daemon. Beside what the caller waits for stands what the bare command takes, so that
-the difference is memoryd's. Then qmd is taken away, put back, and left by a caller.
+1,000 files of 4 KB with a real daemon. The time of each call is compared with that of the qmd command alone, so the
+difference is memoryd's own. Then qmd is removed, installed again, and called by a caller that disconnects.
 
 Prints JSON and writes it to benchmarks/results/qmd_path.json, or to `--out`.
 """
@@ -50,7 +50,7 @@ def settings(command: Path) -> str:
 
 
 def words(prose: Prose) -> list[str]:
-    """Two words a question: qmd finds files that hold all of them."""
+    """Return two words per question: qmd finds files that contain all of them."""
     return [" ".join(prose.question().split()[-2:]) for _ in range(QUESTIONS)]
 
 
@@ -71,7 +71,7 @@ def answered_by_qmd(client: MemorydClient, question: str) -> None:
 
 
 def bare(state: Path, question: str) -> None:
-    """The same search without memoryd."""
+    """Run the same search without memoryd."""
     home = state / "agents" / "main" / "qmd"
     environment = {**os.environ, "XDG_CONFIG_HOME": str(home / "xdg-config"), "XDG_CACHE_HOME": str(home / "xdg-cache")}
     command = [str(QMD), "--index", "index", "search", "--json", "-n", "12", "-c", "memory-root", "--", question]
@@ -80,7 +80,7 @@ def bare(state: Path, question: str) -> None:
 
 def searches(client: MemorydClient, state: Path, prose: Prose) -> dict[str, float]:
     questions = words(prose)
-    # By turns, so that whatever else the machine does slows both.
+    # Interleaved, so that other load on the machine affects both.
     both = [(timed(lambda q=q: answered_by_qmd(client, q)), timed(lambda q=q: bare(state, q))) for q in questions]
     ours, theirs = ([pair[side] for pair in both] for side in (0, 1))
     began = time.perf_counter()
@@ -112,7 +112,7 @@ def absence(client: MemorydClient, command: Path, prose: Prose) -> dict[str, flo
 
 
 def leaving(client: MemorydClient, command: Path, daemon: psutil.Process) -> dict[str, float]:
-    """A caller leaves a search that hangs: how long its processes stay."""
+    """Return how long the processes of a hanging search exist after its caller disconnected."""
     text = command.read_text()
     command.write_text("#!/bin/sh\ntrap '' TERM\nsleep 600 & sleep 600\n")
     known = {child.pid for child in daemon.children(recursive=True)}

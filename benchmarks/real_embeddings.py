@@ -1,9 +1,9 @@
-"""Real embeddings for `vector_leg.py`: the paragraphs of golden sets and their sentences, and their questions.
+"""Compute real embeddings for `vector_leg.py`: paragraphs, sentences and questions of golden sets.
 
     python benchmarks/real_embeddings.py OUT.npz --data ../shared/eval/data --model MODEL.gguf [--all | --seconds 300]
 
-`--data` is one set or a folder of several. As many texts are embedded as the time allows, paragraphs first, or all of
-them, some 15 ms of one core each. Needs the extra `memoryd[local]`.
+`--data` is one set or a folder of several sets. Embeds as many texts as the time allows, paragraphs first, or all of
+them; each takes about 15 ms of one core. Needs the extra `memoryd[local]`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ REPORT_EVERY = 2_000
 
 
 def texts(data: Path, seed: int) -> list[str]:
-    """The distinct lines of prose in the notes of golden sets, shuffled, then their sentences."""
+    """Return the distinct lines of prose in the notes of golden sets, shuffled, then their sentences."""
     lines = {line.strip()[:MOST_CHARS] for file in data.rglob("*.md") for line in file.read_text("utf-8").splitlines()}
     sentences = {part.strip() for line in lines for part in SENTENCE_END.split(line)} - lines
     shuffled = []
@@ -35,17 +35,17 @@ def texts(data: Path, seed: int) -> list[str]:
 
 
 def questions(data: Path, count: int, seed: int) -> list[str]:
-    """`count` of the golden sets' questions."""
+    """Return `count` of the golden sets' questions."""
     lines = [line for file in sorted(data.rglob("queries.jsonl")) for line in file.read_text("utf-8").splitlines()]
     return random.Random(seed).sample([json.loads(line)["query"] for line in lines], count)
 
 
 class Embedder:
-    """A GGUF model that turns texts into unit vectors."""
+    """A GGUF model that converts texts into unit vectors."""
 
     def __init__(self, model: Path) -> None:
-        # A batch beyond the window, or a micro-batch below the batch, ends the process: all three are equal. Threads
-        # wait for each other at every step, on a busy machine longer than they compute: one is the fastest there.
+        # A batch larger than the window, or a micro-batch smaller than the batch, ends the process, so all are equal.
+        # Threads wait for each other at every step; on a busy machine one thread is the fastest.
         self._llama = llama_cpp.Llama(
             str(model), embedding=True, n_ctx=WINDOW_TOKENS, n_batch=WINDOW_TOKENS, n_ubatch=WINDOW_TOKENS,
             n_threads=1, n_threads_batch=1, flash_attn=True, verbose=False,
@@ -57,7 +57,7 @@ class Embedder:
 
 
 def embedded(embed: Embedder, texts: list[str], seconds: float) -> np.ndarray:
-    """The vectors of the first texts, as many as the time allows, one a row."""
+    """Return the vectors of the first texts, one per row, as many as the time allows."""
     began = time.monotonic()
     vectors: list[np.ndarray] = []
     for text in texts:
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     bound = parser.add_mutually_exclusive_group()
     bound.add_argument("--seconds", type=float, default=300)
-    bound.add_argument("--all", action="store_const", const=math.inf, dest="seconds", help="however long it takes")
+    bound.add_argument("--all", action="store_const", const=math.inf, dest="seconds", help="embed all texts")
     parser.add_argument("--questions", type=int, default=400)
     options = parser.parse_args()
     embed = Embedder(options.model)

@@ -1,10 +1,10 @@
-"""Warm searches over gRPC by index size, and what one file costs: `python benchmarks/search_path.py [--only RUN]`.
+"""Measure warm searches by index size, and syncs of one file: `python benchmarks/search_path.py [--only RUN]`.
 
-Keyword and hybrid searches at 15,000 and 100,000 chunks; the hybrid ones with the query vectors already known. Beside
-what the caller waits for stands what each leg took by its own account (`explain`). One file is added or changed whole,
-ten chunks, and synced; how much of that the provider took stands beside it.
+Keyword and hybrid searches over gRPC with 15,000 and 100,000 chunks; hybrid searches with cached query vectors. In
+addition to the time of the call, the times of keyword search and vector search are reported (`explain`). One file of
+ten chunks is added or changed, and synced; the share of the provider in that time is reported.
 
-Prints JSON and writes it to benchmarks/results/search_path.json. With `--only`, the file keeps its other runs.
+Prints JSON and writes it to benchmarks/results/search_path.json. With `--only`, the other runs of the file are kept.
 """
 
 import argparse
@@ -26,7 +26,7 @@ DIMENSIONS = 768
 CHUNK_BYTES = 1_350
 CHUNKS_A_FILE = 10
 QUESTIONS = 400
-# Runs, each with whether it is of the small size, and whether there are vectors.
+# Runs: whether the size is the small one, and whether there are vectors.
 RUNS = {
     "keyword_15k": (True, False),
     "hybrid_15k": (True, True),
@@ -69,7 +69,7 @@ def measured(directory: Path, chunks: int, provider: LoopbackProvider | None) ->
     result = {
         "chunks": client.status(timeout=60).index.chunks,
         "index_seconds": round(index_seconds, 2),
-        # With a provider, most of that time is its own.
+        # With a provider, it accounts for most of that time.
         **({} if provider else median_and_tail("first_asked_", first)),
         **median_and_tail("", search_times(client, questions)),
         **leg_times(client, questions),
@@ -86,7 +86,7 @@ def median_and_tail(name: str, times_ms: list[float]) -> dict[str, float]:
 
 
 def leg_times(client: MemorydClient, questions: list[str]) -> dict[str, float]:
-    """What each leg that ran took, by its own account."""
+    """Return the time of each search that ran, as reported by `explain`."""
     times: dict[str, list[float]] = {}
     for question in questions:
         for leg in client.search(query=question, explain=True).info.legs:
@@ -97,7 +97,7 @@ def leg_times(client: MemorydClient, questions: list[str]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class OneFile:
-    """How much longer a sync takes that has one new or changed file than one that has none."""
+    """Measures how much longer a sync takes with one new or changed file than with none."""
 
     client: MemorydClient
     workspace: Path
@@ -106,7 +106,7 @@ class OneFile:
     rounds: int = 9
 
     def costs(self) -> dict[str, float]:
-        """Medians in milliseconds; the provider's share of them where there is one."""
+        """Return medians in milliseconds, with the provider's share of them if there is a provider."""
         folder = self.workspace / "memory" / "000"
         return {
             **self._cost("add_file", [folder / f"new-{number}.md" for number in range(self.rounds)]),
@@ -144,7 +144,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=RUNS, action="append", help="this run alone; may be given more than once")
+    parser.add_argument("--only", choices=RUNS, action="append", help="run only this; can be repeated")
     parser.add_argument("--small", type=int, default=15_000, help="chunks of the 15k runs")
     parser.add_argument("--large", type=int, default=100_000, help="chunks of the 100k runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "search_path.json")

@@ -1,8 +1,8 @@
-"""Session transcripts: the first index of many, and one message more in a long one: `python benchmarks/transcripts.py`.
+"""Measure the first index of many session transcripts, and of one new message: `python benchmarks/transcripts.py`.
 
-Half of the bytes are messages; the rest are what tools answered, which is no part of the index. `--full` takes 1 GB in
-2,000 files, and some minutes; by default it is a tenth of that. The long transcript has 100 MB in either case: a
-message is added, and how long a sync after a compaction takes to index it is measured, several times.
+Half of the bytes are messages; the rest are results of tools, which are not indexed. `--full` uses 1 GB in 2,000 files
+and takes some minutes; the default is a tenth of that. The long transcript always has 100 MB: a message is added, and
+the time that a sync after a compaction takes to index it is measured, several times.
 
 Prints JSON and writes it to benchmarks/results/transcripts.json.
 """
@@ -39,7 +39,7 @@ SETTINGS = {
 
 
 class Talk:
-    """Records of a conversation: the same paragraphs over and over in another order, since making prose is slow."""
+    """Records of a conversation. Paragraphs are repeated in another order, because generating prose is slow."""
 
     def __init__(self, seed: int) -> None:
         prose = Prose(seed)
@@ -48,11 +48,11 @@ class Talk:
         self._next = 0
 
     def record(self, role: str, text: str) -> str:
-        """One line."""
+        """Return one line."""
         return json.dumps({"type": "message", "message": {"role": role, "content": [{"type": "text", "text": text}]}})
 
     def turn(self) -> str:
-        """What the user said, what a tool answered, and what the assistant said."""
+        """Return a message of the user, the result of a tool, and a message of the assistant."""
         self._next += 1
         first, second = (self._said[(self._next * step) % len(self._said)] for step in (7, 11))
         lines = (
@@ -63,7 +63,7 @@ class Talk:
         return "\n".join(lines) + "\n"
 
     def write(self, path: Path, size: int) -> None:
-        """A transcript of about `size` bytes."""
+        """Write a transcript of about `size` bytes."""
         with path.open("w") as file:
             while file.tell() < size:
                 file.write("".join(self.turn() for _ in range(20)))
@@ -78,7 +78,7 @@ def synced(client: MemorydClient, **request: object) -> float:
 
 
 def first_index(directory: Path, files: int, size: int) -> dict[str, float]:
-    """Many transcripts, from nothing."""
+    """Measure the first index of many transcripts."""
     daemon, client = begun(directory, lambda talk, folder: many(talk, folder, files, size))
     seconds = synced(client)
     status = client.status(timeout=60)
@@ -96,7 +96,7 @@ def first_index(directory: Path, files: int, size: int) -> dict[str, float]:
 
 
 def one_more_message(directory: Path) -> dict[str, float]:
-    """A long transcript that grows by a message at a time."""
+    """Measure a long transcript that grows by one message at a time."""
     talk = Talk(2)
     daemon, client = begun(directory, lambda _, folder: talk.write(folder / "long.jsonl", LONG_BYTES))
     seconds = synced(client)
@@ -138,7 +138,7 @@ def begun(directory: Path, write: object) -> tuple[DaemonProcess, MemorydClient]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="1 GB in 2,000 files")
+    parser.add_argument("--full", action="store_true", help="use 1 GB in 2,000 files")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "transcripts.json")
     options = parser.parse_args()
     runs = {}

@@ -1,14 +1,14 @@
-"""Measures the vector leg against its targets: in memory, and as a scan of the stored vectors by each engine.
+"""Measure vector search against its targets: in memory, and as a scan of the stored vectors by each engine.
 
     python benchmarks/vector_leg.py [--sections small scan large real] [--real EMBEDDINGS.npz] [--chunks 100000]
                                     [--dimensions 768]
 
-Speed is measured on synthetic clusters, recall on real embeddings (`real_embeddings.py` makes them) and, because there
-are few of those, on the clusters too, which makes it look easier than it is. The measured sections replace theirs in
-benchmarks/results/vector_leg.json. Numpy runs on one thread.
+Speed is measured with synthetic clusters. Recall is measured with real embeddings (from `real_embeddings.py`) and,
+because there are few of those, also with the clusters, for which it is too high. The measured sections replace the
+previous ones in benchmarks/results/vector_leg.json. Numpy uses one thread.
 
-`scan` compares sqlite-vec with numpy pages: the CPU time of interleaved searches, and how long a search keeps another
-thread from the interpreter. The second figure is CPU time of the searching thread, because wall-clock time would
+`scan` compares sqlite-vec with numpy: the CPU time of interleaved searches, and how long a search prevents another
+thread from using the interpreter. The second value is CPU time of the searching thread, because wall-clock time would
 include other load on the machine.
 """
 
@@ -64,7 +64,7 @@ class Timespec(ctypes.Structure):
 
 
 def clustered(count, dimensions, queries, seed=0):
-    """Vectors about a hundredth as many centres, and queries near some of them."""
+    """Return vectors around centres, with a hundred vectors per centre, and queries near some of them."""
     random = np.random.default_rng(seed)
     centres = random.standard_normal((count // 100, dimensions)).astype(np.float32) + 0.1
     parts = []
@@ -89,7 +89,7 @@ def nearest(vectors, query, limit):
 
 
 def milliseconds(work, inputs):
-    """Medians by the clock and of processor time, and the 99th percentile; on a busy machine only the second counts."""
+    """Return medians of wall-clock and CPU time, and the 99th percentile. On a busy machine, use the CPU time."""
     wall, processor = [], []
     for given in inputs:
         began, began_processor = time.perf_counter(), time.thread_time()
@@ -112,7 +112,7 @@ def stored(vectors, folder):
 
 
 def recall(fixture, leg, vectors, queries, limit):
-    """The share of hits that are as near as the last of the true ones: of equals any will do."""
+    """Return the share of hits whose cosine is at least that of the last true hit, so that ties count."""
     near_enough = 0
     for query in queries:
         last = np.partition(vectors @ query, -limit)[-limit] - 1e-6
@@ -121,7 +121,7 @@ def recall(fixture, leg, vectors, queries, limit):
 
 
 def load(fixture, leg, query):
-    """Seconds that the first search takes, and the most that Python and numpy held meanwhile."""
+    """Return the seconds of the first search, and the peak memory of Python and numpy during it."""
     tracemalloc.start()
     fixture.search(leg, query, LIMIT)
     peak = tracemalloc.get_traced_memory()[1]
@@ -133,7 +133,7 @@ def load(fixture, leg, query):
 
 
 def updates(fixture, leg, vectors, rounds=30):
-    """Adding a file of twenty chunks, and changing one: the leg's share, and the writer's whole commit with it."""
+    """Measure adding and changing a file of twenty chunks: vector search's share, and the writer's whole commit."""
     count = len(vectors)
     leg_ms = {"add": [], "change": []}
     commit_ms = {"add": [], "change": []}
@@ -175,7 +175,7 @@ def cpu_seconds(work):
 
 
 def compared(legs, reader, queries, **options):
-    """CPU milliseconds of each leg's searches, taken in turns, and the ratio of the first to the second."""
+    """Return the CPU milliseconds of interleaved searches with each engine, and the ratio of the first two."""
     times = {name: [] for name in legs}
     for number, query in enumerate(queries):
         for name in sorted(legs, reverse=number % 2 == 1):
@@ -192,7 +192,7 @@ def compared(legs, reader, queries, **options):
 
 
 def waits_ms(library, work, seconds):
-    """CPU milliseconds of this thread while another one waits for the interpreter; `work` is done over and over."""
+    """Return the CPU milliseconds of this thread while another thread waits for the interpreter; repeats `work`."""
     waits = []
     ended = threading.Event()
     clock = time.pthread_getcpuclockid(threading.get_ident())
@@ -200,7 +200,7 @@ def waits_ms(library, work, seconds):
 
     def bystander():
         while not ended.is_set():
-            # ctypes releases the interpreter for the call, so the clock is read just before the thread waits for it.
+            # ctypes releases the interpreter during the call, so the clock is read immediately before the thread waits.
             library.sleep_and_read(ctypes.c_int(clock), BYSTANDER_SLEEP_NANOSECONDS, ctypes.byref(read))
             waits.append((time.clock_gettime_ns(clock) - 10**9 * read.seconds - read.nanoseconds) / 1e6)
 
@@ -215,7 +215,7 @@ def waits_ms(library, work, seconds):
 
 
 def bystander_waits(legs, reader, queries, folder):
-    """The median and the 99th percentile of those waits. Needs a C compiler."""
+    """Return the median and the 99th percentile of these waits. Needs a C compiler."""
     source = folder / "sleep_and_read.c"
     source.write_text(SLEEP_AND_READ)
     library = str(source.with_suffix(".so"))
@@ -237,7 +237,7 @@ def bystander_waits(legs, reader, queries, folder):
 
 
 def scan(count, dimensions, folder):
-    """The scan while no vectors are in memory, by each engine."""
+    """Measure the scan by each engine, with no vectors in memory."""
     vectors, queries = clustered(count, dimensions, max(20, 400_000 // count))
     fixture = stored(vectors, folder)
     nothing_in_memory = {"memory_budget_bytes": 0}
@@ -277,7 +277,7 @@ def large(count, dimensions, folder):
 
 
 def small(count, dimensions, folder):
-    """An index that is compared whole in memory."""
+    """Measure an index whose vectors are compared as a whole in memory."""
     vectors, queries = clustered(count, dimensions, 300)
     fixture = stored(vectors, folder)
     leg = fixture.leg()

@@ -1,11 +1,11 @@
-"""What a daemon bears from many callers at once: `python benchmarks/load [--only PART] [--minutes 10]`.
+"""Measure a daemon under the load of many callers: `python benchmarks/load [--only PART] [--minutes 10]`.
 
 Parts: `calls` (one kind of call at a time, from 1, 8 and 64 callers, and the mix of a gateway), `soak` (the mix for
-minutes: errors, and whether memory stays flat), `cold` (from the command to the first answer on an indexed workspace of
-10,000 files). 15,000 chunks, hybrid search, the questions' vectors known. The callers are another process on the same
-cores.
+minutes: errors, and whether memory stays constant), `cold` (from the start of the command to the first response, on an
+indexed workspace of 10,000 files). 15,000 chunks, hybrid search, with cached query vectors. The callers run in another
+process on the same cores.
 
-Prints JSON and writes it to benchmarks/results/load.json. With `--only`, the file keeps its other parts.
+Prints JSON and writes it to benchmarks/results/load.json. With `--only`, the other parts of the file are kept.
 """
 
 import argparse
@@ -32,7 +32,7 @@ QUESTIONS = 400
 KINDS = ("search", "get", "append", "mix")
 CONCURRENCY = (1, 8, 64)
 SAMPLE_SECONDS = 10.0
-# What was gained until then is the growth of caches to their bounds.
+# Until then, memory grows because caches fill up to their limits.
 SETTLING_SHARE = 0.3
 TARGETS = {
     "search_64_requests_per_second": 300.0,
@@ -45,7 +45,7 @@ TARGETS = {
 
 
 class Ground:
-    """A daemon with an indexed workspace of `chunks`, whose provider has seen every question, until its block ends."""
+    """A daemon with an indexed workspace and cached query vectors, stopped at the end of the `with` block."""
 
     def __init__(self, directory: Path, chunks: int) -> None:
         self._provider = LoopbackProvider(DIMENSIONS)
@@ -71,7 +71,7 @@ class Ground:
         self._provider.stop()
 
     def load(self, kind: str, concurrency: int, seconds: float) -> dict[str, Any]:
-        """What the callers report, and what the daemon spent."""
+        """Return the callers' report and the daemon's CPU time."""
         told = {
             "address": self.daemon.address,
             "kind": kind,
@@ -89,7 +89,7 @@ class Ground:
 
 
 def summary(report: dict[str, Any]) -> dict[str, Any]:
-    """Rates, latencies, and the processor time of a call on either side."""
+    """Return rates, latencies, and the CPU time of a call on both sides."""
     times = [each for found in report["times_ms"].values() for each in found]
     shares = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
     return {
@@ -102,7 +102,7 @@ def summary(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def calls(ground: Ground, options: argparse.Namespace) -> dict[str, Any]:
-    """Each kind of call from each number of callers."""
+    """Measure each kind of call with each number of callers."""
     found: dict[str, Any] = {"chunks": ground.chunks}
     for kind in KINDS:
         for concurrency in CONCURRENCY:
@@ -114,7 +114,7 @@ def calls(ground: Ground, options: argparse.Namespace) -> dict[str, Any]:
 
 
 class RssSampler(threading.Thread):
-    """Looks at a daemon's memory every few seconds until it is told to end."""
+    """Samples a daemon's memory every few seconds until it is stopped."""
 
     def __init__(self, daemon: DaemonProcess) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class RssSampler(threading.Thread):
 
 
 def soak(ground: Ground, options: argparse.Namespace) -> dict[str, Any]:
-    """The mix from eight callers for minutes. The change of memory is that of the last tenth against the settled."""
+    """Run the mix from eight callers for minutes. Memory growth is the last tenth compared with the settled state."""
     sampler = RssSampler(ground.daemon)
     sampler.start()
     report = ground.load("mix", 8, 60 * options.minutes)
@@ -150,7 +150,7 @@ def soak(ground: Ground, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def cold(directory: Path, files: int) -> dict[str, float]:
-    """The median of five starts on an indexed workspace, each to the answer of its first search."""
+    """Return the median of five starts on an indexed workspace, each until the response to its first search."""
     workspace, state = directory / "workspace", directory / "state"
     prose = write(workspace, files, 1_500)
     state.mkdir()
@@ -171,7 +171,7 @@ def cold(directory: Path, files: int) -> dict[str, float]:
 
 
 def met(parts: dict[str, Any]) -> dict[str, bool]:
-    """Which targets the measured parts meet."""
+    """Return which targets the measured parts meet."""
     figures: dict[str, float] = {}
     if "calls" in parts:
         for name in ("search_64", "get_64"):
@@ -191,11 +191,11 @@ def met(parts: dict[str, Any]) -> dict[str, bool]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("calls", "soak", "cold"), action="append", help="this part alone")
+    parser.add_argument("--only", choices=("calls", "soak", "cold"), action="append", help="run only this part")
     parser.add_argument("--chunks", type=int, default=15_000)
-    parser.add_argument("--files", type=int, default=10_000, help="of the cold start")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each kind of call")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of the soak")
+    parser.add_argument("--files", type=int, default=10_000, help="files of the cold start")
+    parser.add_argument("--seconds", type=float, default=10.0, help="duration for each kind of call")
+    parser.add_argument("--minutes", type=float, default=10.0, help="duration of the soak")
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "load.json")
     options = parser.parse_args()
     wanted = options.only or ["calls", "soak", "cold"]

@@ -1,7 +1,7 @@
-"""The other side of the load benchmark, a process of its own: calls a daemon from so many tasks at once, and counts.
+"""The client side of the load benchmark, in a separate process: calls a daemon from concurrent tasks.
 
-Reads one JSON object from its standard input (address, kind, concurrency, seconds, questions, paths) and writes one to
-its standard output: the milliseconds of each call by its kind, what went wrong, and its own processor time.
+Reads one JSON object from standard input (address, kind, concurrency, seconds, questions, paths) and writes one to
+standard output: the milliseconds of each call by kind, the errors, and its own CPU time.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 
 TIMEOUT_SECONDS = 10.0
-# Of a hundred calls of the mix: what a gateway with many sessions asks for.
+# Calls of the mix in percent, as made by a gateway with many sessions.
 MIX = {"search": 70, "get": 20, "append": 9, "sync": 1}
 
 Call = Callable[[], Awaitable[Any]]
 
 
 class Calls:
-    """One function a kind of call."""
+    """One method per kind of call."""
 
     def __init__(self, channel: grpc.aio.Channel, questions: list[str], paths: list[str], seed: int) -> None:
         self._stub = stubs.MemoryServiceStub(channel)
@@ -38,7 +38,7 @@ class Calls:
         self._seed = seed
 
     def of(self, kind: str) -> tuple[str, Call]:
-        """The kind itself, or one drawn from the mix, and its call."""
+        """Return the call of a kind; for the mix, of a random kind."""
         if kind == "mix":
             kind = self._random.choices(list(MIX), list(MIX.values()))[0]
         return kind, getattr(self, f"_{kind}")
@@ -56,7 +56,7 @@ class Calls:
 
     async def _append(self) -> None:
         number = next(self._number)
-        # A log of a few hundred lines, as a day makes one; then the next.
+        # Use a new log after a few hundred lines, the length of a typical day.
         path = f"memory/load-{self._seed}-{number // 200}.md"
         request = pb.MemoryAppendRequest(text=f"- noted {number} by the load benchmark", path=path)
         await self._stub.MemoryAppend(request, timeout=TIMEOUT_SECONDS)
@@ -67,7 +67,7 @@ class Calls:
 
 
 async def load(told: dict[str, Any]) -> dict[str, Any]:
-    """Calls for as long as it was told, and says how it went."""
+    """Make calls for the requested time, and return the results."""
     times: dict[str, list[float]] = defaultdict(list)
     errors: Counter[str] = Counter()
     ends = time.perf_counter() + told["seconds"]

@@ -1,4 +1,4 @@
-"""The reference's own chunks: lines, length in UTF-16 units and hash."""
+"""Markdown chunks are those of OpenClaw: lines, length in UTF-16 units, and hash."""
 
 import json
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""The reference's weighted lengths."""
+"""Weighted text lengths are those of OpenClaw."""
 
 import json
 from pathlib import Path

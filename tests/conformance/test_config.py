@@ -1,4 +1,4 @@
-"""The resolved `memorySearch` is that of the reference."""
+"""The resolved `memorySearch` settings are those of OpenClaw."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The reference's similarity of vectors."""
+"""Vector similarities are those of OpenClaw."""
 
 import json
 from pathlib import Path

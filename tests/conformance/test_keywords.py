@@ -1,4 +1,4 @@
-"""What the reference takes from a question is among what is asked for here; where it is not, this file says why."""
+"""Queries contain all keywords that OpenClaw extracts; this file gives the reason for each exception."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from memoryd_server.text.analyzer import Analyzer
 
 CASES = json.loads((Path(__file__).parent / "data" / "keywords.json").read_text("utf-8"))
 
-# A single character says nothing where the pairs that it stands in are asked for; "don" is what is left of "don't".
+# A single character is redundant if the query contains its pairs; "don" is a fragment of "don't".
 LEFT_OUT = {"飞书插件配置": set("飞书插件配置"), "don't stop": {"don"}}
 
 
@@ -23,5 +23,5 @@ def test_every_keyword_of_the_reference_is_asked_for(case):
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case["keywords"]], ids=lambda case: case["query"])
 def test_a_question_without_keywords_asks_for_the_words_that_it_has(case):
-    # The reference then searches for nothing; here a note that holds just these words is found.
+    # OpenClaw then searches for nothing; memoryd finds a note that consists of these words.
     assert bool(Analyzer().query_terms(case["query"])) == bool(case["query"].strip())

@@ -1,4 +1,4 @@
-"""The reference's order for variety."""
+"""The MMR order is that of OpenClaw."""
 
 import json
 from pathlib import Path

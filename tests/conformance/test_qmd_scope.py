@@ -1,4 +1,4 @@
-"""Which sessions may search, as the reference decides it."""
+"""The same sessions as in OpenClaw are allowed to search with qmd."""
 
 import json
 from pathlib import Path

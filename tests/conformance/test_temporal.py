@@ -1,4 +1,4 @@
-"""The reference's days of paths and its decay."""
+"""The days of paths and the temporal decay are those of OpenClaw."""
 
 import json
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What is kept of a session's transcript, and how secrets in it are masked, as in the reference."""
+"""Transcripts are converted to text, and secrets are masked, as in OpenClaw."""
 
 import json
 from pathlib import Path

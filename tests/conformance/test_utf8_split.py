@@ -1,4 +1,4 @@
-"""The reference's cuts at a number of bytes."""
+"""Texts are split by bytes as in OpenClaw."""
 
 import json
 from pathlib import Path

@@ -547,7 +547,7 @@ func (x *ScoredEntry) GetScore() float64 {
 	return 0
 }
 
-// Request of Remember.
+// Request message for Remember.
 type RememberRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -631,7 +631,7 @@ func (x *RememberRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-// Response of Remember.
+// Response message for Remember.
 type RememberResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What was done.
@@ -704,7 +704,7 @@ func (x *RememberResponse) GetDegradations() []*Degradation {
 	return nil
 }
 
-// Request of Recall.
+// Request message for Recall.
 type RecallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -786,7 +786,7 @@ func (x *RecallRequest) GetCategories() []EntryCategory {
 	return nil
 }
 
-// Response of Recall.
+// Response message for Recall.
 type RecallResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entries, best first.
@@ -841,7 +841,7 @@ func (x *RecallResponse) GetDegradations() []*Degradation {
 	return nil
 }
 
-// Request of Forget. Exactly one target must be set.
+// Request message for Forget. Exactly one target must be set.
 type ForgetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -939,7 +939,7 @@ func (*ForgetRequest_EntryId) isForgetRequest_Target() {}
 
 func (*ForgetRequest_Query) isForgetRequest_Target() {}
 
-// Response of Forget.
+// Response message for Forget.
 type ForgetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What was done.
@@ -1012,7 +1012,7 @@ func (x *ForgetResponse) GetDegradations() []*Degradation {
 	return nil
 }
 
-// Request of ListEntries.
+// Request message for ListEntries.
 type ListEntriesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -1086,8 +1086,8 @@ func (x *ListEntriesRequest) GetCategories() []EntryCategory {
 	return nil
 }
 
-// Response of ListEntries: one page of entries. New entries do not move the following pages, because they are newer
-// than the first page.
+// Response message for ListEntries: one page of entries. New entries do not move the following pages, because they are
+// newer than the first page.
 type ListEntriesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entries, newest first.
@@ -1151,7 +1151,7 @@ func (x *ListEntriesResponse) GetTotal() int64 {
 	return 0
 }
 
-// Request of SuggestCapture, for a turn that completed successfully.
+// Request message for SuggestCapture, for a turn that completed successfully.
 type SuggestCaptureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -1344,7 +1344,7 @@ func (x *CaptureRefusal) GetExclusion() CaptureExclusion {
 	return CaptureExclusion_CAPTURE_EXCLUSION_UNSPECIFIED
 }
 
-// Response of SuggestCapture. Every message is in one of the two lists.
+// Response message for SuggestCapture. Every message is in one of the two lists.
 type SuggestCaptureResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Messages worth storing, at most three, in the order of the request.
@@ -1408,7 +1408,7 @@ func (x *SuggestCaptureResponse) GetAutoCapture() bool {
 	return false
 }
 
-// Request of RecallBlock.
+// Request message for RecallBlock.
 type RecallBlockRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -1463,7 +1463,7 @@ func (x *RecallBlockRequest) GetPrompt() string {
 	return ""
 }
 
-// Response of RecallBlock.
+// Response message for RecallBlock.
 type RecallBlockResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Text to insert before the prompt: a `<relevant-memories>` element with a warning that its content is untrusted, and

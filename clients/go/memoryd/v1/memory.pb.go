@@ -395,10 +395,9 @@ const (
 	DegradationKind_DEGRADATION_KIND_FULLTEXT_MISSING DegradationKind = 5
 	// The stored vectors do not match the settings, for example because the model changed, and were not used.
 	DegradationKind_DEGRADATION_KIND_IDENTITY_MISMATCH DegradationKind = 6
-	// The index is damaged, read-only or not memoryd's, and is not used normally. The reason says what is used instead.
+	// The index is damaged, read-only or not memoryd's, and cannot be used fully. The reason says what is used instead.
 	DegradationKind_DEGRADATION_KIND_INDEX_IMPAIRED DegradationKind = 7
-	// A configured source is not searched, or its folder is not available. What is indexed of it is kept but not
-	// returned.
+	// A configured source is not searched, or its folder is not available. Its indexed data is kept but not returned.
 	DegradationKind_DEGRADATION_KIND_SOURCE_SKIPPED DegradationKind = 8
 	// The deadline was reached before all candidates were searched.
 	DegradationKind_DEGRADATION_KIND_DEADLINE_CUT DegradationKind = 9
@@ -536,7 +535,7 @@ type Degradation struct {
 	Kind DegradationKind `protobuf:"varint,1,opt,name=kind,proto3,enum=memoryd.v1.DegradationKind" json:"kind,omitempty"`
 	// What was configured or requested, for example `openai/text-embedding-3-small`.
 	Wanted string `protobuf:"bytes,2,opt,name=wanted,proto3" json:"wanted,omitempty"`
-	// What was used instead. Empty if nothing was.
+	// What was used instead. Empty if nothing was used.
 	Used string `protobuf:"bytes,3,opt,name=used,proto3" json:"used,omitempty"`
 	// Reason, as a text for operators.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1557,8 +1556,8 @@ type IndexStatus struct {
 	// Number of files that were added, changed or deleted on disk but not yet in the index, plus indexed files whose
 	// folder is not available.
 	PendingFiles int32 `protobuf:"varint,12,opt,name=pending_files,json=pendingFiles,proto3" json:"pending_files,omitempty"`
-	// Upper limit of the time that the oldest pending file has waited: the time since it changed, or since disk and index
-	// were last equal, whichever is shorter. Unset if there are no pending files.
+	// Maximum time that the oldest pending file can have waited: the shorter of the time since it changed and the time
+	// since disk and index were last equal. Unset if there are no pending files.
 	OldestUnindexedAge *durationpb.Duration `protobuf:"bytes,13,opt,name=oldest_unindexed_age,json=oldestUnindexedAge,proto3" json:"oldest_unindexed_age,omitempty"`
 	// Number of chunks that need a vector and have no usable one. All chunks if the configured provider cannot be used or
 	// the vectors are those of another provider or model; 0 if vectors are not configured.

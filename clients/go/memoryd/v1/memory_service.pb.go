@@ -348,7 +348,7 @@ func (FileState) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
 }
 
-// Request of MemorySearch.
+// Request message for MemorySearch.
 type MemorySearchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -379,8 +379,8 @@ type MemorySearchRequest struct {
 	// Whether snippets end with a citation line.
 	Citations CitationMode `protobuf:"varint,10,opt,name=citations,proto3,enum=memoryd.v1.CitationMode" json:"citations,omitempty"`
 	// Minimum revision of the index, at least 0. The search waits until the index has this revision, and fails with
-	// DEADLINE_EXCEEDED if the deadline is reached first. While an index is being built from scratch, no revision counts
-	// as reached.
+	// DEADLINE_EXCEEDED (REVISION_NOT_REACHED) if the deadline is reached first. While an index is being built from
+	// scratch, no revision counts as reached.
 	MinRevision *int64 `protobuf:"varint,11,opt,name=min_revision,json=minRevision,proto3,oneof" json:"min_revision,omitempty"`
 	// Maximum length of all snippets together in code points, at least 1. The first snippet that exceeds the rest of this
 	// budget is cut, and the results after it are left out. Unset means no limit.
@@ -512,8 +512,8 @@ func (x *MemorySearchRequest) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
-// Response of MemorySearch. There are no pages: a second page could come from another revision of the index, so
-// increase `max_results` to get more results.
+// Response message for MemorySearch. There are no pages: a second page could come from another revision of the index,
+// so increase `max_results` to get more results.
 type MemorySearchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Results, best first.
@@ -568,14 +568,15 @@ func (x *MemorySearchResponse) GetInfo() *SearchInfo {
 	return nil
 }
 
-// Request of MemoryGet.
+// Request message for MemoryGet.
 type MemoryGetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Path as in search results: relative to the workspace, or absolute and below a configured root. Only Markdown memory
 	// files can be read, and transcripts (`sessions/<file name>`) if they are a configured source; each line of a
-	// transcript is returned as the text of its message. Any other path is PERMISSION_DENIED, whether or not it exists.
+	// transcript is returned as the text of its message. Any other path is PERMISSION_DENIED (PATH_NOT_ALLOWED), whether
+	// or not it exists.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// First line to return. Default 1; values below 1 are an error. If it is after the end of the file, the text is empty
 	// and the status is OK.
@@ -645,7 +646,7 @@ func (x *MemoryGetRequest) GetLineCount() int32 {
 	return 0
 }
 
-// Response of MemoryGet.
+// Response message for MemoryGet.
 type MemoryGetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path relative to the workspace.
@@ -746,7 +747,7 @@ func (x *MemoryGetResponse) GetTruncated() bool {
 	return false
 }
 
-// Request of Status.
+// Request message for Status.
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -801,7 +802,7 @@ func (x *StatusRequest) GetProbe() bool {
 	return false
 }
 
-// Response of Status. Contains no secrets.
+// Response message for Status. Contains no secrets.
 type StatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Status of the daemon.
@@ -1064,15 +1065,16 @@ func (x *ActiveSync) GetProgress() *SyncProgress {
 	return nil
 }
 
-// Request of Sync.
+// Request message for Sync.
 type SyncRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// INCREMENTAL joins a run in progress; when `completed` is sent, the index contains everything that was written
-	// before the call. FULL fails with ABORTED (SYNC_CONFLICT) while a run is in progress.
+	// How much to index. INCREMENTAL joins a run in progress; when `completed` is sent, the index contains everything
+	// that was written before the call. FULL fails with ABORTED (SYNC_CONFLICT) while a run is in progress.
 	Mode SyncMode `protobuf:"varint,2,opt,name=mode,proto3,enum=memoryd.v1.SyncMode" json:"mode,omitempty"`
-	// MANUAL, SESSION_START or POST_COMPACTION. UNSPECIFIED means MANUAL. The other triggers are reserved for the daemon.
+	// Reason for the run: MANUAL, SESSION_START or POST_COMPACTION. UNSPECIFIED means MANUAL. The other triggers are
+	// reserved for the daemon.
 	Trigger SyncTrigger `protobuf:"varint,3,opt,name=trigger,proto3,enum=memoryd.v1.SyncTrigger" json:"trigger,omitempty"`
 	// Where to resume the stream: the `cursor` of the last event received. Empty means at the beginning. Fails with
 	// OUT_OF_RANGE (CURSOR_EXPIRED) if the run is no longer known.
@@ -1380,7 +1382,7 @@ func (*SyncResponse_Heartbeat) isSyncResponse_Event() {}
 
 func (*SyncResponse_Completed) isSyncResponse_Event() {}
 
-// Request of WatchIndex.
+// Request message for WatchIndex.
 type WatchIndexRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -1554,10 +1556,10 @@ func (x *WatchIndexResponse) GetHeartbeat() bool {
 	return false
 }
 
-// Request of FlushDecision: the state of a session. Numbers must be at least 0.
+// Request message for FlushDecision: the state of a session. Numbers must be at least 0.
 type FlushDecisionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`. The agent's settings provide the defaults below.
+	// Agent ID. Empty means `main`. Its settings provide the defaults below.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Tokens in the context after the last turn. Unset means unknown.
 	TotalTokens *int64 `protobuf:"varint,2,opt,name=total_tokens,json=totalTokens,proto3,oneof" json:"total_tokens,omitempty"`
@@ -1589,7 +1591,7 @@ type FlushDecisionRequest struct {
 	// IANA time zone that determines the date of the log. If empty, `agents.defaults.userTimezone`, or else the daemon's
 	// time zone.
 	TimeZone string `protobuf:"bytes,15,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// The caller's time. If unset, the daemon's time; the response then also depends on it.
+	// The caller's time. If unset, the daemon's time.
 	Now           *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1801,7 +1803,7 @@ func (x *FlushPrompts) GetSilentReply() string {
 	return ""
 }
 
-// Response of FlushDecision.
+// Response message for FlushDecision.
 type FlushDecisionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether to flush now.
@@ -1921,7 +1923,7 @@ func (x *FlushDecisionResponse) GetInputs() *FlushDecisionRequest {
 	return nil
 }
 
-// Request of MemoryAppend.
+// Request message for MemoryAppend.
 type MemoryAppendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -2025,7 +2027,7 @@ func (x *MemoryAppendRequest) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
-// Response of MemoryAppend.
+// Response message for MemoryAppend.
 type MemoryAppendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path of the file relative to the workspace.
@@ -2108,7 +2110,7 @@ func (x *MemoryAppendResponse) GetAlreadyAppended() bool {
 	return false
 }
 
-// Request of MemoryForget. Exactly one target must be set.
+// Request message for MemoryForget. Exactly one target must be set.
 type MemoryForgetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -2233,8 +2235,8 @@ func (*MemoryForgetRequest_SessionId) isMemoryForgetRequest_Target() {}
 
 func (*MemoryForgetRequest_Text) isMemoryForgetRequest_Target() {}
 
-// Response of MemoryForget: the number of removed items per store. A retry counts only what the earlier call left, so
-// all counts can be 0. A file or session that is neither on disk nor in the index is NOT_FOUND.
+// Response message for MemoryForget: the number of removed items per store. A retry counts only what the earlier call
+// left, so all counts can be 0. A file or session that is neither on disk nor in the index is NOT_FOUND.
 type MemoryForgetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of chunks.
@@ -2344,7 +2346,7 @@ func (x *MemoryForgetResponse) GetPurgePending() bool {
 	return false
 }
 
-// Request of SessionContext.
+// Request message for SessionContext.
 type SessionContextRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -2634,7 +2636,7 @@ func (x *ToolSchema) GetParametersJson() string {
 	return ""
 }
 
-// Response of SessionContext.
+// Response message for SessionContext.
 type SessionContextResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Files in the order in which to load them: `MEMORY.md` (in the agent's private main session only), yesterday's log,
@@ -2709,7 +2711,7 @@ func (x *SessionContextResponse) GetMainSession() bool {
 	return false
 }
 
-// Request of SessionArchive.
+// Request message for SessionArchive.
 type SessionArchiveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -2813,7 +2815,8 @@ func (x *SessionArchiveRequest) GetSessionKey() string {
 	return ""
 }
 
-// Response of SessionArchive. An existing file is never overwritten; if the name is taken, a number is added to it.
+// Response message for SessionArchive. An existing file is never overwritten; if the name is taken, a number is added
+// to it.
 type SessionArchiveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path of the new file relative to the workspace. Empty if the transcript has no messages; then nothing was written.
@@ -2887,7 +2890,7 @@ func (x *SessionArchiveResponse) GetAlreadyArchived() bool {
 	return false
 }
 
-// Request of ListAgents.
+// Request message for ListAgents.
 type ListAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Maximum number of agents to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
@@ -3025,7 +3028,7 @@ func (x *Agent) GetIndexState() IndexState {
 	return IndexState_INDEX_STATE_UNSPECIFIED
 }
 
-// Response of ListAgents: one page of agents.
+// Response message for ListAgents: one page of agents.
 type ListAgentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agents, ordered by ID.
@@ -3080,7 +3083,7 @@ func (x *ListAgentsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Request of ListFiles.
+// Request message for ListFiles.
 type ListFilesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
@@ -3245,7 +3248,7 @@ func (x *File) GetChunks() int32 {
 	return 0
 }
 
-// Response of ListFiles: one page of files.
+// Response message for ListFiles: one page of files.
 type ListFilesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Files, ordered by path.

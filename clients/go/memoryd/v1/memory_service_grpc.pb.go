@@ -58,8 +58,8 @@ type MemoryServiceClient interface {
 	// client deadline: none.
 	WatchIndex(ctx context.Context, in *WatchIndexRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchIndexResponse], error)
 	// Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
-	// no side effects: with the same settings, the same request gets the same response, if `now` is set. Default client
-	// deadline: 1 s.
+	// no side effects. The response depends only on the request, the settings and, if `now` is unset, the daemon's clock.
+	// Default client deadline: 1 s.
 	FlushDecision(ctx context.Context, in *FlushDecisionRequest, opts ...grpc.CallOption) (*FlushDecisionResponse, error)
 	// Appends text to today's log or to another memory file. A repeated call with the same idempotency key does not
 	// append again. Default client deadline: 5 s.
@@ -249,8 +249,8 @@ type MemoryServiceServer interface {
 	// client deadline: none.
 	WatchIndex(*WatchIndexRequest, grpc.ServerStreamingServer[WatchIndexResponse]) error
 	// Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
-	// no side effects: with the same settings, the same request gets the same response, if `now` is set. Default client
-	// deadline: 1 s.
+	// no side effects. The response depends only on the request, the settings and, if `now` is unset, the daemon's clock.
+	// Default client deadline: 1 s.
 	FlushDecision(context.Context, *FlushDecisionRequest) (*FlushDecisionResponse, error)
 	// Appends text to today's log or to another memory file. A repeated call with the same idempotency key does not
 	// append again. Default client deadline: 5 s.

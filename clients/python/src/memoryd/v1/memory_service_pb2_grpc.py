@@ -150,8 +150,8 @@ class MemoryServiceServicer(object):
 
     def FlushDecision(self, request, context):
         """Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
-        no side effects: with the same settings, the same request gets the same response, if `now` is set. Default client
-        deadline: 1 s.
+        no side effects. The response depends only on the request, the settings and, if `now` is unset, the daemon's clock.
+        Default client deadline: 1 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

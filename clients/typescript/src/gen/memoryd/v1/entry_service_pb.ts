@@ -94,7 +94,7 @@ export const ScoredEntrySchema: GenMessage<ScoredEntry> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 1);
 
 /**
- * Request of Remember.
+ * Request message for Remember.
  *
  * @generated from message memoryd.v1.RememberRequest
  */
@@ -145,7 +145,7 @@ export const RememberRequestSchema: GenMessage<RememberRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 2);
 
 /**
- * Response of Remember.
+ * Response message for Remember.
  *
  * @generated from message memoryd.v1.RememberResponse
  */
@@ -187,7 +187,7 @@ export const RememberResponseSchema: GenMessage<RememberResponse> = /*@__PURE__*
   messageDesc(file_memoryd_v1_entry_service, 3);
 
 /**
- * Request of Recall.
+ * Request message for Recall.
  *
  * @generated from message memoryd.v1.RecallRequest
  */
@@ -236,7 +236,7 @@ export const RecallRequestSchema: GenMessage<RecallRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 4);
 
 /**
- * Response of Recall.
+ * Response message for Recall.
  *
  * @generated from message memoryd.v1.RecallResponse
  */
@@ -264,7 +264,7 @@ export const RecallResponseSchema: GenMessage<RecallResponse> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 5);
 
 /**
- * Request of Forget. Exactly one target must be set.
+ * Request message for Forget. Exactly one target must be set.
  *
  * @generated from message memoryd.v1.ForgetRequest
  */
@@ -310,7 +310,7 @@ export const ForgetRequestSchema: GenMessage<ForgetRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 6);
 
 /**
- * Response of Forget.
+ * Response message for Forget.
  *
  * @generated from message memoryd.v1.ForgetResponse
  */
@@ -352,7 +352,7 @@ export const ForgetResponseSchema: GenMessage<ForgetResponse> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 7);
 
 /**
- * Request of ListEntries.
+ * Request message for ListEntries.
  *
  * @generated from message memoryd.v1.ListEntriesRequest
  */
@@ -395,8 +395,8 @@ export const ListEntriesRequestSchema: GenMessage<ListEntriesRequest> = /*@__PUR
   messageDesc(file_memoryd_v1_entry_service, 8);
 
 /**
- * Response of ListEntries: one page of entries. New entries do not move the following pages, because they are newer
- * than the first page.
+ * Response message for ListEntries: one page of entries. New entries do not move the following pages, because they are
+ * newer than the first page.
  *
  * @generated from message memoryd.v1.ListEntriesResponse
  */
@@ -431,7 +431,7 @@ export const ListEntriesResponseSchema: GenMessage<ListEntriesResponse> = /*@__P
   messageDesc(file_memoryd_v1_entry_service, 9);
 
 /**
- * Request of SuggestCapture, for a turn that completed successfully.
+ * Request message for SuggestCapture, for a turn that completed successfully.
  *
  * @generated from message memoryd.v1.SuggestCaptureRequest
  */
@@ -537,7 +537,7 @@ export const CaptureRefusalSchema: GenMessage<CaptureRefusal> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_entry_service, 12);
 
 /**
- * Response of SuggestCapture. Every message is in one of the two lists.
+ * Response message for SuggestCapture. Every message is in one of the two lists.
  *
  * @generated from message memoryd.v1.SuggestCaptureResponse
  */
@@ -572,7 +572,7 @@ export const SuggestCaptureResponseSchema: GenMessage<SuggestCaptureResponse> = 
   messageDesc(file_memoryd_v1_entry_service, 13);
 
 /**
- * Request of RecallBlock.
+ * Request message for RecallBlock.
  *
  * @generated from message memoryd.v1.RecallBlockRequest
  */
@@ -600,7 +600,7 @@ export const RecallBlockRequestSchema: GenMessage<RecallBlockRequest> = /*@__PUR
   messageDesc(file_memoryd_v1_entry_service, 14);
 
 /**
- * Response of RecallBlock.
+ * Response message for RecallBlock.
  *
  * @generated from message memoryd.v1.RecallBlockResponse
  */

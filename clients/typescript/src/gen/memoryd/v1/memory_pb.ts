@@ -35,7 +35,7 @@ export type Degradation = Message<"memoryd.v1.Degradation"> & {
   wanted: string;
 
   /**
-   * What was used instead. Empty if nothing was.
+   * What was used instead. Empty if nothing was used.
    *
    * @generated from field: string used = 3;
    */
@@ -723,8 +723,8 @@ export type IndexStatus = Message<"memoryd.v1.IndexStatus"> & {
   pendingFiles: number;
 
   /**
-   * Upper limit of the time that the oldest pending file has waited: the time since it changed, or since disk and index
-   * were last equal, whichever is shorter. Unset if there are no pending files.
+   * Maximum time that the oldest pending file can have waited: the shorter of the time since it changed and the time
+   * since disk and index were last equal. Unset if there are no pending files.
    *
    * @generated from field: google.protobuf.Duration oldest_unindexed_age = 13;
    */
@@ -1549,15 +1549,14 @@ export enum DegradationKind {
   IDENTITY_MISMATCH = 6,
 
   /**
-   * The index is damaged, read-only or not memoryd's, and is not used normally. The reason says what is used instead.
+   * The index is damaged, read-only or not memoryd's, and cannot be used fully. The reason says what is used instead.
    *
    * @generated from enum value: DEGRADATION_KIND_INDEX_IMPAIRED = 7;
    */
   INDEX_IMPAIRED = 7,
 
   /**
-   * A configured source is not searched, or its folder is not available. What is indexed of it is kept but not
-   * returned.
+   * A configured source is not searched, or its folder is not available. Its indexed data is kept but not returned.
    *
    * @generated from enum value: DEGRADATION_KIND_SOURCE_SKIPPED = 8;
    */

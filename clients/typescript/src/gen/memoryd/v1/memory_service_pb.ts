@@ -19,7 +19,7 @@ export const file_memoryd_v1_memory_service: GenFile = /*@__PURE__*/
   fileDesc("Ch9tZW1vcnlkL3YxL21lbW9yeV9zZXJ2aWNlLnByb3RvEgptZW1vcnlkLnYxIuEDChNNZW1vcnlTZWFyY2hSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEg0KBXF1ZXJ5GAIgASgJEhgKC21heF9yZXN1bHRzGAMgASgFSACIAQESFgoJbWluX3Njb3JlGAQgASgBSAGIAQESIwoHc291cmNlcxgFIAMoDjISLm1lbW9yeWQudjEuU291cmNlEiQKBG1vZGUYBiABKA4yFi5tZW1vcnlkLnYxLlNlYXJjaE1vZGUSHgoRbWF4X3NuaXBwZXRfY2hhcnMYByABKAVIAogBARIPCgdleHBsYWluGAggASgIEhMKC3Nlc3Npb25fa2V5GAkgASgJEisKCWNpdGF0aW9ucxgKIAEoDjIYLm1lbW9yeWQudjEuQ2l0YXRpb25Nb2RlEhkKDG1pbl9yZXZpc2lvbhgLIAEoA0gDiAEBEhwKD21heF90b3RhbF9jaGFycxgMIAEoBUgEiAEBEicKA25vdxgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCDgoMX21heF9yZXN1bHRzQgwKCl9taW5fc2NvcmVCFAoSX21heF9zbmlwcGV0X2NoYXJzQg8KDV9taW5fcmV2aXNpb25CEgoQX21heF90b3RhbF9jaGFycyJnChRNZW1vcnlTZWFyY2hSZXNwb25zZRIpCgdyZXN1bHRzGAEgAygLMhgubWVtb3J5ZC52MS5TZWFyY2hSZXN1bHQSJAoEaW5mbxgCIAEoCzIWLm1lbW9yeWQudjEuU2VhcmNoSW5mbyKCAQoQTWVtb3J5R2V0UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhcKCnN0YXJ0X2xpbmUYAyABKAVIAIgBARIXCgpsaW5lX2NvdW50GAQgASgFSAGIAQFCDQoLX3N0YXJ0X2xpbmVCDQoLX2xpbmVfY291bnQilgEKEU1lbW9yeUdldFJlc3BvbnNlEgwKBHBhdGgYASABKAkSDAoEdGV4dBgCIAEoCRISCgpzdGFydF9saW5lGAMgASgFEhAKCGVuZF9saW5lGAQgASgFEhMKC3RvdGFsX2xpbmVzGAUgASgFEhcKD25leHRfc3RhcnRfbGluZRgGIAEoBRIRCgl0cnVuY2F0ZWQYByABKAgiMAoNU3RhdHVzUmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRINCgVwcm9iZRgCIAEoCCK1BQoOU3RhdHVzUmVzcG9uc2USKgoHc2VydmljZRgBIAEoCzIZLm1lbW9yeWQudjEuU2VydmljZVN0YXR1cxIQCghhZ2VudF9pZBgCIAEoCRIRCgl3b3Jrc3BhY2UYAyABKAkSLwoSY29uZmlndXJlZF9iYWNrZW5kGAQgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEisKDmFjdGl2ZV9iYWNrZW5kGAUgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEi0KDGRlZ3JhZGF0aW9ucxgGIAMoCzIXLm1lbW9yeWQudjEuRGVncmFkYXRpb24SJgoFaW5kZXgYByABKAsyFy5tZW1vcnlkLnYxLkluZGV4U3RhdHVzEi4KCWVtYmVkZGluZxgIIAEoCzIbLm1lbW9yeWQudjEuRW1iZWRkaW5nU3RhdHVzEigKBnZlY3RvchgJIAEoCzIYLm1lbW9yeWQudjEuVmVjdG9yU3RhdHVzEiwKCGZ1bGx0ZXh0GAogASgLMhoubWVtb3J5ZC52MS5GdWxsdGV4dFN0YXR1cxImCgVjYWNoZRgLIAEoCzIXLm1lbW9yeWQudjEuQ2FjaGVTdGF0dXMSJgoFYmF0Y2gYDCABKAsyFy5tZW1vcnlkLnYxLkJhdGNoU3RhdHVzEisKCHdhdGNoZXJzGA0gAygLMhkubWVtb3J5ZC52MS5XYXRjaGVyU3RhdHVzEiIKA3FtZBgOIAEoCzIVLm1lbW9yeWQudjEuUW1kU3RhdHVzEisKC2FjdGl2ZV9zeW5jGA8gASgLMhYubWVtb3J5ZC52MS5BY3RpdmVTeW5jEhUKDXNvdXJjZV9pc3N1ZXMYECADKAkSMAoMZmFpbGVkX2ZpbGVzGBEgAygLMhoubWVtb3J5ZC52MS5TeW5jRmlsZUZhaWxlZCKXAQoKQWN0aXZlU3luYxIPCgdzeW5jX2lkGAEgASgJEiIKBG1vZGUYAiABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAyABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEioKCHByb2dyZXNzGAQgASgLMhgubWVtb3J5ZC52MS5TeW5jUHJvZ3Jlc3Mi1AIKC1N5bmNSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEiIKBG1vZGUYAiABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAyABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEg4KBmN1cnNvchgEIAEoCRIvCg1vbl9kaXNjb25uZWN0GAUgASgOMhgubWVtb3J5ZC52MS5PbkRpc2Nvbm5lY3QSNQoSaGVhcnRiZWF0X2ludGVydmFsGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB2RyeV9ydW4YByABKAgSIwoHc291cmNlcxgIIAMoDjISLm1lbW9yeWQudjEuU291cmNlEg4KBnJlYXNvbhgJIAEoCRISCgp0cmFuc2NyaXB0GAogASgJEhMKC3Nlc3Npb25fa2V5GAsgASgJIuECCgxTeW5jUmVzcG9uc2USDwoHc3luY19pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSKAoEdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoHc3RhcnRlZBgFIAEoCzIXLm1lbW9yeWQudjEuU3luY1N0YXJ0ZWRIABIsCghwcm9ncmVzcxgGIAEoCzIYLm1lbW9yeWQudjEuU3luY1Byb2dyZXNzSAASMQoLZmlsZV9mYWlsZWQYByABKAsyGi5tZW1vcnlkLnYxLlN5bmNGaWxlRmFpbGVkSAASLgoJaGVhcnRiZWF0GAggASgLMhkubWVtb3J5ZC52MS5TeW5jSGVhcnRiZWF0SAASLgoJY29tcGxldGVkGAkgASgLMhkubWVtb3J5ZC52MS5TeW5jQ29tcGxldGVkSABCBwoFZXZlbnQiXAoRV2F0Y2hJbmRleFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSNQoSaGVhcnRiZWF0X2ludGVydmFsGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIqICChJXYXRjaEluZGV4UmVzcG9uc2USEAoIYWdlbnRfaWQYASABKAkSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoFc3RhdGUYAyABKA4yFi5tZW1vcnlkLnYxLkluZGV4U3RhdGUSFgoOaW5kZXhfcmV2aXNpb24YBCABKAMSDQoFZGlydHkYBSABKAgSFQoNcGVuZGluZ19maWxlcxgGIAEoBRIrCgthY3RpdmVfc3luYxgHIAEoCzIWLm1lbW9yeWQudjEuQWN0aXZlU3luYxIrCgh3YXRjaGVycxgIIAMoCzIZLm1lbW9yeWQudjEuV2F0Y2hlclN0YXR1cxIRCgloZWFydGJlYXQYCSABKAgi2QUKFEZsdXNoRGVjaXNpb25SZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEhkKDHRvdGFsX3Rva2VucxgCIAEoA0gAiAEBEh8KEnRvdGFsX3Rva2Vuc19mcmVzaBgDIAEoCEgBiAEBEh4KFmluY29taW5nX3Byb21wdF90b2tlbnMYBCABKAMSGgoSbGFzdF9vdXRwdXRfdG9rZW5zGAUgASgDEh0KFWNvbnRleHRfd2luZG93X3Rva2VucxgGIAEoAxIhChRyZXNlcnZlX3Rva2Vuc19mbG9vchgHIAEoA0gCiAEBEiUKGGVmZmVjdGl2ZV9yZXNlcnZlX3Rva2VucxgIIAEoA0gDiAEBEiIKFXNvZnRfdGhyZXNob2xkX3Rva2VucxgJIAEoA0gEiAEBEh0KEHRyYW5zY3JpcHRfYnl0ZXMYCiABKANIBYgBARIYChBjb21wYWN0aW9uX2NvdW50GAsgASgDEigKG2xhc3RfZmx1c2hfY29tcGFjdGlvbl9jb3VudBgMIAEoA0gGiAEBEjUKEHdvcmtzcGFjZV9hY2Nlc3MYDSABKA4yGy5tZW1vcnlkLnYxLldvcmtzcGFjZUFjY2VzcxInCgl0dXJuX2tpbmQYDiABKA4yFC5tZW1vcnlkLnYxLlR1cm5LaW5kEhEKCXRpbWVfem9uZRgPIAEoCRInCgNub3cYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQg8KDV90b3RhbF90b2tlbnNCFQoTX3RvdGFsX3Rva2Vuc19mcmVzaEIXChVfcmVzZXJ2ZV90b2tlbnNfZmxvb3JCGwoZX2VmZmVjdGl2ZV9yZXNlcnZlX3Rva2Vuc0IYChZfc29mdF90aHJlc2hvbGRfdG9rZW5zQhMKEV90cmFuc2NyaXB0X2J5dGVzQh4KHF9sYXN0X2ZsdXNoX2NvbXBhY3Rpb25fY291bnQiQgoMRmx1c2hQcm9tcHRzEg4KBnN5c3RlbRgBIAEoCRIMCgR1c2VyGAIgASgJEhQKDHNpbGVudF9yZXBseRgDIAEoCSKvAgoVRmx1c2hEZWNpc2lvblJlc3BvbnNlEg0KBWZsdXNoGAEgASgIEicKBnJlYXNvbhgCIAEoDjIXLm1lbW9yeWQudjEuRmx1c2hSZWFzb24SGAoQdGhyZXNob2xkX3Rva2VucxgDIAEoAxIYChBwcm9qZWN0ZWRfdG9rZW5zGAQgASgDEhgKEHJlbWFpbmluZ190b2tlbnMYBSABKAMSKQoHcHJvbXB0cxgGIAEoCzIYLm1lbW9yeWQudjEuRmx1c2hQcm9tcHRzEhMKC3RhcmdldF9wYXRoGAcgASgJEh4KFmZsdXNoX2NvbXBhY3Rpb25fY291bnQYCCABKAMSMAoGaW5wdXRzGAkgASgLMiAubWVtb3J5ZC52MS5GbHVzaERlY2lzaW9uUmVxdWVzdCKpAQoTTWVtb3J5QXBwZW5kUmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIMCgR0ZXh0GAIgASgJEgwKBHBhdGgYAyABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAQgASgJEg8KB2hlYWRpbmcYBSABKAkSEQoJdGltZV96b25lGAYgASgJEicKA25vdxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilAEKFE1lbW9yeUFwcGVuZFJlc3BvbnNlEgwKBHBhdGgYASABKAkSEgoKc3RhcnRfbGluZRgCIAEoBRIQCghlbmRfbGluZRgDIAEoBRIbCg5pbmRleF9yZXZpc2lvbhgEIAEoA0gAiAEBEhgKEGFscmVhZHlfYXBwZW5kZWQYBSABKAhCEQoPX2luZGV4X3JldmlzaW9uIn4KE01lbW9yeUZvcmdldFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSDgoEcGF0aBgCIAEoCUgAEhQKCnNlc3Npb25faWQYAyABKAlIABIOCgR0ZXh0GAQgASgJSAASFQoNZGVsZXRlX3NvdXJjZRgFIAEoCEIICgZ0YXJnZXQixwEKFE1lbW9yeUZvcmdldFJlc3BvbnNlEg4KBmNodW5rcxgBIAEoBRIXCg9rZXl3b3JkX2VudHJpZXMYAiABKAUSDwoHdmVjdG9ycxgDIAEoBRIZChFjYWNoZWRfZW1iZWRkaW5ncxgEIAEoBRIVCg1xbWRfZG9jdW1lbnRzGAUgASgFEhQKDHNvdXJjZV9maWxlcxgGIAEoBRIWCg5pbmRleF9yZXZpc2lvbhgHIAEoAxIVCg1wdXJnZV9wZW5kaW5nGAggASgIIrQCChVTZXNzaW9uQ29udGV4dFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSEwoLc2Vzc2lvbl9rZXkYAiABKAkSEQoJdGltZV96b25lGAMgASgJEicKA25vdxgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHAoPbWF4X3RvdGFsX2NoYXJzGAUgASgFSACIAQESHQoVaW5jbHVkZV9yZWNhbGxfcHJvbXB0GAYgASgIEisKC3Byb21wdF9tb2RlGAcgASgOMhYubWVtb3J5ZC52MS5Qcm9tcHRNb2RlEg0KBXRvb2xzGAggAygJEisKCWNpdGF0aW9ucxgJIAEoDjIYLm1lbW9yeWQudjEuQ2l0YXRpb25Nb2RlQhIKEF9tYXhfdG90YWxfY2hhcnMiigEKElNlc3Npb25Db250ZXh0RmlsZRIMCgRwYXRoGAEgASgJEgwKBHRleHQYAiABKAkSEQoJdHJ1bmNhdGVkGAMgASgIEg4KBmV4aXN0cxgEIAEoCBISCgpzdGFydF9saW5lGAUgASgFEhAKCGVuZF9saW5lGAYgASgFEg8KB3Byb2JsZW0YByABKAkiSAoKVG9vbFNjaGVtYRIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEhcKD3BhcmFtZXRlcnNfanNvbhgDIAEoCSKiAQoWU2Vzc2lvbkNvbnRleHRSZXNwb25zZRItCgVmaWxlcxgBIAMoCzIeLm1lbW9yeWQudjEuU2Vzc2lvbkNvbnRleHRGaWxlEhUKDXJlY2FsbF9wcm9tcHQYAiABKAkSLAoMdG9vbF9zY2hlbWFzGAMgAygLMhYubWVtb3J5ZC52MS5Ub29sU2NoZW1hEhQKDG1haW5fc2Vzc2lvbhgEIAEoCCLKAQoVU2Vzc2lvbkFyY2hpdmVSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEhIKCnRyYW5zY3JpcHQYAiABKAkSDAoEc2x1ZxgDIAEoCRIaCg1tZXNzYWdlX2NvdW50GAQgASgFSACIAQESEQoJdGltZV96b25lGAUgASgJEicKA25vdxgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLc2Vzc2lvbl9rZXkYByABKAlCEAoOX21lc3NhZ2VfY291bnQiggEKFlNlc3Npb25BcmNoaXZlUmVzcG9uc2USDAoEcGF0aBgBIAEoCRIQCghtZXNzYWdlcxgCIAEoBRIbCg5pbmRleF9yZXZpc2lvbhgDIAEoA0gAiAEBEhgKEGFscmVhZHlfYXJjaGl2ZWQYBCABKAhCEQoPX2luZGV4X3JldmlzaW9uIjoKEUxpc3RBZ2VudHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJInsKBUFnZW50EhAKCGFnZW50X2lkGAEgASgJEhEKCXdvcmtzcGFjZRgCIAEoCRIPCgdkZWZhdWx0GAMgASgIEg8KB2VuYWJsZWQYBCABKAgSKwoLaW5kZXhfc3RhdGUYBSABKA4yFi5tZW1vcnlkLnYxLkluZGV4U3RhdGUiUAoSTGlzdEFnZW50c1Jlc3BvbnNlEiEKBmFnZW50cxgBIAMoCzIRLm1lbW9yeWQudjEuQWdlbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIksKEExpc3RGaWxlc1JlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkixAEKBEZpbGUSDAoEcGF0aBgBIAEoCRIiCgZzb3VyY2UYAiABKA4yEi5tZW1vcnlkLnYxLlNvdXJjZRISCgpzaXplX2J5dGVzGAMgASgDEjEKDW1vZGlmaWVkX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKBXN0YXRlGAUgASgOMhUubWVtb3J5ZC52MS5GaWxlU3RhdGUSDQoFZXJyb3IYBiABKAkSDgoGY2h1bmtzGAcgASgFIk0KEUxpc3RGaWxlc1Jlc3BvbnNlEh8KBWZpbGVzGAEgAygLMhAubWVtb3J5ZC52MS5GaWxlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSqPAQoPV29ya3NwYWNlQWNjZXNzEiAKHFdPUktTUEFDRV9BQ0NFU1NfVU5TUEVDSUZJRUQQABIfChtXT1JLU1BBQ0VfQUNDRVNTX1JFQURfV1JJVEUQARIeChpXT1JLU1BBQ0VfQUNDRVNTX1JFQURfT05MWRACEhkKFVdPUktTUEFDRV9BQ0NFU1NfTk9ORRADKmUKCFR1cm5LaW5kEhkKFVRVUk5fS0lORF9VTlNQRUNJRklFRBAAEhIKDlRVUk5fS0lORF9VU0VSEAESFwoTVFVSTl9LSU5EX0hFQVJUQkVBVBACEhEKDVRVUk5fS0lORF9DTEkQAyrzAgoLRmx1c2hSZWFzb24SHAoYRkxVU0hfUkVBU09OX1VOU1BFQ0lGSUVEEAASIAocRkxVU0hfUkVBU09OX1RPS0VOX1RIUkVTSE9MRBABEiAKHEZMVVNIX1JFQVNPTl9UUkFOU0NSSVBUX1NJWkUQAhIZChVGTFVTSF9SRUFTT05fRElTQUJMRUQQAxInCiNGTFVTSF9SRUFTT05fV09SS1NQQUNFX05PVF9XUklUQUJMRRAEEh8KG0ZMVVNIX1JFQVNPTl9IRUFSVEJFQVRfVFVSThAFEhkKFUZMVVNIX1JFQVNPTl9DTElfVFVSThAGEiAKHEZMVVNIX1JFQVNPTl9BTFJFQURZX0ZMVVNIRUQQBxIfChtGTFVTSF9SRUFTT05fVE9LRU5TX1VOS05PV04QCBIgChxGTFVTSF9SRUFTT05fQkVMT1dfVEhSRVNIT0xEEAkSHQoZRkxVU0hfUkVBU09OX05PX1RIUkVTSE9MRBAKKm4KClByb21wdE1vZGUSGwoXUFJPTVBUX01PREVfVU5TUEVDSUZJRUQQABIUChBQUk9NUFRfTU9ERV9GVUxMEAESFwoTUFJPTVBUX01PREVfTUlOSU1BTBACEhQKEFBST01QVF9NT0RFX05PTkUQAyqzAQoJRmlsZVN0YXRlEhoKFkZJTEVfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJGSUxFX1NUQVRFX0lOREVYRUQQARIWChJGSUxFX1NUQVRFX1BFTkRJTkcQAhIUChBGSUxFX1NUQVRFX1NUQUxFEAMSFQoRRklMRV9TVEFURV9GQUlMRUQQBBITCg9GSUxFX1NUQVRFX0dPTkUQBRIYChRGSUxFX1NUQVRFX0ZPUkdPVFRFThAGMr4HCg1NZW1vcnlTZXJ2aWNlElEKDE1lbW9yeVNlYXJjaBIfLm1lbW9yeWQudjEuTWVtb3J5U2VhcmNoUmVxdWVzdBogLm1lbW9yeWQudjEuTWVtb3J5U2VhcmNoUmVzcG9uc2USSAoJTWVtb3J5R2V0EhwubWVtb3J5ZC52MS5NZW1vcnlHZXRSZXF1ZXN0Gh0ubWVtb3J5ZC52MS5NZW1vcnlHZXRSZXNwb25zZRI/CgZTdGF0dXMSGS5tZW1vcnlkLnYxLlN0YXR1c1JlcXVlc3QaGi5tZW1vcnlkLnYxLlN0YXR1c1Jlc3BvbnNlEjsKBFN5bmMSFy5tZW1vcnlkLnYxLlN5bmNSZXF1ZXN0GhgubWVtb3J5ZC52MS5TeW5jUmVzcG9uc2UwARJNCgpXYXRjaEluZGV4Eh0ubWVtb3J5ZC52MS5XYXRjaEluZGV4UmVxdWVzdBoeLm1lbW9yeWQudjEuV2F0Y2hJbmRleFJlc3BvbnNlMAESVAoNRmx1c2hEZWNpc2lvbhIgLm1lbW9yeWQudjEuRmx1c2hEZWNpc2lvblJlcXVlc3QaIS5tZW1vcnlkLnYxLkZsdXNoRGVjaXNpb25SZXNwb25zZRJRCgxNZW1vcnlBcHBlbmQSHy5tZW1vcnlkLnYxLk1lbW9yeUFwcGVuZFJlcXVlc3QaIC5tZW1vcnlkLnYxLk1lbW9yeUFwcGVuZFJlc3BvbnNlElEKDE1lbW9yeUZvcmdldBIfLm1lbW9yeWQudjEuTWVtb3J5Rm9yZ2V0UmVxdWVzdBogLm1lbW9yeWQudjEuTWVtb3J5Rm9yZ2V0UmVzcG9uc2USVwoOU2Vzc2lvbkNvbnRleHQSIS5tZW1vcnlkLnYxLlNlc3Npb25Db250ZXh0UmVxdWVzdBoiLm1lbW9yeWQudjEuU2Vzc2lvbkNvbnRleHRSZXNwb25zZRJXCg5TZXNzaW9uQXJjaGl2ZRIhLm1lbW9yeWQudjEuU2Vzc2lvbkFyY2hpdmVSZXF1ZXN0GiIubWVtb3J5ZC52MS5TZXNzaW9uQXJjaGl2ZVJlc3BvbnNlEksKCkxpc3RBZ2VudHMSHS5tZW1vcnlkLnYxLkxpc3RBZ2VudHNSZXF1ZXN0Gh4ubWVtb3J5ZC52MS5MaXN0QWdlbnRzUmVzcG9uc2USSAoJTGlzdEZpbGVzEhwubWVtb3J5ZC52MS5MaXN0RmlsZXNSZXF1ZXN0Gh0ubWVtb3J5ZC52MS5MaXN0RmlsZXNSZXNwb25zZUJhCg1pby5tZW1vcnlkLnYxQhJNZW1vcnlTZXJ2aWNlUHJvdG9QAVo6Z2l0aHViLmNvbS9tZW1vcnlkL21lbW9yeWQvY2xpZW50cy9nby9tZW1vcnlkL3YxO21lbW9yeWR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_memoryd_v1_memory, file_memoryd_v1_sync_event]);
 
 /**
- * Request of MemorySearch.
+ * Request message for MemorySearch.
  *
  * @generated from message memoryd.v1.MemorySearchRequest
  */
@@ -103,8 +103,8 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
 
   /**
    * Minimum revision of the index, at least 0. The search waits until the index has this revision, and fails with
-   * DEADLINE_EXCEEDED if the deadline is reached first. While an index is being built from scratch, no revision counts
-   * as reached.
+   * DEADLINE_EXCEEDED (REVISION_NOT_REACHED) if the deadline is reached first. While an index is being built from
+   * scratch, no revision counts as reached.
    *
    * @generated from field: optional int64 min_revision = 11;
    */
@@ -134,8 +134,8 @@ export const MemorySearchRequestSchema: GenMessage<MemorySearchRequest> = /*@__P
   messageDesc(file_memoryd_v1_memory_service, 0);
 
 /**
- * Response of MemorySearch. There are no pages: a second page could come from another revision of the index, so
- * increase `max_results` to get more results.
+ * Response message for MemorySearch. There are no pages: a second page could come from another revision of the index,
+ * so increase `max_results` to get more results.
  *
  * @generated from message memoryd.v1.MemorySearchResponse
  */
@@ -163,7 +163,7 @@ export const MemorySearchResponseSchema: GenMessage<MemorySearchResponse> = /*@_
   messageDesc(file_memoryd_v1_memory_service, 1);
 
 /**
- * Request of MemoryGet.
+ * Request message for MemoryGet.
  *
  * @generated from message memoryd.v1.MemoryGetRequest
  */
@@ -178,7 +178,8 @@ export type MemoryGetRequest = Message<"memoryd.v1.MemoryGetRequest"> & {
   /**
    * Path as in search results: relative to the workspace, or absolute and below a configured root. Only Markdown memory
    * files can be read, and transcripts (`sessions/<file name>`) if they are a configured source; each line of a
-   * transcript is returned as the text of its message. Any other path is PERMISSION_DENIED, whether or not it exists.
+   * transcript is returned as the text of its message. Any other path is PERMISSION_DENIED (PATH_NOT_ALLOWED), whether
+   * or not it exists.
    *
    * @generated from field: string path = 2;
    */
@@ -209,7 +210,7 @@ export const MemoryGetRequestSchema: GenMessage<MemoryGetRequest> = /*@__PURE__*
   messageDesc(file_memoryd_v1_memory_service, 2);
 
 /**
- * Response of MemoryGet.
+ * Response message for MemoryGet.
  *
  * @generated from message memoryd.v1.MemoryGetResponse
  */
@@ -273,7 +274,7 @@ export const MemoryGetResponseSchema: GenMessage<MemoryGetResponse> = /*@__PURE_
   messageDesc(file_memoryd_v1_memory_service, 3);
 
 /**
- * Request of Status.
+ * Request message for Status.
  *
  * @generated from message memoryd.v1.StatusRequest
  */
@@ -301,7 +302,7 @@ export const StatusRequestSchema: GenMessage<StatusRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 4);
 
 /**
- * Response of Status. Contains no secrets.
+ * Response message for Status. Contains no secrets.
  *
  * @generated from message memoryd.v1.StatusResponse
  */
@@ -476,7 +477,7 @@ export const ActiveSyncSchema: GenMessage<ActiveSync> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 6);
 
 /**
- * Request of Sync.
+ * Request message for Sync.
  *
  * @generated from message memoryd.v1.SyncRequest
  */
@@ -489,15 +490,16 @@ export type SyncRequest = Message<"memoryd.v1.SyncRequest"> & {
   agentId: string;
 
   /**
-   * INCREMENTAL joins a run in progress; when `completed` is sent, the index contains everything that was written
-   * before the call. FULL fails with ABORTED (SYNC_CONFLICT) while a run is in progress.
+   * How much to index. INCREMENTAL joins a run in progress; when `completed` is sent, the index contains everything
+   * that was written before the call. FULL fails with ABORTED (SYNC_CONFLICT) while a run is in progress.
    *
    * @generated from field: memoryd.v1.SyncMode mode = 2;
    */
   mode: SyncMode;
 
   /**
-   * MANUAL, SESSION_START or POST_COMPACTION. UNSPECIFIED means MANUAL. The other triggers are reserved for the daemon.
+   * Reason for the run: MANUAL, SESSION_START or POST_COMPACTION. UNSPECIFIED means MANUAL. The other triggers are
+   * reserved for the daemon.
    *
    * @generated from field: memoryd.v1.SyncTrigger trigger = 3;
    */
@@ -662,7 +664,7 @@ export const SyncResponseSchema: GenMessage<SyncResponse> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 8);
 
 /**
- * Request of WatchIndex.
+ * Request message for WatchIndex.
  *
  * @generated from message memoryd.v1.WatchIndexRequest
  */
@@ -768,13 +770,13 @@ export const WatchIndexResponseSchema: GenMessage<WatchIndexResponse> = /*@__PUR
   messageDesc(file_memoryd_v1_memory_service, 10);
 
 /**
- * Request of FlushDecision: the state of a session. Numbers must be at least 0.
+ * Request message for FlushDecision: the state of a session. Numbers must be at least 0.
  *
  * @generated from message memoryd.v1.FlushDecisionRequest
  */
 export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & {
   /**
-   * Agent ID. Empty means `main`. The agent's settings provide the defaults below.
+   * Agent ID. Empty means `main`. Its settings provide the defaults below.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -881,7 +883,7 @@ export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & 
   timeZone: string;
 
   /**
-   * The caller's time. If unset, the daemon's time; the response then also depends on it.
+   * The caller's time. If unset, the daemon's time.
    *
    * @generated from field: google.protobuf.Timestamp now = 16;
    */
@@ -931,7 +933,7 @@ export const FlushPromptsSchema: GenMessage<FlushPrompts> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 12);
 
 /**
- * Response of FlushDecision.
+ * Response message for FlushDecision.
  *
  * @generated from message memoryd.v1.FlushDecisionResponse
  */
@@ -1010,7 +1012,7 @@ export const FlushDecisionResponseSchema: GenMessage<FlushDecisionResponse> = /*
   messageDesc(file_memoryd_v1_memory_service, 13);
 
 /**
- * Request of MemoryAppend.
+ * Request message for MemoryAppend.
  *
  * @generated from message memoryd.v1.MemoryAppendRequest
  */
@@ -1077,7 +1079,7 @@ export const MemoryAppendRequestSchema: GenMessage<MemoryAppendRequest> = /*@__P
   messageDesc(file_memoryd_v1_memory_service, 14);
 
 /**
- * Response of MemoryAppend.
+ * Response message for MemoryAppend.
  *
  * @generated from message memoryd.v1.MemoryAppendResponse
  */
@@ -1127,7 +1129,7 @@ export const MemoryAppendResponseSchema: GenMessage<MemoryAppendResponse> = /*@_
   messageDesc(file_memoryd_v1_memory_service, 15);
 
 /**
- * Request of MemoryForget. Exactly one target must be set.
+ * Request message for MemoryForget. Exactly one target must be set.
  *
  * @generated from message memoryd.v1.MemoryForgetRequest
  */
@@ -1189,8 +1191,8 @@ export const MemoryForgetRequestSchema: GenMessage<MemoryForgetRequest> = /*@__P
   messageDesc(file_memoryd_v1_memory_service, 16);
 
 /**
- * Response of MemoryForget: the number of removed items per store. A retry counts only what the earlier call left, so
- * all counts can be 0. A file or session that is neither on disk nor in the index is NOT_FOUND.
+ * Response message for MemoryForget: the number of removed items per store. A retry counts only what the earlier call
+ * left, so all counts can be 0. A file or session that is neither on disk nor in the index is NOT_FOUND.
  *
  * @generated from message memoryd.v1.MemoryForgetResponse
  */
@@ -1261,7 +1263,7 @@ export const MemoryForgetResponseSchema: GenMessage<MemoryForgetResponse> = /*@_
   messageDesc(file_memoryd_v1_memory_service, 17);
 
 /**
- * Request of SessionContext.
+ * Request message for SessionContext.
  *
  * @generated from message memoryd.v1.SessionContextRequest
  */
@@ -1444,7 +1446,7 @@ export const ToolSchemaSchema: GenMessage<ToolSchema> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 20);
 
 /**
- * Response of SessionContext.
+ * Response message for SessionContext.
  *
  * @generated from message memoryd.v1.SessionContextResponse
  */
@@ -1488,7 +1490,7 @@ export const SessionContextResponseSchema: GenMessage<SessionContextResponse> = 
   messageDesc(file_memoryd_v1_memory_service, 21);
 
 /**
- * Request of SessionArchive.
+ * Request message for SessionArchive.
  *
  * @generated from message memoryd.v1.SessionArchiveRequest
  */
@@ -1555,7 +1557,8 @@ export const SessionArchiveRequestSchema: GenMessage<SessionArchiveRequest> = /*
   messageDesc(file_memoryd_v1_memory_service, 22);
 
 /**
- * Response of SessionArchive. An existing file is never overwritten; if the name is taken, a number is added to it.
+ * Response message for SessionArchive. An existing file is never overwritten; if the name is taken, a number is added
+ * to it.
  *
  * @generated from message memoryd.v1.SessionArchiveResponse
  */
@@ -1598,7 +1601,7 @@ export const SessionArchiveResponseSchema: GenMessage<SessionArchiveResponse> = 
   messageDesc(file_memoryd_v1_memory_service, 23);
 
 /**
- * Request of ListAgents.
+ * Request message for ListAgents.
  *
  * @generated from message memoryd.v1.ListAgentsRequest
  */
@@ -1676,7 +1679,7 @@ export const AgentSchema: GenMessage<Agent> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 25);
 
 /**
- * Response of ListAgents: one page of agents.
+ * Response message for ListAgents: one page of agents.
  *
  * @generated from message memoryd.v1.ListAgentsResponse
  */
@@ -1704,7 +1707,7 @@ export const ListAgentsResponseSchema: GenMessage<ListAgentsResponse> = /*@__PUR
   messageDesc(file_memoryd_v1_memory_service, 26);
 
 /**
- * Request of ListFiles.
+ * Request message for ListFiles.
  *
  * @generated from message memoryd.v1.ListFilesRequest
  */
@@ -1803,7 +1806,7 @@ export const FileSchema: GenMessage<File> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 28);
 
 /**
- * Response of ListFiles: one page of files.
+ * Response message for ListFiles: one page of files.
  *
  * @generated from message memoryd.v1.ListFilesResponse
  */
@@ -2171,8 +2174,8 @@ export const MemoryService: GenService<{
   },
   /**
    * Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
-   * no side effects: with the same settings, the same request gets the same response, if `now` is set. Default client
-   * deadline: 1 s.
+   * no side effects. The response depends only on the request, the settings and, if `now` is unset, the daemon's clock.
+   * Default client deadline: 1 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.FlushDecision
    */

@@ -24,7 +24,7 @@ def test_the_defaults_are_the_reference_s(home):
     found = entries(home, {"embedding": KEY})
     assert found.enabled
     assert (found.auto_capture, found.auto_recall, found.capture_max_chars) == (False, True, 500)
-    assert (found.place.uri, found.dimensions) == (str(home.state / "memory" / "lancedb" / "main"), 1536)
+    assert (found.location.uri, found.dimensions) == (str(home.state / "memory" / "lancedb" / "main"), 1536)
     (remote,) = found.embedding.remotes
     assert (remote.provider, remote.model, remote.keys) == ("openai", "text-embedding-3-small", ("sk-of-the-test",))
 
@@ -85,7 +85,7 @@ def test_a_key_and_the_options_of_a_store_may_come_from_the_environment(home):
     }
     found = entries(home, config)
     assert found.embedding.remotes[0].keys == ("sk-there",)
-    assert (found.place.uri, found.place.options) == ("s3://bucket/x/main", {"aws_secret_access_key": "sesame"})
+    assert (found.location.uri, found.location.options) == ("s3://bucket/x/main", {"aws_secret_access_key": "sesame"})
     assert "sesame" not in repr(found)
     described = json.dumps(home.load(reference=plugin(config)).describe())
     assert "s3://bucket/x/" in described
@@ -98,8 +98,8 @@ def test_a_key_whose_variable_is_not_set_leaves_no_provider_and_says_why(home):
 
 
 def test_a_relative_path_counts_from_the_file_it_stands_in(home):
-    assert entries(home, {"dbPath": "db"}).place.uri == str(home.state / "db" / "main")
-    assert entries(home, {"dbPath": "~/db"}).place.uri == str(home.path / "db" / "main")
+    assert entries(home, {"dbPath": "db"}).location.uri == str(home.state / "db" / "main")
+    assert entries(home, {"dbPath": "~/db"}).location.uri == str(home.path / "db" / "main")
 
 
 def test_without_a_provider_of_their_own_entries_use_the_agent_s(home):

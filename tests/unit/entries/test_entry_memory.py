@@ -294,7 +294,7 @@ async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path):
             await memory.remember(new(f"heron {number}"), soon())
     async with opened(WordProvider("b", dimensions=WIDE), batch=1) as memory:
         await eventually(lambda: told(memory, "embedded-entries"), seconds=60)
-        await memory._upkeep._tidying
+        await memory._maintenance._optimizing
     assert len(list((tmp_path / "entries").glob("**/_versions/*.manifest"))) < 64
 
 

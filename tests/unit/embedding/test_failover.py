@@ -1,4 +1,4 @@
-"""Another provider stands in where the configured one fails for good, at a price agreed to, and not for long."""
+"""The fallback takes over if the configured provider fails permanently, within the cost limit, and only for a time."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ class Provider(WordProvider):
 
 
 class Town(Shelf):
-    """A shelf with a configured provider and one that may stand in. `hours` pass when a test says so."""
+    """A fixture with a configured provider and a fallback. The clock advances only when a test sets it."""
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -68,7 +68,7 @@ class Town(Shelf):
         self.first.fault = error or EmbeddingUnavailable("the first is down")
 
     def fallen(self):
-        """The second stands in."""
+        """Make the fallback take over."""
         self.write(a="heron", b="kestrel")
         self.sync()
         self.fail()
@@ -88,7 +88,7 @@ def town(tmp_path):
 @pytest.mark.parametrize(
     "error", [EmbeddingUnavailable("refuses the key (HTTP 401)"), EmbeddingQuotaExceeded("no credit is left")]
 )
-def test_the_second_takes_over_where_the_first_fails_for_good(town, error):
+def test_the_fallback_takes_over_if_the_first_fails_permanently(town, error):
     town.write(a="heron", b="kestrel")
     town.fail(error)
     outcome = town.sync()
@@ -116,7 +116,7 @@ def test_until_the_swap_the_old_vectors_are_in_place(town):
     assert seen == [("first", ["heron", "kestrel"])]
 
 
-def test_later_syncs_ask_the_second_alone(town):
+def test_later_syncs_call_only_the_fallback(town):
     town.fallen()
     asked = town.first.asked
     town.write(d="swan")
@@ -143,13 +143,13 @@ def test_a_first_that_answers_the_second_time_stays(town):
     assert town.sync().pending_embeddings == 0
 
 
-def test_a_text_that_is_refused_calls_nobody_in(town):
+def test_a_refused_text_causes_no_failover(town):
     town.write(a="heron", b="unspeakable")
     assert town.sync().pending_embeddings == 1
     assert (town.lineup.active_failover, town.second.asked) == (None, 0)
 
 
-def test_where_the_second_fails_too_nothing_is_lost_and_both_reasons_are_told(town):
+def test_if_both_providers_fail_the_old_vectors_stay_and_both_reasons_are_reported(town):
     town.write(a="heron")
     town.sync()
     town.fail()
@@ -173,7 +173,7 @@ def test_a_second_that_fails_half_way_is_no_second(town):
     assert len(town.second.texts) == len(set(town.second.texts)) == 300
 
 
-def test_the_price_is_held_back_until_a_full_sync_agrees_to_it(town):
+def test_a_costly_failover_waits_for_a_full_sync(town):
     town.start(second_guard=CostLimit(1, remote=True))
     town.write(a="a heron stands by the pier", b="a kestrel above")
     town.fail()
@@ -185,7 +185,7 @@ def test_the_price_is_held_back_until_a_full_sync_agrees_to_it(town):
     assert town.stored() == "second"
 
 
-def test_a_second_that_cannot_be_used_is_told_with_its_reason(town):
+def test_an_unusable_fallback_is_reported_with_its_reason(town):
     town.start(no_second="the fallback gemini cannot be used: no API key")
     town.write(a="heron")
     town.fail()
@@ -202,7 +202,7 @@ def test_a_provider_that_cannot_be_used_at_all_is_stood_in_for_at_the_first_sync
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_rebuild_for_other_reasons_remembers_who_stands_in(town, full):
+def test_a_rebuild_for_other_reasons_keeps_the_failover_record(town, full):
     town.fallen()
     since = town.lineup.active_failover.since_ms
     if full:
@@ -238,7 +238,7 @@ class TestTheWayBack:
         assert town.lineup.active_failover is None
         assert town.sync().pending_embeddings == 0
 
-    def test_it_costs_nothing_that_was_paid_before(self, town):
+    def test_cached_texts_are_embedded_once_by_each_provider(self, town):
         town.fallen()
         self.settle(town)
         town.now_ms += FIRST_STAY_MS
@@ -285,7 +285,7 @@ class TestTheWayBack:
         town.sync(SyncMode.FULL)
         assert town.stored() == "first"
 
-    def test_who_is_still_away_is_not_asked_at_every_sync(self, town):
+    def test_a_provider_that_is_still_failing_is_not_probed_at_every_sync(self, town):
         town.fallen()
         self.settle(town)
         town.now_ms += FIRST_STAY_MS
@@ -299,7 +299,7 @@ class TestTheWayBack:
         assert town.first.asked == asked + 1
         assert "the first is down" in town.lineup.active_failover.reason
 
-    def test_a_price_that_nobody_agreed_to_holds_it_back(self, town):
+    def test_a_costly_failback_waits(self, town):
         town.start(guard=CostLimit(2, remote=True))
         town.fail()
         town.write(a="heron", b="a long tale of herons and kestrels by the sea")
@@ -336,7 +336,7 @@ def test_a_hand_over_that_is_stopped_leaves_the_old_index_and_pays_nothing_twice
     assert len(town.second.texts) == len(set(town.second.texts)) == 300
 
 
-def test_a_hand_over_steps_aside_for_files_that_have_changed_and_goes_on_where_it_was(town):
+def test_a_failover_yields_to_changed_files_and_is_resumed(town):
     town.write(**{f"n{number:03}": f"note{number}" for number in range(300)})
     town.fail()
     engine = town.engine()
@@ -376,8 +376,8 @@ def test_a_note_that_is_none_of_ours_is_no_note(text):
     assert FailoverRecord.from_json(text) is None
 
 
-def test_an_index_of_the_second_without_a_note_is_made_anew_by_the_first(town):
-    """Somebody has swapped the two in the settings."""
+def test_an_index_of_the_fallback_without_a_record_is_rebuilt_by_the_first(town):
+    """Swap the two providers, as in the settings."""
     town.first, town.second = town.second, town.first
     town.start()
     town.write(a="heron")

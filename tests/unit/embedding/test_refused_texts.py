@@ -1,4 +1,4 @@
-"""A text that the provider refuses for good is sent once, and not again at every sync."""
+"""A text that the provider refuses permanently is sent once, not at every sync."""
 
 import pytest
 
@@ -56,13 +56,13 @@ def test_a_sync_with_nothing_new_sends_nothing(shelf):
     assert (outcome.changed, set(shelf.vectors())) == (False, {"heron", "stork"})
 
 
-def test_what_is_new_is_sent_beside_them(shelf):
+def test_new_texts_are_sent_and_refused_ones_are_not(shelf):
     check_sends(shelf, *ALL)
     shelf.write(e="swan", f="unspeakable one")
     assert check_sends(shelf, "swan").pending_embeddings == 3
 
 
-def test_a_restart_does_not_forget_them_and_says_at_once_why_vectors_are_missing(shelf):
+def test_refusals_are_known_after_a_restart_with_the_reason(shelf):
     check_sends(shelf, *ALL)
     shelf.use(WordProvider())
     assert shelf.embedder.state.pending == 2
@@ -77,7 +77,7 @@ def test_a_full_sync_asks_for_them_again(shelf):
     check_sends(shelf)
 
 
-def test_another_provider_is_asked_and_the_first_again_when_it_is_back(shelf):
+def test_refusals_are_stored_by_provider(shelf):
     check_sends(shelf, *ALL)
     shelf.use(WordProvider("other"))
     check_sends(shelf, *ALL)
@@ -85,7 +85,7 @@ def test_another_provider_is_asked_and_the_first_again_when_it_is_back(shelf):
     check_sends(shelf, *REFUSED)
 
 
-def test_they_are_asked_for_again_after_a_day(shelf, wall):
+def test_refused_texts_are_sent_again_after_a_day(shelf, wall):
     check_sends(shelf, *ALL)
     wall.now_ms += REFUSED_FOR_MS - 1
     check_sends(shelf)

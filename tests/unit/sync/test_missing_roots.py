@@ -1,4 +1,4 @@
-"""A root that cannot be looked into keeps its place in the index: an unmounted drive is not a pile of deleted notes."""
+"""The files of an unreadable root stay in the index: an unmounted drive does not count as deleted notes."""
 
 import itertools
 import os
@@ -36,7 +36,7 @@ ALL = ["../team/c.md", "MEMORY.md", "memory/a.md", "memory/sub/b.md"]
 
 
 def check_kept(desk, paths, *, hidden, mode=SyncMode.INCREMENTAL):
-    """A sync changes nothing, keeps these rows, and tells how many files it could not look for."""
+    """Check that a sync keeps these rows and reports how many files it could not look for."""
     revision = desk.revision()
     outcome = desk.sync(mode)
     assert (outcome.removed_files, outcome.changed, desk.revision()) == (0, False, revision)
@@ -52,7 +52,7 @@ def set_device(desk, device, like="%"):
     desk.store._connection.execute("UPDATE files SET device = ? WHERE path LIKE ?", (device, like))
 
 
-def test_a_workspace_that_is_away_keeps_its_rows_and_is_taken_up_again_unread(desk, away):
+def test_an_unreadable_workspace_keeps_its_rows_and_is_not_read_again_later(desk, away):
     check_kept(desk, ALL, hidden=3)
     away.rename(desk.workspace)
     outcome = desk.sync()
@@ -60,7 +60,7 @@ def test_a_workspace_that_is_away_keeps_its_rows_and_is_taken_up_again_unread(de
     assert desk.engine().compare().plan.pending == 0
 
 
-def test_what_changed_while_it_was_away_is_synced_when_it_is_back(desk, away):
+def test_changes_made_while_a_root_was_unreadable_are_synced_later(desk, away):
     desk.sync()
     (away / "memory/a.md").unlink()
     (away / "memory/sub/b.md").write_text("a stork")
@@ -87,7 +87,7 @@ def test_an_empty_folder_in_its_place_means_that_the_files_are_deleted(desk, awa
     assert desk.paths() == ["../team/c.md"]
 
 
-def test_the_empty_folder_where_a_drive_was_mounted_means_that_it_is_away(desk, away):
+def test_the_empty_mount_point_of_a_drive_counts_as_unreadable(desk, away):
     desk.workspace.mkdir()
     set_device(desk, 12345, "memory/%")
     set_device(desk, 12345, "MEMORY.md")
@@ -95,7 +95,7 @@ def test_the_empty_folder_where_a_drive_was_mounted_means_that_it_is_away(desk, 
 
 
 @pytest.mark.parametrize("device", [7, -7, (1 << 63) + 5 - (1 << 64)])
-def test_a_memory_folder_that_was_a_mount_of_its_own_is_away_when_it_is_empty(desk, device):
+def test_a_memory_folder_that_was_a_mount_counts_as_unreadable_when_empty(desk, device):
     shutil.rmtree(desk.workspace / "memory")
     (desk.workspace / "memory").mkdir()
     set_device(desk, device, "memory/%")

@@ -77,7 +77,7 @@ class VectorDesk:
             self.connection.executemany("INSERT INTO vectors VALUES(?, ?)", list(blobs.items()))
             schema.set_meta(self.connection, "revision", int(schema.get_meta(self.connection, "revision")) + 1)
         for leg in self.legs:
-            leg.apply(blobs, removed)
+            leg.resident.apply(blobs, removed)
 
     @contextmanager
     def read(self, deadline=None):

@@ -101,7 +101,7 @@ async def synced(daemon):
 
 
 def resident(daemon):
-    return daemon.memory().vectors.store._vectors._resident._resident
+    return daemon.memory().vectors.store._vectors.resident._resident
 
 
 async def check_recall(daemon, shelf, questions, limit=10, least=1.0):

@@ -117,7 +117,7 @@ class Changes(RuleBasedStateMachine):
     def holds_what_is_stored(self):
         stored = {row[0] for row in self.desk.connection.execute("SELECT chunk_id FROM vectors")}
         for leg in self.legs:
-            held = leg._resident._resident
+            held = leg.resident._resident
             if held is not None:
                 assert sorted(held._slots.ids.tolist()) == sorted(stored)
 
@@ -154,7 +154,7 @@ def test_a_load_interrupted_by_a_deadline_is_continued_by_the_next_search(desk, 
     leg = desk.leg()
     with desk.read() as reader, pytest.raises(DeadlineTooShort):
         leg.search(broken_off(reader, 4), np.ones(64), 3)
-    assert leg._resident._load.position == 400
+    assert leg.resident._load.position == 400
     desk.commit({2: np.ones(64), 999: np.ones(64)}, removed=[1, 1_000])
     with desk.read() as reader:
         assert [hit.chunk_id for hit in leg.search(broken_off(reader, 6), np.ones(64), 2)] == [2, 999]
@@ -177,7 +177,7 @@ def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(desk,
 def test_a_search_does_not_wait_for_the_load_of_another(desk):
     desk.commit(numbered(clusters(200, 16)))
     leg = desk.leg()
-    with leg._resident._loading:
+    with leg.resident._loading:
         check_same(desk.search(leg, np.ones(16)), desk.exact(np.ones(16)))
         assert leg.memory_bytes == 0
 
@@ -187,14 +187,14 @@ def test_the_mean_is_measured_again_when_vectors_have_doubled_and_searches_conti
     desk.commit(numbered(clusters(1_100, 64)))
     leg = desk.leg(coarse_above=0)
     desk.search(leg, np.ones(64))
-    first = leg._resident._resident
+    first = leg.resident._resident
     desk.commit(numbered(clusters(1_500, 64, seed=5), first=1_101))
     for _ in range(5):
-        assert leg._resident._resident is first
+        assert leg.resident._resident is first
         check_same(desk.search(leg, np.ones(64)), desk.exact(np.ones(64)))
     desk.search(leg, np.ones(64))
-    assert leg._resident._resident is not first
-    assert not leg._resident._resident.is_stale
+    assert leg.resident._resident is not first
+    assert not leg.resident._resident.is_stale
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def desk(tmp_path):
 
 
 def resident(leg):
-    return type(leg._resident._resident).__name__
+    return type(leg.resident._resident).__name__
 
 
 def with_twins(vectors, seed=1):

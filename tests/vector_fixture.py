@@ -33,7 +33,7 @@ def numbered(vectors, first=1):
 
 
 def residency_of(vector_index):
-    return vector_index._resident
+    return vector_index.resident
 
 
 def resident_of(vector_index):
@@ -86,7 +86,7 @@ class VectorFixture:
             self.connection.executemany("INSERT INTO vectors VALUES(?, ?)", list(blobs.items()))
             schema.set_meta(self.connection, "revision", int(schema.get_meta(self.connection, "revision")) + 1)
         for leg in self.legs:
-            leg.apply(blobs, removed)
+            leg.resident.apply(blobs, removed)
 
     @contextmanager
     def read(self, deadline=None):

@@ -411,7 +411,7 @@ class EmbeddingCache:
 
     def record_usage(self, usage: Mapping[ProviderModel, Counts]) -> None:
         """Store the total usage of providers and models."""
-        rows = [(*maker, *counts) for maker, counts in usage.items()]
+        rows = [(*provider_model, *counts) for provider_model, counts in usage.items()]
 
         def write(connection: apsw.Connection) -> None:
             with transaction(connection):

@@ -77,7 +77,11 @@ class ResidentIndex:
             return self._resident.candidates(query, limit, allowed)
 
     def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
-        """Apply a commit that has just been made."""
+        """Apply a commit; the writer thread calls this immediately after it.
+
+        `added` has the vectors of new and changed chunks, `removed` the chunks that have none now. An id in both is
+        added.
+        """
         with self._lock.alone():
             self._changed_at = time.monotonic()
             if self._load is not None:

@@ -170,7 +170,8 @@ class SqliteStore:
         Raises:
             IndexReadOnly, DiskFull: the index is open for reading only.
         """
-        return SqliteWriter(self._write_connection, self._identity_json, self._vectors)
+        observer = None if self._vectors is None else self._vectors.resident
+        return SqliteWriter(self._write_connection, self._identity_json, observer)
 
     @property
     def _write_connection(self) -> apsw.Connection:

@@ -5,7 +5,7 @@ The scan uses the distance function of the sqlite-vec extension, which is loaded
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
@@ -176,6 +176,8 @@ class VectorIndex:
     memory budget, sign bits select the candidates. The stored vectors are scanned while none are in memory: because the
     budget is too small, another search is loading them, or the snapshot is too old to load from. sqlite-vec scans if it
     loads, else numpy, with the same results.
+
+    `resident` has the vectors in memory; the writer thread applies each commit to it.
     """
 
     def __init__(
@@ -198,7 +200,7 @@ class VectorIndex:
             "exact", load_error="sqlite-vec has not been probed yet" if sqlite_vec else None
         )
         self._filter = SourceFilter()
-        self._resident = ResidentIndex(self._new_resident, memory_budget_bytes)
+        self.resident = ResidentIndex(self._new_resident, memory_budget_bytes)
 
     @property
     def engine(self) -> LoadedVectorEngine:
@@ -232,8 +234,8 @@ class VectorIndex:
         best = TopK(direction, limit)
         rough, wanted = direction.astype(np.float32), restricting(sources)
         candidates = None
-        if self._resident.prepare(reader, len(rough)):
-            candidates = self._resident.candidates(rough, limit, self._filter.ids(reader, wanted))
+        if self.resident.prepare(reader, len(rough)):
+            candidates = self.resident.candidates(rough, limit, self._filter.ids(reader, wanted))
         if candidates is None:
             candidates = self._scan(reader, rough, limit, wanted)
         if candidates is None:
@@ -256,33 +258,25 @@ class VectorIndex:
             self._engine = LoadedVectorEngine("exact", self._engine.version, described(error))
             return None
 
-    def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
-        """Update memory after a commit; the writer thread calls it immediately after the commit.
-
-        `added` holds the vectors of new and changed chunks, `removed` the chunks that have none any more. An id in both
-        is added.
-        """
-        self._resident.apply(added, removed)
-
     def reset(self) -> None:
         """Drop the vectors in memory, after a rebuild, a swap or a change of identity."""
-        self._resident.reset()
+        self.resident.reset()
         self._filter.clear()
 
     def release_memory(self) -> None:
         """Release the memory of an idle agent; the next search loads the vectors again."""
-        self._resident.release_memory()
+        self.resident.release_memory()
         self._filter.clear()
 
     @property
     def form(self) -> str:
         """The form of the vectors in memory: `whole`, `bits`, or empty if there are none."""
-        return self._resident.form
+        return self.resident.form
 
     @property
     def memory_bytes(self) -> int:
         """The bytes that vectors take in memory. Waits for a commit that is changing them."""
-        return self._resident.memory_bytes + self._filter.memory_bytes
+        return self.resident.memory_bytes + self._filter.memory_bytes
 
     def _new_resident(self, reader: SqliteReader, dimensions: int) -> ResidentVectors | None:
         """Return empty resident vectors in the form that suits the snapshot; None if no form fits the budget."""

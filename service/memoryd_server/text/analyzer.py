@@ -84,7 +84,7 @@ class Analyzer:
     def _terms(self, pieces: Sequence[str], languages: tuple[str, ...], *, everything: bool = False) -> list[QueryTerm]:
         if len(self._query_pieces) > _MAX_CACHED_QUERY_PIECES:
             self._query_pieces = {}
-        found: list[QueryTerm] = []
+        all_terms: list[QueryTerm] = []
         # A repeated piece adds no term. A piece can hold a word many times: U+FDFA alone decomposes into four words.
         for piece in dict.fromkeys(pieces):
             key = (piece, languages, everything)
@@ -97,8 +97,8 @@ class Analyzer:
                 ]
                 if len(piece) <= _MAX_CACHED_CHARS:
                     self._query_pieces[key] = terms
-            found += terms
-        return found
+            all_terms += terms
+        return all_terms
 
     def _cache(self, language: str) -> "_PieceCache":
         cache = self._pieces.get(language)

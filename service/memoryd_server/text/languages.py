@@ -124,11 +124,11 @@ _MOST_LATIN_BYTES = 1.6
 
 
 def _voters() -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    voters: dict[str, tuple[str, ...]] = {}
     for language, words in {DEFAULT: ENGLISH, **LATIN}.items():
         for word in dict.fromkeys(words.split()):
-            found[word] = (*found.get(word, ()), language)
-    return found
+            voters[word] = (*voters.get(word, ()), language)
+    return voters
 
 
 _VOTERS = _voters()

@@ -1,4 +1,4 @@
-"""Another model behind the same name shows by the length of its vectors, and never meets the old one's."""
+"""Another model under the same name is noticed by the length of its vectors, which are never compared with old ones."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ TEXTS = {"a": "heron", "b": "kestrel", "c": "stork"}
 
 
 def server(dimensions=16, model="words"):
-    """A provider whose dimensions nobody asked for."""
+    """A provider whose dimensions are not configured."""
     return WordProvider(model, dimensions=dimensions, told=False)
 
 
@@ -37,7 +37,7 @@ def recorded(embedding):
 
 
 def record(embedding, dimensions):
-    """Makes the index one that does not say the dimensions, as older ones do, and opens it anew."""
+    """Remove the dimensions from the index, as in older ones, and reopen it."""
     with embedding.index.store.read() as reader:
         identity = reader.vector_identity()
     vectors = embedding.index.store.writer()
@@ -67,7 +67,7 @@ def test_a_rebuild_records_them_too(embedding):
     check_of(embedding, 16)
 
 
-def test_vectors_of_another_length_make_all_vectors_anew(embedding):
+def test_vectors_of_another_length_rebuild_all_vectors(embedding):
     embedding.sync()
     embedding.use(server(8))
     embedding.write(c="swan")
@@ -88,7 +88,7 @@ def test_a_change_while_the_daemon_runs_is_found_too(embedding):
     )
 
 
-def test_a_question_shows_the_change_and_the_next_sync_makes_all_vectors_anew(embedding):
+def test_a_query_shows_the_change_and_the_next_sync_rebuilds_all_vectors(embedding):
     embedding.sync()
     embedding.provider.dimensions = 8
     embedding.embedder.observe_dimensions(8)
@@ -128,14 +128,14 @@ def test_one_text_whose_vector_is_odd_is_refused_and_costs_no_other_vector(embed
     assert len(embedding.provider.batches) == calls
 
 
-def test_an_odd_vector_alone_is_no_change_of_the_model(embedding):
+def test_one_vector_of_another_length_is_not_a_change_of_the_model(embedding):
     embedding.sync()
     embedding.write(b="misshapen")
     assert "17 dimensions instead of 16" in embedding.sync().embedding_reason
     check_of(embedding, 16, pending=1)
 
 
-def test_the_old_models_vectors_in_the_cache_are_not_taken_for_the_new_ones(embedding):
+def test_cached_vectors_of_the_old_model_are_not_used_for_the_new_one(embedding):
     embedding.sync()
     embedding.use(server(8))
     embedding.write(c="swan")
@@ -145,7 +145,7 @@ def test_the_old_models_vectors_in_the_cache_are_not_taken_for_the_new_ones(embe
     check_of(embedding, 8)
 
 
-def test_an_index_made_of_the_cache_alone_learns_of_the_change_by_a_question(embedding):
+def test_an_index_embedded_from_the_cache_notices_the_change_by_a_query(embedding):
     embedding.sync()
     embedding.use(server(8))
     assert embedding.sync(SyncMode.FULL).cached_chunks == 3
@@ -167,7 +167,7 @@ def test_a_price_above_the_limit_keeps_the_old_vectors_until_a_full_sync(embeddi
     check_of(embedding, 8)
 
 
-def test_the_limit_holds_too_where_new_text_shows_the_change(embedding):
+def test_the_cost_limit_applies_if_new_text_shows_the_change(embedding):
     embedding.sync()
     embedding.use(server(8), CostLimit(3, remote=True))
     embedding.write(c="swan")
@@ -175,7 +175,7 @@ def test_the_limit_holds_too_where_new_text_shows_the_change(embedding):
     assert sizes(embedding) == [16, 16]
 
 
-def test_an_index_that_does_not_say_its_dimensions_is_told_by_its_vectors(embedding):
+def test_an_index_without_stored_dimensions_has_those_of_its_vectors(embedding):
     embedding.sync()
     record(embedding, 0)
     assert embedding.embedder.state.stored.dimensions == 16

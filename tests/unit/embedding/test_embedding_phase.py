@@ -1,4 +1,4 @@
-"""Every chunk gets its vector, once; what cannot be made now stays pending and says why."""
+"""Every chunk is embedded once; a chunk that cannot be embedded now stays pending, with the reason."""
 
 import hashlib
 
@@ -26,7 +26,7 @@ def many(embedding, count):
 
 
 def after_batch(embedding, number):
-    """A `should_stop` that is true once so many batches have been asked for."""
+    """Return a `should_stop` that is true after this number of batches was requested."""
     return lambda: len(embedding.provider.batches) >= number
 
 
@@ -60,7 +60,7 @@ def test_a_second_sync_asks_nothing(embedding):
     assert (after.revision, after.changed) == (before.revision, False)
 
 
-def test_progress_counts_what_came_from_the_cache_and_what_was_made(embedding):
+def test_progress_counts_cached_and_new_vectors(embedding):
     embedding.write(a="heron", b="kestrel")
     embedding.sync()
     embedding.write(c="stork")
@@ -80,7 +80,7 @@ def test_the_same_text_in_many_files_is_embedded_once(embedding):
     assert [path for path, _ in embedding.nearest("heron")] == ["memory/a.md", "memory/b.md", "memory/c.md"]
 
 
-def test_without_a_cache_every_chunk_gets_its_vector_all_the_same(embedding):
+def test_without_a_cache_every_chunk_is_embedded(embedding):
     embedding.cache.close()
     embedding.embedder._texts._cache = lambda: None
     many(embedding, 3)
@@ -100,7 +100,7 @@ def test_a_text_that_is_refused_costs_no_other_its_vector(embedding):
     assert embedding.embedder.state.reason == ""
 
 
-def test_a_stop_between_batches_keeps_what_was_made(embedding):
+def test_a_stop_between_batches_keeps_the_vectors_made(embedding):
     many(embedding, 3 * CHUNKS_A_BATCH)
     stop = []
     notes = RecordingObserver()
@@ -114,7 +114,7 @@ def test_a_stop_between_batches_keeps_what_was_made(embedding):
     check_settled(embedding)
 
 
-def test_a_stop_within_a_batch_keeps_what_was_made_of_it(embedding):
+def test_a_stop_within_a_batch_keeps_its_finished_vectors(embedding):
     many(embedding, 2 * CHUNKS_A_BATCH)
     with pytest.raises(SyncCancelled):
         embedding.sync(should_stop=after_batch(embedding, 1))
@@ -238,8 +238,8 @@ def test_vectors_of_removed_files_are_gone(embedding):
     assert sorted(path for path, _ in embedding.nearest("heron")) == ["memory/b.md", "memory/c.md"]
 
 
-def test_in_memory_is_what_a_fresh_leg_would_load(embedding):
-    """Chunk ids are given anew after a removal of the last, which must not revive an old vector."""
+def test_vectors_in_memory_equal_those_of_a_new_load(embedding):
+    """Chunk ids are reused after the last chunk is removed, which must not restore an old vector."""
     random = np.random.default_rng(7)
     words = [hashlib.sha256(str(n).encode()).hexdigest()[:6] for n in range(30)]
     embedding.sync()

@@ -1,4 +1,4 @@
-"""Another provider stands in where the configured one fails for good, at a price agreed to, and not for long."""
+"""The fallback takes over if the configured provider fails permanently, within the cost limit, and only for a time."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ class FailoverFixture(EmbeddingFixture):
         self.first.fault = error or EmbeddingUnavailable("the first is down")
 
     def fallen(self):
-        """The second stands in."""
+        """Make the fallback take over."""
         self.write(a="heron", b="kestrel")
         self.sync()
         self.fail()
@@ -88,7 +88,7 @@ def failover(tmp_path):
 @pytest.mark.parametrize(
     "error", [EmbeddingUnavailable("refuses the key (HTTP 401)"), EmbeddingQuotaExceeded("no credit is left")]
 )
-def test_the_second_takes_over_where_the_first_fails_for_good(failover, error):
+def test_the_fallback_takes_over_if_the_first_fails_permanently(failover, error):
     failover.write(a="heron", b="kestrel")
     failover.fail(error)
     outcome = failover.sync()
@@ -116,7 +116,7 @@ def test_until_the_swap_the_old_vectors_are_in_place(failover):
     assert seen == [("first", ["heron", "kestrel"])]
 
 
-def test_later_syncs_ask_the_second_alone(failover):
+def test_later_syncs_call_only_the_fallback(failover):
     failover.fallen()
     asked = failover.first.asked
     failover.write(d="swan")
@@ -143,13 +143,13 @@ def test_a_first_that_answers_the_second_time_stays(failover):
     assert failover.sync().pending_embeddings == 0
 
 
-def test_a_text_that_is_refused_calls_nobody_in(failover):
+def test_a_refused_text_causes_no_failover(failover):
     failover.write(a="heron", b="unspeakable")
     assert failover.sync().pending_embeddings == 1
     assert (failover.provider_failover.active_failover, failover.second.asked) == (None, 0)
 
 
-def test_where_the_second_fails_too_nothing_is_lost_and_both_reasons_are_told(failover):
+def test_if_both_providers_fail_the_old_vectors_stay_and_both_reasons_are_reported(failover):
     failover.write(a="heron")
     failover.sync()
     failover.fail()
@@ -173,7 +173,7 @@ def test_a_second_that_fails_half_way_is_no_second(failover):
     assert len(failover.second.texts) == len(set(failover.second.texts)) == 300
 
 
-def test_the_price_is_held_back_until_a_full_sync_agrees_to_it(failover):
+def test_a_costly_failover_waits_for_a_full_sync(failover):
     failover.start(second_guard=CostLimit(1, remote=True))
     failover.write(a="a heron stands by the pier", b="a kestrel above")
     failover.fail()
@@ -185,7 +185,7 @@ def test_the_price_is_held_back_until_a_full_sync_agrees_to_it(failover):
     assert failover.stored() == "second"
 
 
-def test_a_second_that_cannot_be_used_is_told_with_its_reason(failover):
+def test_an_unusable_fallback_is_reported_with_its_reason(failover):
     failover.start(no_second="the fallback gemini cannot be used: no API key")
     failover.write(a="heron")
     failover.fail()
@@ -205,7 +205,7 @@ def test_a_provider_that_cannot_be_used_at_all_is_stood_in_for_at_the_first_sync
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_rebuild_for_other_reasons_remembers_who_stands_in(failover, full):
+def test_a_rebuild_for_other_reasons_keeps_the_failover_record(failover, full):
     failover.fallen()
     since = failover.provider_failover.active_failover.since_ms
     if full:
@@ -244,7 +244,7 @@ class TestTheWayBack:
         assert failover.provider_failover.active_failover is None
         assert failover.sync().pending_embeddings == 0
 
-    def test_it_costs_nothing_that_was_paid_before(self, failover):
+    def test_cached_texts_are_embedded_once_by_each_provider(self, failover):
         failover.fallen()
         self.settle(failover)
         failover.now_ms += FIRST_STAY_MS
@@ -291,7 +291,7 @@ class TestTheWayBack:
         failover.sync(SyncMode.FULL)
         assert failover.stored() == "first"
 
-    def test_who_is_still_away_is_not_asked_at_every_sync(self, failover):
+    def test_a_provider_that_is_still_failing_is_not_probed_at_every_sync(self, failover):
         failover.fallen()
         self.settle(failover)
         failover.now_ms += FIRST_STAY_MS
@@ -305,7 +305,7 @@ class TestTheWayBack:
         assert failover.first.asked == asked + 1
         assert "the first is down" in failover.provider_failover.active_failover.reason
 
-    def test_a_price_that_nobody_agreed_to_holds_it_back(self, failover):
+    def test_a_costly_failback_waits(self, failover):
         failover.start(guard=CostLimit(2, remote=True))
         failover.fail()
         failover.write(a="heron", b="a long tale of herons and kestrels by the sea")
@@ -342,7 +342,7 @@ def test_a_hand_over_that_is_stopped_leaves_the_old_index_and_pays_nothing_twice
     assert len(failover.second.texts) == len(set(failover.second.texts)) == 300
 
 
-def test_a_hand_over_steps_aside_for_files_that_have_changed_and_goes_on_where_it_was(failover):
+def test_a_failover_yields_to_changed_files_and_is_resumed(failover):
     failover.write(**{f"n{number:03}": f"note{number}" for number in range(300)})
     failover.fail()
     engine = failover.engine()
@@ -383,8 +383,8 @@ def test_a_note_that_is_none_of_ours_is_no_note(text):
     assert FailoverRecord.from_json(text) is None
 
 
-def test_an_index_of_the_second_without_a_note_is_made_anew_by_the_first(failover):
-    """Somebody has swapped the two in the settings."""
+def test_an_index_of_the_fallback_without_a_record_is_rebuilt_by_the_first(failover):
+    """Swap the two providers, as in the settings."""
     failover.first, failover.second = failover.second, failover.first
     failover.start()
     failover.write(a="heron")

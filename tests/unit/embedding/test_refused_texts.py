@@ -1,4 +1,4 @@
-"""A text that the provider refuses for good is sent once, and not again at every sync."""
+"""A text that the provider refuses permanently is sent once, not at every sync."""
 
 import pytest
 
@@ -56,13 +56,13 @@ def test_a_sync_with_nothing_new_sends_nothing(embedding):
     assert (outcome.changed, set(embedding.vectors())) == (False, {"heron", "stork"})
 
 
-def test_what_is_new_is_sent_beside_them(embedding):
+def test_new_texts_are_sent_and_refused_ones_are_not(embedding):
     check_sends(embedding, *ALL)
     embedding.write(e="swan", f="unspeakable one")
     assert check_sends(embedding, "swan").pending_embeddings == 3
 
 
-def test_a_restart_does_not_forget_them_and_says_at_once_why_vectors_are_missing(embedding):
+def test_refusals_are_known_after_a_restart_with_the_reason(embedding):
     check_sends(embedding, *ALL)
     embedding.use(WordProvider())
     assert embedding.embedder.state.pending == 2
@@ -77,7 +77,7 @@ def test_a_full_sync_asks_for_them_again(embedding):
     check_sends(embedding)
 
 
-def test_another_provider_is_asked_and_the_first_again_when_it_is_back(embedding):
+def test_refusals_are_stored_by_provider(embedding):
     check_sends(embedding, *ALL)
     embedding.use(WordProvider("other"))
     check_sends(embedding, *ALL)
@@ -85,7 +85,7 @@ def test_another_provider_is_asked_and_the_first_again_when_it_is_back(embedding
     check_sends(embedding, *REFUSED)
 
 
-def test_they_are_asked_for_again_after_a_day(embedding, wall):
+def test_refused_texts_are_sent_again_after_a_day(embedding, wall):
     check_sends(embedding, *ALL)
     wall.now_ms += REFUSED_FOR_MS - 1
     check_sends(embedding)

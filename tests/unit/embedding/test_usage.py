@@ -1,4 +1,4 @@
-"""What providers were asked for is counted once, over restarts, by provider and model."""
+"""Usage is counted by provider and model, over restarts, and nothing is counted twice."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +80,7 @@ def book_of(cache):
     return loaded
 
 
-def test_what_was_counted_before_the_file_was_read_is_not_lost(cache):
+def test_usage_counted_before_the_file_was_read_is_kept(cache):
     provider = Counting()
     counted = book(cache(), provider)
     provider.calls = 2
@@ -104,7 +104,7 @@ def test_models_are_counted_apart(cache):
     assert found == {("remote", "one"): 1, ("openai", "other"): 2}
 
 
-def test_a_sync_saves_what_it_took_and_what_the_cache_gave(tmp_path):
+def test_a_sync_saves_calls_and_cache_hits(tmp_path):
     embedding = EmbeddingFixture(tmp_path)
     try:
         embedding.use(Counting())
@@ -116,7 +116,7 @@ def test_a_sync_saves_what_it_took_and_what_the_cache_gave(tmp_path):
         embedding.close()
 
 
-def test_what_has_not_changed_is_not_written_again(cache):
+def test_unchanged_usage_is_not_written_again(cache):
     provider = Counting()
     counted = book(opened := cache(), provider)
     provider.calls = 2
@@ -134,7 +134,7 @@ def test_an_agent_without_a_provider_has_no_use_for_the_file(tmp_path, cache):
     assert not (tmp_path / "c.sqlite").exists()
 
 
-def test_counts_are_told_while_the_file_is_being_read():
+def test_totals_are_available_while_the_file_is_being_read():
     reading, go_on = threading.Event(), threading.Event()
 
     class SlowCache:

@@ -1,4 +1,4 @@
-"""Rebuilds an index again and again, each time in a fork that dies by SIGKILL one step later than the one before.
+"""Rebuilds an index repeatedly, each time in a fork that is killed by SIGKILL one step later than the previous one.
 
 Arguments: a folder with an index, a folder for the outcomes, and the steps at which the processes that come after die
 too. A step is one call that changes the index's folder or makes it durable. Writes the folder of each outcome.
@@ -34,7 +34,7 @@ def die_before(step):
 
 
 def killed(folder, step):
-    """Whether a rebuild in a fork had so many steps, so that it died."""
+    """Return whether a rebuild in a fork had this many steps, so that it was killed."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""The book of batch jobs: written at once, kept over restarts, and deaf to what is no longer wanted."""
+"""The table of batch jobs: each change is durable, and vectors of forgotten texts are ignored."""
 
 import pytest
 
@@ -35,18 +35,18 @@ def test_a_job_is_there_after_a_restart_with_its_texts_and_its_id(cache, path):
     again.close()
 
 
-def test_jobs_of_another_maker_are_not_told(cache):
+def test_jobs_of_another_provider_are_not_returned(cache):
     cache.jobs.add(KEY, job(), [HERON])
     assert (cache.jobs.jobs(OTHER), cache.jobs.hashes(OTHER)) == ([], set())
 
 
-def test_what_a_job_brings_is_in_the_cache_where_it_is_wanted(cache):
+def test_vectors_of_a_job_are_put_into_the_cache_if_still_listed(cache):
     cache.jobs.add(KEY, job(), [HERON])
     assert cache.jobs.put_vectors(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [HERON]
     assert cache.get(KEY, [HERON, STORK]) == {HERON: VECTOR}
 
 
-def test_a_text_that_was_forgotten_meanwhile_does_not_come_back(cache):
+def test_a_text_forgotten_during_a_job_is_not_stored(cache):
     cache.jobs.add(KEY, job(), [HERON, STORK])
     cache.forget([HERON])
     assert cache.jobs.put_vectors(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [STORK]
@@ -62,7 +62,7 @@ def test_a_job_that_has_ended_is_gone_with_its_texts(cache):
     assert cache.jobs.put_vectors(KEY, "one", {HERON: VECTOR}) == []
 
 
-def test_jobs_that_nobody_has_asked_after_for_a_week_are_forgotten(cache):
+def test_jobs_older_than_a_week_are_deleted(cache):
     cache.jobs.add(OTHER, job("old", born=1_000), [HERON])
     cache.jobs.add(KEY, job("new", born=1_001 + RETENTION_MS), [STORK])
     assert (cache.jobs.jobs(OTHER), cache.jobs.hashes_of("old")) == ([], set())

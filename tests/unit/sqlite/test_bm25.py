@@ -1,4 +1,4 @@
-"""A chunk that is asked for by its id has the score that the search gave it."""
+"""Scores of given chunks are equal to the scores of the search."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Whatever happens to the file of the embedding cache costs what it held, and nothing else."""
+"""A damaged, removed or unreadable cache file loses the cached vectors and nothing else."""
 
 import os
 from pathlib import Path
@@ -73,7 +73,7 @@ def works(cache):
 
 
 @pytest.mark.parametrize("damage", [zero_the_rest, halve, empty])
-def test_damage_at_work_is_set_aside_and_work_goes_on(filled, path, damage):
+def test_damage_found_during_use_is_set_aside_and_the_call_succeeds(filled, path, damage):
     checkpoint(filled)
     damage(path)
     found = filled.get(KEY, list(vectors(*range(200))))
@@ -84,14 +84,14 @@ def test_damage_at_work_is_set_aside_and_work_goes_on(filled, path, damage):
     assert "requested again" in filled.problem.reason
 
 
-def test_a_write_meets_damage_and_is_kept_all_the_same(filled, path):
+def test_a_write_that_finds_damage_is_stored(filled, path):
     checkpoint(filled)
     zero_the_rest(path)
     filled.put(KEY, vectors(500))
     assert filled.get(KEY, list(vectors(500))) == vectors(500)
 
 
-def test_a_file_removed_at_work_is_made_anew(filled, path):
+def test_a_file_removed_during_use_is_re_created(filled, path):
     for file in path.parent.iterdir():
         file.unlink()
     assert filled.count() == 0
@@ -129,7 +129,7 @@ def test_damage_of_the_cache_is_no_damage_of_the_index(tmp_path):
     embedding.close()
 
 
-def test_memory_stands_in_where_the_file_cannot_be_opened_until_it_can(path, clock):
+def test_the_cache_is_in_memory_until_its_file_can_be_opened(path, clock):
     with unwritable(path.parent):
         cache = EmbeddingCache(path, 10, clock)
         assert works(cache)
@@ -143,7 +143,7 @@ def test_memory_stands_in_where_the_file_cannot_be_opened_until_it_can(path, clo
     cache.close()
 
 
-def test_a_full_disk_keeps_what_is_there_and_says_why_nothing_is_added(tmp_path, clock):
+def test_a_full_disk_keeps_cached_vectors_and_raises_for_new_ones(tmp_path, clock):
     with small_disk(tmp_path / "state", 300):
         cache = EmbeddingCache(tmp_path / "state" / "c.sqlite", 1_000, clock)
         cache.put(KEY, vectors(1))
@@ -157,7 +157,7 @@ def test_a_full_disk_keeps_what_is_there_and_says_why_nothing_is_added(tmp_path,
         cache.close()
 
 
-def test_the_cache_uses_the_journal_that_it_is_told(path, clock):
+def test_the_cache_uses_the_given_journal(path, clock):
     cache = EmbeddingCache(path, 10, clock, JournalMode.ROLLBACK)
     assert works(cache)
     assert path.read_bytes()[18] == 1
@@ -179,7 +179,7 @@ def open_files(path):
     return sum(os.path.realpath(link).startswith(str(path)) for link in Path("/proc/self/fd").iterdir())
 
 
-def test_a_cache_at_rest_holds_no_file_and_answers_all_the_same(filled, path):
+def test_a_released_cache_has_no_open_file_and_still_works(filled, path):
     held = vectors(*range(200))
     assert open_files(path) > 0
     filled.release_memory()
@@ -190,7 +190,7 @@ def test_a_cache_at_rest_holds_no_file_and_answers_all_the_same(filled, path):
     assert filled.problem is None
 
 
-def test_a_cache_whose_file_is_damaged_or_removed_at_rest_begins_anew(filled, path, clock):
+def test_a_released_cache_whose_file_is_damaged_or_removed_is_re_created(filled, path, clock):
     filled.release_memory()
     path.write_bytes(b"no database at all" * 1000)
     assert filled.get(KEY, list(vectors(1))) == {}
@@ -203,7 +203,7 @@ def test_a_cache_whose_file_is_damaged_or_removed_at_rest_begins_anew(filled, pa
     assert filled.get(KEY, list(vectors(2))) == vectors(2)
 
 
-def test_a_cache_in_memory_does_not_lose_what_it_holds_by_resting(clock):
+def test_a_cache_in_memory_keeps_its_entries_when_released(clock):
     cache = EmbeddingCache(None, 100, clock)
     cache.put(KEY, vectors(1))
     cache.release_memory()

@@ -1,4 +1,4 @@
-"""Damage that comes up while the index is in use is noticed, set aside and made good, and no answer is wrong."""
+"""Damage found while the index is in use is set aside and repaired, and no search returns a wrong result."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ def log_of(path):
     return path.with_name(path.name + "-wal")
 
 
-# Done to an index whose log has been copied into it, and to the log of one where it has not.
+# Applied to an index after a checkpoint, and to the log of one before it.
 DAMAGES = {each.__name__: each for each in (zero_page_1, zero_the_rest, garble_the_rest, halve, empty)}
 LOG_DAMAGES = {each.__name__: each for each in (zero_the_rest, garble_the_rest, halve, empty)}
 
@@ -72,7 +72,7 @@ def checkpoint(index):
 
 
 def look(index, number):
-    """Whether a note is found; None where the index said that it is damaged."""
+    """Return whether a note is found; None if the index reports damage."""
     try:
         return index.found(f"number{number}x") == [f"memory/n{number}.md"]
     except IndexDamaged as error:
@@ -102,7 +102,7 @@ def look_at_every_page(filled):
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_damage_to_the_file_is_met_by_a_search_or_a_sync_and_mended(filled, damage):
+def test_damage_to_the_file_is_found_by_a_search_or_a_sync_and_repaired(filled, damage):
     before = filled.revision()
     checkpoint(filled)
     damage(filled.path)
@@ -116,7 +116,7 @@ def test_damage_to_the_file_is_met_by_a_search_or_a_sync_and_mended(filled, dama
 
 
 @pytest.mark.parametrize("damage", LOG_DAMAGES.values(), ids=LOG_DAMAGES)
-def test_damage_to_the_log_is_met_by_a_search_or_a_sync_and_mended(filled, damage):
+def test_damage_to_the_log_is_found_by_a_search_or_a_sync_and_repaired(filled, damage):
     before = filled.revision()
     damage(log_of(filled.path))
     answers = {look(filled, number) for number in range(40)}
@@ -126,7 +126,7 @@ def test_damage_to_the_log_is_met_by_a_search_or_a_sync_and_mended(filled, damag
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", LOG_DAMAGES.values(), ids=LOG_DAMAGES)
-def test_a_log_damaged_while_nobody_ran_costs_what_it_held_and_the_revision_rises_all_the_same(filled, damage):
+def test_a_log_damaged_between_two_starts_loses_its_commits_and_the_revision_still_rises(filled, damage):
     before, size = filled.revision(), log_of(filled.path).stat().st_size
     kept = filled.path.parent.with_name("kept")
     shutil.copytree(filled.path.parent, kept)
@@ -159,7 +159,7 @@ def test_damage_in_the_middle_of_a_sync_lets_the_same_run_finish_the_job(filled,
     assert filled.integrity() == SOUND
 
 
-def test_what_a_search_has_found_ends_the_run_under_way_which_then_begins_anew(filled):
+def test_damage_found_by_a_search_restarts_the_current_run(filled):
     for number in range(FILES, FILES + 250):
         filled.write(f"memory/n{number}.md", f"kestrel number{number}x")
     told = []
@@ -177,7 +177,7 @@ def test_what_a_search_has_found_ends_the_run_under_way_which_then_begins_anew(f
     assert len(asides(filled)) == 1
 
 
-def test_a_cancelled_run_stays_cancelled_whatever_else_is_wrong(filled):
+def test_a_cancelled_run_stays_cancelled_also_if_damage_is_found(filled):
     zero_the_rest(filled.path)
     filled.write("memory/late.md", "kestrel")
     with pytest.raises(SyncCancelled):
@@ -240,7 +240,7 @@ def test_a_sync_notices_by_itself_that_the_index_was_removed(filled):
     check_healed(filled, before)
 
 
-def test_a_log_removed_while_it_is_in_use_costs_nothing(filled):
+def test_a_log_removed_while_it_is_in_use_loses_no_rows(filled):
     before = filled.revision()
     log_of(filled.path).unlink()
     assert look(filled, 3) is True
@@ -275,7 +275,7 @@ sys.stdin.read()
 """
 
 
-def test_a_lock_lost_with_its_folder_is_taken_again(filled):
+def test_a_lock_lost_with_its_folder_is_acquired_again(filled):
     lock = filled.path.with_name(filled.path.name + ".lock")
     shutil.rmtree(filled.path.parent)
     filled.sync()
@@ -283,7 +283,7 @@ def test_a_lock_lost_with_its_folder_is_taken_again(filled):
         FileLock(lock).acquire()
 
 
-def test_an_index_whose_lost_lock_another_process_has_taken_is_left_to_it(filled):
+def test_an_index_whose_lost_lock_another_process_has_acquired_is_busy(filled):
     lock = filled.path.with_name(filled.path.name + ".lock")
     shutil.rmtree(filled.path.parent)
     lock.parent.mkdir()
@@ -297,7 +297,7 @@ def test_an_index_whose_lost_lock_another_process_has_taken_is_left_to_it(filled
     assert len(filled.paths()) == FILES
 
 
-def test_the_newest_damaged_files_are_kept_and_no_more(filled, monkeypatch):
+def test_only_the_newest_damaged_files_are_kept(filled, monkeypatch):
     stamps = []
     for second in range(4):
         clock = SimpleNamespace(time=lambda at=second: 1_000_000_000 + at, strftime=time.strftime, gmtime=time.gmtime)
@@ -310,7 +310,7 @@ def test_the_newest_damaged_files_are_kept_and_no_more(filled, monkeypatch):
     assert [aside.name for aside in asides(filled)] == stamps[-opening.MAX_DAMAGED_FILES :]
 
 
-def test_damage_is_told_once_and_not_of_an_index_that_is_past():
+def test_damage_is_reported_once_and_not_for_an_earlier_generation():
     condition, told = IndexHealth(), []
     condition.watch(lambda: told.append(condition.damage))
     first = Damage("first", gone=False)
@@ -326,7 +326,7 @@ def test_damage_is_told_once_and_not_of_an_index_that_is_past():
 
 
 @pytest.mark.slow
-def test_searches_on_many_threads_are_right_or_say_so_while_the_index_is_damaged_and_mended(filled):
+def test_concurrent_searches_are_right_or_raise_while_the_index_is_damaged_and_repaired(filled):
     checkpoint(filled)
     stop, wrong, answered = threading.Event(), [], []
 
@@ -343,10 +343,10 @@ def test_searches_on_many_threads_are_right_or_say_so_while_the_index_is_damaged
                 after = state()
             except IndexDamaged:
                 continue
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the test tells
+            except Exception as error:  # noqa: BLE001 -- any error fails the test below
                 wrong.append(repr(error))
                 continue
-            # An index begun anew holds less for a moment; one that was the same and whole all the while does not.
+            # A re-created index is incomplete for a moment; an index that stayed the same is complete.
             whole = before == after and before[0]
             if found not in ([], [f"memory/n{number}.md"]) or (not found and whole):
                 wrong.append(found)

@@ -1,4 +1,4 @@
-"""A disk that runs full: the sync says so, nothing is half written, searches go on, and room alone makes all well."""
+"""A full disk: the sync reports it, nothing is half written, searches work, and free space resolves it."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_what_was_committed_before_the_disk_was_full_stays(small):
     assert small.integrity() == SOUND
 
 
-def test_room_alone_makes_all_well(small):
+def test_free_space_resolves_a_full_disk(small):
     ballast = fill_up(small.path.parent)
     for number in range(50):
         small.write(f"memory/late{number}.md", f"kestrel number{number}z " * 100)
@@ -108,7 +108,7 @@ def test_a_full_disk_without_an_index_is_refused_with_that_reason(tmp_path):
         index.close()
 
 
-def test_damage_on_a_full_disk_is_mended_when_there_is_room(small):
+def test_damage_on_a_full_disk_is_repaired_when_there_is_space(small):
     before = small.revision()
     small.close()
     with small.path.open("r+b") as file:
@@ -125,10 +125,10 @@ def test_damage_on_a_full_disk_is_mended_when_there_is_room(small):
     assert small.integrity() == SOUND
 
 
-def test_damage_met_at_work_on_a_full_disk_is_mended_when_there_is_room(small):
+def test_damage_found_during_use_on_a_full_disk_is_repaired_when_there_is_space(small):
     before = small.revision()
     ballast = fill_up(small.path.parent)
-    # Removed by name, and kept on the disk by somebody who reads it.
+    # Removed, but still on the disk because a process has it open.
     with small.path.open("rb"), small.path.with_name("main.sqlite-wal").open("rb"):
         for name in ("main.sqlite", "main.sqlite-wal", "main.sqlite-shm"):
             small.path.with_name(name).unlink()

@@ -1,4 +1,4 @@
-"""What was paid for is kept, by whom it was made and through rebuilds; the least recently used go first."""
+"""Cached vectors are kept by provider and through rebuilds; the least recently used are evicted first."""
 
 import itertools
 import os
@@ -75,13 +75,13 @@ def test_the_least_recently_used_go_first(make):
     assert held(cache, 1, 2, 3, 4) == [1, 3, 4]
 
 
-def test_more_than_the_limit_at_once_keeps_the_limit(make):
+def test_one_large_put_keeps_the_limit(make):
     cache = make(max_entries=5)
     cache.put(KEY, vectors(*range(50)))
     assert cache.count() == 5
 
 
-def test_a_thousand_hashes_are_looked_up_at_once(make):
+def test_a_thousand_hashes_are_looked_up_in_one_call(make):
     cache = make(max_entries=5000)
     cache.put(KEY, vectors(*range(1000)))
     assert len(cache.get(KEY, [digest(n) for n in range(1200)])) == 1000
@@ -134,7 +134,7 @@ def test_the_file_is_its_owners_alone(make, path):
     assert modes == {"0o600"}
 
 
-def test_a_damaged_cache_is_set_aside_and_begun_anew(make, path):
+def test_a_damaged_cache_is_set_aside_and_re_created(make, path):
     path.write_bytes(os.urandom(8192))
     cache = make()
     assert cache.count() == 0
@@ -153,7 +153,7 @@ def test_a_refusal_is_that_of_one_maker_and_outlives_the_process(make):
     assert cache.refusals(OTHER) == {}
 
 
-def test_refusals_are_forgotten_all_at_once_or_after_a_day(path):
+def test_refusals_are_deleted_together_or_after_a_day(path):
     wall = iter([1, REFUSED_FOR_MS, REFUSED_FOR_MS + 1, REFUSED_FOR_MS + 1, REFUSED_FOR_MS + 1])
     cache = EmbeddingCache(path, 10, lambda: next(wall))
     cache.add_refusals(KEY, {digest(1): "too odd"})
@@ -184,7 +184,7 @@ def test_a_cache_of_an_older_version_learns_to_remember_refusals(make, path):
     assert (held(cache, 1), list(cache.refusals(KEY))) == ([1], [digest(2)])
 
 
-def test_a_cache_in_memory_of_no_entries_keeps_refusals_alone():
+def test_a_cache_of_no_entries_keeps_refusals():
     cache = EmbeddingCache(None, 0, lambda: 1)
     cache.put(KEY, vectors(1))
     cache.add_refusals(KEY, {digest(2): "too odd"})
@@ -192,7 +192,7 @@ def test_a_cache_in_memory_of_no_entries_keeps_refusals_alone():
     cache.close()
 
 
-def test_what_is_forgotten_is_gone_whoever_made_it_and_nothing_else_is(make):
+def test_forget_deletes_the_texts_of_all_providers_and_nothing_else(make):
     cache = make()
     other = CacheKey("voyage", "large", "")
     cache.put(KEY, vectors(1, 2))

@@ -1,4 +1,4 @@
-"""On network and virtual file systems the write-ahead log is not used, and everything works all the same."""
+"""On network and virtual file systems a rollback journal is used, and everything works."""
 
 import shutil
 
@@ -72,7 +72,7 @@ def test_the_innermost_mount_counts_and_of_those_on_one_point_the_last(tmp_path)
     assert file_system_of(tmp_path, tmp_path / "absent") == ""
 
 
-def test_a_state_directory_behind_a_link_counts_where_it_leads(tmp_path):
+def test_a_state_directory_behind_a_link_has_the_journal_of_its_target(tmp_path):
     (tmp_path / "far").mkdir()
     (tmp_path / "near").symlink_to(tmp_path / "far")
     table = table_of(tmp_path, ("/", "ext4"), (tmp_path / "far", "virtiofs"))
@@ -103,7 +103,7 @@ def test_the_reason_is_told_to_the_operator_and_in_no_answer(remote):
     assert remote.store.degradations() == ()
 
 
-def test_an_index_moves_between_file_systems_with_what_it_holds(tmp_path):
+def test_an_index_moved_between_file_systems_keeps_its_contents(tmp_path):
     here = IndexFixture(tmp_path)
     here.write("memory/a.md", "heron")
     here.open().sync()

@@ -1,4 +1,4 @@
-"""An index of an older memoryd is upgraded where it stands, or built anew; one of a newer memoryd is left alone."""
+"""An index of an older memoryd is upgraded in place, or rebuilt; one of a newer memoryd is not changed."""
 
 import gzip
 import hashlib
@@ -48,7 +48,7 @@ def ask(path, query):
 
 
 def tables(path):
-    """Each table and index with its columns, whatever their order."""
+    """Return each table and index with its columns, in any order."""
     return {
         (kind, name): sorted(ask(path, f"SELECT name, type FROM pragma_table_info('{name}')"))
         for kind, name in ask(path, "SELECT type, name FROM sqlite_master")
@@ -61,7 +61,7 @@ def mark(path, version):
     connection.close()
 
 
-def test_an_index_of_schema_1_answers_at_once_and_reads_no_file_again(old):
+def test_an_index_of_schema_1_is_searchable_after_opening_and_reads_no_file_again(old):
     assert version_of(old.path) == 1
     old.open()
     assert version_of(old.path) <= schema.SCHEMA_VERSION
@@ -77,7 +77,7 @@ def test_an_index_of_schema_1_answers_at_once_and_reads_no_file_again(old):
     assert old.found("Fisch") == ["memory/reiher.md"], "by its stem, which the old words did not have"
 
 
-def test_an_upgraded_index_is_what_a_fresh_one_is(old):
+def test_an_upgraded_index_equals_a_rebuilt_one(old):
     old.open().sync()
     old.close()
     upgraded = tables(old.path)
@@ -89,7 +89,7 @@ def test_an_upgraded_index_is_what_a_fresh_one_is(old):
     assert version_of(old.path) == schema.SCHEMA_VERSION
 
 
-def test_the_revision_of_an_upgraded_index_goes_on_rising(old):
+def test_the_revision_of_an_upgraded_index_still_rises(old):
     old.open()
     before = old.revision()
     old.write("memory/late.md", "kestrel")
@@ -123,7 +123,7 @@ def test_an_index_of_schema_2_lists_the_chunks_without_a_vector(index):
 
 
 @pytest.mark.parametrize("version", range(1, schema.SCHEMA_VERSION))
-def test_an_index_of_every_past_schema_answers_at_once_and_becomes_what_a_fresh_one_is(index, version):
+def test_an_index_of_every_past_schema_is_searchable_after_opening_and_becomes_a_current_one(index, version):
     """A new schema brings a file here, written by the last memoryd of the schema before it."""
     for path, text in NOTES.items():
         index.write(path, text)
@@ -218,7 +218,7 @@ def test_an_upgrade_that_fails_leaves_the_old_index_as_it_was(old, monkeypatch):
     assert old.found("crane") == ["memory/harbour.md"]
 
 
-def test_an_index_of_a_schema_that_no_step_leads_from_is_built_anew_and_says_so(index):
+def test_an_index_of_a_schema_without_an_upgrade_is_rebuilt_with_a_degradation(index):
     index.write("memory/a.md", "heron")
     before = index.open().sync().revision
     index.close()
@@ -254,7 +254,7 @@ def test_a_newer_index_is_refused_and_not_a_byte_of_it_is_touched(index):
     assert index.file_names() == ["main.sqlite", "main.sqlite.lock", "main.sqlite.ready"]
 
 
-def test_an_index_that_cannot_be_upgraded_where_it_is_says_so(old):
+def test_an_index_on_a_read_only_disk_that_needs_an_upgrade_is_refused(old):
     with pytest.raises(IndexReadOnly, match=r"the disk is read-only.*older memoryd"):
         open_read_only(old.path, 1, IndexReadOnly("the disk is read-only"))
 

@@ -1,4 +1,4 @@
-"""What is read in one step is what would be read row by row."""
+"""Rows read in one step are equal to rows read one by one."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Opening an index waits for a lock that is held, and defines no table that there is."""
+"""Opening an index waits for a lock, and creates no table that exists."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""The page caches of all indexes together stay below a bound, and indexes answer all the same."""
+"""The page caches of all indexes together stay below a limit, and searches still work."""
 
 from contextlib import ExitStack
 

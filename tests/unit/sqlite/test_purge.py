@@ -1,4 +1,4 @@
-"""What is deleted from the files is soon nowhere on the disk."""
+"""Text deleted from the files is soon deleted from the disk."""
 
 import random
 
@@ -10,7 +10,7 @@ PLANTED = [f"secret{word}" for word in ("heron", "kestrel", "curlew", "plover", 
 
 
 def traces(index):
-    """The planted words that stand in the index or its log."""
+    """Return the planted words that are in the index or its log."""
     data = b"".join(file.read_bytes() for file in index.path.parent.iterdir() if file.name.startswith(index.path.name))
     return [word for word in PLANTED if word.encode() in data]
 

@@ -1,4 +1,4 @@
-"""A state directory that cannot be written: the index in it answers as it is, and goes on when it can be written."""
+"""With a read-only state directory the index is searched as it is; writing resumes when the directory is writable."""
 
 import shutil
 
@@ -58,7 +58,7 @@ def test_an_index_of_a_daemon_that_was_killed_answers_with_all_that_it_had(fille
         filled.close()
 
 
-def test_a_rebuild_that_waits_for_its_swap_is_what_answers(filled):
+def test_a_complete_rebuild_that_was_not_swapped_in_is_read(filled):
     shutil.copy(filled.path, opening.ready_path(filled.path))
     filled.path.write_bytes(filled.path.read_bytes()[:5000])
     with unwritable(filled.path.parent):
@@ -116,7 +116,7 @@ def test_an_index_without_a_lock_file_can_be_read_too(filled):
         filled.close()
 
 
-def test_a_folder_that_becomes_unwritable_under_an_open_index_goes_on_answering_and_then_writing(filled):
+def test_a_folder_that_becomes_read_only_is_searched_and_written_again_later(filled):
     filled.open()
     with unwritable(filled.path.parent):
         filled.write("memory/late.md", "kestrel")

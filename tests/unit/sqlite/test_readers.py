@@ -1,4 +1,4 @@
-"""Readers are few, are given back, and are stopped at the deadline."""
+"""The reader pool is bounded, readers are returned to it, and they are interrupted at the deadline."""
 
 import threading
 import time
@@ -98,7 +98,7 @@ def test_a_closed_pool_hands_out_nothing(pool):
         pass
 
 
-def test_closing_waits_for_the_reader_at_work(pool):
+def test_closing_waits_for_open_readers(pool):
     closed = threading.Event()
 
     def close():
@@ -141,7 +141,7 @@ def test_a_deadline_does_not_outlive_its_search(opened):
     assert count == [(300_000,)]
 
 
-def test_a_reader_sees_one_state_however_much_is_committed_meanwhile(opened):
+def test_a_reader_sees_one_state_during_later_commits(opened):
     opened.write("memory/a.md", "heron")
     opened.sync()
     with opened.store.read() as reader:
@@ -157,7 +157,7 @@ def test_a_reader_cannot_write(opened):
         connection_of(reader).execute("DELETE FROM files")
 
 
-def test_connections_that_nobody_uses_are_given_back_and_those_at_work_go_on(pool, made):
+def test_release_closes_unused_connections_and_no_others(pool, made):
     with pool.connection() as held:
         with pool.connection():
             assert not pool.is_idle

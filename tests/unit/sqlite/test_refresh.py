@@ -1,4 +1,4 @@
-"""Another analyzer builds the keyword leg anew from the index alone, all of it or nothing."""
+"""Another analyzer version rebuilds the keyword index from the stored text, in one transaction."""
 
 import pytest
 
@@ -13,7 +13,7 @@ GERMAN = "Der Reiher steht in den Häusern und wartet auf die Fische, weil es ni
 
 
 def outdated(index, files=5):
-    """An index whose keyword leg another analyzer made, of words that nobody asks for."""
+    """An index whose keyword index was built by another analyzer, with other words."""
     for number in range(files):
         index.write(f"memory/{number}.md", f"---\ntitle: Waders\n---\n# Birds\n\nherons number{number}\n")
     index.write("memory/de.md", GERMAN)

@@ -1,4 +1,4 @@
-"""Edits for months leave an index about as large as a fresh one, and a log that stays short."""
+"""After months of edits an index is about as large as a new one, and its log is short."""
 
 import random
 import shutil
@@ -106,7 +106,7 @@ def searching(index, threads=3):
         while not stop.is_set():
             try:
                 index.found("herona1 gardeno7", 20)
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the test tells
+            except Exception as error:  # noqa: BLE001 -- any error fails the test below
                 failures.append(error)
 
     workers = [threading.Thread(target=search) for _ in range(threads)]

@@ -1,4 +1,4 @@
-"""An index file is one process's alone, is never another program's, and is never trusted when it is damaged."""
+"""An index file is locked by one process, is never another program's, and is replaced if it is damaged."""
 
 import os
 import sqlite3
@@ -90,7 +90,7 @@ def test_a_closed_index_may_be_opened_again(opened):
     assert opened.paths() == []
 
 
-def test_a_folder_that_cannot_be_made_is_said_so(tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(IndexUnavailable, match="lock file"):
         SqliteStore(tmp_path / "file" / "main.sqlite", IDENTITY).open()
@@ -134,7 +134,7 @@ def test_the_sibling_of_another_programs_database_is_found_again(index):
     assert index.store.degradations()[0].used.endswith("main.memoryd.sqlite")
 
 
-def test_two_foreign_databases_leave_no_place_and_are_both_left_alone(index):
+def test_foreign_databases_at_both_paths_are_refused_and_not_changed(index):
     sibling = index.path.with_name("main.memoryd.sqlite")
     before = foreign_database(index.path), foreign_database(sibling)
     with pytest.raises(IndexUnavailable, match="other programs"):
@@ -180,7 +180,7 @@ def test_a_leftover_log_of_a_damaged_index_does_not_haunt_the_new_one(index):
     assert index.found("heron") == ["memory/a.md"]
 
 
-def test_an_empty_file_is_taken_for_a_new_index(index):
+def test_an_empty_file_counts_as_a_new_index(index):
     index.path.parent.mkdir(parents=True)
     index.path.write_bytes(b"")
     with_a_note(index)
@@ -188,7 +188,7 @@ def test_an_empty_file_is_taken_for_a_new_index(index):
     assert index.store.degradations() == ()
 
 
-def test_a_new_index_that_the_power_cut_left_empty_beside_its_log_is_begun_anew(index):
+def test_a_new_index_left_empty_next_to_its_log_by_a_power_cut_is_created_again(index):
     with_a_note(index)
     log = index.path.with_name(index.path.name + "-wal")
     kept = log.read_bytes()

@@ -1,4 +1,4 @@
-"""A rebuild is seen whole or not at all, whatever crashes and whoever reads meanwhile."""
+"""Readers see a complete rebuild or none, also if a step crashes or is read concurrently."""
 
 import shutil
 import threading
@@ -171,7 +171,7 @@ def test_readers_see_the_old_index_until_the_swap_and_the_new_one_after(opened):
     assert notes.revisions == [outcome.revision] == [opened.revision()]
 
 
-def test_a_swap_waits_for_the_reader_at_work_and_no_reader_sees_two_indexes(opened):
+def test_a_swap_waits_for_open_readers_and_no_reader_sees_two_indexes(opened):
     opened.write("memory/a.md", OLD)
     opened.sync()
     opened.write("memory/a.md", NEW)

@@ -1,4 +1,4 @@
-"""`kill -9` before each step of a rebuild and its swap leaves the old index or the new one, whole, and nothing else."""
+"""`kill -9` before each step of a rebuild and its swap leaves the complete old index or the complete new one."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def outcomes(tmp_path):
 
 
 def check_whole(index, before):
-    """Answers from one index alone, and goes on from there. Returns which one it was."""
+    """Check that searches read only one index and that a sync continues from it; return which index it is."""
     index.open()
     found = OLD if index.found(OLD) else NEW
     assert index.found(found) == ["memory/a.md"]
@@ -82,7 +82,7 @@ def test_more_crashes_while_recovering_from_the_first_do_no_more_harm(outcomes, 
 
 
 @pytest.mark.slow
-def test_what_each_crash_leaves_can_be_read_where_nothing_can_be_mended(outcomes):
+def test_an_index_left_by_a_crash_is_readable_in_a_read_only_folder(outcomes):
     for index in outcomes():
         with unwritable(index.path.parent):
             index.open()

@@ -1,4 +1,4 @@
-"""What is kept of a term's scores adds up to what FTS5 itself gives, to the last bit, at each revision."""
+"""The sum of cached term scores equals FTS5's own score, to the last bit, at each revision."""
 
 import random
 from collections import Counter
@@ -15,7 +15,7 @@ from properties import examples
 
 BIRDS = [f"bird{n}" for n in range(12)]
 WORDS = [*BIRDS, "成语", "成人", "heron", "kestrel"]
-# Prefixes, words of all lengths of list, one that stands nowhere, and one that is there twice.
+# Prefixes, words with lists of all lengths, one that does not occur, and one that is given twice.
 TERMS = [*map(QueryTerm, WORDS), QueryTerm("成", prefix=True), QueryTerm("bird", prefix=True), QueryTerm("absent")]
 # As many as may be read in one search.
 OFTEN = keyword._MAX_CHUNKS_READ
@@ -67,14 +67,14 @@ def test_single_chunks_get_the_score_of_fts5_and_nothing_for_no_word(embedding, 
         assert scores_of(kept(reader, terms), ids) == {chunk_id: wanted.get(chunk_id, 0.0) for chunk_id in ids}
 
 
-def test_nothing_is_asked_for_and_nothing_found(embedding):
+def test_no_terms_give_no_hits(embedding):
     with embedding.store.read() as reader:
         assert best([], 5) == []
         assert best(kept(reader, [QueryTerm("absent")]), 5) == []
         assert scores_of([], [1]) == {1: 0.0}
 
 
-def test_equals_come_by_their_ids_whoever_ranks_them(embedding):
+def test_equal_scores_are_ordered_by_id_by_every_ranking(embedding):
     terms = [QueryTerm("heron"), QueryTerm("kestrel")]
     with embedding.store.read() as reader:
         hits = best(kept(reader, terms), 1000)
@@ -104,10 +104,10 @@ class TestWhatIsKept:
     def names(self, index):
         return set(index.reader_caches.scores.current.terms)
 
-    def test_a_term_is_kept_when_it_is_asked_for_again_and_again(self, index):
+    def test_a_term_is_cached_after_repeated_requests(self, index):
         assert [self.ask(index, self.COMMON) is not None for _ in range(4)] == [False, False, True, True]
 
-    def test_a_rare_word_is_read_at_once_beside_common_ones_that_are_kept(self, index):
+    def test_a_rare_word_is_read_immediately_if_the_common_ones_are_cached(self, index):
         assert self.ask(index, self.COMMON, self.RARE) is None
         assert self.names(index) == set()
         for _ in range(2):
@@ -116,14 +116,14 @@ class TestWhatIsKept:
         assert self.ask(index, self.COMMON, QueryTerm("bird2")) is not None
         assert self.names(index) == {'"heron"', '"bird2"'}
 
-    def test_without_reading_only_what_is_kept_is_given(self, index):
+    def test_cached_returns_only_cached_terms(self, index):
         with index.store.read() as reader:
             assert reader.term_scores.cached([self.COMMON]) is None
             assert kept(reader, [self.COMMON]) is not None
             assert reader.term_scores.cached([self.COMMON]) is not None
             assert reader.term_scores.cached([self.COMMON, self.RARE]) is None
 
-    def test_another_revision_begins_anew(self, index):
+    def test_another_revision_has_an_empty_cache(self, index):
         with index.store.read() as before:
             old = best(kept(before, [self.COMMON]), 99)
             (index.workspace / "memory/3.md").unlink()
@@ -135,7 +135,7 @@ class TestWhatIsKept:
                 assert new != old
             assert best(kept(before, [self.COMMON]), 99) == old == ranked(before, [self.COMMON], 99)
 
-    def test_it_takes_no_more_memory_than_it_may_and_keeps_what_it_has(self, index):
+    def test_the_score_cache_stays_within_its_bytes_and_evicts_nothing(self, index):
         index.reader_caches.scores.max_bytes = 20
         for number in range(20):
             with index.store.read() as reader:
@@ -145,7 +145,7 @@ class TestWhatIsKept:
         assert self.ask(index, QueryTerm("bird1")) is not None
         assert self.ask(index, QueryTerm("bird2")) is None
 
-    def test_a_word_that_is_too_common_is_left_to_fts5_and_so_are_those_beside_it(self, index):
+    def test_a_query_with_a_too_common_word_is_ranked_by_fts5(self, index):
         index.reader_caches.scores.max_chunks_read = 19
         assert [self.ask(index, self.COMMON, self.RARE) for _ in range(5)] == [None] * 5
         assert self.names(index) == set()
@@ -158,7 +158,7 @@ class TestWhatIsKept:
         found = [self.ask(index, *birds) is not None for _ in range(6)]
         assert found == [False, False, False, False, True, True]
 
-    def test_words_that_are_asked_for_once_are_not_counted_for_ever(self, index):
+    def test_request_counts_of_rare_words_are_cleared(self, index):
         index.reader_caches.scores.max_terms_counted = 10
         for number in range(50):
             self.ask(index, self.COMMON, QueryTerm(f"unheard{number}"))
@@ -171,7 +171,7 @@ class TestWhatIsKept:
         assert index.reader_caches.scores.current is None
 
 
-def test_a_question_asked_often_is_answered_the_same(embedding):
+def test_a_repeated_query_gets_the_same_hits(embedding):
     answers = [embedding.hits("heron kestrel bird1 成语", 30) for _ in range(6)]
     assert answers[0]
     assert answers.count(answers[0]) == 6

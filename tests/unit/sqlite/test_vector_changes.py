@@ -1,4 +1,4 @@
-"""What is resident stays equal to the last commit, whatever comes in between."""
+"""Vectors in memory stay equal to the last commit, for any sequence of changes and loads."""
 
 import tempfile
 import threading
@@ -45,7 +45,7 @@ def direction(seed):
 
 
 def broken_off(reader, pages):
-    """The reader, its deadline passing after so many pages."""
+    """A reader whose deadline passes after this number of pages."""
     after = reader.embeddings_after
     left = [pages]
 
@@ -155,7 +155,7 @@ def test_a_chunk_that_a_snapshot_lacks_is_dropped_from_its_answer(fixture):
     assert [hit.chunk_id for hit in fixture.search(leg, np.ones(4), 5)] == [2]
 
 
-def test_a_load_broken_off_by_a_deadline_goes_on_with_the_next_search(fixture, small_pages):
+def test_a_load_interrupted_by_a_deadline_is_continued_by_the_next_search(fixture, small_pages):
     fixture.commit(numbered(clusters(1_000, 64)))
     leg = fixture.leg()
     with fixture.read() as reader, pytest.raises(DeadlineTooShort):
@@ -187,7 +187,7 @@ def test_a_search_does_not_wait_for_the_load_of_another(fixture):
         assert leg.memory_bytes == 0
 
 
-def test_the_mean_is_taken_anew_when_vectors_have_doubled_and_searches_go_on(fixture, small_pages):
+def test_the_mean_is_measured_again_when_vectors_have_doubled_and_searches_continue(fixture, small_pages):
     fixture.commit(numbered(clusters(1_100, 64)))
     leg = fixture.leg(coarse_above=0)
     fixture.search(leg, np.ones(64))

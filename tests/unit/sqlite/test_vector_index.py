@@ -1,4 +1,4 @@
-"""Whatever engine proposes: the answer is that of comparing every stored vector."""
+"""Each engine returns the same hits as a comparison of every stored vector."""
 
 import numpy as np
 import pytest
@@ -116,7 +116,7 @@ def test_a_stored_vector_that_is_not_finite_hides_no_other(fixture):
         assert [hit.chunk_id for hit in fixture.search(fixture.leg(**options), np.ones(8))] == [1, 3]
 
 
-def test_vectors_that_cannot_be_compared_are_left_out_whatever_the_filter(fixture):
+def test_vectors_that_cannot_be_compared_are_left_out_with_any_filter(fixture):
     odd = {
         1: np.full(8, np.nan, np.float32).tobytes(),
         2: np.full(8, np.inf, np.float32).tobytes(),
@@ -142,8 +142,8 @@ def test_vectors_that_cannot_be_compared_are_left_out_whatever_the_filter(fixtur
 
 
 @pytest.mark.parametrize("limit", [1, 10, 300])
-def test_cosines_closer_than_float32_tells_are_ordered_exactly_by_the_scan(fixture, limit):
-    """More chunks than are proposed at first lie within rounding of the last that is asked for."""
+def test_cosines_closer_than_float32_resolves_are_ordered_exactly_by_the_scan(fixture, limit):
+    """More chunks than the first statement returns are within rounding of the last requested hit."""
     random = np.random.default_rng(4)
     near = np.ones(768) + 1e-4 * random.standard_normal((2_500, 768))
     far = clusters(1_000, 768)
@@ -166,14 +166,14 @@ def test_a_query_need_not_have_length_one(fixture):
     check_same(fixture.search(leg, 1e-3 * query), fixture.exact(query))
 
 
-def test_no_neighbours_are_asked_for_and_none_come(fixture):
+def test_a_limit_of_zero_returns_no_hits(fixture):
     fixture.commit({1: np.ones(4)})
     assert fixture.search(fixture.leg(), np.ones(4), 0) == []
 
 
 @pytest.mark.parametrize("options", ENGINES)
 @pytest.mark.parametrize("every", [2, 50, 5_000])
-def test_only_chunks_of_the_sources_asked_for_are_found(fixture, options, every):
+def test_only_chunks_of_the_requested_sources_are_found(fixture, options, every):
     vectors = clusters(2_000, 32)
     ids = set(range(1, 2_001))
     sessions = set(range(every, 2_001, every))
@@ -230,7 +230,7 @@ def test_a_chunk_takes_no_more_memory_than_promised(fixture, options, most):
     assert leg.memory_bytes / 1_000 <= 1.3 * most
 
 
-def test_a_large_index_is_kept_as_its_signs_alone(fixture):
+def test_a_large_index_is_kept_as_sign_bits(fixture):
     """A byte of each number is kept as long as it takes no more than so much."""
     fixture.commit(numbered(clusters(500, 64)))
     enough, too_few = (fixture.leg(**COARSE | {"max_codes_bytes": most}) for most in (500 * 64, 500 * 64 - 1))
@@ -256,7 +256,7 @@ def test_too_large_for_the_budget_is_narrowed_down_by_bits_instead(fixture):
     assert resident(leg) == "SignBits"
 
 
-def test_outgrowing_the_budget_gives_the_memory_back_and_answers_all_the_same(fixture):
+def test_outgrowing_the_budget_releases_the_memory_and_searches_still_work(fixture):
     fixture.commit(numbered(clusters(500, 64)))
     leg = fixture.leg(memory_budget_bytes=500 * 16 * 2, coarse_above=0)
     fixture.search(leg, np.ones(64))

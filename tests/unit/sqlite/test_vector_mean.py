@@ -1,4 +1,4 @@
-"""The stored mean of an index's vectors: of which vectors it is, when it is measured, and when it is forgotten."""
+"""The stored mean of an index's vectors: which vectors it averages, when it is measured, and when it is deleted."""
 
 import numpy as np
 import pytest

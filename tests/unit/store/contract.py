@@ -1,4 +1,4 @@
-"""What every driver of `store.protocol` promises. A driver's test module has a subclass of `StoreContract`.
+"""The contract of every driver of `store.protocol`. A driver's test module has a subclass of `StoreContract`.
 
 The scores are compared with computations of their own: BM25 as SQLite documents it, and cosines in float64.
 """
@@ -243,7 +243,7 @@ class StoreContract:
             (hit,) = reader.keyword_hits([QueryTerm("heron")], (), 10)
             assert reader.chunks([hit.chunk_id])[hit.chunk_id].path == "notes/0.md"
 
-    def test_a_damaged_or_sound_index_is_told_apart(self, store):
+    def test_a_sound_index_needs_no_repair(self, store):
         assert store.health.damage is None
         assert not store.repair()
         assert store.on_sound_index(lambda _: 7, never) == 7

@@ -1,11 +1,11 @@
-"""The SQLite driver keeps the contract of a store."""
+"""The SQLite driver fulfils the store contract."""
 
 from unit.store import sqlite_child
 from unit.store.contract import StoreContract
 
 
 class TestSqlite(StoreContract):
-    """With the vectors of a small index held whole."""
+    """With all vectors of a small index in memory."""
 
     child = sqlite_child.__name__
 

@@ -1,4 +1,4 @@
-"""A root that cannot be looked into keeps its place in the index: an unmounted drive is not a pile of deleted notes."""
+"""The files of an unreadable root stay in the index: an unmounted drive does not count as deleted notes."""
 
 import itertools
 import os
@@ -36,7 +36,7 @@ ALL = ["../team/c.md", "MEMORY.md", "memory/a.md", "memory/sub/b.md"]
 
 
 def check_kept(index, paths, *, hidden, mode=SyncMode.INCREMENTAL):
-    """A sync changes nothing, keeps these rows, and tells how many files it could not look for."""
+    """Check that a sync keeps these rows and reports how many files it could not look for."""
     revision = index.revision()
     outcome = index.sync(mode)
     assert (outcome.removed_files, outcome.changed, index.revision()) == (0, False, revision)
@@ -52,7 +52,7 @@ def set_device(index, device, like="%"):
     index.connection.execute("UPDATE files SET device = ? WHERE path LIKE ?", (device, like))
 
 
-def test_a_workspace_that_is_away_keeps_its_rows_and_is_taken_up_again_unread(index, away):
+def test_an_unreadable_workspace_keeps_its_rows_and_is_not_read_again_later(index, away):
     check_kept(index, ALL, hidden=3)
     away.rename(index.workspace)
     outcome = index.sync()
@@ -60,7 +60,7 @@ def test_a_workspace_that_is_away_keeps_its_rows_and_is_taken_up_again_unread(in
     assert index.engine().compare().plan.pending == 0
 
 
-def test_what_changed_while_it_was_away_is_synced_when_it_is_back(index, away):
+def test_changes_made_while_a_root_was_unreadable_are_synced_later(index, away):
     index.sync()
     (away / "memory/a.md").unlink()
     (away / "memory/sub/b.md").write_text("a stork")
@@ -87,7 +87,7 @@ def test_an_empty_folder_in_its_place_means_that_the_files_are_deleted(index, aw
     assert index.paths() == ["../team/c.md"]
 
 
-def test_the_empty_folder_where_a_drive_was_mounted_means_that_it_is_away(index, away):
+def test_the_empty_mount_point_of_a_drive_counts_as_unreadable(index, away):
     index.workspace.mkdir()
     set_device(index, 12345, "memory/%")
     set_device(index, 12345, "MEMORY.md")
@@ -95,7 +95,7 @@ def test_the_empty_folder_where_a_drive_was_mounted_means_that_it_is_away(index,
 
 
 @pytest.mark.parametrize("device", [7, -7, (1 << 63) + 5 - (1 << 64)])
-def test_a_memory_folder_that_was_a_mount_of_its_own_is_away_when_it_is_empty(index, device):
+def test_a_memory_folder_that_was_a_mount_counts_as_unreadable_when_empty(index, device):
     shutil.rmtree(index.workspace / "memory")
     (index.workspace / "memory").mkdir()
     set_device(index, device, "memory/%")

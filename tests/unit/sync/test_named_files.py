@@ -1,4 +1,4 @@
-"""Where somebody knows which files have changed, a sync looks at these alone, as long as that is safe."""
+"""If it is known which files have changed, a sync reads only these, as long as that is safe."""
 
 import shutil
 
@@ -26,7 +26,7 @@ class Looked(SyncPlanner):
 
 
 class Named:
-    """A workspace of two files, synced, whose next sync is told what has changed."""
+    """A synced workspace of two files, whose next sync gets the names of changed files."""
 
     def __init__(self, folder):
         self.index = IndexFixture(folder, extra_paths=("../team",)).open()
@@ -71,7 +71,7 @@ def test_a_file_that_was_named_is_indexed_and_no_other_is_looked_for(named):
     assert named.index.found("stork") == [B]
 
 
-def test_several_that_were_named_are_taken_together(named):
+def test_several_named_files_are_indexed_in_one_run(named):
     named.append(A, "a kestrel")
     named.append(B, "a stork")
     outcome, everywhere = named.sync(SyncScope.of_file(A), SyncScope.of_file(B))
@@ -115,7 +115,7 @@ def let_it_fail_before(named):
 
 
 @pytest.mark.parametrize("change", [make_new, replace_by_another, remove, let_it_fail_before])
-def test_all_are_looked_for_where_the_file_is_not_the_one_that_the_index_knows(named, change):
+def test_all_files_are_discovered_if_a_named_file_is_not_the_indexed_one(named, change):
     path = change(named)
     _, everywhere = named.sync(SyncScope.of_file(path))
     assert everywhere
@@ -128,7 +128,7 @@ def test_a_path_that_is_none_of_the_sources_does_no_harm(named):
     assert everywhere
 
 
-def test_what_is_known_of_places_that_are_away_is_not_forgotten(named, tmp_path):
+def test_a_run_for_named_files_keeps_the_list_of_hidden_folders(named, tmp_path):
     shutil.move(tmp_path / "team", tmp_path / "away")
     named.sync(DUE_SCOPE)
     hidden = named.engine.last_comparison.hidden
@@ -140,7 +140,7 @@ def test_what_is_known_of_places_that_are_away_is_not_forgotten(named, tmp_path)
     assert sorted(named.index.paths()) == ["../team/c.md", A, B]
 
 
-def test_a_first_sync_takes_everything_whatever_was_named(tmp_path, monkeypatch):
+def test_a_first_sync_indexes_everything_with_any_scope(tmp_path, monkeypatch):
     monkeypatch.setattr(Named, "sync", lambda *_: None)
     named = Named(tmp_path)
     monkeypatch.undo()

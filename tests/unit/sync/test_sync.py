@@ -1,4 +1,4 @@
-"""A sync indexes what it can, says what it cannot, heals, stops where it may, and changes nothing without need."""
+"""A sync indexes all readable files, reports and retries the others, can be stopped, and changes nothing needlessly."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_front_matter_is_metadata_and_not_text_but_for_the_title(opened):
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 2**31, 2**33 - 1, 9_999_999_999])
-def test_a_files_clock_may_say_what_it_likes(opened, seconds):
+def test_a_file_may_have_any_modification_time(opened, seconds):
     file = opened.write("memory/a.md", "heron")
     os.utime(file, (seconds, seconds))
     opened.sync()
@@ -294,7 +294,7 @@ def test_a_removed_folder_takes_its_files_out_of_the_index(opened):
     assert opened.found("heron") == ["MEMORY.md"]
 
 
-def test_an_estimate_writes_nothing_and_tells_what_a_run_then_does(opened):
+def test_an_estimate_writes_nothing_and_equals_the_next_run(opened):
     for number in range(5):
         opened.write(f"memory/{number}.md", "heron")
     before = opened.revision()

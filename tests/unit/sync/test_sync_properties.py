@@ -1,4 +1,4 @@
-"""However files were edited and whenever they were synced, the index is the one that the files alone would give."""
+"""After any sequence of edits and syncs, the index equals one built from the files alone."""
 
 import itertools
 import os

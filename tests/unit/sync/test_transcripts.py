@@ -1,4 +1,4 @@
-"""Transcripts in the index: what is new of them is added, and what is gone is gone, as if all were indexed anew."""
+"""Transcripts: new messages are appended and removed ones deleted, as if all transcripts were indexed again."""
 
 import errno
 import os
@@ -45,7 +45,7 @@ def talk(first, count):
     return [user(f"Remark {number} on herons and weirs, at some length.") for number in range(first, first + count)]
 
 
-def test_what_is_added_to_a_transcript_is_all_that_is_read_and_replaces_its_last_chunk_alone(index, starts):
+def test_only_the_added_part_of_a_transcript_is_read_and_only_its_last_chunk_replaced(index, starts):
     index.say("s1.jsonl", HEAD, *talk(0, 200))
     index.sync()
     before, size = index.chunks(), (index.sessions / "s1.jsonl").stat().st_size
@@ -121,7 +121,7 @@ def test_a_rotated_transcript_keeps_its_rows_and_makes_room_for_the_next_of_its_
     assert index.integrity() == SOUND
 
 
-def test_a_name_that_was_taken_over_with_its_inode_holds_nothing_of_before(index):
+def test_a_transcript_with_a_reused_name_and_inode_is_indexed_from_its_beginning(index):
     file = index.say("s1.jsonl", user("The quince is ripe."))
     index.sync()
     inode = file.stat().st_ino
@@ -154,7 +154,7 @@ def test_a_line_is_indexed_when_it_is_whole(index):
     assert index.texts() == ["User: First.\nUser: The quince is ripe.\nUser: Last."]
 
 
-def test_a_long_transcript_is_written_part_by_part_and_goes_on_where_it_was_stopped(index, starts, monkeypatch):
+def test_a_long_transcript_is_written_in_parts_and_resumed_after_a_stop(index, starts, monkeypatch):
     index.part_chars = 500
     monkeypatch.setattr("memoryd_server.sync.executor.MAX_TRANSACTION_CHARS", 400)
     index.say("s1.jsonl", *talk(0, 300))
@@ -210,7 +210,7 @@ def test_a_transcript_that_fails_while_it_is_read_fails_alone(index):
     assert index.integrity() == SOUND
 
 
-def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(index, monkeypatch):
+def test_an_index_error_is_not_recorded_as_the_transcripts_error(index, monkeypatch):
     index.say("s1.jsonl", *talk(0, 3))
     index.part_chars = 1
     monkeypatch.setattr("memoryd_server.sync.executor.MAX_TRANSACTION_CHARS", 1)
@@ -223,7 +223,7 @@ def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(index, monkeyp
         index.sync()
 
 
-def test_what_reads_transcripts_changed_so_they_are_read_again(index, starts, monkeypatch):
+def test_another_reader_version_reads_transcripts_again(index, starts, monkeypatch):
     index.say("s1.jsonl", *talk(0, 3))
     index.sync()
     monkeypatch.setattr(prepare, "READER_VERSION", "another")
@@ -285,7 +285,7 @@ def test_a_transcript_is_due_after_enough_bytes_or_lines(due, added, is_due):
     due.say("s1.jsonl", *added)
     assert due.engine().compare().plan.needs_run is is_due
     assert due.sync().indexed_files == is_due
-    assert due.engine().compare().plan.pending == 0, "what waits is not told as lacking"
+    assert due.engine().compare().plan.pending == 0, "waiting transcripts do not count as pending"
 
 
 def test_growth_adds_up_until_it_is_enough(due):
@@ -322,7 +322,7 @@ def test_one_that_has_gone_quiet_was_cut_or_was_rotated_is_due(due):
     assert due.found("medlar") == ["sessions/s1.jsonl.deleted.1"]
 
 
-def test_one_that_was_asked_for_by_name_is_due_and_no_other(due):
+def test_only_the_transcript_requested_by_name_is_due(due):
     due.say("s2.jsonl", *talk(0, 1))
     due.ask(transcripts=frozenset(("s2.jsonl",)))
     for name in ("s1", "s2"):
@@ -354,7 +354,7 @@ LINES = st.lists(
 
 
 class Grown(RuleBasedStateMachine):
-    """Whatever becomes of transcripts, a sync leaves what an index made from nothing would hold."""
+    """After any change to transcripts, a sync gives the same index as a rebuild."""
 
     folder = None
 
@@ -429,7 +429,7 @@ class Grown(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
 
-def test_whatever_becomes_of_transcripts_the_index_is_what_one_from_nothing_is(tmp_path):
+def test_after_any_change_the_index_equals_a_rebuilt_one(tmp_path):
     Grown.folder = tmp_path
     case = Grown.TestCase()
     case.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)

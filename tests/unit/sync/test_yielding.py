@@ -1,4 +1,4 @@
-"""Making vectors may take hours; a note that is written meanwhile is found by its words within a batch."""
+"""Embedding may take hours; a note written during it is found by keyword search after one batch."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def run(embedding, should_yield, *, should_stop=lambda: False, observer=None, cl
 
 
 def yields_to(embedding, news):
-    """Yields once `news` has been written, which it is when a second batch is asked for."""
+    """Yields once `news` has been written, which happens when a second batch is requested."""
     written = []
 
     def before(_texts):
@@ -36,7 +36,7 @@ def yields_to(embedding, news):
     return lambda: bool(written)
 
 
-def test_a_pass_leaves_off_for_news_and_the_next_takes_them_in_and_goes_on(embedding):
+def test_a_pass_yields_to_changed_files_and_the_next_indexes_them_and_continues(embedding):
     outcome = run(embedding, yields_to(embedding, {"news": "the heron"}))
     assert outcome.yielded
     assert 0 < outcome.pending_embeddings < CHUNKS
@@ -100,7 +100,7 @@ def test_a_rebuild_leaves_off_for_nothing(embedding):
     assert (outcome.yielded, outcome.pending_embeddings) == (False, 0)
 
 
-def test_what_came_from_the_cache_is_counted_when_a_pass_leaves_off(embedding):
+def test_cache_hits_are_counted_when_a_pass_yields(embedding):
     embedding.sync()
     for number in range(CHUNKS):
         embedding.remove(f"n{number:04}")

@@ -1,4 +1,4 @@
-"""Characters that stand for many: what is done with a text made of them is told by its words, not by their number.
+"""Characters that decompose into many: the cost of such a text depends on its words, not on their number.
 
 Counted are stems and terms, which take the time, so that a busy machine changes nothing.
 """
@@ -95,7 +95,7 @@ def held_after(questions):
 
 
 @pytest.mark.slow
-def test_what_is_remembered_of_questions_is_that_of_plain_ones():
+def test_cached_expansions_take_no_more_memory_than_plain_words():
     pieces = [f"{number:04}" for number in range(400)]
     plain = held_after(f"{piece}/lorem/ipsum/dolor/sit-amet" for piece in pieces)
     assert held_after(piece + "\ufdfa" * 36 for piece in pieces) < MOST_TIMES_PLAIN_MEMORY * plain

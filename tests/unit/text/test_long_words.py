@@ -1,4 +1,4 @@
-"""A word that is longer than a chunk is found by its beginning, by whoever writes all of it or enough."""
+"""A word that is longer than a chunk is found by its beginning, also if a query has all of it."""
 
 import hashlib
 import itertools
@@ -65,13 +65,13 @@ def check_found(analyzer, text, query, language=""):
 
 @pytest.mark.parametrize("word", WORDS.values(), ids=WORDS)
 @pytest.mark.parametrize("before", [0, 3, 700, 1_400, 1_590])
-def test_a_long_word_is_found_wherever_it_stands(analyzer, word, before):
+def test_a_long_word_is_found_at_any_place(analyzer, word, before):
     prose = ("lorem ipsum " * 200)[:before]
     for text in (f"{prose.strip()} {word} dolor sit amet", f"# Notes\n\n{prose.strip()}\n{word}\n\ndolor sit amet"):
         check_found(analyzer, text, word)
 
 
-def test_in_a_dense_script_it_is_found_where_a_line_begins_with_it(analyzer):
+def test_in_a_dense_script_a_long_word_is_found_at_the_beginning_of_a_line(analyzer):
     """Elsewhere the chunker may cut such a line anywhere."""
     word = drawn("가나다라마바사", 1_300)
     check_found(analyzer, f"# Notes\n\n{word} dolor", word)
@@ -89,7 +89,7 @@ def test_its_beginning_is_enough(analyzer):
     check_found(analyzer, HEX, HEX[: LONGEST_WORD + 1])
 
 
-def test_long_words_that_begin_otherwise_are_told_apart(analyzer):
+def test_long_words_with_different_beginnings_are_distinguished(analyzer):
     other = HEX[LONGEST_WORD // 2 :]
     assert not set(analyzer.index_tokens(HEX[:3_000]).split()) & set(analyzer.index_tokens(other).split())
 
@@ -107,7 +107,7 @@ def test_case_and_accents_make_no_difference_to_a_long_word(analyzer):
     assert analyzer.index_tokens("é" * 500) == analyzer.index_tokens("E\u0301" * 500) == "e" * LONGEST_WORD
 
 
-def test_the_part_of_a_text_where_a_long_word_begins_is_known_to_hold_it(analyzer):
+def test_in_part_finds_a_long_word_by_its_beginning(analyzer):
     (term,) = [term.text for term in analyzer.query_terms(LETTERS)]
     finder = analyzer.finder([term], [])
     assert finder(f"see {LETTERS} there") == [term]

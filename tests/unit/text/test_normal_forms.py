@@ -1,4 +1,4 @@
-"""The normal forms are Unicode's own, and marks in the wrong order cost no more than marks in the right one."""
+"""The normal forms equal Unicode's, and marks in the wrong order cost no more than marks in the right order."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Forms of a word find each other, in the language of the text, and names are left as they are."""
+"""Forms of a word find each other, in the language of the text, and names are not stemmed."""
 
 # ruff: noqa: RUF001 -- letters that look like others are what is tested
 

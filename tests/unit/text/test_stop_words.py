@@ -1,4 +1,4 @@
-"""What says nothing is not asked for, in the question's own language, unless nothing else is left."""
+"""Stop words of the query's own language are not searched for, unless there are no other words."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_word_of_another_language_is_kept_in_an_english_question():
     check("did the plant die", ["plant", "die"], ["de"])
 
 
-def test_one_function_word_is_enough_where_the_texts_are_in_its_language():
+def test_one_function_word_is_enough_if_the_texts_are_in_its_language():
     check("die Katze", ["die", "katze"])
     check("die Katze", ["katze"], ["de"])
 
@@ -56,7 +56,7 @@ def test_a_question_of_nothing_else_keeps_them(query):
     [
         ("世界で初めて電話を発明", ["世界", "初め", "めて", "電話", "発明"]),
         ("サーバーの設定", ["サー", "ーバ", "バー", "設定"]),
-        # One kanji, a word written in hiragana and a verb that ends as if in a particle are found by what stands there.
+        # One kanji, a word written in hiragana and a verb that seems to end in a particle are found.
         ("猫は魚を食べる", ["猫は", "は魚", "魚を", "食べ", "べる"]),
         ("お茶", ["お茶"]),
         ("ひまわりの花言葉", ["ひま", "まわ", "わり", "りの", "花言", "言葉"]),
@@ -66,7 +66,7 @@ def test_a_question_of_nothing_else_keeps_them(query):
         ("中文的问题", ["中文", "文的", "的问", "问题"]),
     ],
 )
-def test_what_stands_across_the_end_of_a_japanese_word_is_left_out_where_the_word_is_known_without(query, expected):
+def test_pairs_across_the_end_of_a_japanese_word_are_left_out_if_the_word_has_another_gram(query, expected):
     check(query, expected)
 
 

@@ -116,7 +116,7 @@ async def test_a_vector_of_the_one_never_meets_vectors_of_the_other(running, ope
     monkeypatch.setattr(side, "question", ask_and_lose_the_index)
     answer = await running.search("ferry at dawn", mode=HYBRID)
     assert answer.info.served_mode == KEYWORD
-    assert "just been replaced" in next(
+    assert "has just replaced" in next(
         d.reason for d in answer.info.degradations if kinds([d]) == ["VECTOR_LEG_SKIPPED"]
     )
     mend(openai)

@@ -41,7 +41,7 @@ def figures(agents: Agents, pool: ProviderPool, admission: RateLimiter) -> Metri
             unavailable.append(agent_id)
     return MetricsSnapshot(
         found,
-        _of_providers(pool.made()),
+        _of_providers(pool.providers()),
         unavailable,
         resting=sum(memory.at_rest for memory in opened.values()),
         calls=admission.calls,

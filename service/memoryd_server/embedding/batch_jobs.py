@@ -83,7 +83,7 @@ class JobRunner:
         return self._look(job, job_id)
 
     def _look(self, job: BatchJob, job_id: str) -> JobStep:
-        state = self._api.look(job_id, self._patience)
+        state = self._api.job_state(job_id, self._patience)
         brought: set[bytes] = set()
         dimensions = 0
         for output in state.outputs if state.over else ():
@@ -187,7 +187,7 @@ class BatchJobs:
     def make(self, texts: Texts, should_stop: Callable[[], bool]) -> bool:
         """Makes as many jobs of these texts as may be under way at once; whether there are more than fit into those."""
         cache = self._cache()
-        most = 0 if cache is None else min(MOST_TEXTS, cache.max_entries // self._policy.at_once)
+        most = 0 if cache is None else min(MOST_TEXTS, cache.max_entries // self._policy.max_jobs)
         if cache is None or self._no_more or most < self._policy.least_texts:
             return False
         left = (each for each in texts if each[0] not in self._spoiled)
@@ -201,7 +201,7 @@ class BatchJobs:
         while some := _one_job(left, most, should_stop):
             if len(some) < self._policy.least_texts:
                 return False
-            if len(cache.jobs.jobs(self._key)) >= self._policy.at_once:
+            if len(cache.jobs.jobs(self._key)) >= self._policy.max_jobs:
                 return True
             name = f"memoryd-{secrets.token_hex(12)}"
             job = BatchJob(name, "", len(some), self._now_ms(), self._attempt)

@@ -88,7 +88,7 @@ async def test_a_fault_that_passes_costs_nothing_but_time(home, serve, provider)
 DOWN = [
     ("quota", 1, "answers HTTP"),
     ("failing", 4, "answers HTTP 500"),
-    ("truncated", 4, "no whole JSON"),
+    ("truncated", 4, "invalid JSON"),
     ("reset", 4, " at http://127.0.0.1"),
     ("short", 4, "answers with 0 embeddings for 1 texts"),
 ]

@@ -62,7 +62,7 @@ FAULTS = {
     "no vectors": (no_vector([]), ""),
     "vectors null": (no_vector(None), ""),
     "400": (status(400), "HTTP 400"),
-    "broken": (lambda: Fault(truncated=True), "no whole JSON"),
+    "broken": (lambda: Fault(truncated=True), "invalid JSON"),
     "413": (status(413), "HTTP 413"),
     "422": (status(422), "HTTP 422"),
     # About the key or the address as a whole, and still no reason to stop asking.

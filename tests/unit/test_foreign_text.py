@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.foreign_text import parse_json, shown_path, valid_text, valid_tree
-from memoryd_server.providers.http_errors import RequestRefused, SecretRedactor, problem, raise_for
+from memoryd_server.providers.http_errors import RequestRefused, SecretRedactor, parse_error, raise_for
 from memoryd_server.providers.pacing import TransientFailure
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
@@ -107,7 +107,7 @@ def test_the_message_and_metadata_of_an_error_are_valid(words, value):
 @given(st.sampled_from([400, 401, 402, 403, 404, 413, 429, 500, 503]), TREES | st.binary(), ANY_TEXT)
 def test_whatever_an_error_answer_holds_its_message_is_valid_and_bounded(status, tree, name):
     body = tree if isinstance(tree, bytes) else json.dumps({"error": tree}).encode()
-    check_valid(problem(body).message)
+    check_valid(parse_error(body).message)
     with pytest.raises((MemorydError, RequestRefused, TransientFailure)) as caught:
         raise_for(status, {}, body, valid_text(name)[:50], SecretRedactor(["secret"]))
     check_valid(str(caught.value))

@@ -160,7 +160,7 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
         idle_seconds=service.local.idle_seconds,
         threads=service.local.threads or None,
     )
-    at_once = (search.remote.non_batch_concurrency if search.remote else None) or ThrottleConfig().at_once
+    at_once = (search.remote.non_batch_concurrency if search.remote else None) or ThrottleConfig().max_concurrent
     pace = ThrottleConfig(at_once, service.embedding.requests_per_minute)
     remotes = tuple(
         _remote(name, access, pace, search.model, search.output_dimensionality)
@@ -181,7 +181,7 @@ def _batch_policy(agent: AgentSettings, service: ServiceSettings) -> BatchPolicy
     return fill(
         BatchPolicy,
         batch,
-        at_once=batch.concurrency,
+        max_jobs=batch.concurrency,
         poll_seconds=batch.poll_interval_ms / 1_000,
         least_texts=service.batch_min_chunks,
     )

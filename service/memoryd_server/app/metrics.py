@@ -41,7 +41,7 @@ def collect_metrics(agents: Agents, pool: ProviderPool, admission: RateLimiter) 
             unavailable.append(agent_id)
     return MetricsSnapshot(
         found,
-        _of_providers(pool.made()),
+        _of_providers(pool.providers()),
         unavailable,
         resting=sum(agent.index.is_idle for agent in opened.values()),
         calls=admission.calls,

@@ -79,7 +79,7 @@ class JobRunner:
         return self._poll(job, job_id)
 
     def _poll(self, job: BatchJob, job_id: str) -> JobStep:
-        state = self._api.look(job_id, self._wait_limit)
+        state = self._api.job_state(job_id, self._wait_limit)
         brought: set[bytes] = set()
         dimensions = 0
         for output in state.outputs if state.over else ():
@@ -183,7 +183,7 @@ class BatchJobs:
     def submit(self, texts: Texts, should_stop: Callable[[], bool]) -> bool:
         """Submit these texts in as many jobs as may run concurrently; return whether texts are left."""
         cache = self._cache()
-        max_texts = 0 if cache is None else min(MOST_TEXTS, cache.max_entries // self._policy.at_once)
+        max_texts = 0 if cache is None else min(MOST_TEXTS, cache.max_entries // self._policy.max_jobs)
         if cache is None or self._submits_no_more or max_texts < self._policy.least_texts:
             return False
         remaining = (each for each in texts if each[0] not in self._undelivered)
@@ -197,7 +197,7 @@ class BatchJobs:
         while batch := _next_job(texts, max_texts, should_stop):
             if len(batch) < self._policy.least_texts:
                 return False
-            if len(cache.jobs.jobs(self._key)) >= self._policy.at_once:
+            if len(cache.jobs.jobs(self._key)) >= self._policy.max_jobs:
                 return True
             name = f"memoryd-{secrets.token_hex(12)}"
             job = BatchJob(name, "", len(batch), self._now_ms(), self._attempt)

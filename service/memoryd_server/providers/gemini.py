@@ -24,13 +24,13 @@ from memoryd_server.providers.remote import (
     TextRole,
     WireFormat,
     count_in,
+    error_message,
     get,
     id_in,
     jsonl,
     list_in,
     multipart,
     objects,
-    said,
     text_in,
 )
 
@@ -38,8 +38,8 @@ BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 
 _TASKS: Mapping[TextRole, str] = {TextRole.QUERY: "RETRIEVAL_QUERY", TextRole.DOCUMENT: "RETRIEVAL_DOCUMENT"}
 
-_SECOND = "gemini-embedding-2"
-_DIMENSIONS_OF_THE_SECOND = (768, 1536, 3072)
+_GEMINI_2 = "gemini-embedding-2"
+_GEMINI_2_DIMENSIONS = (768, 1536, 3072)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class GeminiFormat:
 
     def _content(self, text: str, role: TextRole) -> dict[str, Any]:
         content: dict[str, Any] = {"content": {"parts": [{"text": text}]}}
-        if not self.model.startswith(_SECOND):
+        if not self.model.startswith(_GEMINI_2):
             content["taskType"] = _TASKS[role]
         if self.dimensions is not None:
             content["outputDimensionality"] = self.dimensions
@@ -89,7 +89,7 @@ def gemini(config: RemoteConfig) -> RemoteProvider:
     """
     # A base URL of Gemini's OpenAI-compatible interface is accepted too.
     base_url = re.split(r"/openai(?:/|$)", (config.base_url or BASE_URL).rstrip("/"), maxsplit=1)[0].rstrip("/")
-    keys = [_header(key) for joined in config.keys for key in _separate(joined)]
+    keys = [_header(key) for joined in config.keys for key in _split_keys(joined)]
     http = HttpClient("gemini", base_url, dict(config.headers), keys, pace=config.pace)
     model = re.sub(r"^(?:models|gemini|google)/", "", config.model)
     dimensions = _dimensions(model, config.dimensions)
@@ -98,17 +98,17 @@ def gemini(config: RemoteConfig) -> RemoteProvider:
     return RemoteProvider(spec, wire, http, lambda count: GeminiBatches(http, wire, model, spec.document_prefix, count))
 
 
-def _dimensions(model: str, asked: int | None) -> int | None:
-    if not model.startswith(_SECOND):
-        return asked
-    dimensions = asked or _DIMENSIONS_OF_THE_SECOND[-1]
-    if dimensions not in _DIMENSIONS_OF_THE_SECOND:
-        allowed = ", ".join(map(str, _DIMENSIONS_OF_THE_SECOND))
+def _dimensions(model: str, requested: int | None) -> int | None:
+    if not model.startswith(_GEMINI_2):
+        return requested
+    dimensions = requested or _GEMINI_2_DIMENSIONS[-1]
+    if dimensions not in _GEMINI_2_DIMENSIONS:
+        allowed = ", ".join(map(str, _GEMINI_2_DIMENSIONS))
         raise EmbeddingUnavailable(f"{model} makes vectors of {allowed} dimensions: check outputDimensionality")
     return dimensions
 
 
-def _separate(keys: str) -> list[str]:
+def _split_keys(keys: str) -> list[str]:
     if keys.strip().startswith("{"):
         return [keys]
     return [key for key in re.split(r"[,;\s]+", keys) if key]
@@ -122,7 +122,7 @@ def _header(key: str) -> Header:
         except ValueError:
             token = None
         if not isinstance(token, str) or not token:
-            raise EmbeddingUnavailable("gemini: the key is JSON that holds no token")
+            raise EmbeddingUnavailable("gemini: the key is JSON without a token")
         return {"authorization": f"Bearer {token}"}
     return {"x-goog-api-key": key}
 
@@ -138,7 +138,7 @@ _OUTPUTS = (
     ("outputConfig", "fileId"),
 )
 _PAGE = 100
-_MOST_PAGES = 20
+_MAX_PAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +151,14 @@ class GeminiBatches:
     prefix: str
     count: Callable[[int], None]
 
-    def submit(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
+    def submit(self, name: str, texts: Mapping[str, str], wait_limit: WaitLimit) -> str:
         """See `BatchApi`."""
-        config = {"displayName": name, "inputConfig": {"fileName": self._upload(name, texts, patience)}}
+        config = {"displayName": name, "inputConfig": {"fileName": self._upload(name, texts, wait_limit)}}
         path = f"/models/{quote(self.model, safe='')}:asyncBatchEmbedContent"
         request = HttpRequest("POST", path, json.dumps({"batch": config}).encode())
-        return self._name(self.http.ask(request, patience, again=False), "batch")
+        return self._name(self.http.ask(request, wait_limit, idempotent=False), "batch")
 
-    def _upload(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
+    def _upload(self, name: str, texts: Mapping[str, str], wait_limit: WaitLimit) -> str:
         about = {"file": {"displayName": name, "mimeType": "application/jsonl"}}
         lines = jsonl({"key": key, "request": self._body(text)} for key, text in texts.items())
         content_type, content = multipart(
@@ -169,7 +169,7 @@ class GeminiBatches:
             ],
         )
         request = HttpRequest("POST", "/files", content, content_type, root="/upload", query="uploadType=multipart")
-        reply = self.http.ask(request, patience)
+        reply = self.http.ask(request, wait_limit)
         return text_in(reply, "file", "name") or self._name(reply, "file")
 
     def _body(self, text: str) -> dict[str, Any]:
@@ -180,15 +180,15 @@ class GeminiBatches:
     def _name(self, reply: Any, what: str) -> str:
         found = id_in(reply, "name")
         if not found:
-            raise EmbeddingUnavailable(f"{self.http.name} answers without the name of the {what}")
+            raise EmbeddingUnavailable(f"{self.http.name} returned no name of the {what}")
         return found
 
-    def find(self, name: str, patience: WaitLimit) -> str | None:
+    def find(self, name: str, wait_limit: WaitLimit) -> str | None:
         """See `BatchApi`. Searches the latest 2,000 jobs."""
         token = ""
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             query = f"pageSize={_PAGE}" + (f"&pageToken={quote(token)}" if token else "")
-            page = self.http.ask(get("/batches", query), patience)
+            page = self.http.ask(get("/batches", query), wait_limit)
             found = page.get("operations") if isinstance(page, dict) else None
             for job in found if isinstance(found, list) else []:
                 if name in {text_in(job, "metadata", "displayName"), text_in(job, "displayName")}:
@@ -198,39 +198,39 @@ class GeminiBatches:
                 return None
         return None
 
-    def look(self, job_id: str, patience: WaitLimit) -> JobState:
+    def job_state(self, job_id: str, wait_limit: WaitLimit) -> JobState:
         """See `BatchApi`."""
-        job = self.http.ask(get(_beneath("batches", job_id)), patience)
-        word = self.http.discreet(text_in(job, "metadata", "state") or text_in(job, "state"))
+        job = self.http.ask(get(_resource_path("batches", job_id)), wait_limit)
+        word = self.http.redact(text_in(job, "metadata", "state") or text_in(job, "state"))
         output = next(filter(None, (text_in(job, *path) for path in _OUTPUTS)), "")
         outputs = (output,) if output else ()
-        why = self.http.discreet(said(job.get("error"))) if isinstance(job, dict) else ""
-        if why or word.endswith(_FAILED):
-            return JobState(word, True, outputs, why or f"it is {word}")
+        error = self.http.redact(error_message(job.get("error"))) if isinstance(job, dict) else ""
+        if error or word.endswith(_FAILED):
+            return JobState(word, True, outputs, error or f"the job is {word}")
         if word.endswith(_DONE):
-            return JobState(word, True, outputs, "" if output else f"it is {word} without an output file")
+            return JobState(word, True, outputs, "" if output else f"the job is {word} and has no output file")
         return JobState(word)
 
-    def answers(self, output: str, patience: WaitLimit) -> Iterator[tuple[str, Any]]:
+    def answers(self, output: str, wait_limit: WaitLimit) -> Iterator[tuple[str, Any]]:
         """See `BatchApi`."""
-        path = _beneath("files", output) + ":download"
-        for line in objects(self.http.lines(get(path, "alt=media"), patience)):
+        path = _resource_path("files", output) + ":download"
+        for line in objects(self.http.lines(get(path, "alt=media"), wait_limit)):
             key = next((line[field] for field in ("key", "custom_id", "request_id") if line.get(field)), None)
             if isinstance(key, str):
                 self.count(count_in(line, "response", "usageMetadata", "promptTokenCount") or 0)
                 yield key, _values(line)
 
-    def cancel(self, job_id: str, patience: WaitLimit) -> None:
+    def cancel(self, job_id: str, wait_limit: WaitLimit) -> None:
         """See `BatchApi`."""
-        self.http.ask(HttpRequest("POST", _beneath("batches", job_id) + ":cancel", b"{}"), patience)
+        self.http.ask(HttpRequest("POST", _resource_path("batches", job_id) + ":cancel", b"{}"), wait_limit)
 
 
-def _beneath(folder: str, name: str) -> str:
+def _resource_path(folder: str, name: str) -> str:
     """Return the path of a resource; `name` may already begin with `folder`."""
     return f"/{folder}/{quote(name.removeprefix(folder + '/'), safe='')}"
 
 
 def _values(line: Mapping[str, Any]) -> Any:
     reply = line.get("response")
-    made = line.get("embedding") or (reply.get("embedding") if isinstance(reply, dict) else None)
-    return made.get("values") if isinstance(made, dict) else None
+    embedding = line.get("embedding") or (reply.get("embedding") if isinstance(reply, dict) else None)
+    return embedding.get("values") if isinstance(embedding, dict) else None

@@ -18,8 +18,8 @@ from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, Embed
 from memoryd_server.foreign_text import parse_json
 from memoryd_server.providers.http_errors import SecretRedactor, public_url, raise_for
 from memoryd_server.providers.pacing import (
-    QUOTA_REST_SECONDS,
-    REST_SECONDS,
+    KEY_COOLDOWN_SECONDS,
+    QUOTA_COOLDOWN_SECONDS,
     ApiKeyPool,
     CallerStopped,
     Header,
@@ -33,7 +33,7 @@ from memoryd_server.providers.pacing import (
 INDEXING_SECONDS = 120.0
 """Time limit of an indexing call to a remote server."""
 CONNECT_SECONDS = 10.0
-MOST_REPLY_BYTES = 256 * 2**20
+MAX_REPLY_BYTES = 256 * 2**20
 CONNECTIONS = 16
 JSON = "application/json"
 
@@ -79,16 +79,19 @@ class HttpClient:
         indexing_seconds: float = INDEXING_SECONDS,
         pace: ThrottleConfig | None = None,
     ) -> None:
-        fixed = {**_basic(base_url, keys), **{header.lower(): value for header, value in (headers or {}).items()}}
-        rings = [{header: value for header, value in key.items() if header not in fixed} for key in keys]
-        for sent in (fixed, *rings):
-            _check(base_url, sent, name)
+        fixed = {
+            **_basic_authorization(base_url, keys),
+            **{header.lower(): value for header, value in (headers or {}).items()},
+        }
+        key_headers = [{header: value for header, value in key.items() if header not in fixed} for key in keys]
+        for sent in (fixed, *key_headers):
+            _validate(base_url, sent, name)
         self._name = f"{name} at {public_url(base_url)}"
         self._base_url = base_url
-        self._discretion = SecretRedactor(_secrets(base_url, (fixed, *rings)))
-        self._keys = ApiKeyPool(rings)
+        self._redactor = SecretRedactor(_secrets(base_url, (fixed, *key_headers)))
+        self._keys = ApiKeyPool(key_headers)
         self.pace = pace or ThrottleConfig()
-        self._pacer = Throttle(
+        self._throttle = Throttle(
             self._name, self.pace.requests_per_minute, first_pause_seconds=self.pace.first_pause_seconds
         )
         self._client = _client(base_url, fixed)
@@ -114,41 +117,41 @@ class HttpClient:
     @property
     def retries(self) -> int:
         """Number of retried calls."""
-        return self._pacer.retries
+        return self._throttle.retries
 
-    def post(self, path: str, body: Mapping[str, Any], patience: WaitLimit) -> Any:
+    def post(self, path: str, body: Mapping[str, Any], wait_limit: WaitLimit) -> Any:
         """Post `body` as JSON and return the decoded answer. Retries rate limits, server errors and connection errors.
 
         Raises:
             EmbeddingQuotaExceeded, EmbeddingUnavailable, RequestRefused, CallerStopped: see their docstrings.
         """
         request = HttpRequest("POST", path, json.dumps(body).encode())
-        return self._pacer.attempt(lambda: self._with_some_key(request, patience), patience)
+        return self._throttle.attempt(lambda: self._post_with_any_key(request, wait_limit), wait_limit)
 
-    def ask(self, request: HttpRequest, patience: WaitLimit, *, again: bool = True) -> Any:
+    def ask(self, request: HttpRequest, wait_limit: WaitLimit, *, idempotent: bool = True) -> Any:
         """Return the decoded answer to a batch job request. Uses the first key: only the creator can access a job.
 
-        Retries as `post` does. Without `again`, retries only requests that the server certainly did not carry out, and
-        raises `OutcomeUnknown` if that is not certain.
+        Retries as `post` does. If not `idempotent`, retries only requests that the server certainly did not carry out,
+        and raises `OutcomeUnknown` if that is not certain.
 
         Raises:
             EmbeddingQuotaExceeded, EmbeddingUnavailable, ResourceMissing, OutcomeUnknown, RequestRefused,
                 CallerStopped: see their docstrings.
         """
         key = self._keys.header(0)
-        if again:
-            return self._pacer.attempt(lambda: self._once(request, key, patience), patience)
-        return self._pacer.attempt(lambda: self._once_only(request, key, patience), patience)
+        if idempotent:
+            return self._throttle.attempt(lambda: self._send(request, key, wait_limit), wait_limit)
+        return self._throttle.attempt(lambda: self._send_at_most_once(request, key, wait_limit), wait_limit)
 
-    def _once_only(self, request: HttpRequest, key: Header, patience: WaitLimit) -> Any:
+    def _send_at_most_once(self, request: HttpRequest, key: Header, wait_limit: WaitLimit) -> Any:
         try:
-            return self._once(request, key, patience)
+            return self._send(request, key, wait_limit)
         except RateLimited:
             raise
         except TransientFailure as failure:
             raise OutcomeUnknown(str(failure)) from failure
 
-    def lines(self, request: HttpRequest, patience: WaitLimit) -> Iterator[bytes]:
+    def lines(self, request: HttpRequest, wait_limit: WaitLimit) -> Iterator[bytes]:
         """Yield the lines of an answer that may exceed memory. Uses the first key; does not retry.
 
         Raises:
@@ -157,18 +160,18 @@ class HttpClient:
         """
         self._count()
         try:
-            with self._translated():
-                yield from self._lines(request, patience)
+            with self._translate_errors():
+                yield from self._lines(request, wait_limit)
         except TransientFailure as failure:
             raise EmbeddingUnavailable(str(failure)) from failure
 
-    def _lines(self, request: HttpRequest, patience: WaitLimit) -> Iterator[bytes]:
+    def _lines(self, request: HttpRequest, wait_limit: WaitLimit) -> Iterator[bytes]:
         rest = bytearray()
         with self._stream(request, self._keys.header(0), self._indexing_seconds) as response:
             if response.status_code != httpx.codes.OK:
-                self._judge(response.status_code, response.headers, response.read())
+                self._raise_for_status(response.status_code, response.headers, response.read())
             for part in response.iter_bytes():
-                if patience.should_stop():
+                if wait_limit.should_stop():
                     raise CallerStopped
                 # Only the new part is searched for line breaks, so that a long line is not read again with each part.
                 end, *begun = part.split(b"\n")
@@ -177,33 +180,31 @@ class HttpClient:
                 for line in begun:
                     whole.append(bytes(rest))
                     rest = bytearray(line)
-                if len(rest) > MOST_REPLY_BYTES:
-                    raise EmbeddingUnavailable(
-                        f"{self._name} answers with a line of more than {MOST_REPLY_BYTES} bytes"
-                    )
+                if len(rest) > MAX_REPLY_BYTES:
+                    raise EmbeddingUnavailable(f"{self._name} returned a line of more than {MAX_REPLY_BYTES} bytes")
                 yield from whole
         yield bytes(rest)
 
-    def _with_some_key(self, request: HttpRequest, patience: WaitLimit) -> Any:
+    def _post_with_any_key(self, request: HttpRequest, wait_limit: WaitLimit) -> Any:
         """Send the request with each key at most once; a key that the server limits is followed by the next one."""
         for tried in range(1, len(self._keys) + 1):
             number = self._keys.current()
             try:
-                return self._once(request, self._keys.header(number), patience)
+                return self._send(request, self._keys.header(number), wait_limit)
             except RateLimited as limit:
-                another = self._keys.rest(number, limit.retry_after_seconds or REST_SECONDS)
+                another = self._keys.cool_down(number, limit.retry_after_seconds or KEY_COOLDOWN_SECONDS)
                 if not another or tried == len(self._keys):
                     raise
             except EmbeddingQuotaExceeded:
-                another = self._keys.rest(number, QUOTA_REST_SECONDS)
+                another = self._keys.cool_down(number, QUOTA_COOLDOWN_SECONDS)
                 if not another or tried == len(self._keys):
                     raise
         raise AssertionError("the last key raised")
 
-    def _once(self, request: HttpRequest, key: Header, patience: WaitLimit) -> Any:
+    def _send(self, request: HttpRequest, key: Header, wait_limit: WaitLimit) -> Any:
         self._count()
         try:
-            return self._answered(request, key, patience)
+            return self._receive_json(request, key, wait_limit)
         except CallerStopped:
             raise
         except Exception:
@@ -211,25 +212,25 @@ class HttpClient:
                 self._failures += 1
             raise
 
-    def _answered(self, request: HttpRequest, key: Header, patience: WaitLimit) -> Any:
-        with self._translated():
-            status, headers, reply = self._exchange(request, key, patience)
-        self._judge(status, headers, reply)
+    def _receive_json(self, request: HttpRequest, key: Header, wait_limit: WaitLimit) -> Any:
+        with self._translate_errors():
+            status, headers, reply = self._exchange(request, key, wait_limit)
+        self._raise_for_status(status, headers, reply)
         try:
             return parse_json(reply)
         except ValueError as error:
-            words = f"{self._name} answers with something that is no whole JSON"
-            raise TransientFailure(words, is_outage=False) from error
+            message = f"{self._name} returned invalid JSON"
+            raise TransientFailure(message, is_outage=False) from error
 
-    def _judge(self, status: int, headers: Mapping[str, str], reply: bytes) -> None:
-        raise_for(status, headers, reply, self._name, self._discretion)
+    def _raise_for_status(self, status: int, headers: Mapping[str, str], reply: bytes) -> None:
+        raise_for(status, headers, reply, self._name, self._redactor)
 
     def _count(self) -> None:
         with self._lock:
             self._calls += 1
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Translate transport errors into memoryd's errors."""
         try:
             yield
@@ -240,23 +241,25 @@ class HttpClient:
             raise EmbeddingUnavailable(f"{self._name}: the key or a header has characters that HTTP forbids") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             if _UNTRUSTED in str(error):
-                raise EmbeddingOutage(f"{self._name}: {self._said(error)}") from error
-            raise TransientFailure(f"{self._name}: {self._said(error)}") from error
+                raise EmbeddingOutage(f"{self._name}: {self._describe(error)}") from error
+            raise TransientFailure(f"{self._name}: {self._describe(error)}") from error
         except (httpx.HTTPError, RuntimeError) as error:
             # RuntimeError: the client was closed during the request.
-            raise EmbeddingUnavailable(f"{self._name}: {self._said(error)}") from error
+            raise EmbeddingUnavailable(f"{self._name}: {self._describe(error)}") from error
 
-    def discreet(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return a server's text ready for a message: on one line, of bounded length, without secrets."""
-        return self._discretion.clean(text)
+        return self._redactor.clean(text)
 
-    def _said(self, error: Exception) -> str:
-        return self._discretion.clean(str(error)) or type(error).__name__
+    def _describe(self, error: Exception) -> str:
+        return self._redactor.clean(str(error)) or type(error).__name__
 
-    def _exchange(self, request: HttpRequest, key: Header, patience: WaitLimit) -> tuple[int, Mapping[str, str], bytes]:
-        left = min(patience.left(), self._indexing_seconds)
+    def _exchange(
+        self, request: HttpRequest, key: Header, wait_limit: WaitLimit
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        left = min(wait_limit.left(), self._indexing_seconds)
         if left <= 0:
-            raise EmbeddingOutage(f"{self._name}: no time was left to ask it")
+            raise EmbeddingOutage(f"{self._name}: no time was left for the request")
         until = time.monotonic() + left
         reply = bytearray()
         with self._stream(request, key, left) as response:
@@ -264,12 +267,12 @@ class HttpClient:
                 reply += part
                 if time.monotonic() > until:
                     raise EmbeddingOutage(f"{self._name} did not answer in time")
-                if len(reply) > MOST_REPLY_BYTES:
-                    raise EmbeddingOutage(f"{self._name} answers with more than {MOST_REPLY_BYTES} bytes")
+                if len(reply) > MAX_REPLY_BYTES:
+                    raise EmbeddingOutage(f"{self._name} returned more than {MAX_REPLY_BYTES} bytes")
             return response.status_code, response.headers, bytes(reply)
 
     def _stream(self, request: HttpRequest, key: Header, seconds: float) -> AbstractContextManager[httpx.Response]:
-        url = _beneath(self._base_url, request)
+        url = _url_below(self._base_url, request)
         headers = {"content-type": request.content_type, **key} if request.content else key
         timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
         content = request.content or None
@@ -277,11 +280,11 @@ class HttpClient:
 
     def close(self) -> None:
         """Close the connections and end all waiting."""
-        self._pacer.close()
+        self._throttle.close()
         self._client.close()
 
 
-def _beneath(base_url: str, request: HttpRequest) -> str:
+def _url_below(base_url: str, request: HttpRequest) -> str:
     """Return the URL of a request below `base_url`: its query is kept at the end, user and password are removed."""
     parts = urlsplit(base_url)
     host = parts.netloc.rpartition("@")[2]
@@ -289,7 +292,7 @@ def _beneath(base_url: str, request: HttpRequest) -> str:
     return urlunsplit((parts.scheme, host, request.root + parts.path.rstrip("/") + request.path, query, ""))
 
 
-def _basic(base_url: str, keys: Sequence[Header]) -> Header:
+def _basic_authorization(base_url: str, keys: Sequence[Header]) -> Header:
     """Return the Basic authorization header for the user in `base_url`; empty without a user or if a key sets it."""
     user = base_url.partition("://")[2].partition("/")[0].rpartition("@")[0]
     if not user or any(_AUTHORIZATION in key for key in keys):
@@ -297,7 +300,7 @@ def _basic(base_url: str, keys: Sequence[Header]) -> Header:
     return {_AUTHORIZATION: "Basic " + base64.b64encode(unquote(user).encode()).decode()}
 
 
-def _check(base_url: str, headers: Mapping[str, str], name: str) -> None:
+def _validate(base_url: str, headers: Mapping[str, str], name: str) -> None:
     try:
         url = httpx.URL(public_url(base_url))
     except (httpx.InvalidURL, ValueError):

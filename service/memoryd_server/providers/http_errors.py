@@ -11,14 +11,14 @@ from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.foreign_text import parse_json, valid_text
 from memoryd_server.providers.pacing import RateLimited, TransientFailure, retry_after
 
-_MOST_MESSAGE_CHARS = 300
-_SHORTEST_SECRET = 4
-_LEAST_SERVER_FAULT = 500
+_MAX_MESSAGE_CHARS = 300
+_MIN_SECRET_LENGTH = 4
+_MIN_SERVER_ERROR = 500
 _QUOTA_CODES = frozenset({"INSUFFICIENT_QUOTA", "BILLING_HARD_LIMIT_REACHED", "BILLING_NOT_ACTIVE"})
 # Google refuses a key with HTTP 400.
 _KEY_CODES = frozenset({"API_KEY_INVALID", "API_KEY_EXPIRED"})
 # Google uses the same message for a limit per minute and per day; only the limit's name distinguishes them.
-_GOOGLES_LIMIT = "RESOURCE_EXHAUSTED"
+_GOOGLE_LIMIT = "RESOURCE_EXHAUSTED"
 _QUOTA = re.compile(
     r"exceeded your current quota|insufficient (?:quota|credit|balance|funds)|credit balance", re.IGNORECASE
 )
@@ -65,7 +65,7 @@ class SecretRedactor:
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = sorted(
-            {s.strip() for s in secrets if len(s.strip()) >= _SHORTEST_SECRET}, key=len, reverse=True
+            {s.strip() for s in secrets if len(s.strip()) >= _MIN_SECRET_LENGTH}, key=len, reverse=True
         )
 
     def clean(self, text: str) -> str:
@@ -73,7 +73,7 @@ class SecretRedactor:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         text = " ".join(valid_text(text).split())
-        return text if len(text) <= _MOST_MESSAGE_CHARS else text[:_MOST_MESSAGE_CHARS] + "…"
+        return text if len(text) <= _MAX_MESSAGE_CHARS else text[:_MAX_MESSAGE_CHARS] + "…"
 
 
 def public_url(url: str) -> str:
@@ -82,26 +82,26 @@ def public_url(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
 
-def problem(body: bytes) -> ErrorBody:
+def parse_error(body: bytes) -> ErrorBody:
     """Return the error in a body of any of the usual forms; empty if the body states none."""
     try:
-        return _found(parse_json(body))
+        return _parse_tree(parse_json(body))
     except (ValueError, RecursionError):
-        text = body[: 4 * _MOST_MESSAGE_CHARS].decode("utf-8", "replace").strip()
+        text = body[: 4 * _MAX_MESSAGE_CHARS].decode("utf-8", "replace").strip()
         return ErrorBody("" if text.startswith("<") else text)
 
 
-def _found(tree: Any) -> ErrorBody:
+def _parse_tree(tree: Any) -> ErrorBody:
     if isinstance(tree, list):
-        return _found(tree[0]) if tree else ErrorBody()
+        return _parse_tree(tree[0]) if tree else ErrorBody()
     if not isinstance(tree, dict):
         return ErrorBody(str(tree))
     message = tree.get("error") or tree.get("detail") or tree.get("message") or tree.get("msg") or ""
     if isinstance(message, (dict, list)):
-        return _found(message)
-    details = [detail for detail in _listed(tree.get("details")) if isinstance(detail, dict)]
+        return _parse_tree(message)
+    details = [detail for detail in _as_list(tree.get("details")) if isinstance(detail, dict)]
     codes = [tree.get(key) for key in ("code", "type", "status")] + [detail.get("reason") for detail in details]
-    violations = [v for detail in details for v in _listed(detail.get("violations")) if isinstance(v, dict)]
+    violations = [v for detail in details for v in _as_list(detail.get("violations")) if isinstance(v, dict)]
     pauses = [seconds for detail in details if (seconds := _seconds(detail.get("retryDelay"))) is not None]
     return ErrorBody(
         str(message),
@@ -111,7 +111,7 @@ def _found(tree: Any) -> ErrorBody:
     )
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
@@ -121,7 +121,7 @@ def _seconds(text: Any) -> float | None:
     return float(found[1]) if found else None
 
 
-def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, discretion: SecretRedactor) -> None:
+def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, redactor: SecretRedactor) -> None:
     """Raise the error that an answer other than 200 means.
 
     Raises:
@@ -132,46 +132,46 @@ def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, d
     """
     if status == HTTPStatus.OK:
         return
-    said = problem(body)
-    if _is_about_the_key(status, said):
+    error = parse_error(body)
+    if _is_about_the_key(status, error):
         # The body may contain the key.
         raise EmbeddingUnavailable(f"{name} refuses the key (HTTP {status}): check the provider's apiKey")
-    message = discretion.clean(f"{name} answers HTTP {status}: {said.message or 'no reason given'}")
-    if status == HTTPStatus.FORBIDDEN and not _is_quota(status, said):
-        raise EmbeddingUnavailable(f"{message}; check the provider's apiKey and what it may do")
-    if _is_quota(status, said):
+    message = redactor.clean(f"{name} answers HTTP {status}: {error.message or 'no reason given'}")
+    if status == HTTPStatus.FORBIDDEN and not _is_quota(status, error):
+        raise EmbeddingUnavailable(f"{message}; check the provider's apiKey and its permissions")
+    if _is_quota(status, error):
         raise EmbeddingQuotaExceeded(message)
-    if _is_refusal(status, said):
-        raise RequestRefused(message, too_many=_is_about_the_count(said.message))
+    if _is_refusal(status, error):
+        raise RequestRefused(message, too_many=_is_about_the_count(error.message))
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        raise RateLimited(message, _pause(headers, said))
-    if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY} or status >= _LEAST_SERVER_FAULT:
-        raise TransientFailure(message, _pause(headers, said))
+        raise RateLimited(message, _pause(headers, error))
+    if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY} or status >= _MIN_SERVER_ERROR:
+        raise TransientFailure(message, _pause(headers, error))
     raise ResourceMissing(message) if status == HTTPStatus.NOT_FOUND else EmbeddingUnavailable(message)
 
 
-def _pause(headers: Mapping[str, str], said: ErrorBody) -> float | None:
-    asked = retry_after(headers.get("retry-after"))
-    return said.retry_after_seconds if asked is None else asked
+def _pause(headers: Mapping[str, str], error: ErrorBody) -> float | None:
+    requested = retry_after(headers.get("retry-after"))
+    return error.retry_after_seconds if requested is None else requested
 
 
-def _is_about_the_key(status: int, said: ErrorBody) -> bool:
-    return bool(said.codes & _KEY_CODES) or (status == HTTPStatus.UNAUTHORIZED and not _is_quota(status, said))
+def _is_about_the_key(status: int, error: ErrorBody) -> bool:
+    return bool(error.codes & _KEY_CODES) or (status == HTTPStatus.UNAUTHORIZED and not _is_quota(status, error))
 
 
-def _is_quota(status: int, said: ErrorBody) -> bool:
-    if status == HTTPStatus.PAYMENT_REQUIRED or said.codes & _QUOTA_CODES:
+def _is_quota(status: int, error: ErrorBody) -> bool:
+    if status == HTTPStatus.PAYMENT_REQUIRED or error.codes & _QUOTA_CODES:
         return True
-    if _GOOGLES_LIMIT in said.codes:
-        return any("PerDay" in limit for limit in said.limits)
-    return status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.FORBIDDEN} and bool(_QUOTA.search(said.message))
+    if _GOOGLE_LIMIT in error.codes:
+        return any("PerDay" in limit for limit in error.limits)
+    return status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.FORBIDDEN} and bool(_QUOTA.search(error.message))
 
 
-def _is_about_the_count(said: str) -> bool:
-    return bool(_ARRAY.search(said) or (_COUNT.search(said) and not _TOKENS.search(said)))
+def _is_about_the_count(error: str) -> bool:
+    return bool(_ARRAY.search(error) or (_COUNT.search(error) and not _TOKENS.search(error)))
 
 
-def _is_refusal(status: int, said: ErrorBody) -> bool:
+def _is_refusal(status: int, error: ErrorBody) -> bool:
     refusals = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
-    about_the_text = _NOT_FINITE in said.message or bool(_TOO_LARGE.search(said.message))
+    about_the_text = _NOT_FINITE in error.message or bool(_TOO_LARGE.search(error.message))
     return status in refusals or (status == HTTPStatus.INTERNAL_SERVER_ERROR and about_the_text)

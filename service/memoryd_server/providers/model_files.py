@@ -27,12 +27,12 @@ from memoryd_server.system import try_lock
 
 DEFAULT_MODEL = "hf:ggml-org/embeddinggemma-300m-qat-q8_0-GGUF/embeddinggemma-300m-qat-Q8_0.gguf"
 FIRST_PAUSE_SECONDS = 5.0
-LONGEST_PAUSE_SECONDS = 600.0
+MAX_PAUSE_SECONDS = 600.0
 
 _HF = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)/(?P<file>(?:[\w.-]+/)*[\w.-]+\.gguf)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE_BYTES = 1 << 20
-_SECONDS_WITHOUT_A_BYTE = 30.0
+_READ_TIMEOUT_SECONDS = 30.0
 
 
 class ModelFile(Protocol):
@@ -132,38 +132,38 @@ class HubModelFile:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._trouble = ""
+        self._last_error = ""
         self._done = self._total = 0
 
     @property
     def downloading(self) -> bool:
         """See `ModelFile`. False while a failed download waits for its retry."""
-        return self._thread is not None and self._thread.is_alive() and not self._trouble and not self._there()
+        return self._thread is not None and self._thread.is_alive() and not self._last_error and not self._exists()
 
     @property
     def reason(self) -> str:
         """See `ModelFile`. Includes the progress of a download."""
-        if self._there():
+        if self._exists():
             return ""
-        if self._trouble:
-            return f"the model {self.name} cannot be downloaded: {self._trouble}; trying again"
-        told = f": {self._done * 100 // self._total} % of {self._total / 1e6:.0f} MB" if self._total else ""
+        if self._last_error:
+            return f"the model {self.name} cannot be downloaded: {self._last_error}; trying again"
+        progress = f": {self._done * 100 // self._total} % of {self._total / 1e6:.0f} MB" if self._total else ""
         return (
-            f"the model {self.name} is being downloaded{told}; run memoryd index again when it is done (the download "
-            "continues while memoryd serve runs)"
+            f"the model {self.name} is being downloaded{progress}; run memoryd index again when it is done (the "
+            "download continues while memoryd serve runs)"
         )
 
     def path(self) -> Path:
         """See `ModelFile`."""
-        if not self._there():
-            self._begin()
+        if not self._exists():
+            self._start_download()
             raise EmbeddingUnavailable(self.reason)
         return self._target
 
-    def _there(self) -> bool:
+    def _exists(self) -> bool:
         return _is_file(self._target)
 
-    def _begin(self) -> None:
+    def _start_download(self) -> None:
         if importlib.util.find_spec("huggingface_hub") is None:
             raise EmbeddingUnavailable("huggingface_hub is missing: install memoryd[local]")
         with self._lock:
@@ -173,14 +173,14 @@ class HubModelFile:
 
     def _run(self) -> None:
         pause = self._pause_seconds
-        while not self._closed.is_set() and not self._there():
+        while not self._closed.is_set() and not self._exists():
             try:
                 self._download()
                 return
             except Exception as error:  # noqa: BLE001 -- every error must show in the status
-                self._trouble = _said(error)
+                self._last_error = _describe(error)
             self._closed.wait(pause)
-            pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
+            pause = min(MAX_PAUSE_SECONDS, 2 * pause)
 
     def _download(self) -> None:
         source = locate(self._repo, self._file, self._endpoint)
@@ -195,32 +195,32 @@ class HubModelFile:
             part.replace(self._target)
 
     def _fetch(self, source: DownloadSource, part: Path) -> None:
-        held = part.stat().st_size
-        if held > source.size_bytes:
-            held = 0
-        if held == source.size_bytes:
+        offset = part.stat().st_size
+        if offset > source.size_bytes:
+            offset = 0
+        if offset == source.size_bytes:
             return
-        headers = dict(source.headers) | ({"range": f"bytes={held}-"} if held else {})
+        headers = dict(source.headers) | ({"range": f"bytes={offset}-"} if offset else {})
         trust_env = not is_loopback(source.url)
-        timeout = httpx.Timeout(_SECONDS_WITHOUT_A_BYTE)
+        timeout = httpx.Timeout(_READ_TIMEOUT_SECONDS)
         with (
             httpx.Client(trust_env=trust_env, verify=certificates(trust_env), timeout=timeout) as client,
             client.stream("GET", source.url, headers=headers, follow_redirects=True) as response,
         ):
             response.raise_for_status()
-            held = held if response.status_code == httpx.codes.PARTIAL_CONTENT else 0
+            offset = offset if response.status_code == httpx.codes.PARTIAL_CONTENT else 0
             with part.open("r+b") as file:
-                file.seek(held)
+                file.seek(offset)
                 file.truncate()
                 for piece in response.iter_bytes(_PIECE_BYTES):
                     if self._closed.is_set():
                         raise EmbeddingUnavailable("the download was stopped")
                     file.write(piece)
-                    held += len(piece)
-                    self._tell(held, source.size_bytes)
+                    offset += len(piece)
+                    self._report_progress(offset, source.size_bytes)
 
-    def _tell(self, done: int, total: int) -> None:
-        self._trouble = ""
+    def _report_progress(self, done: int, total: int) -> None:
+        self._last_error = ""
         self._done, self._total = done, total
         self._on_progress(done, total)
 
@@ -247,7 +247,7 @@ def locate(repo: str, file: str, endpoint: str | None) -> DownloadSource:
     url: str = hf_hub_url(repo, file, endpoint=endpoint)
     metadata = get_hf_file_metadata(url)
     if metadata.size is None:
-        raise EmbeddingUnavailable("the hub does not tell the size of the file")
+        raise EmbeddingUnavailable("the hub does not report the size of the file")
     sha256 = metadata.etag if _SHA256.fullmatch(metadata.etag or "") else ""
     return DownloadSource(url, metadata.size, sha256, tuple(build_hf_headers().items()))
 
@@ -260,10 +260,12 @@ def _verify(source: DownloadSource, part: Path) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if size > source.size_bytes or (source.sha256 and found != source.sha256):
         part.unlink()
-        raise EmbeddingUnavailable("what was downloaded is not what the hub announced, and was thrown away")
+        raise EmbeddingUnavailable(
+            "the downloaded file does not have the size and SHA-256 that the hub reports, and was deleted"
+        )
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     # The URL of a mirror may be signed; the signature is in the query.
     return re.sub(r"\?[^\s'\"]+", "", (str(error) or repr(error)).split("\n")[0])[:300]
 
@@ -273,9 +275,9 @@ _VERSIONS = (2, 3)
 _STRING, _ARRAY = 8, 9
 # Value types by number, as `struct` names them: u8 i8 u16 i16 u32 i32 f32 bool - - u64 i64 f64.
 _SCALARS = "BbHhIif?..QqdX"
-_MOST_KEYS = 10_000
-_LONGEST_STRING = 1 << 24
-_MOST_ELEMENTS = 1 << 32
+_MAX_KEYS = 10_000
+_MAX_STRING_BYTES = 1 << 24
+_MAX_ELEMENTS = 1 << 32
 
 
 class BadModelFile(ValueError):
@@ -291,7 +293,7 @@ class ModelHeader:
     dimensions: int
 
 
-def read_head(path: Path) -> ModelHeader:
+def read_header(path: Path) -> ModelHeader:
     """Return the header of a model file. Reads only as far as necessary.
 
     Raises:
@@ -300,29 +302,29 @@ def read_head(path: Path) -> ModelHeader:
     """
     with path.open("rb") as file:
         try:
-            return _head(file)
+            return _parse_header(file)
         except (struct.error, IndexError, OverflowError, RecursionError):
-            raise BadModelFile(f"{path.name} is damaged, or cut short") from None
+            raise BadModelFile(f"{path.name} is damaged or incomplete") from None
 
 
-def _head(file: BufferedReader) -> ModelHeader:
+def _parse_header(file: BufferedReader) -> ModelHeader:
     magic, version = file.read(4), _number(file, "I")
     if magic != _MAGIC or version not in _VERSIONS:
         raise BadModelFile(f"{Path(file.name).name} is not a GGUF file of version 2 or 3")
     _number(file, "Q")
     found: dict[str, Any] = {}
-    for _ in range(min(_number(file, "Q"), _MOST_KEYS)):
+    for _ in range(min(_number(file, "Q"), _MAX_KEYS)):
         key, kind = _string(file), _number(file, "I")
         value = _value(file, kind)
         if isinstance(value, (str, int)):
             found[key] = value
-        head = _complete(found)
-        if head:
-            return head
-    raise BadModelFile(f"{Path(file.name).name} does not tell its context and embedding lengths")
+        header = _header_of(found)
+        if header:
+            return header
+    raise BadModelFile(f"{Path(file.name).name} has no context length or no embedding length")
 
 
-def _complete(found: dict[str, Any]) -> ModelHeader | None:
+def _header_of(found: dict[str, Any]) -> ModelHeader | None:
     architecture = found.get("general.architecture")
     window = found.get(f"{architecture}.context_length")
     dimensions = found.get(f"{architecture}.embedding_length")
@@ -343,7 +345,7 @@ def _value(file: BufferedReader, kind: int) -> Any:
 
 def _skip_array(file: BufferedReader) -> None:
     kind, count = _number(file, "I"), _number(file, "Q")
-    if count > _MOST_ELEMENTS:
+    if count > _MAX_ELEMENTS:
         raise OverflowError
     if kind in {_STRING, _ARRAY}:
         for _ in range(count):
@@ -358,6 +360,6 @@ def _number(file: BufferedReader, code: str) -> Any:
 
 def _string(file: BufferedReader) -> str:
     length = _number(file, "Q")
-    if length > _LONGEST_STRING:
-        raise BadModelFile(f"{Path(file.name).name} is damaged, or cut short")
+    if length > _MAX_STRING_BYTES:
+        raise BadModelFile(f"{Path(file.name).name} is damaged or incomplete")
     return str(file.read(length), "utf-8", "replace")

@@ -23,13 +23,13 @@ from memoryd_server.providers.remote import (
     TextRole,
     WireFormat,
     count_in,
+    error_message,
     get,
     id_in,
     jsonl,
     list_in,
     multipart,
     objects,
-    said,
     text_in,
 )
 
@@ -75,10 +75,10 @@ def openai_compatible(config: RemoteConfig) -> RemoteProvider:
     """
     if not config.base_url:
         raise EmbeddingUnavailable(f"the provider {config.provider} needs memorySearch.remote.baseUrl")
-    return openai_speaking(config, config.base_url)
+    return openai_format_provider(config, config.base_url)
 
 
-def openai_speaking(
+def openai_format_provider(
     config: RemoteConfig,
     base_url: str,
     dimensions_field: str = "dimensions",
@@ -99,12 +99,12 @@ def openai_speaking(
     wire = OpenAIFormat(model, config.dimensions, dimensions_field, input_types or {})
     if not batch_window:
         return RemoteProvider(spec, wire, http)
-    apart = input_types is not None
+    model_in_job = input_types is not None
     return RemoteProvider(
         spec,
         wire,
         http,
-        lambda count: OpenAIBatches(http, wire, spec.document_prefix, count, batch_window, model_apart=apart),
+        lambda count: OpenAIBatches(http, wire, spec.document_prefix, count, batch_window, model_in_job=model_in_job),
     )
 
 
@@ -127,7 +127,7 @@ def openai(config: RemoteConfig) -> RemoteProvider:
     Raises:
         EmbeddingUnavailable: the address, a key or a header is invalid.
     """
-    return openai_speaking(config, config.base_url or OPENAI_BASE_URL, batch_window="24h")
+    return openai_format_provider(config, config.base_url or OPENAI_BASE_URL, batch_window="24h")
 
 
 MISTRAL_BASE_URL = "https://api.mistral.ai/v1"
@@ -139,7 +139,7 @@ def mistral(config: RemoteConfig) -> RemoteProvider:
     Raises:
         EmbeddingUnavailable: the address, a key or a header is invalid.
     """
-    return openai_speaking(config, config.base_url or MISTRAL_BASE_URL, dimensions_field="output_dimension")
+    return openai_format_provider(config, config.base_url or MISTRAL_BASE_URL, dimensions_field="output_dimension")
 
 
 VOYAGE_BASE_URL = "https://api.voyageai.com/v1"
@@ -153,7 +153,7 @@ def voyage(config: RemoteConfig) -> RemoteProvider:
     Raises:
         EmbeddingUnavailable: the address, a key or a header is invalid.
     """
-    return openai_speaking(config, config.base_url or VOYAGE_BASE_URL, "output_dimension", INPUT_TYPES, "12h")
+    return openai_format_provider(config, config.base_url or VOYAGE_BASE_URL, "output_dimension", INPUT_TYPES, "12h")
 
 
 NAME_FIELD = "memoryd_job"
@@ -162,7 +162,7 @@ NAME_FIELD = "memoryd_job"
 _ENDPOINT = "/v1/embeddings"
 _FAILED = frozenset({"failed", "expired", "cancelled", "canceled"})
 _PAGE = 100
-_MOST_PAGES = 20
+_MAX_PAGES = 20
 _BAD_STATUS = 400
 
 
@@ -170,7 +170,7 @@ _BAD_STATUS = 400
 class OpenAIBatches:
     """OpenAI's and Voyage's implementation of `BatchApi`. `count` is called with the tokens of each answer.
 
-    With `model_apart`, the job names the model and its lines do not.
+    With `model_in_job`, the job names the model and its lines do not.
     """
 
     http: HttpClient
@@ -178,23 +178,23 @@ class OpenAIBatches:
     prefix: str
     count: Callable[[int], None]
     window: str = "24h"
-    model_apart: bool = False
+    model_in_job: bool = False
 
-    def submit(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
+    def submit(self, name: str, texts: Mapping[str, str], wait_limit: WaitLimit) -> str:
         """See `BatchApi`."""
-        file_id = self._upload(name, texts, patience)
+        file_id = self._upload(name, texts, wait_limit)
         body: dict[str, Any] = {
             "input_file_id": file_id,
             "endpoint": _ENDPOINT,
             "completion_window": self.window,
             "metadata": {"source": "memoryd", NAME_FIELD: name},
         }
-        if self.model_apart:
+        if self.model_in_job:
             body["request_params"] = {key: value for key, value in self._body("").items() if key != "input"}
         request = HttpRequest("POST", "/batches", jsonl([body]))
-        return self._id(self.http.ask(request, patience, again=False), "batch")
+        return self._id(self.http.ask(request, wait_limit, idempotent=False), "batch")
 
-    def _upload(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
+    def _upload(self, name: str, texts: Mapping[str, str], wait_limit: WaitLimit) -> str:
         disposition = f'form-data; name="file"; filename="{name}.jsonl"'
         lines = jsonl(self._line(key, text) for key, text in texts.items())
         content_type, content = multipart(
@@ -204,11 +204,11 @@ class OpenAIBatches:
                 ({"Content-Disposition": disposition, "Content-Type": "application/jsonl"}, lines),
             ],
         )
-        return self._id(self.http.ask(HttpRequest("POST", "/files", content, content_type), patience), "file")
+        return self._id(self.http.ask(HttpRequest("POST", "/files", content, content_type), wait_limit), "file")
 
     def _line(self, key: str, text: str) -> dict[str, Any]:
         body = self._body(text)
-        if self.model_apart:
+        if self.model_in_job:
             return {"custom_id": key, "body": {"input": body["input"]}}
         return {"custom_id": key, "method": "POST", "url": _ENDPOINT, "body": body}
 
@@ -220,15 +220,15 @@ class OpenAIBatches:
     def _id(self, reply: Any, what: str) -> str:
         found = id_in(reply, "id")
         if not found:
-            raise EmbeddingUnavailable(f"{self.http.name} answers without the id of the {what}")
+            raise EmbeddingUnavailable(f"{self.http.name} returned no id of the {what}")
         return found
 
-    def find(self, name: str, patience: WaitLimit) -> str | None:
+    def find(self, name: str, wait_limit: WaitLimit) -> str | None:
         """See `BatchApi`. Searches the latest 2,000 jobs."""
         after = ""
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             page = self.http.ask(
-                get("/batches", f"limit={_PAGE}" + (f"&after={quote(after)}" if after else "")), patience
+                get("/batches", f"limit={_PAGE}" + (f"&after={quote(after)}" if after else "")), wait_limit
             )
             jobs = page.get("data") if isinstance(page, dict) else None
             for job in jobs if isinstance(jobs, list) else []:
@@ -239,56 +239,56 @@ class OpenAIBatches:
                 return None
         return None
 
-    def look(self, job_id: str, patience: WaitLimit) -> JobState:
+    def job_state(self, job_id: str, wait_limit: WaitLimit) -> JobState:
         """See `BatchApi`. The output of an expired or cancelled job is kept."""
-        job = self.http.ask(get(f"/batches/{quote(job_id, safe='')}"), patience)
-        word, output = self.http.discreet(text_in(job, "status")), text_in(job, "output_file_id")
+        job = self.http.ask(get(f"/batches/{quote(job_id, safe='')}"), wait_limit)
+        word, output = self.http.redact(text_in(job, "status")), text_in(job, "output_file_id")
         outputs = (output,) if output else ()
         if word in _FAILED or (word == "completed" and not output):
-            why = self.http.discreet(self._why(job, patience))
-            return JobState(word, True, outputs, why or f"it is {word} without an output file")
+            reason = self.http.redact(self._failure_reason(job, wait_limit))
+            return JobState(word, True, outputs, reason or f"the job is {word} and has no output file")
         return JobState(word, word == "completed", outputs)
 
-    def _why(self, job: Any, patience: WaitLimit) -> str:
+    def _failure_reason(self, job: Any, wait_limit: WaitLimit) -> str:
         """Return the error message of the job, or the first message of its error file."""
         faults = job.get("errors") if isinstance(job, dict) else None
-        message = said(faults.get("data")) if isinstance(faults, dict) else ""
+        message = error_message(faults.get("data")) if isinstance(faults, dict) else ""
         file_id = text_in(job, "error_file_id")
         if message or not file_id:
             return message
         try:
-            return next(filter(None, map(_fault, objects(self._content(file_id, patience)))), "")
+            return next(filter(None, map(_error_in, objects(self._content(file_id, wait_limit)))), "")
         except MemorydError as error:
             return f"error file unavailable: {error.message}"
 
-    def _content(self, file_id: str, patience: WaitLimit) -> Iterator[bytes]:
-        return self.http.lines(get(f"/files/{quote(file_id, safe='')}/content"), patience)
+    def _content(self, file_id: str, wait_limit: WaitLimit) -> Iterator[bytes]:
+        return self.http.lines(get(f"/files/{quote(file_id, safe='')}/content"), wait_limit)
 
-    def answers(self, output: str, patience: WaitLimit) -> Iterator[tuple[str, Any]]:
+    def answers(self, output: str, wait_limit: WaitLimit) -> Iterator[tuple[str, Any]]:
         """See `BatchApi`."""
-        for line in objects(self._content(output, patience)):
+        for line in objects(self._content(output, wait_limit)):
             reply = line.get("response")
             body = reply.get("body") if isinstance(reply, dict) else None
             key = text_in(line, "custom_id")
             if not key:
                 continue
             self.count(count_in(body, "usage", "total_tokens") or 0)
-            data = body.get("data") if isinstance(body, dict) and not _fault(line) else None
+            data = body.get("data") if isinstance(body, dict) and not _error_in(line) else None
             first = data[0] if isinstance(data, list) and data else None
             yield key, first.get("embedding") if isinstance(first, dict) else None
 
-    def cancel(self, job_id: str, patience: WaitLimit) -> None:
+    def cancel(self, job_id: str, wait_limit: WaitLimit) -> None:
         """See `BatchApi`."""
-        self.http.ask(HttpRequest("POST", f"/batches/{quote(job_id, safe='')}/cancel", b"{}"), patience)
+        self.http.ask(HttpRequest("POST", f"/batches/{quote(job_id, safe='')}/cancel", b"{}"), wait_limit)
 
 
-def _fault(line: Mapping[str, Any]) -> str:
+def _error_in(line: Mapping[str, Any]) -> str:
     """Return why a text got no vector; empty if it got one."""
     reply = line.get("response")
     if line.get("error"):
-        return said(line["error"]) or "no reason given"
+        return error_message(line["error"]) or "no reason given"
     if not isinstance(reply, dict):
         return "no response"
     status = reply.get("status_code")
     failed = isinstance(status, int) and status >= _BAD_STATUS
-    return (said(reply.get("body")) or f"HTTP {status}") if failed else ""
+    return (error_message(reply.get("body")) or f"HTTP {status}") if failed else ""

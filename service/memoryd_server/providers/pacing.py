@@ -25,14 +25,14 @@ RATE_LIMIT_RETRIES = 5
 """Retries of a rate-limited call. A rejection while other calls succeed restarts the count."""
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
-LONGEST_COOLDOWN_SECONDS = 300.0
+MAX_WAIT_SECONDS = 300.0
 """Longest wait; a server that requests a longer pause counts as unavailable."""
-LONGEST_BELIEVED_SECONDS = 3_600.0
+MAX_COOLDOWN_SECONDS = 3_600.0
 """Longest cooldown, even if the server requests a longer one."""
 
-_LOOK_UP_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 # The requested pause is passed to callers as a protobuf duration, which is bounded.
-_MOST_ASKED_SECONDS = 100_000_000_000.0
+_MAX_RETRY_AFTER_SECONDS = 100_000_000_000.0
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 class ThrottleConfig:
     """Limits of a remote provider: concurrent indexing requests, and requests per minute (0: unlimited)."""
 
-    at_once: int = 4
+    max_concurrent: int = 4
     requests_per_minute: int = 0
     first_pause_seconds: float = FIRST_PAUSE_SECONDS
 
@@ -107,12 +107,12 @@ class Throttle:
         self._lock = threading.Lock()
         self._not_before = 0.0
         self._next_turn = 0.0
-        self._passed = 0
+        self._succeeded = 0
         self._closed = threading.Event()
         self.retries = 0
 
-    def attempt(self, call: Callable[[], T], patience: WaitLimit) -> T:
-        """Return the result of `call`, retried while it raises `TransientFailure` and `patience` allows.
+    def attempt(self, call: Callable[[], T], wait_limit: WaitLimit) -> T:
+        """Return the result of `call`, retried while it raises `TransientFailure` and `wait_limit` allows.
 
         Raises:
             EmbeddingOutage: no attempt succeeded in time.
@@ -121,60 +121,60 @@ class Throttle:
         """
         failures = 0
         while True:
-            self._take_turn(patience)
-            passed = self._passed
+            self._take_turn(wait_limit)
+            succeeded = self._succeeded
             try:
                 answer = call()
             except TransientFailure as failure:
                 # Rejected while other calls succeeded: the server works, so the failures start from 1 again.
-                overtaken = isinstance(failure, RateLimited) and self._passed > passed
-                failures = 1 if overtaken else failures + 1
-                self._pause(failures, failure, patience)
+                others_succeeded = isinstance(failure, RateLimited) and self._succeeded > succeeded
+                failures = 1 if others_succeeded else failures + 1
+                self._pause(failures, failure, wait_limit)
             else:
                 with self._lock:
-                    self._passed += 1
+                    self._succeeded += 1
                 return answer
 
-    def _take_turn(self, patience: WaitLimit) -> None:
+    def _take_turn(self, wait_limit: WaitLimit) -> None:
         """Wait until the cooldown has ended and, for a call without a deadline, the rate allows another call."""
         while True:
             with self._lock:
                 now = time.monotonic()
                 cooldown = self._not_before - now
-                turn = self._next_turn - now if patience.endless else 0.0
+                turn = self._next_turn - now if wait_limit.endless else 0.0
                 if max(cooldown, turn) <= 0:
                     self._next_turn = max(self._next_turn, now) + self._interval
                     return
-            why = "it asked for a pause" if cooldown > 0 else "the requests per minute are used up"
-            self._wait(max(cooldown, turn), patience, why)
+            reason = "the server requested a pause" if cooldown > 0 else "the requests per minute are used up"
+            self._wait(max(cooldown, turn), wait_limit, reason)
 
-    def _pause(self, failures: int, failure: TransientFailure, patience: WaitLimit) -> None:
-        asked = failure.retry_after_seconds
-        longest = min(self._longest_pause_seconds, self._first_pause_seconds * 2 ** (failures - 1))
-        pause = longest * (1 + self._jitter()) / 2 if asked is None else asked
+    def _pause(self, failures: int, failure: TransientFailure, wait_limit: WaitLimit) -> None:
+        requested = failure.retry_after_seconds
+        max_pause = min(self._longest_pause_seconds, self._first_pause_seconds * 2 ** (failures - 1))
+        pause = max_pause * (1 + self._jitter()) / 2 if requested is None else requested
         limited = isinstance(failure, RateLimited)
         tries = 1 + (RATE_LIMIT_RETRIES if limited else RETRIES)
         with self._lock:
-            if limited or asked is not None:
-                rest = min(pause, LONGEST_BELIEVED_SECONDS)
-                self._not_before = max(self._not_before, time.monotonic() + rest)
+            if limited or requested is not None:
+                cooldown = min(pause, MAX_COOLDOWN_SECONDS)
+                self._not_before = max(self._not_before, time.monotonic() + cooldown)
             self.retries += failures < tries
         if failures >= tries:
             kind = EmbeddingOutage if failure.is_outage else EmbeddingUnavailable
-            raise kind(f"{failure}; tried {failures} times", retry_after_seconds=asked) from failure
-        self._wait(pause, patience, str(failure))
+            raise kind(f"{failure}; tried {failures} times", retry_after_seconds=requested) from failure
+        self._wait(pause, wait_limit, str(failure))
 
-    def _wait(self, seconds: float, patience: WaitLimit, why: str) -> None:
+    def _wait(self, seconds: float, wait_limit: WaitLimit, reason: str) -> None:
         self._check_open()
-        if seconds > min(patience.left(), LONGEST_COOLDOWN_SECONDS):
+        if seconds > min(wait_limit.left(), MAX_WAIT_SECONDS):
             raise EmbeddingOutage(
-                why if why.startswith(self._name) else f"{self._name}: {why}", retry_after_seconds=seconds
+                reason if reason.startswith(self._name) else f"{self._name}: {reason}", retry_after_seconds=seconds
             )
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            if patience.should_stop():
+            if wait_limit.should_stop():
                 raise CallerStopped
-            if self._closed.wait(min(left, _LOOK_UP_SECONDS)):
+            if self._closed.wait(min(left, _POLL_SECONDS)):
                 break
         self._check_open()
 
@@ -193,7 +193,7 @@ def retry_after(value: str | None) -> float | None:
         return None
     try:
         seconds = float(value)
-        return min(max(0.0, seconds), _MOST_ASKED_SECONDS) if math.isfinite(seconds) else None
+        return min(max(0.0, seconds), _MAX_RETRY_AFTER_SECONDS) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:
@@ -201,15 +201,15 @@ def retry_after(value: str | None) -> float | None:
         seconds = (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
     except (ValueError, OverflowError):
         return None
-    return min(max(0.0, seconds), _MOST_ASKED_SECONDS)
+    return min(max(0.0, seconds), _MAX_RETRY_AFTER_SECONDS)
 
 
-REST_SECONDS = 60.0
+KEY_COOLDOWN_SECONDS = 60.0
 """Cooldown of a rate-limited key if the server requests no other."""
-QUOTA_REST_SECONDS = 3600.0
+QUOTA_COOLDOWN_SECONDS = 3600.0
 """Cooldown of a key whose quota is used up."""
 
-_SHORTEST_REST_SECONDS = 1.0
+_MIN_COOLDOWN_SECONDS = 1.0
 
 Header = Mapping[str, str]
 
@@ -220,7 +220,7 @@ class ApiKeyPool:
     def __init__(self, headers: Sequence[Header]) -> None:
         self._headers: Sequence[Header] = headers or ({},)
         self._lock = threading.Lock()
-        self._rests_until = [0.0] * len(self._headers)
+        self._cooldown_until = [0.0] * len(self._headers)
 
     def __len__(self) -> int:
         return len(self._headers)
@@ -229,18 +229,18 @@ class ApiKeyPool:
         """Return the number of the first available key, else of the one whose cooldown ends first."""
         now = time.monotonic()
         with self._lock:
-            return min(range(len(self)), key=lambda number: max(now, self._rests_until[number]))
+            return min(range(len(self)), key=lambda number: max(now, self._cooldown_until[number]))
 
     def header(self, number: int) -> Header:
         """Return the header that carries the key of this number."""
         return self._headers[number]
 
-    def rest(self, number: int, seconds: float) -> bool:
+    def cool_down(self, number: int, seconds: float) -> bool:
         """Start the cooldown of a key. Return whether another key is available now."""
         now = time.monotonic()
         with self._lock:
-            self._rests_until[number] = now + max(seconds, _SHORTEST_REST_SECONDS)
-            return min(self._rests_until) <= now
+            self._cooldown_until[number] = now + max(seconds, _MIN_COOLDOWN_SECONDS)
+            return min(self._cooldown_until) <= now
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
     "ollama": ollama,
 }
 _LOCAL = "local"
-_MOST_BLOCKERS = 3
+_MAX_BLOCKERS = 3
 _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 
 
@@ -76,23 +76,23 @@ class ProviderPool:
         """Return the provider for this configuration. The pool closes it."""
         if config.blocked_by and _needs_http(config):
             return ProviderSelection(None, config.provider, _blocked(config.blocked_by), blocked=True)
-        provider, reason, unusable = self._found(config)
-        second = config.fallback
+        provider, reason, unusable = self._find(config)
+        fallback = config.fallback
         chosen = provider.spec.provider if provider is not None else config.provider
-        if second is None or second.provider in {chosen, "none"}:
+        if fallback is None or fallback.provider in {chosen, "none"}:
             return ProviderSelection(provider, config.provider, reason, unusable=unusable)
         if config.provider not in (*_REMOTE, _LOCAL, "auto", "none"):
             # It is unknown which texts this provider would receive, so none are sent to another one instead.
             return ProviderSelection(
-                None, config.provider, f"{reason}; its fallback {second.provider} is not used either"
+                None, config.provider, f"{reason}; its fallback {fallback.provider} is not used either"
             )
-        second = replace(second, blocked_by=config.blocked_by)
-        return ProviderSelection(provider, config.provider, reason, lambda: self.select(second), unusable)
+        fallback = replace(fallback, blocked_by=config.blocked_by)
+        return ProviderSelection(provider, config.provider, reason, lambda: self.select(fallback), unusable)
 
-    def _found(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
+    def _find(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
         """Return the provider, why there is none, and whether the reason is that it cannot be used."""
         if config.provider == "none":
-            return None, "embeddings are switched off", False
+            return None, "embeddings are disabled", False
         try:
             with self._lock:
                 found = self._automatic(config) if config.provider == "auto" else (self._named(config), "")
@@ -117,21 +117,22 @@ class ProviderPool:
             if remote.problem or _has_key(remote):
                 return self._remote(remote), ""
             missing.append(f"{name} ({remote.no_key})" if remote.no_key else name)
-        without = "local.modelPath names no file" if config.local.model_path else "local.modelPath is not set"
+        without = "local.modelPath is not a file" if config.local.model_path else "local.modelPath is not set"
         return None, f"{NOT_CONFIGURED}: {without}, and there is no key for {', '.join(missing)}"
 
     def _named(self, config: EmbeddingConfig) -> EmbeddingProvider:
         if config.provider == _LOCAL:
             return self._local(config.local)
         if config.provider not in _REMOTE:
-            raise EmbeddingUnavailable(f"the provider {config.provider} is not part of this version")
+            raise EmbeddingUnavailable(f"the provider {config.provider} is not supported by this version")
         return self._remote(config.remote(config.provider))
 
     def _local(self, local: LocalConfig) -> EmbeddingProvider:
         model = local.model_path or DEFAULT_MODEL
         key = (_LOCAL, model, local.cache_dir)
         return self._shared(
-            key, lambda: LocalProvider(_file(model, local), idle_seconds=local.idle_seconds, threads=local.threads)
+            key,
+            lambda: LocalProvider(_model_file(model, local), idle_seconds=local.idle_seconds, threads=local.threads),
         )
 
     def _remote(self, remote: RemoteConfig) -> EmbeddingProvider:
@@ -147,7 +148,7 @@ class ProviderPool:
             self._providers[key] = make()
         return self._providers[key]
 
-    def made(self) -> list[EmbeddingProvider]:
+    def providers(self) -> list[EmbeddingProvider]:
         """Return all providers created so far and not yet closed."""
         with self._lock:
             return list(self._providers.values())
@@ -184,8 +185,8 @@ def _needs_http(config: EmbeddingConfig) -> bool:
 
 
 def _blocked(settings: Sequence[str]) -> str:
-    shown = ", ".join(settings[:_MOST_BLOCKERS])
-    more = len(settings) - _MOST_BLOCKERS
+    shown = ", ".join(settings[:_MAX_BLOCKERS])
+    more = len(settings) - _MAX_BLOCKERS
     return (
         f"remote embeddings are disabled, because memoryd does not understand {shown}"
         f"{f' and {more} more settings' if more > 0 else ''}"
@@ -196,11 +197,13 @@ def _is_address(path: str) -> bool:
     return path.startswith(("hf:", "http:", "https:"))
 
 
-def _file(model: str, local: LocalConfig) -> ModelFile:
+def _model_file(model: str, local: LocalConfig) -> ModelFile:
     if not _is_address(model):
         return LocalModelFile(Path(model))
     if not model.startswith("hf:"):
-        raise EmbeddingUnavailable("models are not fetched from http(s): addresses; use hf: or a path")
+        raise EmbeddingUnavailable(
+            "models are not downloaded from http: and https: addresses; set an hf: address or a path"
+        )
     if not local.cache_dir:
-        raise EmbeddingUnavailable("no folder is configured to keep fetched models in")
+        raise EmbeddingUnavailable("no folder for downloaded models is configured")
     return HubModelFile(model, Path(local.cache_dir))

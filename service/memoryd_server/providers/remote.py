@@ -18,7 +18,7 @@ from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.foreign_text import parse_json
 from memoryd_server.providers.batching import Answer, RequestLimits, embed_in_batches
 from memoryd_server.providers.http_client import HttpClient, HttpRequest
-from memoryd_server.providers.http_errors import RequestRefused, problem
+from memoryd_server.providers.http_errors import RequestRefused, parse_error
 from memoryd_server.providers.pacing import RequestSlots, WaitLimit
 from memoryd_server.providers.provider import (
     EmbeddingFailure,
@@ -48,7 +48,7 @@ class BatchPolicy:
 
     enabled: bool = False
     wait: bool = True
-    at_once: int = 2
+    max_jobs: int = 2
     poll_seconds: float = 2.0
     timeout_minutes: int = 60
     least_texts: int = 2_000
@@ -71,23 +71,23 @@ class JobState:
 class BatchApi(Protocol):
     """The batch jobs of one model. Calls block, are thread-safe, and raise the errors of `HttpClient.ask`."""
 
-    def submit(self, name: str, texts: Mapping[str, str], patience: WaitLimit) -> str:
+    def submit(self, name: str, texts: Mapping[str, str], wait_limit: WaitLimit) -> str:
         """Create a job for these texts, given by key, and return its id. `find` finds the job by its `name`."""
         ...
 
-    def find(self, name: str, patience: WaitLimit) -> str | None:
+    def find(self, name: str, wait_limit: WaitLimit) -> str | None:
         """Return the id of the job of this name; None if there is none."""
         ...
 
-    def look(self, job_id: str, patience: WaitLimit) -> JobState:
+    def job_state(self, job_id: str, wait_limit: WaitLimit) -> JobState:
         """Return the state of a job."""
         ...
 
-    def answers(self, output: str, patience: WaitLimit) -> Iterator[tuple[str, Any]]:
+    def answers(self, output: str, wait_limit: WaitLimit) -> Iterator[tuple[str, Any]]:
         """Yield the key of each answered text with its vector, unchecked; None if the text got no vector."""
         ...
 
-    def cancel(self, job_id: str, patience: WaitLimit) -> None:
+    def cancel(self, job_id: str, wait_limit: WaitLimit) -> None:
         """Request the cancellation of a job."""
         ...
 
@@ -118,9 +118,9 @@ def objects(lines: Lines) -> Iterator[Mapping[str, Any]]:
             yield tree
 
 
-def said(tree: Any) -> str:
+def error_message(tree: Any) -> str:
     """Return the message of an error in any of the usual forms; empty if there is none."""
-    return problem(json.dumps(tree).encode()).message if tree else ""
+    return parse_error(json.dumps(tree).encode()).message if tree else ""
 
 
 def text_in(tree: Any, *path: str) -> str:
@@ -141,7 +141,7 @@ def get(path: str, query: str = "") -> HttpRequest:
     return HttpRequest("GET", path, query=query)
 
 
-_BYTES_A_TOKEN = 4
+_BYTES_PER_TOKEN = 4
 _FOREVER = float("inf")
 _MOST_TOKENS = 2**31
 
@@ -203,10 +203,10 @@ class RemoteProvider:
         self._wire = wire
         self._http = http
         self._dimensions = spec.dimensions or 0
-        self._limits = RequestLimits(spec.max_input_tokens, lanes=RequestSlots(http.pace.at_once))
+        self._limits = RequestLimits(spec.max_input_tokens, slots=RequestSlots(http.pace.max_concurrent))
         self._lock = threading.Lock()
         self._tokens = 0
-        self._trouble = ""
+        self._last_error = ""
         self._closed = False
         self.batches = None if batches is None else batches(self._count)
 
@@ -217,8 +217,8 @@ class RemoteProvider:
 
     def embed_query(self, text: str, deadline: float) -> Vector:
         """See `EmbeddingProvider`. Retried only as far as the deadline allows."""
-        patience = WaitLimit(deadline, lambda: False)
-        answer = self._embed([self._spec.query_prefix + text], TextRole.QUERY, patience, find_out_why=False)[0]
+        wait_limit = WaitLimit(deadline, lambda: False)
+        answer = self._embed([self._spec.query_prefix + text], TextRole.QUERY, wait_limit, check_server=False)[0]
         if isinstance(answer, EmbeddingFailure):
             raise EmbeddingUnavailable(answer.reason)
         return answer
@@ -234,10 +234,10 @@ class RemoteProvider:
     def status(self) -> ProviderStatus:
         """See `EmbeddingProvider`. The state is that of the last call."""
         with self._lock:
-            trouble = "it is closed" if self._closed else self._trouble
-            state = ProviderState.UNAVAILABLE if trouble else ProviderState.READY
+            error = "the provider is closed" if self._closed else self._last_error
+            state = ProviderState.UNAVAILABLE if error else ProviderState.READY
             http = self._http
-            return ProviderStatus(state, trouble, http.calls, self._tokens, http.retries, http.failures)
+            return ProviderStatus(state, error, http.calls, self._tokens, http.retries, http.failures)
 
     def close(self) -> None:
         """See `EmbeddingProvider`."""
@@ -245,37 +245,37 @@ class RemoteProvider:
         self._http.close()
 
     def _embed(
-        self, texts: Sequence[str], role: TextRole, patience: WaitLimit, *, find_out_why: bool = True
+        self, texts: Sequence[str], role: TextRole, wait_limit: WaitLimit, *, check_server: bool = True
     ) -> list[Answer]:
         return embed_in_batches(
             texts,
             self._limits,
-            lambda batch: self._request(batch, role, patience),
-            patience.should_stop,
-            find_out_why=find_out_why,
+            lambda batch: self._request(batch, role, wait_limit),
+            wait_limit.should_stop,
+            check_server=check_server,
         )
 
-    def _request(self, texts: Sequence[str], role: TextRole, patience: WaitLimit) -> list[Answer]:
+    def _request(self, texts: Sequence[str], role: TextRole, wait_limit: WaitLimit) -> list[Answer]:
         # A server would refuse the whole request for a character that UTF-8 cannot encode.
         inputs = [text.encode("utf-8", "replace").decode() for text in texts]
         request = self._wire.request(inputs, role)
         try:
-            reply = self._http.post(request.path, request.body, patience)
-            vectors = self._counted(reply, len(inputs))
+            reply = self._http.post(request.path, request.body, wait_limit)
+            vectors = self._vectors_in(reply, len(inputs))
         except (EmbeddingUnavailable, EmbeddingQuotaExceeded) as error:
-            self._trouble = error.message
+            self._last_error = error.message
             raise
         tokens = self._wire.tokens(reply)
-        self._trouble = ""
-        self._count(_estimated(inputs) if tokens is None else tokens)
-        self._dimensions = self._spec.dimensions or _usual(map(_length, vectors), self._dimensions)
-        return [self._checked(vector) for vector in vectors]
+        self._last_error = ""
+        self._count(_estimate_tokens(inputs) if tokens is None else tokens)
+        self._dimensions = self._spec.dimensions or _most_frequent(map(_length, vectors), self._dimensions)
+        return [self._validated(vector) for vector in vectors]
 
     def _count(self, tokens: int) -> None:
         with self._lock:
             self._tokens += tokens
 
-    def _counted(self, reply: Any, count: int) -> list[Any]:
+    def _vectors_in(self, reply: Any, count: int) -> list[Any]:
         try:
             vectors = self._wire.vectors(reply)
         except BadResponse as fault:
@@ -286,7 +286,7 @@ class RemoteProvider:
             raise RequestRefused(words, too_many=False)
         return vectors
 
-    def _checked(self, values: Any) -> Answer:
+    def _validated(self, values: Any) -> Answer:
         try:
             return unit(values, self._dimensions or None)
         except InvalidVector as error:
@@ -321,11 +321,11 @@ def _length(vector: Any) -> int:
     return len(vector) if isinstance(vector, list) else 0
 
 
-def _usual(lengths: Iterable[int], known: int) -> int:
+def _most_frequent(lengths: Iterable[int], known: int) -> int:
     """Return the expected length of the vectors: `known`, unless no vector has it; then the most frequent length."""
     counted = Counter(length for length in lengths if length)
     return known if known in counted or not counted else counted.most_common(1)[0][0]
 
 
-def _estimated(texts: Sequence[str]) -> int:
-    return sum(-(-len(text.encode()) // _BYTES_A_TOKEN) for text in texts)
+def _estimate_tokens(texts: Sequence[str]) -> int:
+    return sum(-(-len(text.encode()) // _BYTES_PER_TOKEN) for text in texts)

@@ -74,7 +74,7 @@ class LlamaModel:
         if tokens == 0:
             raise ValueError("the text has no tokens")
         if vector and isinstance(vector[0], list):
-            raise ValueError("the model gives a vector a token: it is not made for embedding")
+            raise ValueError("the model returns a vector for each token: it is not an embedding model")
         return array("f", vector).tobytes(), tokens
 
 
@@ -83,19 +83,19 @@ def serve(source: IO[bytes], sink: IO[bytes], path: str, window: int, threads: i
     try:
         model = LlamaModel(path, window, threads)
     except Exception as error:  # noqa: BLE001 -- every error must be reported to the parent
-        write_frame(sink, {"error": _said(error)})
+        write_frame(sink, {"error": _error_line(error)})
         return
     write_frame(sink, {"ready": True})
     while frame := read_frame(source):
         try:
             vector, tokens = model.embed(frame[0]["text"])
         except Exception as error:  # noqa: BLE001 -- a bad text must not end the process
-            write_frame(sink, {"error": _said(error)})
+            write_frame(sink, {"error": _error_line(error)})
         else:
             write_frame(sink, {"tokens": tokens}, vector)
 
 
-def _said(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """Return the first line of the error; never the text to be embedded."""
     return "the text cannot be tokenized" if "tokenize" in str(error) else (str(error) or repr(error)).split("\n")[0]
 

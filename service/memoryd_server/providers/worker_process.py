@@ -18,7 +18,7 @@ from memoryd_server.providers import worker
 LOADING_SECONDS = 120.0
 ANSWER_SECONDS = 600.0
 _ENDING_SECONDS = 2.0
-_MOST_ERROR_BYTES = 65_536
+_MAX_ERROR_BYTES = 65_536
 
 
 class WorkerEnded(Exception):
@@ -124,7 +124,7 @@ class WorkerProcess:
         """Return the failed assertion that llama.cpp printed; empty if there is none."""
         with contextlib.suppress(OSError, ValueError):
             self._errors.seek(0)
-            lines = self._errors.read(_MOST_ERROR_BYTES).decode("utf-8", "replace").splitlines()
+            lines = self._errors.read(_MAX_ERROR_BYTES).decode("utf-8", "replace").splitlines()
             return next((f": {line.strip()[-200:]}" for line in lines if "GGML_ASSERT" in line), "")
         return ""
 

@@ -38,7 +38,7 @@ def refusing_worker():
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     worker.write_frame(sink, {"ready": True})
     while worker.read_frame(source):
-        worker.write_frame(sink, {"error": "it is not made for embedding"})
+        worker.write_frame(sink, {"error": "it is not an embedding model"})
 
 
 if sys.argv[1] == "parent":

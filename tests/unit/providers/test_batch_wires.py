@@ -51,8 +51,8 @@ def test_a_job_is_found_behind_many_others(server, api):
 
 def test_answers_come_by_their_keys(server, api):
     job_id = api.submit("memoryd-1", TEXTS, ENDLESS)
-    assert not api.look(job_id, ENDLESS).over
-    state = api.look(job_id, ENDLESS)
+    assert not api.job_state(job_id, ENDLESS).over
+    state = api.job_state(job_id, ENDLESS)
     assert (state.over, state.reason, len(state.outputs)) == (True, "", 1)
     answers = dict(api.answers(state.outputs[0], ENDLESS))
     assert set(answers) == set(TEXTS)
@@ -61,7 +61,7 @@ def test_answers_come_by_their_keys(server, api):
 
 def test_a_job_that_is_not_there_is_told_from_a_server_that_fails(server, api):
     with pytest.raises(ResourceMissing):
-        api.look("batches/none", ENDLESS)
+        api.job_state("batches/none", ENDLESS)
 
 
 def test_a_creation_whose_answer_is_lost_is_not_repeated(server, api):
@@ -85,8 +85,8 @@ def test_a_creation_that_was_one_too_many_is_repeated(server, api):
 
 def test_an_output_that_is_cut_short_raises_amid_its_lines(server, api):
     job_id = api.submit("memoryd-1", TEXTS, ENDLESS)
-    api.look(job_id, ENDLESS)
-    state = api.look(job_id, ENDLESS)
+    api.job_state(job_id, ENDLESS)
+    state = api.job_state(job_id, ENDLESS)
     server.faults.append(server.reset())
     with pytest.raises(EmbeddingUnavailable):
         list(api.answers(state.outputs[0], ENDLESS))
@@ -97,5 +97,5 @@ def test_why_a_job_failed_holds_no_key(server, api):
     server.fates.append("failed")
     job_id = api.submit("memoryd-1", TEXTS, ENDLESS)
     next(iter(server.jobs.values())).problem = f"the key {KEY} may not"
-    state = api.look(job_id, ENDLESS)
+    state = api.job_state(job_id, ENDLESS)
     assert state == JobState(state.word, over=True, reason="the key *** may not")

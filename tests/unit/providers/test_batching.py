@@ -10,12 +10,12 @@ import pytest
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.providers.batching import (
-    LEAST_BYTES,
-    MOST_BYTES,
+    MAX_BYTES,
+    MIN_BYTES,
     RequestLimits,
-    about_tokens,
     batches,
     embed_in_batches,
+    estimate_tokens,
 )
 from memoryd_server.providers.http_errors import RequestRefused
 from memoryd_server.providers.pacing import RequestSlots
@@ -36,7 +36,7 @@ class Server:
     """What a provider would send requests to. `on` may raise, wait or answer; `peak` is the most requests at once."""
 
     def __init__(self, on=lambda _number, _texts: None, items=4, lanes=4):
-        self.limits = RequestLimits(512, most_items=items, lanes=RequestSlots(lanes))
+        self.limits = RequestLimits(512, max_items=items, slots=RequestSlots(lanes))
         self.requests = []
         self.peak = 0
         self._on = on
@@ -112,12 +112,12 @@ def test_answers_that_overtake_each_other_come_back_in_order():
 @pytest.mark.parametrize(
     ("texts", "limits", "sizes"),
     [
-        (["x"] * 10, RequestLimits(512, most_items=4), [4, 4, 2]),
-        (["x" * 40] * 4, RequestLimits(512, most_bytes=100), [2, 2]),
-        (["é" * 40] * 4, RequestLimits(512, most_bytes=100), [1, 1, 1, 1]),
-        (["x" * 40] * 5, RequestLimits(512, most_tokens=20), [2, 2, 1]),
-        (["语" * 10] * 4, RequestLimits(512, most_tokens=20), [2, 2]),
-        (["x" * 400, "a", "b"], RequestLimits(512, most_bytes=100), [1, 2]),
+        (["x"] * 10, RequestLimits(512, max_items=4), [4, 4, 2]),
+        (["x" * 40] * 4, RequestLimits(512, max_bytes=100), [2, 2]),
+        (["é" * 40] * 4, RequestLimits(512, max_bytes=100), [1, 1, 1, 1]),
+        (["x" * 40] * 5, RequestLimits(512, max_tokens=20), [2, 2, 1]),
+        (["语" * 10] * 4, RequestLimits(512, max_tokens=20), [2, 2]),
+        (["x" * 400, "a", "b"], RequestLimits(512, max_bytes=100), [1, 2]),
         ([], RequestLimits(512), []),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_request_is_bounded_by_items_bytes_and_tokens(texts, limits, sizes):
 
 @pytest.mark.parametrize(("text", "tokens"), [("", 0), ("abc", 1), ("abcde", 2), ("语言", 2), ("ab语", 2)])
 def test_tokens_are_guessed_by_bytes_where_a_text_is_ascii(text, tokens):
-    assert about_tokens(text) == tokens
+    assert estimate_tokens(text) == tokens
 
 
 def test_a_server_that_minds_the_size_gets_no_second_request_of_it():
@@ -140,7 +140,7 @@ def test_a_server_that_minds_the_size_gets_no_second_request_of_it():
     server = Server(too_long, items=1_000, lanes=1)
     texts = [f"{number:03} " + "x" * 996 for number in range(64)]
     check(server.embed(texts), texts)
-    assert LEAST_BYTES <= server.limits.most_bytes <= 12_000
+    assert MIN_BYTES <= server.limits.max_bytes <= 12_000
     before = len(server.requests)
     check(server.embed(texts), texts)
     assert all(sum(map(len, sent)) <= 12_000 for sent in server.requests[before:])
@@ -155,7 +155,7 @@ def test_one_bad_text_makes_no_request_smaller():
     answers = server.embed(numbered(64))
     assert [place for place, answer in enumerate(answers) if isinstance(answer, EmbeddingFailure)] == [7]
     assert not answers[7].transient
-    assert (server.limits.most_bytes, server.limits.most_items) == (MOST_BYTES, 64)
+    assert (server.limits.max_bytes, server.limits.max_items) == (MAX_BYTES, 64)
 
 
 def test_a_text_is_not_blamed_for_a_vector_that_was_asked_for_before_it():

@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from memoryd_server.providers.model_files import BadModelFile, ModelHeader, read_head
+from memoryd_server.providers.model_files import BadModelFile, ModelHeader, read_header
 
 
 def text(value):
@@ -29,7 +29,7 @@ def written(tmp_path, *pairs, magic=b"GGUF", version=3, count=None):
 @pytest.mark.parametrize("version", [2, 3])
 def test_the_head_is_found_behind_other_things(tmp_path, version):
     path = written(tmp_path, WORDS, NUMBERS, DIMENSIONS, ARCHITECTURE, WINDOW, version=version)
-    assert read_head(path) == ModelHeader("bert", 512, 384)
+    assert read_header(path) == ModelHeader("bert", 512, 384)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_the_head_is_found_behind_other_things(tmp_path, version):
     [
         ({"magic": b"PK\3\4"}, [ARCHITECTURE], "not a GGUF"),
         ({"version": 1}, [ARCHITECTURE], "not a GGUF"),
-        ({}, [ARCHITECTURE, WINDOW], "does not tell"),
+        ({}, [ARCHITECTURE, WINDOW], "has no context length"),
         ({"count": 9}, [ARCHITECTURE, WINDOW], "damaged"),
         ({}, [pair("x", 99, b"")], "damaged"),
         ({}, [pair("x", 8, struct.pack("<Q", 2**60))], "damaged"),
@@ -47,10 +47,10 @@ def test_the_head_is_found_behind_other_things(tmp_path, version):
 )
 def test_what_is_no_usable_model_is_refused(tmp_path, options, pairs, why):
     with pytest.raises(BadModelFile, match=why):
-        read_head(written(tmp_path, *pairs, **options))
+        read_header(written(tmp_path, *pairs, **options))
 
 
 def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "m.gguf").touch()
     with pytest.raises(BadModelFile):
-        read_head(tmp_path / "m.gguf")
+        read_header(tmp_path / "m.gguf")

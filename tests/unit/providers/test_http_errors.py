@@ -6,7 +6,7 @@ import pytest
 
 from fake_providers import SERVERS
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
-from memoryd_server.providers.http_errors import RequestRefused, SecretRedactor, problem, raise_for
+from memoryd_server.providers.http_errors import RequestRefused, SecretRedactor, parse_error, raise_for
 from memoryd_server.providers.pacing import RateLimited, TransientFailure
 
 GOOGLE = "type.googleapis.com/google.rpc."
@@ -88,7 +88,7 @@ def test_a_key_that_may_not_do_this_is_told_why():
     assert type(error) is EmbeddingUnavailable
     assert error.message == (
         "it answers HTTP 403: The API is disabled. Enable it by visiting the console.; "
-        "check the provider's apiKey and what it may do"
+        "check the provider's apiKey and its permissions"
     )
 
 
@@ -131,7 +131,7 @@ def test_a_message_within_a_message_is_found(body):
 
 @pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b"5", b'"x"', b'{"error": null}', b'{"details": 5}'])
 def test_a_body_of_any_form_is_a_problem_all_the_same(content):
-    assert problem(content).limits == ()
+    assert parse_error(content).limits == ()
     assert isinstance(raised(503, content), TransientFailure)
 
 

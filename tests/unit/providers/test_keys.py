@@ -109,13 +109,13 @@ def test_no_key_shows_when_all_fail(server, provider):
 def test_a_ring_without_keys_has_one_without_headers():
     ring = ApiKeyPool([])
     assert (len(ring), ring.current(), ring.header(0)) == (1, 0, {})
-    assert not ring.rest(0, 10)
+    assert not ring.cool_down(0, 10)
 
 
 def test_where_all_rest_the_first_to_wake_is_taken():
     ring = ApiKeyPool([{"x": "a"}, {"x": "b"}])
-    assert ring.rest(0, 60)
+    assert ring.cool_down(0, 60)
     assert ring.current() == 1
-    assert not ring.rest(1, 30)
+    assert not ring.cool_down(1, 30)
     assert ring.current() == 1
-    assert pacing.QUOTA_REST_SECONDS > pacing.REST_SECONDS
+    assert pacing.QUOTA_COOLDOWN_SECONDS > pacing.KEY_COOLDOWN_SECONDS

@@ -49,7 +49,7 @@ def make(model_file):
     made = []
 
     def make(**options):
-        provider = LocalProvider(model_file, **{"first_rest_seconds": 0.2, **options})
+        provider = LocalProvider(model_file, **{"first_pause_seconds": 0.2, **options})
         made.append(provider)
         return provider
 
@@ -165,7 +165,7 @@ def answers(provider):
 
 
 def test_a_killed_worker_fails_the_question_and_comes_back(make, worker_pid):
-    provider = make(first_rest_seconds=1.0)
+    provider = make(first_pause_seconds=1.0)
     provider.embed_query("a", soon())
     first = worker_pid()
     os.kill(first, signal.SIGSEGV)
@@ -213,12 +213,12 @@ def test_a_refusal_is_the_texts_only_when_a_plain_text_gets_its_vector(make, wor
     assert not answer.transient
     run_worker(provider, CHILD, "refusing")
     os.kill(worker_pid(), signal.SIGKILL)
-    with pytest.raises(EmbeddingUnavailable, match="not made for embedding"):
+    with pytest.raises(EmbeddingUnavailable, match="not an embedding model"):
         provider.embed_documents(["a", "b"], never)
 
 
 def test_deaths_in_a_row_make_the_pauses_longer(make):
-    provider = make(first_rest_seconds=0.05)
+    provider = make(first_pause_seconds=0.05)
     run_worker(provider, "-c", "")
     pauses = []
     for _ in range(4):

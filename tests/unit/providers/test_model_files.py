@@ -149,7 +149,7 @@ def test_what_is_not_what_was_announced_is_thrown_away(hub, make):
     hub.sha256 = "0" * 64
     file = make(first_pause_seconds=60)
     begin(file)
-    wait_until(lambda: "not what the hub announced" in file.reason)
+    wait_until(lambda: "that the hub reports" in file.reason)
     assert not list(file._target.parent.iterdir())
 
 

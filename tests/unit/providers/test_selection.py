@@ -78,7 +78,7 @@ def test_auto_says_what_it_looked_for(pool):
         "no embedding provider is configured: local.modelPath is not set, and there is no key for openai, "
         "gemini (remote.apiKey names the variable G, which is not set), voyage, mistral"
     )
-    assert "local.modelPath names no file" in pool.select(automatic(local="/none.gguf")).reason
+    assert "local.modelPath is not a file" in pool.select(automatic(local="/none.gguf")).reason
 
 
 @pytest.mark.parametrize(
@@ -106,18 +106,18 @@ def test_none_is_none(pool, model):
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (asking_for("bedrock", keys=("k",)), "the provider bedrock is not part of this version"),
+        (asking_for("bedrock", keys=("k",)), "the provider bedrock is not supported by this version"),
         (asking_for("openai-compatible", keys=("k",)), "needs memorySearch.remote.baseUrl"),
         *((asking_for(name), f"no API key is configured for the provider {name}") for name in KEYED),
         (asking_for("gemini", no_key="the variable G is not set"), "provider gemini: the variable G is not set"),
-        (asking_for("gemini", keys=("{}",)), "JSON that holds no token"),
+        (asking_for("gemini", keys=("{}",)), "JSON without a token"),
         (asking_for("gemini", "gemini-embedding-2", keys=("k",), dimensions=512), "768, 1536, 3072 dimensions"),
         (asking_for("ollama", base_url="example.org"), "base URL"),
         (asking_for("voyage", base_url=BASE, problem="the variable B is not set"), "the variable B is not set"),
         (asking_for("mistral", keys=("schlüssel",)), "HTTP forbids"),
-        (EmbeddingConfig("local", (), LocalConfig("https://x.org/m.gguf")), "use hf: or a path"),
+        (EmbeddingConfig("local", (), LocalConfig("https://x.org/m.gguf")), "set an hf: address or a path"),
         (EmbeddingConfig("local", (), LocalConfig("hf:x", "/c")), "organization/repository"),
-        (EmbeddingConfig("local"), "no folder is configured"),
+        (EmbeddingConfig("local"), "no folder for downloaded models"),
     ],
 )
 def test_a_provider_that_was_asked_for_is_never_replaced(pool, config, why):
@@ -208,7 +208,7 @@ def test_a_setting_that_is_not_understood_blocks_every_provider_over_http(pool, 
     assert selection.requested == provider
     assert (selection.is_configured, selection.requires_vectors) == (True, provider != "auto")
     assert selection.reason.endswith("memoryd does not understand openclaw.json: memory.search")
-    assert pool.made() == []
+    assert pool.providers() == []
 
 
 def test_a_setting_that_is_not_understood_leaves_local_models_and_none(pool, model):
@@ -217,7 +217,7 @@ def test_a_setting_that_is_not_understood_leaves_local_models_and_none(pool, mod
         config = EmbeddingConfig(provider, (remote("openai", keys=("k",)),), local, blocked_by=BLOCKED)
         check(pool.select(config), LocalProvider, "local", "m.gguf")
     none = pool.select(EmbeddingConfig("none", blocked_by=BLOCKED))
-    assert (none.reason, none.blocked) == ("embeddings are switched off", False)
+    assert (none.reason, none.blocked) == ("embeddings are disabled", False)
     assert not none.requires_vectors
 
 
@@ -244,8 +244,8 @@ def test_remote_providers_are_closed_and_made_again_when_they_are_asked_for(pool
     first = pool.select(asking_for("openai", keys=("k",))).provider
     local = pool.select(EmbeddingConfig("local", (), LocalConfig(model))).provider
     pool.close_remote()
-    assert first.status().reason == "it is closed"
-    assert pool.made() == [local]
+    assert first.status().reason == "the provider is closed"
+    assert pool.providers() == [local]
     again = pool.select(asking_for("openai", keys=("k",))).provider
     assert again is not first
     assert again.status().reason == ""

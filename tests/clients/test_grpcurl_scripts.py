@@ -189,7 +189,7 @@ def test_a_whole_request_can_be_given_and_read_from_standard_input(daemon, tmp_p
     assert (late.returncode, "DeadlineExceeded" in late.stderr) == (68, True), late.stderr
 
 
-def test_it_works_from_anywhere_and_through_a_link(daemon, tmp_path):
+def test_a_script_works_from_any_folder_and_through_a_link(daemon, tmp_path):
     (tmp_path / "a folder").mkdir()
     link = tmp_path / "a folder" / "agents"
     link.symlink_to(FOLDER / "list-agents.sh")

@@ -92,7 +92,7 @@ def test_an_own_token_file_without_a_token_is_none_and_a_named_one_is_refused(ho
         find(around(home, MEMORYD_TOKEN_FILE="~/.openclaw/memoryd.token"), "localhost:1")
 
 
-def test_one_variable_says_whether_tls_is_spoken_whatever_else_is_named(home):
+def test_one_variable_decides_tls_over_every_other_setting(home):
     for yes in ("1", " Yes ", "TRUE", "on"):
         assert named_tls(around(home, MEMORYD_TLS=yes)) == Tls()
     for no in ("0", "No", "false", "OFF"):

@@ -1,4 +1,4 @@
-"""What the reference takes from a question is among what is asked for here; where it is not, this file says why."""
+"""The keywords that OpenClaw extracts from a query are among memoryd's search terms; exceptions have reasons."""
 
 import json
 from pathlib import Path

@@ -91,7 +91,7 @@ def test_a_limit_takes_so_many_of_each_dataset(run):
 
 
 @pytest.mark.slow
-def test_an_ill_formed_row_is_told_with_file_and_line(run):
+def test_an_ill_formed_row_is_reported_with_file_and_line(run):
     bad = {key: value for key, value in ROWS[1].items() if key != "query"}
     check(run(rows=[ROWS[0], bad]), code=2, err=r"shore/queries\.jsonl:2: 'query' must be")
 

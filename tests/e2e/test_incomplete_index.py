@@ -178,7 +178,7 @@ def test_a_model_that_is_still_downloaded_is_named_with_what_to_do(begin, monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize("search", [{"provider": "none"}, {}], ids=["none", "auto"])
-def test_nothing_is_said_of_vectors_that_nobody_wants(begin, search):
+def test_vectors_that_are_not_configured_are_not_mentioned(begin, search):
     place = begin(search)
     done = check(place.run("index"), 0, r"^Memory index updated \(main\)")
     assert (done.stderr, "vector" in done.stdout) == ("", False)

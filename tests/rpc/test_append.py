@@ -126,7 +126,7 @@ async def test_a_time_without_a_date_is_named(serve, now, time_zone):
         ("old\n\n", {"heading": "Title"}, "old\n\n## Title\n\ntext\n", (3, 5)),
     ],
 )
-async def test_the_entry_stands_below_what_was_there(serve, home, *, before, request_, after, lines):
+async def test_an_append_is_written_below_the_existing_text(serve, home, *, before, request_, after, lines):
     if before is not None:
         home.put("MEMORY.md", before)
     running = await serve()

@@ -267,7 +267,7 @@ async def test_a_full_sync_during_a_run_is_aborted_with_a_hint_when_to_retry(ser
 
 
 @pytest.mark.parametrize(("ceiling", "options"), [(30, {"timeout": 0.5}), (0.3, {}), (0.3, {"timeout": TIMEOUT})])
-async def test_a_revision_that_is_not_reached_in_time_is_told_by_memoryd_itself(serve, ceiling, options):
+async def test_a_revision_that_is_not_reached_in_time_is_reported_by_memoryd_itself(serve, ceiling, options):
     running = await serve({"memoryd": {"limits": {"defaultDeadlineSeconds": ceiling}}})
     request = pb.MemorySearchRequest(query="x", min_revision=900)
     found = await check_refused(
@@ -297,7 +297,7 @@ async def test_a_call_too_many_is_refused_and_the_next_one_is_not(serve):
         ("MemoryGet", "read", pb.MemoryGetRequest(path="MEMORY.md")),
     ],
 )
-async def test_work_that_takes_longer_than_a_call_may_is_told_by_memoryd_itself(
+async def test_work_that_takes_longer_than_a_call_may_is_reported_by_memoryd_itself(
     serve, monkeypatch, method, slow, request_
 ):
     running = await serve({"memoryd": {"limits": {"defaultDeadlineSeconds": 0.2}}})
@@ -309,7 +309,7 @@ async def test_work_that_takes_longer_than_a_call_may_is_told_by_memoryd_itself(
     await check_refused(call(running, method, request_), "DEADLINE_EXCEEDED", "DEADLINE_TOO_SHORT", retry=True)
 
 
-async def test_a_bug_is_internal_and_tells_the_caller_its_request_id_only(serve, monkeypatch):
+async def test_a_bug_is_internal_and_the_caller_learns_only_its_request_id(serve, monkeypatch):
     running = await serve()
 
     def broken(*_, **__):
@@ -340,7 +340,7 @@ async def test_a_bug_in_a_sync_run_ends_its_stream_and_is_logged(serve, home, mo
     assert "ZeroDivisionError" in logged["exception"]
 
 
-async def test_a_call_while_the_daemon_stops_is_told_to_come_back(serve):
+async def test_a_call_while_the_daemon_stops_gets_a_retry_hint(serve):
     running = await serve()
     await running.search("x")
     await running.server.close_gate()

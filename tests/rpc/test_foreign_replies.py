@@ -16,8 +16,6 @@ from memoryd.v1 import memory_service_pb2 as pb
 from rpc.qmd_calls import BUILTIN, QMD, ask, fallback_reason, qmd_settings, ready
 from rpc.wire import HYBRID, KEYWORD, TIMEOUT, UNSET, VECTOR, kinds, paths, refusal
 
-pytestmark = pytest.mark.usefixtures("short_pauses")
-
 KEY = "key-of-this-test-0123456789"
 PROVIDERS = ("openai", "gemini", "voyage", "mistral", "ollama", "openai-compatible")
 
@@ -133,7 +131,7 @@ async def test_a_count_of_tokens_that_no_answer_has_is_not_counted(home, serve, 
     assert 0 < (await running.status()).embedding.tokens < 100
 
 
-async def test_why_another_provider_stands_in_is_told_also_after_a_restart(home, serve, provider):
+async def test_the_reason_of_a_failover_is_reported_after_a_restart(home, serve, provider):
     home.write(boat="the red ferry sails at dawn")
     with fake_provider("openai", [KEY]) as first:
         first.refuse = lambda _texts: Fault(status=403, body=BODIES["escaped"])

@@ -101,7 +101,7 @@ async def is_let_in(call):
         return False
 
 
-async def test_a_token_that_calls_too_often_is_told_when_to_come_back(limited, home):
+async def test_a_token_over_its_rate_gets_a_retry_hint(limited, home):
     _, hasty = new_token(home)
     running = await limited(tokenCallsPerSecond=0.5)
     call = lambda token: running.stub.ListAgents(pb.ListAgentsRequest(), **bearer(token))  # noqa: E731

@@ -1,4 +1,4 @@
-"""A daemon of more agents than it opens before it listens: each answers when it is asked, and none holds up another."""
+"""A daemon with more agents than it opens before it listens: each answers its calls, and none blocks another."""
 
 import asyncio
 import threading
@@ -62,7 +62,7 @@ def opened(running):
     return sorted(running.daemon.agents.opened())
 
 
-async def test_every_agent_is_opened_although_nobody_asks(serve, home, few_first):
+async def test_every_agent_is_opened_without_a_call(serve, home, few_first):
     running = await serve(many(home))
     await eventually(lambda: len(opened(running)) == AGENTS)
     for number in range(AGENTS):
@@ -184,7 +184,7 @@ async def test_settings_that_are_reloaded_while_agents_wait_come_into_force_behi
     assert opened(running) == [f"a{number}" for number in range(AGENTS - 1)]
 
 
-async def test_agents_that_nobody_asks_rest_after_their_first_sync_and_the_others_do_not(serve, home, few_first):
+async def test_unused_agents_become_idle_after_their_first_sync_and_the_others_do_not(serve, home, few_first):
     settings = many(home)
     running = await serve(settings, background=True)
     memories = running.daemon.agents.opened

@@ -157,7 +157,7 @@ async def test_off_is_the_default(home, serve):
     assert running.daemon._metrics is None
 
 
-async def test_it_ends_with_the_daemon(home, serve):
+async def test_the_metrics_listener_ends_with_the_daemon(home, serve):
     running = await serve(settings())
     url = running.daemon.metrics_url
     assert url.startswith("http://127.0.0.1:")

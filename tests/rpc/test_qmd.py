@@ -1,4 +1,4 @@
-"""qmd answers: the same over the fake and, where it is installed, the real command."""
+"""The qmd backend over the fake and, if installed, the real command."""
 
 import asyncio
 import os
@@ -298,7 +298,7 @@ async def test_transcripts_are_exported_searched_and_read(qmd, home):
     )
 
 
-async def test_a_source_that_no_collection_holds_is_told(qmd, home):
+async def test_a_source_that_no_collection_holds_is_reported(qmd, home):
     home.write(a="a crane\n")
     running = await qmd()
     answer = await ask(running, "crane", sources=[memory_pb2.SOURCE_SESSIONS])
@@ -339,7 +339,7 @@ async def test_status_names_who_answers(qmd, home, command):
     assert not status.degradations
 
 
-async def test_a_configuration_that_vanished_is_mended(qmd, home):
+async def test_a_configuration_that_vanished_is_repaired(qmd, home):
     home.write(a="a crane\n")
     running = await qmd()
     (home.state_dir / "agents" / "main" / "qmd" / "xdg-config" / "qmd" / "index.yml").unlink()
@@ -347,7 +347,7 @@ async def test_a_configuration_that_vanished_is_mended(qmd, home):
     assert (answer.info.backend, paths(answer)) == (QMD, ["memory/a.md"])
 
 
-async def test_an_index_that_is_damaged_is_begun_anew(qmd, home):
+async def test_an_index_that_is_damaged_is_rebuilt(qmd, home, short_trial_pauses):
     home.write(a="a crane\n")
     running = await qmd()
     for file in (home.state_dir / "agents" / "main" / "qmd" / "xdg-cache" / "qmd").glob("index.sqlite*"):

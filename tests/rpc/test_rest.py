@@ -1,4 +1,4 @@
-"""An agent that nobody asks gives back what it holds, goes on following its files, and answers as before."""
+"""An idle agent releases its memory, keeps following its files, and answers as before."""
 
 import os
 import threading
@@ -92,7 +92,7 @@ async def test_health_does_not_wake_who_rests(serve, home):
     assert memory.at_rest
 
 
-async def test_an_index_that_is_removed_while_its_agent_rests_is_made_anew(serve, home):
+async def test_an_index_removed_while_its_agent_is_idle_is_rebuilt(serve, home):
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
     await running.synced()

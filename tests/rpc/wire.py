@@ -147,6 +147,11 @@ class Running:
     def engine(self, agent_id="main"):
         return self.memory(agent_id)._engine
 
+    def runs(self, agent_id="main"):
+        """Return the active run, if any, and the past ones, newest first."""
+        coordinator = self.memory(agent_id).coordinator
+        return [*([coordinator.active] if coordinator.active else []), *coordinator._past]
+
     async def release_memory(self, agent_id="main"):
         """Make an agent idle, as after its idle time."""
         memory = self.memory(agent_id)

@@ -66,7 +66,7 @@ def test_the_unit_starts_what_there_is(unit):
     assert (unit["Type"], unit["ExecReload"]) == ("notify", "/bin/kill -HUP $MAINPID")
 
 
-def test_the_unit_is_nobody_and_can_do_little(unit):
+def test_the_systemd_unit_runs_unprivileged(unit):
     assert unit["User"] not in {"", "root", "0"}
     assert (unit["CapabilityBoundingSet"], unit["AmbientCapabilities"]) == ("", "")
     assert (unit["ProtectSystem"], unit["UMask"]) == ("strict", "0077")
@@ -154,7 +154,7 @@ def test_what_is_copied_is_in_the_repository_and_not_ignored():
             assert any(source == each or source.startswith(f"{each}/") for each in shown), source
 
 
-def test_the_container_is_nobody_and_asks_itself_for_its_health():
+def test_the_container_runs_unprivileged_with_a_health_check():
     stage = last_stage()
     (user,) = of("USER", stage)
     assert all(int(number) >= 1_000 for number in user.split(":"))

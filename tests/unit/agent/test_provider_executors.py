@@ -1,4 +1,4 @@
-"""Each provider has threads of its own, so that one that hangs delays nobody who asks another."""
+"""Each provider has its own threads, so a provider that hangs delays no other."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Threads of all agents: none of them can take all, those who wait come in turn, and nobody waits for ever."""
+"""Threads shared by all agents: none can take all, waiting agents take turns, and none waits forever."""
 
 import threading
 import time
@@ -109,7 +109,7 @@ def test_a_shutdown_ends_the_waiting_of_all(threads, gate):
 # A thread of one's own
 
 
-def test_a_serial_thread_does_one_thing_at_a_time_in_order_and_is_there_only_meanwhile():
+def test_a_serial_executor_runs_one_call_at_a_time_in_order_and_keeps_no_idle_thread():
     serial, order, names = SerialExecutor("writer-test"), [], set()
 
     def work(number):
@@ -156,7 +156,7 @@ def test_a_serial_thread_that_was_shut_down_does_what_it_had_taken_and_takes_no_
     assert (stuck.result(SOON), after.result(SOON)) == (True, "done")
 
 
-def test_a_serial_thread_cancels_where_it_is_told_to(gate):
+def test_a_serial_executor_cancels_pending_calls_on_request(gate):
     serial = SerialExecutor("writer-test")
     stuck = serial.submit(gate.wait)
     while not stuck.running():

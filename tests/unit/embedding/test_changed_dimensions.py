@@ -67,7 +67,7 @@ def test_a_rebuild_records_them_too(embedding):
     check_of(embedding, 16)
 
 
-def test_vectors_of_another_length_make_all_vectors_anew(embedding):
+def test_vectors_of_another_length_rebuild_all_vectors(embedding):
     embedding.sync()
     embedding.use(server(8))
     embedding.write(c="swan")
@@ -88,7 +88,7 @@ def test_a_change_while_the_daemon_runs_is_found_too(embedding):
     )
 
 
-def test_a_question_shows_the_change_and_the_next_sync_makes_all_vectors_anew(embedding):
+def test_a_query_detects_the_change_and_the_next_sync_rebuilds_all_vectors(embedding):
     embedding.sync()
     embedding.provider.dimensions = 8
     embedding.embedder.saw(8)
@@ -175,7 +175,7 @@ def test_the_limit_holds_too_where_new_text_shows_the_change(embedding):
     assert sizes(embedding) == [16, 16]
 
 
-def test_an_index_that_does_not_say_its_dimensions_is_told_by_its_vectors(embedding):
+def test_the_dimensions_of_an_older_index_are_read_from_its_vectors(embedding):
     embedding.sync()
     record(embedding, 0)
     assert embedding.embedder.state.stored.dimensions == 16

@@ -1,4 +1,4 @@
-"""Another provider stands in where the configured one fails for good, at a price agreed to, and not for long."""
+"""The fallback provider takes over if the configured one fails permanently, at an approved cost and temporarily."""
 
 import numpy as np
 import pytest
@@ -143,13 +143,13 @@ def test_a_first_that_answers_the_second_time_stays(failover):
     assert failover.sync().pending_embeddings == 0
 
 
-def test_a_text_that_is_refused_calls_nobody_in(failover):
+def test_a_refused_text_starts_no_failover(failover):
     failover.write(a="heron", b="unspeakable")
     assert failover.sync().pending_embeddings == 1
     assert (failover.provider_failover.stands_in, failover.second.asked) == (None, 0)
 
 
-def test_where_the_second_fails_too_nothing_is_lost_and_both_reasons_are_told(failover):
+def test_if_the_fallback_fails_too_nothing_is_lost_and_both_reasons_are_reported(failover):
     failover.write(a="heron")
     failover.sync()
     failover.fail()
@@ -185,7 +185,7 @@ def test_the_price_is_held_back_until_a_full_sync_agrees_to_it(failover):
     assert failover.stored() == "second"
 
 
-def test_a_second_that_cannot_be_used_is_told_with_its_reason(failover):
+def test_an_unusable_fallback_is_reported_with_its_reason(failover):
     failover.start(no_second="the fallback gemini cannot be used: no API key")
     failover.write(a="heron")
     failover.fail()
@@ -205,7 +205,7 @@ def test_a_provider_that_cannot_be_used_at_all_is_stood_in_for_at_the_first_sync
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_rebuild_for_other_reasons_remembers_who_stands_in(failover, full):
+def test_a_rebuild_for_other_reasons_keeps_the_failover(failover, full):
     failover.fallen()
     since = failover.provider_failover.stands_in.since_ms
     if full:
@@ -232,7 +232,7 @@ class TestTheWayBack:
         failover.sync()
         assert failover.stored() == "second"
 
-    def test_it_waits_until_the_second_has_stayed_for_a_while(self, failover):
+    def test_the_way_back_waits_for_the_minimum_stay(self, failover):
         failover.fallen()
         self.settle(failover)
         asked = failover.first.asked
@@ -244,7 +244,7 @@ class TestTheWayBack:
         assert failover.provider_failover.stands_in is None
         assert failover.sync().pending_embeddings == 0
 
-    def test_it_costs_nothing_that_was_paid_before(self, failover):
+    def test_the_way_back_reuses_cached_vectors(self, failover):
         failover.fallen()
         self.settle(failover)
         failover.now_ms += FIRST_STAY_MS
@@ -305,7 +305,7 @@ class TestTheWayBack:
         assert failover.first.asked == asked + 1
         assert "the first is down" in failover.provider_failover.stands_in.reason
 
-    def test_a_price_that_nobody_agreed_to_holds_it_back(self, failover):
+    def test_a_cost_without_approval_prevents_the_way_back(self, failover):
         failover.start(guard=CostLimit(2, remote=True))
         failover.fail()
         failover.write(a="heron", b="a long tale of herons and kestrels by the sea")
@@ -382,7 +382,7 @@ def test_a_note_that_is_none_of_ours_is_no_note(text):
     assert FailoverRecord.from_json(text) is None
 
 
-def test_an_index_of_the_second_without_a_note_is_made_anew_by_the_first(failover):
+def test_an_index_of_the_fallback_without_a_record_is_rebuilt_by_the_first(failover):
     """Somebody has swapped the two in the settings."""
     failover.first, failover.second = failover.second, failover.first
     failover.start()

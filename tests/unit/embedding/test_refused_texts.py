@@ -56,7 +56,7 @@ def test_a_sync_with_nothing_new_sends_nothing(embedding):
     assert (outcome.changed, set(embedding.vectors())) == (False, {"heron", "stork"})
 
 
-def test_what_is_new_is_sent_beside_them(embedding):
+def test_new_texts_are_sent_without_the_refused_ones(embedding):
     check_sends(embedding, *ALL)
     embedding.write(e="swan", f="unspeakable one")
     assert check_sends(embedding, "swan").pending_embeddings == 3

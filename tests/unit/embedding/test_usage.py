@@ -1,4 +1,4 @@
-"""What providers were asked for is counted once, over restarts, by provider and model."""
+"""Provider requests are counted once, over restarts, by provider and model."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -134,7 +134,7 @@ def test_an_agent_without_a_provider_has_no_use_for_the_file(tmp_path, cache):
     assert not (tmp_path / "c.sqlite").exists()
 
 
-def test_counts_are_told_while_the_file_is_being_read():
+def test_usage_is_counted_while_the_file_is_being_read():
     reading, go_on = threading.Event(), threading.Event()
 
     class SlowCache:

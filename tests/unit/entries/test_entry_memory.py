@@ -210,7 +210,7 @@ async def test_a_yes_is_good_for_what_is_missing_then_and_for_nothing_later(open
         await eventually(lambda: len(told(memory, "wait-embedding-entries")) == 2)
 
 
-async def test_a_model_of_this_machine_costs_nothing_and_waits_for_nobody(opened):
+async def test_a_local_model_costs_nothing_and_needs_no_approval(opened):
     async with opened(WordProvider("a", dimensions=WIDE)) as memory:
         for number in range(8):
             await memory.remember(new(f"heron {number} {uuid.uuid4()}"), soon())
@@ -288,7 +288,7 @@ async def test_what_a_crash_left_over_is_cleared_away_without_a_write(opened, tm
 
 
 @pytest.mark.slow
-async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path):
+async def test_old_versions_are_deleted_while_all_vectors_are_rebuilt(opened, tmp_path):
     async with opened(WordProvider("a", dimensions=WIDE), batch=1) as memory:
         for number in range(90):
             await memory.remember(new(f"heron {number}"), soon())

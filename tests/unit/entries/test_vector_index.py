@@ -114,7 +114,7 @@ def test_what_was_forgotten_is_neither_found_nor_kept(entries, tmp_path):
     assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) == 2
 
 
-def test_the_index_is_made_anew_when_it_has_doubled_and_fits_vectors_of_another_kind(entries):
+def test_the_index_is_rebuilt_when_its_vectors_have_doubled(entries):
     entries.add(400)
     entries.store.tidy()
     entries.add(450, scale_of=16)

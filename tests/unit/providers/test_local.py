@@ -78,7 +78,7 @@ def worker_pid():
     return pid
 
 
-def test_the_head_of_the_file_tells_window_and_dimensions(make):
+def test_the_header_of_the_file_gives_window_and_dimensions(make):
     provider = make()
     provider.refresh()
     spec = provider.spec

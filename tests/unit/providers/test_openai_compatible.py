@@ -279,7 +279,7 @@ def test_a_server_that_begins_to_refuse_keeps_nothing_against_the_texts(server, 
     assert {(answer.transient, "no such model" in answer.reason) for answer in answers[64:]} == {(True, True)}
 
 
-def test_texts_that_are_all_bad_are_told_from_a_bad_server_by_a_plain_one(server, make):
+def test_texts_that_are_all_bad_are_distinguished_from_a_bad_server_by_a_plain_one(server, make):
     refusal = Fault(status=400, body={"error": {"message": "bad input"}})
     server.refuse = lambda texts: refusal if any("bad" in text for text in texts) else None
     answers = make().embed_documents([f"bad {number}" for number in range(9)], never)

@@ -1,4 +1,4 @@
-"""Rows into hits: the text is the file's, and its place is where it stands now."""
+"""Rows into hits: the text is the file's, at its present place."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""qmd's home: what it is told, and what it keeps."""
+"""qmd's home folder: its configuration, and the files that are kept."""
 
 import os
 

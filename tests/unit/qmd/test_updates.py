@@ -1,4 +1,4 @@
-"""When qmd's index is brought up to date, over an index that does as it is told."""
+"""When qmd's index is updated, over a scripted index."""
 
 import asyncio
 import threading
@@ -126,7 +126,7 @@ async def test_the_start_updates_when_it_must(fixture, why):
     await eventually(lambda: fixture.index.updates == 1)
 
 
-async def test_the_start_waits_only_when_it_is_told_to(fixture):
+async def test_the_start_waits_for_the_first_update_only_if_configured(fixture):
     fixture.index.held = True
     await fixture.updates(on_boot=True).start(background=True)
     fixture.index.go.release()
@@ -168,7 +168,7 @@ async def test_what_is_asked_for_during_an_update_is_done_after_it(fixture):
     await eventually(lambda: fixture.index.updates == 2 and not updates.pending)
 
 
-async def test_it_runs_at_intervals(fixture):
+async def test_an_update_runs_at_intervals(fixture):
     await fixture.updates(interval_seconds=0.02).start(background=True)
     await eventually(lambda: fixture.index.updates >= 3)
 
@@ -206,7 +206,7 @@ async def test_vectors_are_made_the_first_time_and_then_at_their_interval(fixtur
     assert fixture.index.embeds == 2
 
 
-async def test_a_failure_is_told_and_pauses_what_nobody_asked_for(fixture):
+async def test_a_failure_is_reported_and_pauses_automatic_updates(fixture):
     fixture.index.failures = [broken()]
     updates = fixture.updates(interval_seconds=0.02)
     await updates.start(background=True)

@@ -1,4 +1,4 @@
-"""An answer shows what is there, says what it is less than asked for, and says why it is empty."""
+"""An answer reports its hits, its degradations and, if empty, the reason."""
 
 import time
 
@@ -196,7 +196,7 @@ class TestVectorOfAnotherIdentity:
         assert degradation.kind is DegradationKind.VECTOR_LEG_SKIPPED
         assert "have just been replaced" in degradation.reason
 
-    def test_where_the_vector_leg_alone_was_asked_for_the_caller_is_told_to_ask_again(self, embedded):
+    def test_a_vector_only_search_on_replaced_vectors_asks_for_a_retry(self, embedded):
         with pytest.raises(EmbeddingUnavailable, match="have just been replaced") as raised:
             self.ask(embedded, WordProvider("other"), mode=SearchMode.VECTOR)
         assert raised.value.retry_after_seconds == 1.0

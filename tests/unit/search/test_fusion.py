@@ -31,7 +31,7 @@ def test_scores_fall_strictly_with_the_rank(ranks):
     assert min(scores) > 0.0
 
 
-def test_the_ranks_of_the_report_are_told_apart():
+def test_the_ranks_of_both_retrievers_are_reported_separately():
     assert [round(c.score, 3) for c in fuse(hits([-6.03, -4.58, -4.10]))] == [1.0, 0.76, 0.68]
 
 
@@ -90,7 +90,7 @@ def test_weights_are_taken_relative_to_their_sum(weights, score):
 
 
 @pytest.mark.parametrize(("cosine", "score"), [(-1.0, 0.0), (-0.2, 0.0), (1.0000001, 1.0), (float("nan"), 0.0)])
-def test_a_cosine_counts_within_none_and_one_and_is_told_as_it_is(cosine, score):
+def test_a_cosine_counts_between_zero_and_one_and_is_reported_unclipped(cosine, score):
     (found,) = fuse(None, [Near(1, cosine)])
     assert found.score == score
     assert found.vector_score is cosine
@@ -158,7 +158,7 @@ def test_hits_that_no_word_backs_are_dropped_below_the_bar():
 
 
 @given(st.lists(st.floats(0, 1), max_size=30), st.floats(0, 1), st.integers(1, 40), st.booleans())
-def test_no_hit_below_the_bar_stands_before_one_above_it(scores, min_score, most, strict):
+def test_no_hit_below_the_threshold_precedes_one_above_it(scores, min_score, most, strict):
     kept, _ = cut(candidates(*sorted(scores, reverse=True)), min_score, most, strict=strict)
     above = [c.score >= min_score for c in kept]
     assert above == sorted(above, reverse=True)

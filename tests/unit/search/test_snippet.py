@@ -38,7 +38,7 @@ def starts_inside(text, part):
 
 
 @pytest.mark.parametrize("where", [0, 1, 20, 38, 39])
-def test_the_match_is_shown_wherever_it_stands(where):
+def test_the_match_is_shown_anywhere(where):
     lines = [f"line {i} of other things" for i in range(40)]
     lines[where] = f"line {where}: a heron"
     found = snippet("\n".join(lines), start=11)

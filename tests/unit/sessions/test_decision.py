@@ -146,7 +146,7 @@ def test_a_flush_during_which_the_host_compacts_does_not_use_up_the_next_cycle()
     check(True, "TOKEN_THRESHOLD", total_tokens=180_000, compaction_count=5, last_flush_compaction_count=stored)
 
 
-def test_a_session_that_began_anew_flushes_whatever_the_last_one_stored():
+def test_a_new_session_flushes_regardless_of_the_last_one():
     check(True, "TOKEN_THRESHOLD", total_tokens=180_000, compaction_count=0, last_flush_compaction_count=7)
 
 

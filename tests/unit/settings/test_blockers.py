@@ -283,7 +283,7 @@ anything = st.recursive(
 
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(anything)
-def test_the_layout_of_newer_versions_disables_providers_whatever_it_holds(home, value):
+def test_the_layout_of_newer_versions_disables_providers(home, value):
     loaded = home.load({"memory": {"search": value}, "agents": {"entries": value}})
     assert blocked_by(loaded) == [f"{home.reference}: {key}" for key in ("agents.entries", "memory.search")]
 

@@ -97,7 +97,7 @@ def test_a_key_whose_variable_is_not_set_leaves_no_provider_and_says_why(home):
     assert "NOT_SET" in found.embedding.remotes[0].problem
 
 
-def test_a_relative_path_counts_from_the_file_it_stands_in(home):
+def test_a_relative_path_is_resolved_from_its_settings_file(home):
     assert entries(home, {"dbPath": "db"}).place.uri == str(home.state / "db" / "main")
     assert entries(home, {"dbPath": "~/db"}).place.uri == str(home.path / "db" / "main")
 

@@ -74,7 +74,7 @@ def test_an_unknown_flag_is_refused(home):
     ("runtime", "expected"),
     [("/run/user/5", "unix:/run/user/5/memoryd/memoryd.sock"), ("", None), ("relative", None)],
 )
-def test_the_default_socket_is_in_the_runtime_directory_or_beside_the_state(home, runtime, expected):
+def test_the_default_socket_is_in_the_runtime_or_the_state_directory(home, runtime, expected):
     home.environ["XDG_RUNTIME_DIR"] = runtime
     assert home.load().service.listen == (expected or f"unix:{home.state}/run/memoryd.sock",)
 

@@ -80,7 +80,7 @@ def test_an_agent_that_comes_or_goes_is_one_key(home):
     check(home, agents("a", "b"), agents("a", "c"), changed=["agents.list[b]", "agents.list[c]"])
 
 
-def test_a_secret_that_changes_is_told_by_its_key_alone(home):
+def test_a_secret_that_changes_is_reported_by_its_key_alone(home):
     before, after = ({"remote": {"apiKey": f"sk-{n}", "baseUrl": "https://x.invalid"}} for n in "ab")
     check(home, agents("a", **before), agents("a", **after), changed=["agents.list[a].memorySearch.remote.apiKey"])
 

@@ -1,4 +1,4 @@
-"""What a root's `.memoryignore` leaves out is not found; whatever else is, is."""
+"""Files that a root's `.memoryignore` matches are not found; all others are."""
 
 import os
 

@@ -79,7 +79,7 @@ def test_an_agents_silence_is_left_out(text, kept):
 
 
 @pytest.mark.parametrize("kind", ["inter_session", "internal_system"])
-def test_a_record_that_says_that_nobody_said_it_is_left_out(kind):
+def test_a_record_marked_as_not_spoken_is_left_out(kind):
     assert said("user", "hello", provenance={"kind": kind}) is None
     assert said("user", "hello", provenance={"kind": "user"}) == "User: hello"
 

@@ -1,4 +1,4 @@
-"""One inotify instance for all agents: each hears of its own folders, and none ends the watching of another."""
+"""One inotify instance for all agents: each receives the events of its folders, and stopping one leaves the others."""
 
 import sys
 import threading
@@ -100,7 +100,7 @@ def test_a_reader_that_died_is_replaced_for_all_who_check(shared, made, folders)
     assert alive(made) == [False, False]
 
 
-def test_nothing_is_told_after_the_end():
+def test_no_event_arrives_after_stop():
     told, in_call, go_on = [], threading.Event(), threading.Event()
 
     class Reader:
@@ -135,7 +135,7 @@ def test_nothing_is_told_after_the_end():
     assert told == ["change", "stopped"]
 
 
-def test_a_system_that_has_no_instance_to_give_is_told(folders):
+def test_a_system_that_has_no_instance_to_give_is_reported(folders):
     def none_left():
         raise OSError(24, "too many")
 

@@ -1,4 +1,4 @@
-"""The book of batch jobs: written at once, kept over restarts, and deaf to what is no longer wanted."""
+"""The table of batch jobs: written immediately, kept over restarts, without texts that were forgotten."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_job_is_there_after_a_restart_with_its_texts_and_its_id(cache, path):
     again.close()
 
 
-def test_jobs_of_another_maker_are_not_told(cache):
+def test_jobs_of_another_model_are_not_returned(cache):
     cache.jobs.begin(KEY, job(), [HERON])
     assert (cache.jobs.jobs(OTHER), cache.jobs.hashes(OTHER)) == ([], set())
 
@@ -46,7 +46,7 @@ def test_what_a_job_brings_is_in_the_cache_where_it_is_wanted(cache):
     assert cache.get(KEY, [HERON, STORK]) == {HERON: VECTOR}
 
 
-def test_a_text_that_was_forgotten_meanwhile_does_not_come_back(cache):
+def test_a_text_forgotten_during_a_job_does_not_come_back(cache):
     cache.jobs.begin(KEY, job(), [HERON, STORK])
     cache.forget([HERON])
     assert cache.jobs.take(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [STORK]
@@ -62,7 +62,7 @@ def test_a_job_that_has_ended_is_gone_with_its_texts(cache):
     assert cache.jobs.take(KEY, "one", {HERON: VECTOR}) == []
 
 
-def test_jobs_that_nobody_has_asked_after_for_a_week_are_forgotten(cache):
+def test_jobs_older_than_a_week_are_deleted(cache):
     cache.jobs.begin(OTHER, job("old", born=1_000), [HERON])
     cache.jobs.begin(KEY, job("new", born=1_001 + KEPT_MS), [STORK])
     assert (cache.jobs.jobs(OTHER), cache.jobs.hashes_of("old")) == ([], set())

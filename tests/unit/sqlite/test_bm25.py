@@ -1,4 +1,4 @@
-"""A chunk that is asked for by its id has the score that the search gave it."""
+"""A chunk scored by its id has the score that the search gave it."""
 
 import random
 

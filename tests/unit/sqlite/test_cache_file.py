@@ -91,7 +91,7 @@ def test_a_write_meets_damage_and_is_kept_all_the_same(filled, path):
     assert filled.get(KEY, list(vectors(500))) == vectors(500)
 
 
-def test_a_file_removed_at_work_is_made_anew(filled, path):
+def test_a_cache_file_removed_at_run_time_is_created_again(filled, path):
     for file in path.parent.iterdir():
         file.unlink()
     assert filled.count() == 0
@@ -129,7 +129,7 @@ def test_damage_of_the_cache_is_no_damage_of_the_index(tmp_path):
     embedding.close()
 
 
-def test_memory_stands_in_where_the_file_cannot_be_opened_until_it_can(path, clock):
+def test_the_cache_is_in_memory_until_its_file_can_be_opened(path, clock):
     with unwritable(path.parent):
         cache = EmbeddingCache(path, 10, clock)
         assert works(cache)
@@ -157,7 +157,7 @@ def test_a_full_disk_keeps_what_is_there_and_says_why_nothing_is_added(tmp_path,
         cache.close()
 
 
-def test_the_cache_uses_the_journal_that_it_is_told(path, clock):
+def test_the_cache_uses_the_given_journal_mode(path, clock):
     cache = EmbeddingCache(path, 10, clock, JournalMode.ROLLBACK)
     assert works(cache)
     assert path.read_bytes()[18] == 1
@@ -190,7 +190,7 @@ def test_a_cache_at_rest_holds_no_file_and_answers_all_the_same(filled, path):
     assert filled.problem is None
 
 
-def test_a_cache_whose_file_is_damaged_or_removed_at_rest_begins_anew(filled, path, clock):
+def test_a_cache_whose_file_was_damaged_or_removed_while_closed_starts_empty(filled, path, clock):
     filled.release_memory()
     path.write_bytes(b"no database at all" * 1000)
     assert filled.get(KEY, list(vectors(1))) == {}

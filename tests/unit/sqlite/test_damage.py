@@ -102,7 +102,7 @@ def look_at_every_page(filled):
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_damage_to_the_file_is_met_by_a_search_or_a_sync_and_mended(filled, damage):
+def test_damage_to_the_file_is_found_by_a_search_or_a_sync_and_repaired(filled, damage):
     before = filled.revision()
     checkpoint(filled)
     damage(filled.path)
@@ -116,7 +116,7 @@ def test_damage_to_the_file_is_met_by_a_search_or_a_sync_and_mended(filled, dama
 
 
 @pytest.mark.parametrize("damage", LOG_DAMAGES.values(), ids=LOG_DAMAGES)
-def test_damage_to_the_log_is_met_by_a_search_or_a_sync_and_mended(filled, damage):
+def test_damage_to_the_log_is_found_by_a_search_or_a_sync_and_repaired(filled, damage):
     before = filled.revision()
     damage(log_of(filled.path))
     answers = {look(filled, number) for number in range(40)}
@@ -126,7 +126,7 @@ def test_damage_to_the_log_is_met_by_a_search_or_a_sync_and_mended(filled, damag
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", LOG_DAMAGES.values(), ids=LOG_DAMAGES)
-def test_a_log_damaged_while_nobody_ran_costs_what_it_held_and_the_revision_rises_all_the_same(filled, damage):
+def test_a_log_damaged_while_stopped_loses_its_content_and_the_revision_still_rises(filled, damage):
     before, size = filled.revision(), log_of(filled.path).stat().st_size
     kept = filled.path.parent.with_name("kept")
     shutil.copytree(filled.path.parent, kept)
@@ -159,7 +159,7 @@ def test_damage_in_the_middle_of_a_sync_lets_the_same_run_finish_the_job(filled,
     assert filled.integrity() == SOUND
 
 
-def test_what_a_search_has_found_ends_the_run_under_way_which_then_begins_anew(filled):
+def test_damage_found_by_a_search_restarts_the_active_run(filled):
     for number in range(FILES, FILES + 250):
         filled.write(f"memory/n{number}.md", f"kestrel number{number}x")
     told = []
@@ -177,7 +177,7 @@ def test_what_a_search_has_found_ends_the_run_under_way_which_then_begins_anew(f
     assert len(asides(filled)) == 1
 
 
-def test_a_cancelled_run_stays_cancelled_whatever_else_is_wrong(filled):
+def test_a_cancelled_run_stays_cancelled_on_a_damaged_index(filled):
     zero_the_rest(filled.path)
     filled.write("memory/late.md", "kestrel")
     with pytest.raises(SyncCancelled):
@@ -225,7 +225,7 @@ def test_vectors_come_back_from_the_cache_and_memory_forgets_the_old_ones(tmp_pa
     embedding.close()
 
 
-def test_an_index_removed_while_it_is_in_use_is_noticed_and_made_anew(filled):
+def test_an_index_removed_while_in_use_is_noticed_and_rebuilt(filled):
     before = filled.revision()
     shutil.rmtree(filled.path.parent)
     assert look(filled, 3) is None
@@ -310,7 +310,7 @@ def test_the_newest_damaged_files_are_kept_and_no_more(filled, monkeypatch):
     assert [aside.name for aside in asides(filled)] == stamps[-opening.MOST_KEPT :]
 
 
-def test_damage_is_told_once_and_not_of_an_index_that_is_past():
+def test_damage_is_reported_once_and_not_for_a_replaced_index():
     condition, told = IndexHealth(), []
     condition.watch(lambda: told.append(condition.damage))
     first = Damage("first", gone=False)
@@ -326,7 +326,7 @@ def test_damage_is_told_once_and_not_of_an_index_that_is_past():
 
 
 @pytest.mark.slow
-def test_searches_on_many_threads_are_right_or_say_so_while_the_index_is_damaged_and_mended(filled):
+def test_searches_on_many_threads_are_right_or_say_so_while_the_index_is_damaged_and_repaired(filled):
     checkpoint(filled)
     stop, wrong, answered = threading.Event(), [], []
 

@@ -108,7 +108,7 @@ def test_a_full_disk_without_an_index_is_refused_with_that_reason(tmp_path):
         index.close()
 
 
-def test_damage_on_a_full_disk_is_mended_when_there_is_room(small):
+def test_damage_on_a_full_disk_is_repaired_when_there_is_room(small):
     before = small.revision()
     small.close()
     with small.path.open("r+b") as file:
@@ -125,7 +125,7 @@ def test_damage_on_a_full_disk_is_mended_when_there_is_room(small):
     assert small.integrity() == SOUND
 
 
-def test_damage_met_at_work_on_a_full_disk_is_mended_when_there_is_room(small):
+def test_damage_found_by_a_run_on_a_full_disk_is_repaired_when_there_is_room(small):
     before = small.revision()
     ballast = fill_up(small.path.parent)
     # Removed by name, and kept on the disk by somebody who reads it.

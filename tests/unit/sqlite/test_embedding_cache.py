@@ -134,7 +134,7 @@ def test_the_file_is_its_owners_alone(make, path):
     assert modes == {"0o600"}
 
 
-def test_a_damaged_cache_is_set_aside_and_begun_anew(make, path):
+def test_a_damaged_cache_is_set_aside_and_rebuilt(make, path):
     path.write_bytes(os.urandom(8192))
     cache = make()
     assert cache.count() == 0
@@ -192,7 +192,7 @@ def test_a_cache_in_memory_of_no_entries_keeps_refusals_alone():
     cache.close()
 
 
-def test_what_is_forgotten_is_gone_whoever_made_it_and_nothing_else_is(make):
+def test_a_forgotten_text_is_deleted_for_every_model_and_no_other_is(make):
     cache = make()
     other = CacheKey("voyage", "large", "")
     cache.put(KEY, vectors(1, 2))

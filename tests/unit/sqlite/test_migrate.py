@@ -1,4 +1,4 @@
-"""An index of an older memoryd is upgraded where it stands, or built anew; one of a newer memoryd is left alone."""
+"""An index of an older memoryd is upgraded in place or rebuilt; one of a newer memoryd is left alone."""
 
 import gzip
 import hashlib
@@ -218,7 +218,7 @@ def test_an_upgrade_that_fails_leaves_the_old_index_as_it_was(old, monkeypatch):
     assert old.found("crane") == ["memory/harbour.md"]
 
 
-def test_an_index_of_a_schema_that_no_step_leads_from_is_built_anew_and_says_so(index):
+def test_an_index_of_a_schema_without_an_upgrade_is_rebuilt_and_reported(index):
     index.write("memory/a.md", "heron")
     before = index.open().sync().revision
     index.close()

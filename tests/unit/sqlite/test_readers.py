@@ -141,7 +141,7 @@ def test_a_deadline_does_not_outlive_its_search(opened):
     assert count == [(300_000,)]
 
 
-def test_a_reader_sees_one_state_however_much_is_committed_meanwhile(opened):
+def test_a_reader_sees_one_snapshot_during_commits(opened):
     opened.write("memory/a.md", "heron")
     opened.sync()
     with opened.store.read() as reader:
@@ -157,7 +157,7 @@ def test_a_reader_cannot_write(opened):
         connection_of(reader).execute("DELETE FROM files")
 
 
-def test_connections_that_nobody_uses_are_given_back_and_those_at_work_go_on(pool, made):
+def test_idle_connections_are_closed_and_those_in_use_go_on(pool, made):
     with pool.connection() as held:
         with pool.connection():
             assert not pool.at_rest

@@ -1,4 +1,4 @@
-"""Another analyzer builds the keyword leg anew from the index alone, all of it or nothing."""
+"""Another analyzer rebuilds the keyword entries from the index alone, completely or not at all."""
 
 import pytest
 

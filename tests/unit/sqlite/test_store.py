@@ -158,7 +158,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_index_is_set_aside_and_built_anew(index, damage):
+def test_a_damaged_index_is_set_aside_and_rebuilt(index, damage):
     damaged(index, damage).open()
     assert index.found("heron") == []
     (aside,) = index.path.parent.glob("*.damaged-*")
@@ -188,7 +188,7 @@ def test_an_empty_file_is_taken_for_a_new_index(index):
     assert index.store.degradations() == ()
 
 
-def test_a_new_index_that_the_power_cut_left_empty_beside_its_log_is_begun_anew(index):
+def test_an_empty_index_with_a_log_after_a_power_cut_is_rebuilt(index):
     with_a_note(index)
     log = index.path.with_name(index.path.name + "-wal")
     kept = log.read_bytes()

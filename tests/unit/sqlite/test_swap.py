@@ -1,4 +1,4 @@
-"""A rebuild is seen whole or not at all, whatever crashes and whoever reads meanwhile."""
+"""A rebuild is seen completely or not at all, during crashes and concurrent reads."""
 
 import shutil
 import threading

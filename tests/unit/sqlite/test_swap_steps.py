@@ -82,7 +82,7 @@ def test_more_crashes_while_recovering_from_the_first_do_no_more_harm(outcomes, 
 
 
 @pytest.mark.slow
-def test_what_each_crash_leaves_can_be_read_where_nothing_can_be_mended(outcomes):
+def test_the_index_after_each_crash_can_be_read_read_only(outcomes):
     for index in outcomes():
         with unwritable(index.path.parent):
             index.open()

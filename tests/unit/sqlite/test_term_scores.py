@@ -74,7 +74,7 @@ def test_nothing_is_asked_for_and_nothing_found(embedding):
         assert scores_of([], [1]) == {1: 0.0}
 
 
-def test_equals_come_by_their_ids_whoever_ranks_them(embedding):
+def test_equal_scores_are_ordered_by_id_from_the_cache_and_from_fts5(embedding):
     terms = [QueryTerm("heron"), QueryTerm("kestrel")]
     with embedding.store.read() as reader:
         hits = best(kept(reader, terms), 1000)
@@ -107,7 +107,7 @@ class TestWhatIsKept:
     def test_a_term_is_kept_when_it_is_asked_for_again_and_again(self, index):
         assert [self.ask(index, self.COMMON) is not None for _ in range(4)] == [False, False, True, True]
 
-    def test_a_rare_word_is_read_at_once_beside_common_ones_that_are_kept(self, index):
+    def test_a_rare_term_is_read_immediately_if_the_common_terms_are_cached(self, index):
         assert self.ask(index, self.COMMON, self.RARE) is None
         assert self.names(index) == set()
         for _ in range(2):
@@ -123,7 +123,7 @@ class TestWhatIsKept:
             assert reader.kept_scores.kept([self.COMMON]) is not None
             assert reader.kept_scores.kept([self.COMMON, self.RARE]) is None
 
-    def test_another_revision_begins_anew(self, index):
+    def test_another_revision_starts_again(self, index):
         with index.store.read() as before:
             old = best(kept(before, [self.COMMON]), 99)
             (index.workspace / "memory/3.md").unlink()
@@ -135,7 +135,7 @@ class TestWhatIsKept:
                 assert new != old
             assert best(kept(before, [self.COMMON]), 99) == old == ranked(before, [self.COMMON], 99)
 
-    def test_it_takes_no_more_memory_than_it_may_and_keeps_what_it_has(self, index):
+    def test_the_cache_stays_within_its_bytes_and_evicts_nothing(self, index):
         index.reader_caches.scores.max_bytes = 20
         for number in range(20):
             with index.store.read() as reader:
@@ -145,7 +145,7 @@ class TestWhatIsKept:
         assert self.ask(index, QueryTerm("bird1")) is not None
         assert self.ask(index, QueryTerm("bird2")) is None
 
-    def test_a_word_that_is_too_common_is_left_to_fts5_and_so_are_those_beside_it(self, index):
+    def test_a_query_with_a_too_common_term_is_ranked_by_fts5(self, index):
         index.reader_caches.scores.max_chunks_read = 19
         assert [self.ask(index, self.COMMON, self.RARE) for _ in range(5)] == [None] * 5
         assert self.names(index) == set()

@@ -1,4 +1,4 @@
-"""What is resident stays equal to the last commit, whatever comes in between."""
+"""Resident vectors stay equal to the last commit, under every interleaving."""
 
 import tempfile
 import threading
@@ -187,7 +187,8 @@ def test_a_search_does_not_wait_for_the_load_of_another(fixture):
         assert leg.memory_bytes == 0
 
 
-def test_the_mean_is_taken_anew_when_vectors_have_doubled_and_searches_go_on(fixture, small_pages):
+def test_the_mean_is_computed_again_when_vectors_have_doubled_and_searches_go_on(fixture, monkeypatch):
+    monkeypatch.setattr(resident, "PAGE", 500)
     fixture.commit(numbered(clusters(1_100, 64)))
     leg = fixture.leg(coarse_above=0)
     fixture.search(leg, np.ones(64))

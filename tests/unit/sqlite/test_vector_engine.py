@@ -26,7 +26,7 @@ def test_the_installed_extension_serves_and_says_its_version(fixture):
     assert fixture.leg(sqlite_vec=True).engine == LoadedVectorEngine("sqlite-vec", "v0.1.9", None)
 
 
-def test_an_extension_at_a_path_serves_whatever_the_file_is_called(fixture, tmp_path):
+def test_an_extension_is_loaded_from_a_path_with_any_file_name(fixture, tmp_path):
     named = tmp_path / "vectors-for-me.so"
     shutil.copy(sqlite_vec.loadable_path() + ".so", named)
     assert fixture.leg(sqlite_vec=True, extension_path=str(named)).engine.engine == "sqlite-vec"

@@ -116,7 +116,7 @@ def test_a_stored_vector_that_is_not_finite_hides_no_other(fixture):
         assert [hit.chunk_id for hit in fixture.search(fixture.leg(**options), np.ones(8))] == [1, 3]
 
 
-def test_vectors_that_cannot_be_compared_are_left_out_whatever_the_filter(fixture):
+def test_vectors_that_cannot_be_compared_are_left_out_with_every_filter(fixture):
     odd = {
         1: np.full(8, np.nan, np.float32).tobytes(),
         2: np.full(8, np.inf, np.float32).tobytes(),
@@ -142,7 +142,7 @@ def test_vectors_that_cannot_be_compared_are_left_out_whatever_the_filter(fixtur
 
 
 @pytest.mark.parametrize("limit", [1, 10, 300])
-def test_cosines_closer_than_float32_tells_are_ordered_exactly_by_the_scan(fixture, limit):
+def test_cosines_closer_than_float32_are_ordered_exactly_by_the_scan(fixture, limit):
     """More chunks than are proposed at first lie within rounding of the last that is asked for."""
     random = np.random.default_rng(4)
     near = np.ones(768) + 1e-4 * random.standard_normal((2_500, 768))

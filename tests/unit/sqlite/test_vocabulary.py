@@ -1,4 +1,4 @@
-"""What is remembered of the words of an index is true at the revision that it is asked at."""
+"""The cached vocabulary of an index is exact at the revision of the reader."""
 
 import dataclasses
 import math
@@ -34,7 +34,7 @@ def test_frequencies_follow_changes_and_removals(opened):
     check(opened, {"heron": 0, "kestrel": 1})
 
 
-def test_two_snapshots_are_told_their_own_frequencies(opened):
+def test_two_snapshots_have_their_own_frequencies(opened):
     opened.write("memory/a.md", "heron")
     opened.sync()
     with opened.store.read() as before:
@@ -55,7 +55,7 @@ def test_prefixes_are_counted_in_chunks(opened):
         assert reader.vocabulary.frequency("成") == 0
 
 
-def test_of_several_terms_the_known_ones_are_told(opened):
+def test_frequencies_are_returned_for_the_known_terms_alone(opened):
     opened.write("memory/a.md", "foo_bar")
     opened.sync()
     with opened.store.read() as reader:

@@ -243,7 +243,7 @@ class StoreContract:
             (hit,) = reader.keyword_hits([QueryTerm("heron")], (), 10)
             assert reader.chunks([hit.chunk_id])[hit.chunk_id].path == "notes/0.md"
 
-    def test_a_damaged_or_sound_index_is_told_apart(self, store):
+    def test_a_damaged_index_is_distinguished_from_a_sound_one(self, store):
         assert store.health.damage is None
         assert not store.repair()
         assert store.on_sound_index(lambda _: 7, never) == 7

@@ -294,7 +294,7 @@ def test_a_removed_folder_takes_its_files_out_of_the_index(opened):
     assert opened.found("heron") == ["MEMORY.md"]
 
 
-def test_an_estimate_writes_nothing_and_tells_what_a_run_then_does(opened):
+def test_an_estimate_writes_nothing_and_matches_the_run(opened):
     for number in range(5):
         opened.write(f"memory/{number}.md", "heron")
     before = opened.revision()

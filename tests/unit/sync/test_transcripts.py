@@ -1,4 +1,4 @@
-"""Transcripts in the index: what is new of them is added, and what is gone is gone, as if all were indexed anew."""
+"""Transcripts in the index: new text is added and removed text is removed, as in an index built from scratch."""
 
 import errno
 import os

@@ -70,7 +70,7 @@ def test_a_full_sync_rebuilds_and_nothing_waits_any_more(embedding):
     assert engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False).changed is False
 
 
-def test_files_that_change_meanwhile_are_indexed_and_embedded_and_those_removed_go(embedding):
+def test_files_changed_while_a_rebuild_waits_are_indexed_and_removed_ones_go(embedding):
     rechunked(embedding)
     embedding.write(new="kestrel")
     embedding.remove("short")

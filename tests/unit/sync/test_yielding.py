@@ -1,4 +1,4 @@
-"""Making vectors may take hours; a note that is written meanwhile is found by its words within a batch."""
+"""Making vectors may take hours; a note written in that time is found by its words within a batch."""
 
 import pytest
 

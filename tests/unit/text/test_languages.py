@@ -1,4 +1,4 @@
-"""A text's language is told from its function words, and only where they leave no doubt."""
+"""A text's language is detected from its function words, and only if they are unambiguous."""
 
 # ruff: noqa: RUF001 -- letters that look like others are what is tested
 
@@ -30,7 +30,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("language", SENTENCES)
-def test_a_sentence_tells_its_language(language):
+def test_the_language_of_a_sentence_is_detected(language):
     assert Analyzer().language_of(SENTENCES[language]) == language
 
 
@@ -48,7 +48,7 @@ def test_a_sentence_tells_its_language(language):
         "\ud800",
     ],
 )
-def test_nothing_is_told_from_little_or_from_names(text):
+def test_no_language_is_detected_in_short_texts_or_names(text):
     assert Analyzer().language_of(text) == ""
 
 
@@ -58,6 +58,6 @@ def test_the_middle_of_a_text_counts_as_well_as_its_beginning():
 
 
 @pytest.mark.parametrize("language", LATIN)
-def test_a_language_of_nothing_but_its_function_words_is_told_or_shared(language):
+def test_a_language_of_function_words_alone_is_detected_or_shared(language):
     told = detect(" ".join(LATIN[language].split()))
     assert told == language

@@ -1,4 +1,4 @@
-"""A word that is longer than a chunk is found by its beginning, by whoever writes all of it or enough."""
+"""A word longer than a chunk is found by its beginning, given in full or in part."""
 
 import hashlib
 import itertools
@@ -65,7 +65,7 @@ def check_found(analyzer, text, query, language=""):
 
 @pytest.mark.parametrize("word", WORDS.values(), ids=WORDS)
 @pytest.mark.parametrize("before", [0, 3, 700, 1_400, 1_590])
-def test_a_long_word_is_found_wherever_it_stands(analyzer, word, before):
+def test_a_long_word_is_found_at_any_position(analyzer, word, before):
     prose = ("lorem ipsum " * 200)[:before]
     for text in (f"{prose.strip()} {word} dolor sit amet", f"# Notes\n\n{prose.strip()}\n{word}\n\ndolor sit amet"):
         check_found(analyzer, text, word)
@@ -89,7 +89,7 @@ def test_its_beginning_is_enough(analyzer):
     check_found(analyzer, HEX, HEX[: LONGEST_WORD + 1])
 
 
-def test_long_words_that_begin_otherwise_are_told_apart(analyzer):
+def test_long_words_that_begin_otherwise_are_distinguished(analyzer):
     other = HEX[LONGEST_WORD // 2 :]
     assert not set(analyzer.index_tokens(HEX[:3_000]).split()) & set(analyzer.index_tokens(other).split())
 

@@ -1,4 +1,4 @@
-"""What says nothing is not asked for, in the question's own language, unless nothing else is left."""
+"""Stop words of the query's language are not searched for, unless nothing else is left."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_a_question_of_nothing_else_keeps_them(query):
         ("中文的问题", ["中文", "文的", "的问", "问题"]),
     ],
 )
-def test_what_stands_across_the_end_of_a_japanese_word_is_left_out_where_the_word_is_known_without(query, expected):
+def test_a_gram_across_the_end_of_a_known_japanese_word_is_left_out(query, expected):
     check(query, expected)
 
 

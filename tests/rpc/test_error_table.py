@@ -257,12 +257,14 @@ async def test_a_memory_folder_that_is_a_link_is_refused_and_not_indexed(serve, 
     assert (outside / "note.md").read_text() == "SECRET zebra"
 
 
-async def test_a_full_sync_during_a_run_is_aborted_with_a_hint_when_to_retry(serve, home):
-    home.many(3_000)
+async def test_a_full_sync_during_a_run_is_aborted_with_a_hint_when_to_retry(serve, home, pause_sync):
+    home.write(a="one")
     running = await serve()
+    held = pause_sync(running)
     stream = aiter(running.stub.Sync(pb.SyncRequest()))
     await anext(stream)
     await check_refused(call(running, "Sync", pb.SyncRequest(mode=FULL)), "ABORTED", "SYNC_CONFLICT", retry=True)
+    held.release()
     assert kinds_of([event async for event in stream])[-1] == "completed"
 
 

@@ -197,7 +197,7 @@ async def test_callers_for_whom_there_was_no_thread_take_no_place(serve, monkeyp
     running = await serve(settings())
     with monkeypatch.context() as patch:
         patch.setattr("socketserver.ThreadingMixIn.process_request", no_thread)
-        for _ in range(2 * MOST_AT_ONCE):
+        for _ in range(MOST_AT_ONCE + 1):
             with pytest.raises(httpx.TransportError):
                 await fetched(running)
     assert "memoryd" in await fetched(running)

@@ -286,7 +286,7 @@ def test_a_daemon_that_speaks_otherwise_looks_as_the_page_says(daemons, tmp_path
     check(shell(tmp_path, "list-agents", given=where(mutual, "tls") | shown), '"main"')
 
 
-def test_what_is_refused_looks_as_the_page_says(daemon, tmp_path):
+def test_a_refusal_looks_as_documented(daemon, tmp_path):
     unix, tls = where(daemon, "unix"), where(daemon, "tls")
     (tmp_path / "wrong").write_text("wrong\n", "utf-8")
     (tmp_path / "limited").write_text(f"{daemon.limited_token}\n", "utf-8")

@@ -56,7 +56,7 @@ def test_a_noted_socket_counts_only_while_it_is_there(home):
 @pytest.mark.parametrize(
     "address", ["7627", "host", "host:port", "http://host:1", "dns:///host:1", "::1:7627", "a b:1"]
 )
-def test_what_is_no_address_is_refused(home, address):
+def test_an_invalid_address_is_refused(home, address):
     with pytest.raises(ValueError, match="is no address; write unix:PATH or HOST:PORT"):
         find(around(home), address)
 

@@ -125,5 +125,5 @@ def test_an_index_that_is_kept_is_used_again(run, tmp_path):
         (["--limit", "0"], 2, "--limit"),
     ],
 )
-def test_what_cannot_be_done_is_said(run, arguments, code, err):
+def test_an_impossible_evaluation_is_reported(run, arguments, code, err):
     check(run(*arguments), code=code, err=err)

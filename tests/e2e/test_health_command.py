@@ -41,7 +41,7 @@ def test_none_is_started_and_an_absent_one_ends_with_5(places):
 
 
 @pytest.mark.slow
-def test_one_that_was_killed_ends_with_5(places):
+def test_a_killed_daemon_is_unhealthy_with_code_5(places):
     home, workspace, state = places
     with serving(workspace, state, home=home) as served:
         end(served.process, signal.SIGKILL)

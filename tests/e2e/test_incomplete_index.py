@@ -186,7 +186,7 @@ def test_vectors_that_are_not_configured_are_not_mentioned(begin, search):
 
 
 @pytest.mark.slow
-def test_one_agent_that_fails_keeps_no_other_from_its_sync(begin, tmp_path):
+def test_an_agent_that_fails_prevents_no_other_sync(begin, tmp_path):
     """`broken` has a folder in the place of its index, and `unkeyed` a provider without a key."""
     listed = []
     for name in ("broken", "main", "unkeyed"):

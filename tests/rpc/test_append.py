@@ -137,7 +137,7 @@ async def test_an_append_is_written_below_the_existing_text(serve, home, *, befo
     assert shown.text == "\n".join(after.split("\n")[lines[0] - 1 : lines[1]])
 
 
-async def test_what_was_appended_is_found_at_the_revision_returned(serve):
+async def test_appended_text_is_found_at_the_revision_returned(serve):
     running = await serve()
     for word in ("zebra", "lion", "walrus"):
         reply = await running.append(f"a {word} was seen", path=f"memory/deep/er/{word}.md")

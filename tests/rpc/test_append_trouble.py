@@ -47,7 +47,7 @@ async def test_a_damaged_ledger_is_reported_and_its_readable_keys_count(serve, h
     assert not (await (await serve()).status()).source_issues
 
 
-async def test_what_a_crash_cut_short_is_whole_when_the_daemon_listens(serve, home, ledger):
+async def test_an_append_cut_short_by_a_crash_is_completed_before_the_daemon_listens(serve, home, ledger):
     ledger.parent.mkdir(parents=True)
     ledger.write_bytes(begun(home, before="earlier\n"))
     ledger.with_name("main.appends.block").write_bytes(content_of(TEXT, ""))

@@ -132,7 +132,7 @@ async def test_where_a_job_fails_the_texts_go_directly(home, serve, provider, fa
     assert wanted in status.batch.last_error
 
 
-async def test_what_an_expired_job_has_made_is_not_lost(home, serve, provider):
+async def test_vectors_of_an_expired_job_are_not_lost(home, serve, provider):
     write(home)
     provider.fates.append("expired")
     running = await serve(using(provider))
@@ -200,7 +200,7 @@ async def test_a_job_that_takes_too_long_is_made_once_more(home, serve, provider
     await check_whole(running, provider)
 
 
-async def test_one_that_takes_too_long_twice_gives_way_to_direct_calls(home, serve, provider, short_minutes):
+async def test_a_job_that_takes_too_long_twice_is_replaced_by_direct_calls(home, serve, provider, short_minutes):
     write(home)
     provider.fates.extend(["hangs", "hangs"])
     running = await serve(using(provider, timeoutMinutes=60))

@@ -103,7 +103,7 @@ async def test_an_entry_is_remembered_recalled_listed_and_forgotten(running):
 
 
 @needs_lancedb
-async def test_what_says_the_same_is_answered_with_what_is_there(running):
+async def test_an_entry_of_equal_meaning_is_answered_with_the_stored_one(running):
     stored = await remember(running, "the heron nests by the weir")
     again = await remember(running, "by the weir the heron nests")
     assert (again.action, again.entry) == (DUPLICATE, stored.entry)
@@ -384,7 +384,7 @@ async def test_a_stop_while_entries_are_opened_lets_them_go(serve, before_open):
 
 
 @needs_lancedb
-async def test_those_who_wait_for_an_opening_that_fails_share_the_failure(serve, before_open):
+async def test_callers_that_wait_for_a_failed_opening_share_the_failure(serve, before_open):
     attempts, go_on, away = [], threading.Event(), [True]
 
     def fail(_store):

@@ -94,7 +94,7 @@ async def test_a_forgotten_file_is_back_when_its_content_has_changed(running, ho
     assert paths(await running.search(WORD)) == ["memory/secret.md"]
 
 
-async def test_what_was_written_and_not_indexed_yet_is_forgotten_too(running, home):
+async def test_a_file_that_is_not_indexed_yet_can_be_forgotten(running, home):
     home.write(secret=f"a newer text of the {WORD}", late=f"one more {WORD}")
     assert receipt(await forget(running, path="memory/secret.md")) == GONE
     assert receipt(await forget(running, path="memory/late.md")) == {}
@@ -148,7 +148,7 @@ async def test_a_file_of_an_extra_path_is_forgotten_and_never_deleted(serve, hom
 
 
 @pytest.mark.parametrize("path", ["../outside.md", "/etc/hosts.md", "memory/../MEMORY.md", "notes.md", "memory/x.txt"])
-async def test_what_is_no_memory_file_cannot_be_forgotten(running, home, path):
+async def test_a_path_that_is_no_memory_file_cannot_be_forgotten(running, home, path):
     (home.root / "outside.md").write_text("outside")
     home.put("notes.md", "notes")
     for delete in (False, True):

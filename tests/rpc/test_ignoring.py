@@ -24,7 +24,7 @@ async def files(running):
     return sorted(file.path for file in (await running.files()).files)
 
 
-async def test_what_is_left_out_leaves_the_index_and_stays_on_disk(running, home):
+async def test_an_ignored_file_leaves_the_index_and_stays_on_disk(running, home):
     home.put(IGNORE_FILE, "private/\n")
     # Status compares the disk with the index, so that it knows before the sync does.
     assert (await running.status()).index.dirty

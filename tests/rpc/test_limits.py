@@ -126,7 +126,7 @@ async def test_each_line_of_the_token_file_has_a_share_of_its_own(serve, home):
     await check_refused(call, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS", retry=True)
 
 
-async def test_who_shows_no_good_token_takes_nobodys_share(limited, home):
+async def test_a_call_without_a_valid_token_uses_no_share_of_another(limited, home):
     _, token = new_token(home)
     running = await limited(tokenCallsPerSecond=0.5)
     for _ in range(5):

@@ -95,7 +95,7 @@ async def test_a_socket_left_by_a_killed_daemon_is_replaced(serve, home):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-async def test_what_is_no_socket_is_not_removed(home, kind):
+async def test_a_file_that_is_no_socket_is_not_removed(home, kind):
     precious = home.root / "precious"
     precious.write_text("keep me")
     if kind == "file":

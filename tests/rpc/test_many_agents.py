@@ -136,7 +136,7 @@ async def test_a_daemon_does_not_start_where_one_of_the_last_indexes_is_held(ser
     assert (await (await serve(many(home))).status(agent_id="a0")).agent_id == "a0"
 
 
-async def test_one_that_cannot_be_opened_leaves_those_behind_it_alone(serve, home, few_first):
+async def test_an_agent_that_cannot_be_opened_delays_no_other(serve, home, few_first):
     for name in ("a0", "a2"):
         (home.state_dir / "memory" / f"{name}.sqlite").mkdir(parents=True)
     running = await serve(many(home))

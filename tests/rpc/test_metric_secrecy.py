@@ -127,7 +127,7 @@ async def test_each_label_has_values_of_a_known_few(serve, home):
     assert seen - allowed.keys() <= {"le", "version"}
 
 
-async def test_what_found_nothing_and_how_far_the_index_lags_are_counted(serve, home):
+async def test_empty_searches_and_the_lag_of_the_index_are_counted(serve, home):
     home.write(a="the red ferry")
     running = await serve(METRICS)
     await eventually(lambda: running.memory().board.lag_seconds > 0)

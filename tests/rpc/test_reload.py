@@ -140,7 +140,7 @@ async def test_a_fault_of_ours_changes_nothing_either(running):
     assert (await running.search("heron")).results
 
 
-async def test_what_waits_for_a_restart_is_named_and_not_touched(running, home):
+async def test_settings_that_need_a_restart_are_named_and_not_applied(running, home):
     other = f"unix:{home.root}/other"
     report = await reload(running, {**quiet(), "memoryd": {"local": {"threads": 2}}}, listen=other)
     assert report.awaiting_restart == ("memoryd.listen", "memoryd.local.threads")

@@ -45,7 +45,7 @@ async def test_an_agent_at_rest_holds_no_reader_and_answers_when_asked(serve, ho
     assert not running.memory().at_rest
 
 
-async def test_what_an_agent_frees_is_returned_to_the_system_once(serve, home):
+async def test_memory_freed_by_an_agent_is_returned_to_the_system_once(serve, home):
     returned = []
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)

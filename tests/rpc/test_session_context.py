@@ -86,7 +86,7 @@ async def test_the_budget_holds_and_what_was_cut_can_be_read(serve, home):
     assert before.text.endswith(f"event {today.start_line - 2}")
 
 
-async def test_what_was_appended_is_there_at_once(serve):
+async def test_appended_text_is_in_the_context_immediately(serve):
     running = await serve()
     await running.append("just now", path=TODAYS)
     assert (await ask(running)).files[-1].text == "just now\n"

@@ -30,7 +30,7 @@ def say(home, name, *lines):
     return folder / name
 
 
-async def test_what_was_said_is_found_under_its_line_and_read_with_secrets_masked(home, serve):
+async def test_a_spoken_message_is_found_at_its_line_with_secrets_masked(home, serve):
     home.write(crane="The harbour crane lifts containers.")
     file = say(home, "s1.jsonl", HEAD, user(f"the heron\n\n nests  here {KEY}"), TOOL, assistant("By the weir, then."))
     before = file.read_bytes()
@@ -157,7 +157,7 @@ async def test_status_counts_each_source(home, serve):
     assert "SOURCE_SKIPPED" not in kinds(status.degradations)
 
 
-async def test_what_a_session_says_is_indexed_when_it_is_due_and_not_before(home, serve, monkeypatch):
+async def test_a_transcript_is_indexed_when_it_is_due_and_not_before(home, serve, monkeypatch):
     quick = functools.partial(BackgroundSync, transcript_window_seconds=0.05)
     monkeypatch.setattr("memoryd_server.agent.agent.BackgroundSync", quick)
     say(home, "s1.jsonl", user("about the harbour"))

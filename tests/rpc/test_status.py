@@ -148,7 +148,7 @@ async def test_no_secret_is_reported_by_any_reply(serve, home):
         ),
     ],
 )
-async def test_what_was_configured_and_is_not_done_is_a_degradation(serve, settings, degraded):
+async def test_a_configured_feature_that_is_not_in_use_is_a_degradation(serve, settings, degraded):
     running = await serve(settings)
     status = await running.status()
     assert kinds(status.degradations) == degraded

@@ -52,7 +52,7 @@ async def test_progress_is_reported_at_most_some_ten_times_a_second(serve, home)
     assert kinds_of(events).count("progress") <= 10 * seconds + 5
 
 
-async def test_what_has_not_changed_is_not_indexed_again(serve, home):
+async def test_an_unchanged_file_is_not_indexed_again(serve, home):
     home.write(a="one", b="two", c="three")
     running = await serve()
     first = await running.synced()
@@ -95,7 +95,7 @@ async def test_a_second_caller_joins_and_both_see_the_end(serve, home, pause_syn
     assert ends[0].indexed_files == 2
 
 
-async def test_what_was_written_before_a_call_is_in_the_index_when_it_completes(serve, home, pause_sync):
+async def test_a_file_written_before_a_sync_is_in_the_index_when_it_completes(serve, home, pause_sync):
     home.write(a="one")
     running = await serve()
     held = pause_sync(running)

@@ -142,7 +142,7 @@ def test_every_instruction_is_one_that_there_is():
     assert {name for name, _ in instructions()} <= known | {"ENTRYPOINT", "CMD"}
 
 
-def test_what_is_copied_is_in_the_repository_and_not_ignored():
+def test_files_copied_into_the_image_are_in_the_repository_and_not_ignored():
     ignored = (DEPLOY / "Containerfile.dockerignore").read_text("utf-8").split()
     shown = [line.removeprefix("!") for line in ignored if line.startswith("!")]
     for value in of("COPY", instructions()):
@@ -261,7 +261,7 @@ def pins(name):
 
 
 @pytest.mark.parametrize("name", ["run.lock", "build.lock"])
-def test_what_is_deployed_is_what_is_tested(name):
+def test_the_deployed_versions_are_the_tested_ones(name):
     """All but hatchling's own, which the development environment may have in other words."""
     tested = {pin.split("==")[0]: pin for pin in pins("dev.lock")}
     for pin in pins(name):
@@ -269,7 +269,7 @@ def test_what_is_deployed_is_what_is_tested(name):
         assert package not in tested or pin in pins("dev.lock"), pin
 
 
-def test_all_that_memoryd_needs_is_locked():
+def test_every_dependency_is_locked():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     locked = {pin.split("==")[0].lower().replace("_", "-") for pin in pins("run.lock")}
     needed = {re.split(r"[=<>~!]", each)[0].strip().lower().replace("_", "-") for each in project["dependencies"]}

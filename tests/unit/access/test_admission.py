@@ -100,7 +100,7 @@ def test_a_health_watch_counts_for_its_own_token_alone():
             pass
 
 
-def test_what_a_token_may_call_in_a_second_comes_back_with_time():
+def test_the_call_rate_of_a_token_refills_with_time():
     limiter = RateLimiterFixture(token_calls_per_second=10)
     burst = int(10 * admission.BURST_SECONDS)
     for _ in range(burst):

@@ -19,7 +19,7 @@ def store(files):
     return TokenStore(files.store)
 
 
-def test_what_is_added_is_read_back_without_the_token_itself(store):
+def test_an_added_record_is_read_back_without_the_token(store):
     record, token = store.add("gateway", ["bob", "ada", "bob"], NOW, NOW + timedelta(days=90))
     assert store.read() == (record,)
     assert record.agents == ("ada", "bob")

@@ -53,7 +53,7 @@ async def test_the_next_run_does_not_wait_for_it(fixture, held):
 
 
 @pytest.mark.parametrize("error", [BackendUnavailable("no qmd"), ValueError("a bug")])
-async def test_what_fails_then_fails_the_run_and_not_the_index(fixture, error):
+async def test_a_failure_after_the_sync_fails_the_run_and_not_the_index(fixture, error):
     async def after(*_):
         raise error
 

@@ -299,7 +299,7 @@ async def test_first_syncs_come_in_turn_and_one_that_takes_long_leaves_its_turn_
 
 
 @pytest.mark.parametrize("rests", [True, False])
-async def test_who_is_not_asked_for_rests_after_the_first_sync(fixture, watch, rests):
+async def test_an_unused_agent_becomes_idle_after_the_first_sync(fixture, watch, rests):
     ended = []
 
     async def tidy():

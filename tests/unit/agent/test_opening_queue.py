@@ -71,7 +71,7 @@ async def test_the_rest_goes_on_where_one_fails(queue, opener):
     assert opener.began == [(name, False) for name in "abcdef"]
 
 
-async def test_who_is_asked_for_is_opened_at_once_and_once(queue, opener):
+async def test_a_requested_agent_is_opened_immediately_and_once(queue, opener):
     queue.go_on(at_once=1)
     await eventually(lambda: opener.began)
     for _ in range(3):

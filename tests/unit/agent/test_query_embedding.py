@@ -96,7 +96,7 @@ async def test_a_vector_of_another_length_counts_where_every_text_gets_one(quest
     assert provider.questions[1:] == ["ping"]
 
 
-async def test_what_is_remembered_is_there_while_the_provider_rests(questions, provider):
+async def test_cached_query_vectors_are_used_while_the_provider_is_paused(questions, provider):
     await questions.embed("a", soon())
     provider.down = "it is down"
     assert (await questions.embed("b", soon())).error is not None

@@ -37,7 +37,7 @@ def test_an_agent_whose_work_hangs_leaves_the_others_their_threads(threads, gate
     assert all(future.result(SOON) for future in stuck)
 
 
-def test_who_waits_comes_in_turn_and_not_after_all_of_another(gate):
+def test_a_waiting_agent_takes_turns_with_a_busy_one(gate):
     threads, order = SharedPool(1, 1, "test"), []
     block = threads.share().submit(gate.wait)
     many, one = threads.share(), threads.share()
@@ -68,7 +68,7 @@ def test_calls_of_one_share_keep_their_order_and_no_more_run_than_it_may_have(th
     assert all(abs(place - number) <= 2 for place, number in enumerate(order))
 
 
-def test_what_is_raised_is_the_askers_and_the_next_call_runs(threads):
+def test_an_exception_reaches_its_caller_and_the_next_call_runs(threads):
     share = threads.share()
     with pytest.raises(ZeroDivisionError):
         share.submit(lambda: 1 / 0).result(SOON)

@@ -116,7 +116,7 @@ def proc(tmp_path, watches=1_000_000, instances=128):
     return tmp_path
 
 
-def test_what_is_taken_of_inotify_is_counted(tmp_path):
+def test_used_inotify_watches_and_instances_are_counted(tmp_path):
     own = tmp_path / "4242"
     (own / "fd").mkdir(parents=True)
     (own / "fdinfo").mkdir()

@@ -32,7 +32,7 @@ def check(path, *verdicts, mentions=""):
     assert any(mentions in f"{each.detail} {each.meaning} {each.advice}" for each in found)
 
 
-def test_one_that_is_listened_at_is_well(listening):
+def test_a_socket_with_a_listener_has_no_findings(listening):
     check(listening, OK, mentions="is listened at")
 
 

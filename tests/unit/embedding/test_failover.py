@@ -256,7 +256,7 @@ class TestTheWayBack:
         assert failover.stored() == "second"
         assert sorted(text for text in failover.second.texts if text != "ping") == ["heron", "kestrel", "stork", "swan"]
 
-    def test_who_fails_again_within_a_day_comes_back_later_each_time(self, failover):
+    def test_a_provider_that_fails_again_within_a_day_comes_back_later_each_time(self, failover):
         failover.fallen()
         stays = [failover.provider_failover.stands_in.stay_ms]
         for number in range(7):
@@ -291,7 +291,7 @@ class TestTheWayBack:
         failover.sync(SyncMode.FULL)
         assert failover.stored() == "first"
 
-    def test_who_is_still_away_is_not_asked_at_every_sync(self, failover):
+    def test_a_provider_that_still_fails_is_not_tried_at_every_sync(self, failover):
         failover.fallen()
         self.settle(failover)
         failover.now_ms += FIRST_STAY_MS

@@ -85,7 +85,7 @@ def test_another_provider_is_asked_and_the_first_again_when_it_is_back(embedding
     check_sends(embedding, *REFUSED)
 
 
-def test_they_are_asked_for_again_after_a_day(embedding, wall):
+def test_refused_texts_are_sent_again_after_a_day(embedding, wall):
     check_sends(embedding, *ALL)
     wall.now_ms += REFUSED_FOR_MS - 1
     check_sends(embedding)
@@ -94,7 +94,7 @@ def test_they_are_asked_for_again_after_a_day(embedding, wall):
     check_sends(embedding)
 
 
-def test_they_cost_nothing_that_anybody_has_to_agree_to(embedding):
+def test_refused_texts_need_no_cost_approval(embedding):
     check_sends(embedding, *ALL)
     assert embedding.engine().estimate(SyncMode.INCREMENTAL).cache_misses == 0
     embedding.use(embedding.provider, CostLimit(3, remote=True))

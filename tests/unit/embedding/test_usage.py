@@ -80,7 +80,7 @@ def book_of(cache):
     return loaded
 
 
-def test_what_was_counted_before_the_file_was_read_is_not_lost(cache):
+def test_counts_made_before_the_file_was_read_are_not_lost(cache):
     provider = Counting()
     counted = book(cache(), provider)
     provider.calls = 2
@@ -116,7 +116,7 @@ def test_a_sync_saves_what_it_took_and_what_the_cache_gave(tmp_path):
         embedding.close()
 
 
-def test_what_has_not_changed_is_not_written_again(cache):
+def test_unchanged_counts_are_not_written_again(cache):
     provider = Counting()
     counted = book(opened := cache(), provider)
     provider.calls = 2

@@ -101,7 +101,7 @@ def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(entries):
     assert entries.indices() == ["vectors_of_400"]
 
 
-def test_what_was_forgotten_is_neither_found_nor_kept(entries, tmp_path):
+def test_a_forgotten_entry_is_neither_found_nor_kept(entries, tmp_path):
     entries.add(400)
     entries.store.tidy()
     for entry_id in list(entries.vectors)[:30]:

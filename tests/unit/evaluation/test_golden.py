@@ -52,7 +52,7 @@ def test_a_folder_of_sets_is_read_in_the_order_of_their_names(data):
 
 
 @pytest.mark.parametrize("change", [{"gold": []}, {"kind": "adversarial"}])
-def test_what_nothing_answers_has_no_gold(data, change):
+def test_an_unanswerable_query_has_no_gold_spans(data, change):
     write(data, ROW | change)
     assert [query.gold for query in read_golden_set(data)] == [()]
 
@@ -93,7 +93,7 @@ def test_ill_formed_gold_is_reported_with_file_and_line(data, gold):
         (ROW | {"dataset": 1}, "'dataset' must be a string"),
     ],
 )
-def test_what_leads_nowhere_is_refused(data, row, says):
+def test_an_invalid_golden_row_is_refused(data, row, says):
     check_refused(data, row, says=says)
 
 

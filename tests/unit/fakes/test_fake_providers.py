@@ -131,7 +131,7 @@ def test_an_unknown_fault_is_reported(post):
         assert "limited" in post(server, {"fault": "x"}, path="/_control").json()["error"]
 
 
-def test_they_run_by_hand_and_say_what_to_configure():
+def test_the_fake_servers_start_from_the_command_line_and_print_their_settings():
     command = [sys.executable, "-m", "fake_providers", "0"]
     environ = {**os.environ, "PYTHONPATH": str(TESTS)}
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:

@@ -93,7 +93,7 @@ def test_a_cooldown_is_shared_by_all_who_call(asked):
     assert all(call.times[-1] - first.times[0] >= 0.3 for call in (first, *others))
 
 
-def test_who_waits_already_heeds_a_later_cooldown():
+def test_a_waiting_call_respects_a_later_cooldown():
     pacer = quick()
     early, late = Call(RateLimited("busy", 0.1)), Call(RateLimited("busy", 0.5))
     both = threading.Barrier(2)

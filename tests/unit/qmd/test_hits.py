@@ -66,7 +66,7 @@ def test_the_empty_line_that_ends_a_file_is_not_shown(collection, folder):
     )
 
 
-def test_what_qmd_cut_short_is_shown_whole(collection, folder):
+def test_a_snippet_that_qmd_cut_is_shown_whole(collection, folder):
     write(folder, "w/memory/a.md", "x" * 400 + " 🦩 end\n")
     assert place(collection, row(snippet="x" * 297 + "...", start=1, count=1))[0][3].endswith("end")
     half = "x" * 400 + " \ud83e..."
@@ -155,7 +155,7 @@ def ranked(collection, rows, *, ranking=PLAIN, most=6, **changes):
     return rank(collection, rows, dataclasses.replace(QUERY, **changes), ranking, most=most, most_chars=700)
 
 
-def test_what_the_folders_own_rules_leave_out_gives_no_hit(collection, folder):
+def test_a_file_that_the_ignore_rules_match_gives_no_hit(collection, folder):
     write(folder, "w/memory/a.md")
     write(folder, "w/memory/private/b.md")
     write(folder, "s/c.md")

@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_made_is_a_failure(qmd):
         qmd.index().update(run)
 
 
-def test_what_could_not_be_forgotten_is_forgotten_after_the_next_update(qmd):
+def test_a_failed_forget_is_repeated_after_the_next_update(qmd):
     qmd.write(a="one")
     index = qmd.index()
     index.update(run)

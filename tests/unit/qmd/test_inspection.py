@@ -42,7 +42,7 @@ def doctor(tmp_path):
     return Doctor(tmp_path)
 
 
-def test_all_is_well(doctor):
+def test_a_working_qmd_has_no_findings(doctor):
     doctor.node("v24.1.0")
     check, models = doctor.look()
     assert (check.verdict, check.detail) == (CheckResult.OK, f"{doctor.fake.path}, version 2.8.3")

@@ -144,7 +144,7 @@ async def test_a_first_update_that_meets_another_writer_is_tried_again(fixture):
     assert (fixture.index.updates, updates.updating.failure) == (2, None)
 
 
-async def test_what_was_asked_for_is_done_once_after_the_debounce(fixture):
+async def test_requests_within_the_debounce_make_one_update(fixture):
     updates = fixture.updates(debounce_seconds=0.2)
     await updates.start(background=True)
     await updates.now()
@@ -157,7 +157,7 @@ async def test_what_was_asked_for_is_done_once_after_the_debounce(fixture):
     assert fixture.index.updates == 2
 
 
-async def test_what_is_asked_for_during_an_update_is_done_after_it(fixture):
+async def test_a_request_during_an_update_is_run_after_it(fixture):
     updates = fixture.updates()
     await updates.start(background=True)
     fixture.index.held = True
@@ -173,13 +173,13 @@ async def test_an_update_runs_at_intervals(fixture):
     await eventually(lambda: fixture.index.updates >= 3)
 
 
-async def test_one_writer_at_a_time_and_each_caller_has_an_update_of_its_own(fixture):
+async def test_one_update_runs_at_a_time_and_each_caller_gets_a_separate_one(fixture):
     updates = fixture.updates(verb=QmdSearchMode.QUERY)
     await asyncio.gather(*(updates.now() for _ in range(4)))
     assert (fixture.index.updates, fixture.index.embeds, fixture.index.most_at_once) == (4, 4, 1)
 
 
-async def test_what_is_covered_was_seen_before_the_update(fixture):
+async def test_the_covered_files_are_those_listed_before_the_update(fixture):
     updates = fixture.updates()
     fixture.index.held = True
     working = asyncio.ensure_future(updates.now())

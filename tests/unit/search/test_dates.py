@@ -77,7 +77,7 @@ def test_a_date_is_read_by_the_askers_clock(query, first, last):
         *("99999 years ago", "999999 days ago", "2000 weeks ago", "ABC-2023-051", "what happened to May?"),
     ],
 )
-def test_what_is_no_date_names_none(query):
+def test_a_text_without_a_date_names_no_range(query):
     assert dates_in(query, NOW) == ()
 
 

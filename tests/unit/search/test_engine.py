@@ -127,7 +127,7 @@ def test_a_hit_whose_file_has_changed_makes_the_answer_stale(index):
         ({"sources": (Source.SESSIONS,)}, [DegradationKind.SOURCE_SKIPPED]),
     ],
 )
-def test_what_was_asked_for_and_not_done_is_named(index, changes, kinds):
+def test_an_unsatisfied_request_is_a_degradation(index, changes, kinds):
     answer = ask(birds(index), "heron", **changes)
     assert [d.kind for d in answer.degradations] == kinds
     assert answer.served_mode is SearchMode.KEYWORD

@@ -57,7 +57,7 @@ def test_a_chunk_of_both_legs_gets_its_share_of_each():
     assert found == Candidate(7, pytest.approx(0.65), 1.0, 0.5, 1, 1)
 
 
-def test_what_one_leg_did_not_return_gets_its_true_score():
+def test_a_hit_that_one_retriever_did_not_return_gets_its_true_score():
     words, meanings = [KeywordHit(1, -4.0), KeywordHit(2, -2.0)], [Near(1, 0.9), Near(3, 0.8)]
     found = fuse(words, meanings, true_cosine={2: 0.5}, true_bm25={3: -1.0})
     assert [c.chunk_id for c in found] == [1, 3, 2]
@@ -65,7 +65,7 @@ def test_what_one_leg_did_not_return_gets_its_true_score():
     assert found[2] == Candidate(2, pytest.approx(0.7 * 0.5 + 0.3 * 0.5), 0.5, 0.5, 2, None)
 
 
-def test_what_is_not_known_counts_nothing():
+def test_an_unknown_score_counts_as_zero():
     found = fuse([KeywordHit(1, -4.0)], [Near(2, 0.8)])
     assert found == [
         Candidate(2, pytest.approx(0.56), None, 0.8, None, 1),
@@ -106,7 +106,7 @@ def test_a_true_bm25_can_lift_a_chunk_above_others():
     assert [(c.chunk_id, c.keyword_rank, c.vector_rank) for c in found] == [(3, None, 2), (2, None, 1), (1, 1, None)]
 
 
-def test_equals_keep_the_keyword_legs_order_then_the_vector_legs():
+def test_equal_scores_keep_the_keyword_order_then_the_vector_order():
     found = fuse(hits([-1.0, -1.0]), [Near(5, 1.0), Near(4, 1.0)], vector_weight=1, text_weight=1)
     assert [c.chunk_id for c in found] == [0, 1, 5, 4]
 

@@ -150,7 +150,7 @@ def test_the_range_is_exactly_that_of_the_text(lines, most, query):
         ("🇩🇪", 1, "🇩"),
     ],
 )
-def test_what_is_seen_as_one_character_is_kept_or_left_whole(text, most, kept):
+def test_a_grapheme_is_kept_or_removed_whole(text, most, kept):
     assert cut_text(text, most) == kept
 
 

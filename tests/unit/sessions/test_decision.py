@@ -168,7 +168,7 @@ def test_a_stale_count_waits_for_a_fresh_one():
     ],
 )
 @pytest.mark.parametrize("due", [{"total_tokens": 180_000}, {"transcript_bytes": 2 * MIB}])
-def test_what_speaks_against_a_flush_does_so_on_both_paths(against, due):
+def test_a_reason_against_a_flush_applies_on_both_paths(against, due):
     assert decide(FlushInputs(now=NOW, **due), POLICY).flush
     assert not decide(FlushInputs(now=NOW, **due, **against), POLICY).flush
 
@@ -199,7 +199,7 @@ def test_every_default_is_echoed():
     )
 
 
-def test_what_was_given_is_echoed_as_given():
+def test_the_given_values_are_echoed():
     inputs = FlushInputs(
         now=NOW,
         total_tokens=1,
@@ -227,7 +227,7 @@ def test_the_echoed_inputs_give_the_same_answer(inputs, policy):
 
 
 @given(INPUTS, POLICIES)
-def test_what_always_holds(inputs, policy):
+def test_the_invariants_of_a_decision_hold(inputs, policy):
     decision = decide(inputs, policy)
     yes = {FlushReason.TOKEN_THRESHOLD, FlushReason.TRANSCRIPT_SIZE}
     assert decision.flush == (decision.reason in yes)

@@ -104,7 +104,7 @@ def test_the_budget_is_shared_and_logs_keep_their_end(workspace, budget, shown):
     assert tuple(texts(load(workspace, budget=budget)).values()) == shown
 
 
-def test_what_a_short_file_leaves_over_goes_to_the_others(workspace):
+def test_unused_budget_of_a_short_file_goes_to_the_others(workspace):
     put(workspace, long_term="x\n" * 500, yesterday="short", today="y\n" * 10)
     files = load(workspace, budget=100)
     assert [file.truncated for file in files] == [True, False, False]

@@ -132,7 +132,7 @@ WARNED = [
 
 
 @pytest.mark.parametrize(("own", "warning"), WARNED, ids=[warning for _, warning in WARNED])
-def test_what_does_no_harm_is_warned_of_once(home, own, warning):
+def test_a_harmless_mistake_is_one_warning(home, own, warning):
     warnings = home.load(own=own).warnings
     assert len(warnings) == 1
     assert warning in warnings[0]

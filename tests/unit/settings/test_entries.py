@@ -55,7 +55,7 @@ def test_entries_are_on_by_the_slot_or_by_our_own_key(home, given, on):
         ({"storageOptions": {"region": "${NOT_SET}"}}, "NOT_SET"),
     ],
 )
-def test_what_the_reference_refuses_is_refused(home, config, said):
+def test_settings_that_openclaw_refuses_are_refused(home, config, said):
     message = home.refused(reference=plugin(config))
     assert "plugins.entries" in message
     assert said in message

@@ -85,7 +85,7 @@ def test_an_address_is_taken(home, address):
 
 
 @pytest.mark.parametrize("address", ["unix:", "host", "host:", ":1", "host:65536", "::1:5", "h:1x", "", "http://h:1"])
-def test_what_is_no_address_is_refused(home, address):
+def test_an_invalid_address_is_refused(home, address):
     assert "memoryd.listen: " in home.refused(listen=[address])
 
 

@@ -221,7 +221,7 @@ def test_auto_knows_the_access_to_each_and_a_named_provider_to_its_own_alone(hom
 
 
 @pytest.mark.parametrize(("provider", "given"), [("gemini", False), ("ollama", False), ("local", True)])
-def test_what_remote_says_is_not_the_fallbacks_unless_the_provider_has_no_use_for_it(home, provider, given):
+def test_remote_settings_apply_to_the_fallback_only_if_the_provider_does_not_use_them(home, provider, given):
     remote = {"apiKey": SECRET, "baseUrl": "http://remote", "headers": {"X-A": "a"}}
     settings = settings_of(home, provider=provider, fallback="openai", remote=remote)
     found = settings.agent("").fallback_access

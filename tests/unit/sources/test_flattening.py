@@ -38,7 +38,7 @@ def said(role, text, **more):
         ("what is in HEARTBEAT.md?", "what is in HEARTBEAT.md?"),
     ],
 )
-def test_what_is_wrapped_around_a_users_message_is_left_out(text, kept):
+def test_the_wrapping_of_a_users_message_is_left_out(text, kept):
     assert said("user", text) == f"User: {kept}"
 
 
@@ -58,7 +58,7 @@ def test_what_is_wrapped_around_a_users_message_is_left_out(text, kept):
         "",
     ],
 )
-def test_what_the_gateway_said_by_itself_is_left_out(text):
+def test_messages_of_the_gateway_itself_are_left_out(text):
     assert said("user", text) is None
 
 

@@ -95,7 +95,7 @@ def fail_fsync(monkeypatch):
 @pytest.mark.parametrize(
     ("number", "error"), [(28, DiskFull), (122, DiskFull), (30, IndexReadOnly), (13, IndexReadOnly)]
 )
-def test_what_cannot_be_written_down_has_not_happened(path, fail_fsync, number, error):
+def test_a_forget_that_cannot_be_recorded_has_not_happened(path, fail_fsync, number, error):
     found = loaded(path)
     found.add_session("abc")
 

@@ -60,7 +60,7 @@ def test_two_watchers_share_one_reader_and_hear_of_their_own_alone(shared, made,
         assert of_two.arrive()
 
 
-def test_one_that_ends_leaves_the_other_watching_and_the_last_ends_the_reader(shared, made, folders):
+def test_stopping_one_agent_leaves_the_other_watched_and_the_last_ends_the_reader(shared, made, folders):
     one, two = folders
     with watching(one, open_native=shared.open) as (watcher, changes):
         with watching(two, open_native=shared.open):

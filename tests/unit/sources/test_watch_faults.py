@@ -191,7 +191,7 @@ def test_a_root_with_events_is_never_taken_for_a_silent_one(filled, roots):
 
 
 @pytest.mark.parametrize("path", ["memory/node_modules/x.md", "memory/.git/x.md", "other/y.md"])
-def test_what_is_not_watched_says_nothing_about_the_events(filled, roots, path):
+def test_changes_outside_the_watched_files_do_not_make_a_root_silent(filled, roots, path):
     with watching(roots, open_native=DeafReader, now_ns=lambda: time.time_ns() + LONG_AGO_NS) as (watcher, _):
         age_reports(watcher, 2 * LONG_AGO_NS)
         for note in filled.rglob("*.md"):

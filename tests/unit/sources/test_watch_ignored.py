@@ -18,7 +18,7 @@ def make(folder, *names):
         (folder / name / "n.md").touch()
 
 
-def test_what_is_left_out_takes_no_watches(workspace, roots):
+def test_ignored_folders_take_no_watches(workspace, roots):
     make(workspace, *(f"memory/archive/{number}" for number in range(50)), "memory/kept")
     (workspace / IGNORE_FILE).write_text("archive/\n")
     with watching(roots, open_native=lambda: ShortReader(3)) as (watcher, changes):

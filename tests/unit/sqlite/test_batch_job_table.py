@@ -40,7 +40,7 @@ def test_jobs_of_another_model_are_not_returned(cache):
     assert (cache.jobs.jobs(OTHER), cache.jobs.hashes(OTHER)) == ([], set())
 
 
-def test_what_a_job_brings_is_in_the_cache_where_it_is_wanted(cache):
+def test_vectors_of_a_job_are_in_the_cache_if_still_wanted(cache):
     cache.jobs.begin(KEY, job(), [HERON])
     assert cache.jobs.take(KEY, "one", {HERON: VECTOR, STORK: VECTOR}) == [HERON]
     assert cache.get(KEY, [HERON, STORK]) == {HERON: VECTOR}

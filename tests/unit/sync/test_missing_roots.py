@@ -60,7 +60,7 @@ def test_a_workspace_that_is_away_keeps_its_rows_and_is_taken_up_again_unread(in
     assert index.engine().compare().plan.pending == 0
 
 
-def test_what_changed_while_it_was_away_is_synced_when_it_is_back(index, away):
+def test_changes_in_an_absent_root_are_synced_when_it_is_back(index, away):
     index.sync()
     (away / "memory/a.md").unlink()
     (away / "memory/sub/b.md").write_text("a stork")

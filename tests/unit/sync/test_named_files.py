@@ -79,7 +79,7 @@ def test_several_that_were_named_are_taken_together(named):
     assert (outcome.indexed_files, everywhere) == (2, False)
 
 
-def test_who_asks_for_all_gets_all(named):
+def test_a_full_scope_covers_all_files(named):
     named.append(B, "a stork")
     outcome, everywhere = named.sync(SyncScope.of_file(A), WHAT_IS_DUE)
     assert (outcome.indexed_files, everywhere) == (1, True)
@@ -116,7 +116,7 @@ def let_it_fail_before(named):
 
 
 @pytest.mark.parametrize("change", [make_new, replace_by_another, remove, let_it_fail_before])
-def test_all_are_looked_for_where_the_file_is_not_the_one_that_the_index_knows(named, change):
+def test_all_files_are_listed_if_the_named_file_was_replaced(named, change):
     path = change(named)
     _, everywhere = named.sync(SyncScope.of_file(path))
     assert everywhere
@@ -129,7 +129,7 @@ def test_a_path_that_is_none_of_the_sources_does_no_harm(named):
     assert everywhere
 
 
-def test_what_is_known_of_places_that_are_away_is_not_forgotten(named, tmp_path):
+def test_rows_of_absent_roots_are_kept(named, tmp_path):
     shutil.move(tmp_path / "team", tmp_path / "away")
     named.sync(WHAT_IS_DUE)
     hidden = named.engine.last_look.hidden

@@ -45,7 +45,7 @@ def talk(first, count):
     return [user(f"Remark {number} on herons and weirs, at some length.") for number in range(first, first + count)]
 
 
-def test_what_is_added_to_a_transcript_is_all_that_is_read_and_replaces_its_last_chunk_alone(index, starts):
+def test_only_the_added_part_of_a_transcript_is_read_and_replaces_its_last_chunk(index, starts):
     index.say("s1.jsonl", HEAD, *talk(0, 200))
     index.sync()
     before, size = index.chunks(), (index.sessions / "s1.jsonl").stat().st_size
@@ -210,7 +210,7 @@ def test_a_transcript_that_fails_while_it_is_read_fails_alone(index):
     assert index.integrity() == SOUND
 
 
-def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(index, monkeypatch):
+def test_a_full_disk_is_no_failure_of_the_transcript(index, monkeypatch):
     index.say("s1.jsonl", *talk(0, 3))
     index.part_chars = 1
     monkeypatch.setattr("memoryd_server.sync.executor.MOST_TEXT_IN_A_TRANSACTION", 1)
@@ -223,7 +223,7 @@ def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(index, monkeyp
         index.sync()
 
 
-def test_what_reads_transcripts_changed_so_they_are_read_again(index, starts, monkeypatch):
+def test_another_reader_version_reads_transcripts_again(index, starts, monkeypatch):
     index.say("s1.jsonl", *talk(0, 3))
     index.sync()
     monkeypatch.setattr(prepare, "READER_VERSION", "another")
@@ -307,7 +307,7 @@ def test_a_limit_of_0_means_any_growth(tmp_path, which):
     index.close()
 
 
-def test_one_that_has_gone_quiet_was_cut_or_was_rotated_is_due(due):
+def test_a_quiet_cut_or_rotated_transcript_is_due(due):
     file = due.say("s1.jsonl", user("quince"))
     assert due.sync().indexed_files == 0
     due.now_ns = lambda: time.time_ns() + 3_600 * 10**9
@@ -322,7 +322,7 @@ def test_one_that_has_gone_quiet_was_cut_or_was_rotated_is_due(due):
     assert due.found("medlar") == ["sessions/s1.jsonl.deleted.1"]
 
 
-def test_one_that_was_asked_for_by_name_is_due_and_no_other(due):
+def test_a_requested_transcript_is_due_and_no_other(due):
     due.say("s2.jsonl", *talk(0, 1))
     due.ask(transcripts=frozenset(("s2.jsonl",)))
     for name in ("s1", "s2"):

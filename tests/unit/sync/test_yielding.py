@@ -100,7 +100,7 @@ def test_a_rebuild_leaves_off_for_nothing(embedding):
     assert (outcome.yielded, outcome.pending_embeddings) == (False, 0)
 
 
-def test_what_came_from_the_cache_is_counted_when_a_pass_leaves_off(embedding):
+def test_cached_vectors_are_counted_when_a_pass_yields(embedding):
     embedding.sync()
     for number in range(CHUNKS):
         embedding.remove(f"n{number:04}")

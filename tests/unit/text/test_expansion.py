@@ -95,7 +95,7 @@ def held_after(questions):
 
 
 @pytest.mark.slow
-def test_what_is_remembered_of_questions_is_that_of_plain_ones():
+def test_expanding_characters_are_cached_in_about_the_memory_of_plain_queries():
     pieces = [f"{number:04}" for number in range(400)]
     plain = held_after(f"{piece}/lorem/ipsum/dolor/sit-amet" for piece in pieces)
     assert held_after(piece + "\ufdfa" * 36 for piece in pieces) < MOST_TIMES_PLAIN_MEMORY * plain

@@ -62,7 +62,7 @@ def test_a_new_log_and_its_folder_are_created(fixture):
 
 
 @pytest.mark.parametrize("path", ["../outside.md", "/etc/passwd", "memory/x.txt", "README.md", "memory/../../x.md"])
-def test_what_is_not_a_memory_file_is_refused(fixture, path):
+def test_a_path_that_is_no_memory_file_is_refused(fixture, path):
     with pytest.raises(PathNotAllowed):
         fixture.appender().append("text", path=path)
     assert list(fixture.workspace.iterdir()) == []

@@ -188,7 +188,7 @@ def test_where_nothing_was_said_nothing_is_written(place, content):
 
 
 @pytest.mark.parametrize("asked", ["", ".", "..", "../abc.jsonl", "/etc/passwd", "a/b", "abc\0"])
-def test_what_is_no_name_is_refused(place, asked):
+def test_an_invalid_transcript_name_is_refused(place, asked):
     place.put("abc.jsonl", talk("one"))
     with pytest.raises(PathNotAllowed):
         place.archive(asked)
@@ -261,7 +261,7 @@ def test_a_write_that_fails_leaves_nothing(place, monkeypatch, links):
     assert place.files() == []
 
 
-def test_what_a_crash_left_of_a_write_goes_with_the_next(place):
+def test_remains_of_a_crashed_write_are_deleted_by_the_next(place):
     (place.workspace / "memory").mkdir()
     (place.workspace / "memory" / ".main.archive.tmp").write_text("half")
     place.put("abc.jsonl", talk("one"))

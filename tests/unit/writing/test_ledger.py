@@ -30,7 +30,7 @@ def put(ledger, *entries):
             ledger.put(each, durable=True)
 
 
-def test_what_was_put_is_read_by_another_process(ledger, path):
+def test_an_entry_is_read_by_another_process(ledger, path):
     put(ledger, entry("a"), entry("b", AppendState.PENDING))
     other = Ledger(str(path))
     with other.locked():
@@ -38,7 +38,7 @@ def test_what_was_put_is_read_by_another_process(ledger, path):
         assert other.pending(LOG) == [entry("b", AppendState.PENDING)]
 
 
-def test_what_another_process_put_later_is_seen(ledger, path):
+def test_a_later_entry_of_another_process_is_seen(ledger, path):
     put(ledger, entry("a"))
     put(Ledger(str(path)), entry("b"))
     with ledger.locked():

@@ -336,7 +336,7 @@ async def test_a_bug_in_a_stream_is_internal_too(serve, monkeypatch):
 async def test_a_bug_in_a_sync_run_ends_its_stream_and_is_logged(serve, home, monkeypatch):
     home.write(note="text")
     running = await serve()
-    monkeypatch.setattr(running.engine()._preparer, "prepare", lambda *_: 1 / 0)
+    monkeypatch.setattr(running.preparer(), "prepare", lambda *_: 1 / 0)
     await check_refused(running.stub.Sync(pb.SyncRequest()), "UNAVAILABLE", "INDEX_UNAVAILABLE")
     (logged,) = running.logged("end-sync")
     assert "ZeroDivisionError" in logged["exception"]

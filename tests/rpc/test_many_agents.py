@@ -76,7 +76,7 @@ async def test_words_that_were_met_are_remembered_once_for_all_agents(serve, hom
         await running.synced(agent_id=f"a{number}")
     memories = running.daemon.agents.opened().values()
     assert len({id(memory._analyzer) for memory in memories}) == 1
-    assert running.daemon._threads.analyzer._pieces[""].keys() >= {"heron", "pier", "5"}
+    assert running.threads.analyzer._pieces[""].keys() >= {"heron", "pier", "5"}
 
 
 async def test_the_default_agent_is_opened_before_all_others(serve, home, few_first, gate):

@@ -49,7 +49,7 @@ async def test_memory_freed_by_an_agent_is_returned_to_the_system_once(serve, ho
     returned = []
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
-    trimmer = running.daemon._threads.freed
+    trimmer = running.threads.freed
     trimmer.after_seconds, trimmer.release = 0.0, lambda: returned.append(1)
     await running.search("ferry")
     await eventually(lambda: running.memory().at_rest and returned)

@@ -1,4 +1,4 @@
-"""A daemon as its users start it: the `memoryd` command in a process of its own."""
+"""The daemon as users start it: the `memoryd` command in its own process."""
 
 import os
 import selectors

@@ -116,6 +116,10 @@ class IndexFixture:
         return self.store._pool
 
     @property
+    def idle_readers(self):
+        return self.reader_pool._idle
+
+    @property
     def reader_caches(self):
         return self.store._caches
 

@@ -1,4 +1,4 @@
-"""The languages that have a client: each `clients/<language>/runner.json` tells of one, or of several variants."""
+"""The languages with a client: each `clients/<language>/runner.json` describes one or several variants."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The connections of every client: they are given back, they stay, and show a certificate where one is asked for."""
+"""The connections of every client: closed at the end, kept open in use, presenting a certificate if required."""
 
 import asyncio
 import shutil

@@ -34,7 +34,7 @@ def log_of_today(daemon):
 
 @pytest.mark.parametrize("language", examples())
 @pytest.mark.parametrize("over", ["unix", "tls"])
-def test_a_turn_is_done_and_told(language, over, daemons, tmp_path):
+def test_an_example_turn_searches_appends_and_reports(language, over, daemons, tmp_path):
     daemon = daemons()
     daemon.reset(FILES, {})
     values = daemon.values()
@@ -92,7 +92,7 @@ def test_on_a_terminal_the_bar_is_drawn_in_place(language, daemons, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("language", examples())
-def test_a_daemon_that_is_away_is_told_and_fails(language, tmp_path):
+def test_an_example_without_a_daemon_reports_it_and_fails(language, tmp_path):
     surroundings = environment(tmp_path) | {"MEMORYD_ADDRESS": f"unix:{tmp_path}/none.sock"}
     done = subprocess.run(
         [*language.or_skip().example, QUESTION],

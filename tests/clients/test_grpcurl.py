@@ -81,7 +81,7 @@ def test_an_rpc_answers(grpcurl, method, data, expected):
     check(grpcurl(f"{SERVICE}/{method}", data=data), *expected)
 
 
-def test_a_watch_tells_the_state_at_once(served):
+def test_a_watch_shows_the_state_immediately(served):
     command = [grpcurl_command(), "-plaintext", "-d", "{}", served.address, f"{SERVICE}/WatchIndex"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     seen = ""

@@ -189,7 +189,7 @@ def test_a_whole_request_can_be_given_and_read_from_standard_input(daemon, tmp_p
     assert (late.returncode, "DeadlineExceeded" in late.stderr) == (68, True), late.stderr
 
 
-def test_it_works_from_anywhere_and_through_a_link(daemon, tmp_path):
+def test_a_script_works_from_any_folder_and_through_a_link(daemon, tmp_path):
     (tmp_path / "a folder").mkdir()
     link = tmp_path / "a folder" / "agents"
     link.symlink_to(FOLDER / "list-agents.sh")
@@ -286,7 +286,7 @@ def test_a_daemon_that_speaks_otherwise_looks_as_the_page_says(daemons, tmp_path
     check(shell(tmp_path, "list-agents", given=where(mutual, "tls") | shown), '"main"')
 
 
-def test_what_is_refused_looks_as_the_page_says(daemon, tmp_path):
+def test_a_refusal_looks_as_documented(daemon, tmp_path):
     unix, tls = where(daemon, "unix"), where(daemon, "tls")
     (tmp_path / "wrong").write_text("wrong\n", "utf-8")
     (tmp_path / "limited").write_text(f"{daemon.limited_token}\n", "utf-8")

@@ -82,7 +82,7 @@ def test_the_source_distribution_is_whole(built, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["/", "an empty folder"])
-def test_it_is_imported_from_any_folder(python, where, tmp_path):
+def test_the_package_is_imported_from_any_folder(python, where, tmp_path):
     said = run(python, "-c", VERSIONS, cwd="/" if where == "/" else tmp_path)
     grpc, protobuf, place = said.split()
     versions = dict(line.split("==") for line in run(python, "-m", "pip", "freeze").splitlines() if "==" in line)

@@ -1,4 +1,4 @@
-"""The Python client's page: its programs run as they stand there."""
+"""The Python client's README: its programs run unchanged."""
 
 import re
 import subprocess

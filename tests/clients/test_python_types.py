@@ -1,4 +1,4 @@
-"""The Python client's types, as the type checker of whoever uses it sees them."""
+"""The Python client's types as the user's type checker sees them."""
 
 import subprocess
 import sys

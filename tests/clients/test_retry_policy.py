@@ -81,6 +81,6 @@ def test_the_copies_are_what_they_are_copies_of(copy):
     assert (CLIENTS / copy / "service_config.json").read_bytes() == (CLIENTS / "service_config.json").read_bytes()
 
 
-def test_what_typescript_is_generated_from_it_is_it():
+def test_the_typescript_retry_policy_is_generated_from_it():
     generated = (CLIENTS / "typescript" / "src" / "gen" / "service_config.ts").read_text("utf-8")
     assert json.loads(generated.partition("serviceConfig = ")[2].rstrip().removesuffix(";"))["methodConfig"] == CONFIG

@@ -1,4 +1,4 @@
-"""How a typed program uses the client: `mypy --strict` must agree with every line, and complain where it is told to."""
+"""A typed program that uses the client: `mypy --strict` accepts every line except the marked errors."""
 
 from collections.abc import Mapping
 from typing import assert_type

@@ -1,4 +1,4 @@
-"""A client in a process of its own that searches, syncs, writes and appends for some seconds, and tells how it went."""
+"""A client process that searches, syncs, writes and appends for some seconds, and reports its counts and errors."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Clients append while their daemon is killed again and again: each text stands once, at the lines answered."""
+"""Clients append while their daemon is killed repeatedly: each text occurs once, at the lines answered."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ def answers(process):
 @pytest.mark.parametrize(
     ("kills", "each"), [(3, 12), pytest.param(20, 40, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
-def test_every_text_of_eight_clients_stands_once(daemons, tmp_path, kills, each):
+def test_every_text_of_eight_clients_occurs_once(daemons, tmp_path, kills, each):
     daemons.configure(watch=False)
     daemons.write(LOG, "# Log\n\nwhat was there before, without a newline")
     daemons.write("memory/other.md", "nobody writes here\n")

@@ -17,7 +17,7 @@ TEXT = "- ok"
 @pytest.mark.slow
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("earlier", [0, 1, 2])
-def test_a_refused_append_is_written_by_its_retry_beside_equal_texts(daemons, earlier, restart):
+def test_a_refused_append_is_written_by_its_retry_among_equal_texts(daemons, earlier, restart):
     daemons.configure(watch=False)
     # Larger than the ledger, so that the limit on file sizes stops only the write of the text.
     before = "# Log\n" + "a line of the user\n" * 10_000 + f"{TEXT}\n" * earlier

@@ -60,7 +60,7 @@ def served(daemons, clock):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shift", [-2 * DAY, -40 * 365 * DAY, 30 * DAY])
-def test_changes_are_found_and_revisions_rise_whatever_the_clock_says(daemons, clock, served, shift):
+def test_changes_are_found_and_revisions_rise_with_any_clock(daemons, clock, served, shift):
     with client(served) as connection:
         wait_until(lambda: paths(connection, "heron") == ["memory/a.md"])
         revisions = [last_event(connection).index_revision]

@@ -82,7 +82,7 @@ def addresses(served):
 @pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("what", SENT)
-def test_who_is_connected_is_served_while_thousands_connect_and_say(served, room, what, count):
+def test_existing_connections_are_served_while_thousands_connect(served, room, what, count):
     if room < count + 2_000:
         pytest.skip(f"only {room} descriptors are allowed")
     tcp, unix = addresses(served)

@@ -53,7 +53,7 @@ def test_a_healthy_daemon_is_explained_line_by_line(places):
 
 
 @pytest.mark.slow
-def test_a_socket_that_a_killed_daemon_left_is_told_and_is_no_failure(places):
+def test_a_socket_that_a_killed_daemon_left_is_reported_and_is_no_failure(places):
     home, workspace, state = places
     served = start(workspace, state, home=home)
     end(served.process, signal.SIGKILL)

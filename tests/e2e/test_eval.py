@@ -91,7 +91,7 @@ def test_a_limit_takes_so_many_of_each_dataset(run):
 
 
 @pytest.mark.slow
-def test_an_ill_formed_row_is_told_with_file_and_line(run):
+def test_an_ill_formed_row_is_reported_with_file_and_line(run):
     bad = {key: value for key, value in ROWS[1].items() if key != "query"}
     check(run(rows=[ROWS[0], bad]), code=2, err=r"shore/queries\.jsonl:2: 'query' must be")
 
@@ -125,5 +125,5 @@ def test_an_index_that_is_kept_is_used_again(run, tmp_path):
         (["--limit", "0"], 2, "--limit"),
     ],
 )
-def test_what_cannot_be_done_is_said(run, arguments, code, err):
+def test_an_impossible_evaluation_is_reported(run, arguments, code, err):
     check(run(*arguments), code=code, err=err)

@@ -151,7 +151,7 @@ def fill(descriptor):
 
 
 @pytest.mark.slow
-def test_sigterm_ends_the_process_although_whoever_reads_its_log_hangs(daemons):
+def test_sigterm_ends_the_process_although_its_log_reader_hangs(daemons):
     reading, writing = os.pipe()
     filler = None
     command = [

@@ -24,7 +24,7 @@ def hanging():
 
 
 @pytest.mark.slow
-def test_a_daemon_whose_provider_hangs_ends_soon_after_it_is_told_to(tmp_path, hanging):
+def test_a_daemon_whose_provider_hangs_ends_soon_after_sigterm(tmp_path, hanging):
     workspace, state = tmp_path / "workspace", tmp_path / "state"
     (workspace / "memory").mkdir(parents=True)
     (workspace / "memory" / "boat.md").write_text("the red ferry sails at dawn")

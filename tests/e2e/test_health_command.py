@@ -1,4 +1,4 @@
-"""`memoryd health`, as a container and a supervisor ask it; and how systemd is told that a daemon is ready."""
+"""`memoryd health` for containers and supervisors, and the readiness notification to systemd."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def test_none_is_started_and_an_absent_one_ends_with_5(places):
 
 
 @pytest.mark.slow
-def test_one_that_was_killed_ends_with_5(places):
+def test_a_killed_daemon_is_unhealthy_with_code_5(places):
     home, workspace, state = places
     with serving(workspace, state, home=home) as served:
         end(served.process, signal.SIGKILL)
@@ -57,7 +57,7 @@ def test_a_service_that_there_is_not_has_no_health(places):
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_systemd_is_told_when_the_daemon_answers(places, abstract):
+def test_systemd_is_notified_when_the_daemon_answers(places, abstract):
     home, workspace, state = places
     name = f"@memoryd-test-{os.getpid()}" if abstract else str(home / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:

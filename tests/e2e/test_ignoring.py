@@ -1,4 +1,4 @@
-"""`.memoryignore` written beside a running daemon: what it names vanishes from the answers, and comes back."""
+"""`.memoryignore` written while a daemon runs: matching files vanish from the answers, and come back."""
 
 from e2e.daemon_fixture import client, paths
 from waiting import wait_until

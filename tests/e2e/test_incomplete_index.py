@@ -178,7 +178,7 @@ def test_a_model_that_is_still_downloaded_is_named_with_what_to_do(begin, monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize("search", [{"provider": "none"}, {}], ids=["none", "auto"])
-def test_nothing_is_said_of_vectors_that_nobody_wants(begin, search):
+def test_vectors_that_are_not_configured_are_not_mentioned(begin, search):
     place = begin(search)
     done = check(place.run("index"), 0, r"^Memory index updated \(main\)")
     assert (done.stderr, "vector" in done.stdout) == ("", False)
@@ -186,7 +186,7 @@ def test_nothing_is_said_of_vectors_that_nobody_wants(begin, search):
 
 
 @pytest.mark.slow
-def test_one_agent_that_fails_keeps_no_other_from_its_sync(begin, tmp_path):
+def test_an_agent_that_fails_prevents_no_other_sync(begin, tmp_path):
     """`broken` has a folder in the place of its index, and `unkeyed` a provider without a key."""
     listed = []
     for name in ("broken", "main", "unkeyed"):

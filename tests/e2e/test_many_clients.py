@@ -1,4 +1,4 @@
-"""Many processes at once: nothing is locked out, and what they leave behind is bounded."""
+"""Many concurrent client processes: none is locked out, and the disk space they use is bounded."""
 
 import json
 import subprocess
@@ -92,7 +92,7 @@ def test_streams_that_are_given_up_leave_nothing(daemons, count, warm_up):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
-def test_a_reader_that_stalls_slows_nobody_down(daemons, seconds):
+def test_a_stalled_reader_slows_no_other_client(daemons, seconds):
     """Its streams' events are bounded, the latest of them wins, and syncs go on beside it."""
     daemons.configure(debounce_ms=50, filesPerTransaction=1)
     for number in range(400):

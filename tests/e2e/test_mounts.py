@@ -1,4 +1,4 @@
-"""Real mounts and real limits: a daemon in namespaces of its own, where anybody may mount and set limits."""
+"""Real mounts and limits: a daemon in its own namespaces, where any user may mount and set limits."""
 
 import subprocess
 from dataclasses import dataclass

@@ -45,7 +45,7 @@ def test_a_search_at_the_command_line_is_in_scope(qmd):
 
 
 @pytest.mark.slow
-def test_status_tells_of_qmd(qmd, fake):
+def test_status_reports_qmd(qmd, fake):
     qmd.memoryd("search", "crane")
     assert "Backend    qmd 2.8.3" in qmd.memoryd("status", "--deep").stdout
     fake.faults(search="segfault")

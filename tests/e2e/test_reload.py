@@ -56,7 +56,7 @@ def test_a_hangup_signal_brings_new_settings_into_force(daemons, served):
 
 
 @pytest.mark.slow
-def test_memoryd_reload_tells_what_is_in_force_and_what_waits(daemons, served):
+def test_memoryd_reload_reports_what_is_in_force_and_what_waits(daemons, served):
     configure(daemons, max_results=2, listen=["unix:/tmp/elsewhere.sock"], local={"threads": 1})
     done = check_reload(served, 0, out="in effect: agents.list[main].memorySearch.query.maxResults")
     # The listener is given by flag, which goes over the file.
@@ -132,7 +132,7 @@ def test_without_a_daemon_reload_says_so(daemons):
 
 
 @pytest.mark.slow
-def test_the_note_of_a_daemon_that_was_killed_sends_no_signal_to_whoever_has_its_number_now(daemons, served):
+def test_the_endpoint_file_of_a_killed_daemon_signals_no_other_process(daemons, served):
     end(served.process, signal.SIGKILL)
     note = daemons.state / "memoryd.endpoint.json"
     assert json.loads(note.read_text())["pid"] == served.process.pid

@@ -1,4 +1,4 @@
-"""SIGTERM while work is under way: what runs is finished or told when to come back, and the process ends in time."""
+"""SIGTERM during work: running calls finish or get a retry hint, and the process ends in time."""
 
 import signal
 import subprocess

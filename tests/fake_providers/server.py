@@ -1,4 +1,4 @@
-"""HTTP on loopback: routes, faults and counts. What a provider's JSON looks like stands in its own file."""
+"""HTTP on loopback: routes, faults and counts. Each provider's JSON is in its own file."""
 
 import json
 import re

@@ -6,8 +6,11 @@ import pytest
 
 from fake_providers import embedding_server
 from fake_qmd.installs import make_fake
+from memoryd_server.access import admission
 from memoryd_server.app import config, plugins
 from memoryd_server.providers import ThrottleConfig
+from memoryd_server.qmd import fallback
+from memoryd_server.qmd.fallback import CircuitBreaker
 from rpc.sync_streams import PausedSync
 from rpc.wire import Home, quiet, start
 from tiers import keep_cases
@@ -63,6 +66,17 @@ def provider():
 
 
 @pytest.fixture
+def frequent_file_checks(monkeypatch):
+    """Check token files and certificates every 50 ms."""
+    monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)
+
+
+@pytest.fixture
+def without_lancedb(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+
+@pytest.fixture
 def before_open(monkeypatch):
     """Call `action(store)` before each `open` of a store class: `before_open(SqliteStore, action)`."""
 
@@ -78,12 +92,18 @@ def before_open(monkeypatch):
     return before_open
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    """Let providers be called again soon after a failure."""
+    """Retry calls of a provider soon after a failure: the real pauses cost seconds in every test of a failure."""
     quick = functools.partial(ThrottleConfig, first_pause_seconds=0.01)
     for module in (config, plugins):
         monkeypatch.setattr(module, "ThrottleConfig", quick)
+
+
+@pytest.fixture
+def short_trial_pauses(monkeypatch):
+    """Try qmd again soon after a failure."""
+    monkeypatch.setattr(fallback, "CircuitBreaker", functools.partial(CircuitBreaker, first_pause_seconds=0.05))
 
 
 @pytest.fixture

@@ -65,13 +65,17 @@ class IsolationDaemon:
             settings["memory"] = qmd_settings(qmd)["memory"]
         self.daemon = LocalDaemon(self.home.settings(settings, listen=None), background=False)
 
+    @property
+    def served(self):
+        return self.daemon._daemon
+
     @contextmanager
     def running(self):
         _, self.token = new_token(self.home, "ada")
         self.daemon.start()
         try:
             with (
-                grpc.insecure_channel(self.daemon._daemon._server.addresses[0]) as by_tcp,
+                grpc.insecure_channel(self.served._server.addresses[0]) as by_tcp,
                 grpc.insecure_channel(f"unix:{self.home.socket}") as by_socket,
             ):
                 self.stub, self.owner = (stubs.MemoryServiceStub(channel) for channel in (by_tcp, by_socket))
@@ -123,7 +127,7 @@ class IsolationDaemon:
 
     def settle(self):
         """Wait until no sync of ada is running."""
-        memory = self.daemon._daemon.agents.agent("ada")
+        memory = self.served.agents.agent("ada")
         waiting = eventually(lambda: memory.index.coordinator.active is None)
         asyncio.run_coroutine_threadsafe(waiting, self.daemon._loop).result(TIMEOUT)
 

@@ -1,4 +1,4 @@
-"""What the tests of the qmd backend share: settings, and what a reply says of who answered."""
+"""Settings for tests of the qmd backend, and the backend that a reply names."""
 
 from memoryd.v1 import memory_pb2
 from waiting import eventually

@@ -1,4 +1,4 @@
-"""A token for one agent learns nothing of another: whatever it calls, every daemon looks the same to it."""
+"""A token for one agent learns nothing about another: every call is answered as in a daemon without that agent."""
 
 from contextlib import ExitStack, contextmanager
 
@@ -181,7 +181,7 @@ def test_a_token_for_ada_sees_the_same_in_every_daemon(daemons, steps):
 @pytest.mark.slow
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(calls | deeds, min_size=1, max_size=6))
-def test_it_does_where_qmd_answers(qmd_daemons, steps):
+def test_a_token_for_ada_sees_the_same_in_every_daemon_with_qmd(qmd_daemons, steps):
     check_alike(qmd_daemons, steps)
 
 
@@ -189,7 +189,7 @@ def test_it_does_where_qmd_answers(qmd_daemons, steps):
 @pytest.mark.timeout(600)
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(calls | deeds, min_size=1, max_size=6))
-def test_it_does_where_qmd_answers_however_long_one_looks(qmd_daemons, steps):
+def test_a_token_for_ada_sees_the_same_in_every_daemon_with_qmd_exhaustively(qmd_daemons, steps):
     check_alike(qmd_daemons, steps)
 
 

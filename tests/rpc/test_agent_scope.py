@@ -109,7 +109,7 @@ async def test_only_the_token_s_agents_are_listed(running, home, named):
     assert [agent.agent_id for agent in found if agent.default] == (["main"] if not named or "main" in named else [])
 
 
-async def test_an_agent_that_is_gone_is_not_found_and_nobody_else_is_named(running, home):
+async def test_a_removed_agent_is_not_found_and_no_other_is_named(running, home):
     _, token = new_token(home, ABSENT)
     found = await refused(running.stub.Status(pb.StatusRequest(agent_id=ABSENT), **bearer(token)))
     assert (found.code, found.reason) == ("NOT_FOUND", "AGENT_NOT_FOUND")

@@ -126,7 +126,7 @@ async def test_a_time_without_a_date_is_named(serve, now, time_zone):
         ("old\n\n", {"heading": "Title"}, "old\n\n## Title\n\ntext\n", (3, 5)),
     ],
 )
-async def test_the_entry_stands_below_what_was_there(serve, home, *, before, request_, after, lines):
+async def test_an_append_is_written_below_the_existing_text(serve, home, *, before, request_, after, lines):
     if before is not None:
         home.put("MEMORY.md", before)
     running = await serve()
@@ -137,7 +137,7 @@ async def test_the_entry_stands_below_what_was_there(serve, home, *, before, req
     assert shown.text == "\n".join(after.split("\n")[lines[0] - 1 : lines[1]])
 
 
-async def test_what_was_appended_is_found_at_the_revision_returned(serve):
+async def test_appended_text_is_found_at_the_revision_returned(serve):
     running = await serve()
     for word in ("zebra", "lion", "walrus"):
         reply = await running.append(f"a {word} was seen", path=f"memory/deep/er/{word}.md")

@@ -1,4 +1,4 @@
-"""Text that MemoryAppend acknowledges is in the file that its path names, whatever an editor does to that file."""
+"""Text that MemoryAppend acknowledges is in the file at its path, for every edit of that file by another program."""
 
 import asyncio
 import fcntl

@@ -1,4 +1,4 @@
-"""What befell the append ledger is told by Status, and harms no append."""
+"""Damage to the append ledger is reported by Status and harms no append."""
 
 import json
 
@@ -31,7 +31,7 @@ def begun(home, *, before, copies_before=0):
     return encode(entry)
 
 
-async def test_a_damaged_ledger_is_told_of_and_its_readable_keys_count(serve, home, ledger):
+async def test_a_damaged_ledger_is_reported_and_its_readable_keys_count(serve, home, ledger):
     running = await serve()
     await running.append(TEXT, path=LOG, idempotency_key="k")
     await running.stop()
@@ -47,7 +47,7 @@ async def test_a_damaged_ledger_is_told_of_and_its_readable_keys_count(serve, ho
     assert not (await (await serve()).status()).source_issues
 
 
-async def test_what_a_crash_cut_short_is_whole_when_the_daemon_listens(serve, home, ledger):
+async def test_an_append_cut_short_by_a_crash_is_completed_before_the_daemon_listens(serve, home, ledger):
     ledger.parent.mkdir(parents=True)
     ledger.write_bytes(begun(home, before="earlier\n"))
     ledger.with_name("main.appends.block").write_bytes(encode_content(TEXT, ""))
@@ -58,7 +58,7 @@ async def test_what_a_crash_cut_short_is_whole_when_the_daemon_listens(serve, ho
     assert (reply.already_appended, reply.start_line) == (True, 2)
 
 
-async def test_a_fragment_that_nobody_can_complete_is_told_of_until_its_sender_does(serve, home, ledger):
+async def test_a_fragment_is_reported_until_its_sender_completes_it(serve, home, ledger):
     ledger.parent.mkdir(parents=True)
     ledger.write_bytes(begun(home, before="earlier\n"))
     running = await serve()
@@ -69,7 +69,7 @@ async def test_a_fragment_that_nobody_can_complete_is_told_of_until_its_sender_d
     assert not (await running.status()).source_issues
 
 
-async def test_a_ledger_removed_under_the_daemon_is_written_anew(serve, home, ledger):
+async def test_a_ledger_removed_while_the_daemon_runs_is_rewritten(serve, home, ledger):
     running = await serve()
     await running.append(TEXT, path=LOG, idempotency_key="k")
     ledger.unlink()

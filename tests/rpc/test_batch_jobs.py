@@ -1,4 +1,4 @@
-"""Batch jobs through the daemon: many texts go in one job, whatever becomes of it, and none is paid for twice."""
+"""Batch jobs through the daemon: many texts are sent in one job, and none is paid for twice after any failure."""
 
 import asyncio
 import time
@@ -18,8 +18,13 @@ NOTES = 12
 
 
 @pytest.fixture(autouse=True)
-def short_search(monkeypatch, short_pauses):
+def short_search(monkeypatch):
     monkeypatch.setattr(batch_jobs, "SEARCH_SECONDS", 0.3)
+
+
+@pytest.fixture
+def short_minutes(monkeypatch):
+    monkeypatch.setattr(batch_jobs, "MINUTE_SECONDS", 0.01)
 
 
 @pytest.fixture(params=["openai", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gemini", "voyage"))])
@@ -127,7 +132,7 @@ async def test_where_a_job_fails_the_texts_go_directly(home, serve, provider, fa
     assert wanted in status.batch.last_error
 
 
-async def test_what_an_expired_job_has_made_is_not_lost(home, serve, provider):
+async def test_vectors_of_an_expired_job_are_not_lost(home, serve, provider):
     write(home)
     provider.fates.append("expired")
     running = await serve(using(provider))
@@ -137,7 +142,7 @@ async def test_what_an_expired_job_has_made_is_not_lost(home, serve, provider):
     assert "expired" in (await running.status()).batch.last_error.lower()
 
 
-async def test_the_first_message_of_the_error_file_is_told(home, serve, openai):
+async def test_the_first_message_of_the_error_file_is_reported(home, serve, openai):
     write(home)
     openai.bad = lambda _text: True
     openai.fates.append("expired")
@@ -171,7 +176,7 @@ async def test_a_success_between_two_failures_lets_it_go_on(home, serve, openai)
     assert len(openai.jobs) == 4
 
 
-async def test_where_nobody_knows_of_jobs_none_is_tried_again(home, serve, provider):
+async def test_a_server_without_batch_jobs_is_not_asked_for_one_again(home, serve, provider):
     provider.offered = False
     running = await serve(using(provider))
     for word in ("heron", "stork"):
@@ -183,8 +188,7 @@ async def test_where_nobody_knows_of_jobs_none_is_tried_again(home, serve, provi
     assert (status.batch.failures, "404" in status.batch.last_error) == (1, True)
 
 
-async def test_a_job_that_takes_too_long_is_made_once_more(home, serve, provider, monkeypatch):
-    monkeypatch.setattr(batch_jobs, "MINUTE_SECONDS", 0.01)
+async def test_a_job_that_takes_too_long_is_made_once_more(home, serve, provider, short_minutes):
     write(home)
     provider.fates.append("hangs")
     running = await serve(using(provider, timeoutMinutes=60))
@@ -196,8 +200,7 @@ async def test_a_job_that_takes_too_long_is_made_once_more(home, serve, provider
     await check_whole(running, provider)
 
 
-async def test_one_that_takes_too_long_twice_gives_way_to_direct_calls(home, serve, provider, monkeypatch):
-    monkeypatch.setattr(batch_jobs, "MINUTE_SECONDS", 0.01)
+async def test_a_job_that_takes_too_long_twice_is_replaced_by_direct_calls(home, serve, provider, short_minutes):
     write(home)
     provider.fates.extend(["hangs", "hangs"])
     running = await serve(using(provider, timeoutMinutes=60))
@@ -206,7 +209,7 @@ async def test_one_that_takes_too_long_twice_gives_way_to_direct_calls(home, ser
     assert (await running.status()).batch.failures == 2
 
 
-async def test_a_state_that_nobody_knows_is_waited_out(home, serve, provider):
+async def test_an_unknown_job_state_is_waited_out(home, serve, provider):
     write(home)
     provider.fates.append("strange")
     running = await serve(using(provider))
@@ -255,7 +258,7 @@ async def test_a_full_sync_makes_a_job_of_what_is_too_much_without_being_asked(h
     await check_whole(running, provider)
 
 
-async def test_a_note_written_meanwhile_is_found_while_the_job_goes_on(home, serve, openai):
+async def test_a_note_written_during_a_job_is_found(home, serve, openai):
     write(home)
     openai.fates.append("hangs")
     settings = using(openai)

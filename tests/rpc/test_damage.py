@@ -80,7 +80,7 @@ async def check_asked(running, number):
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-async def test_every_search_is_right_or_says_what_it_lacks_and_nobody_has_to_mend_anything(running, home, damage):
+async def test_every_search_on_a_damaged_index_is_right_or_degraded_and_repair_is_automatic(running, home, damage):
     before = (await running.status()).index.revision
     if damage is not cut_log:
         checkpoint(running)

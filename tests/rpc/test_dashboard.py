@@ -103,7 +103,7 @@ UNSOUND = [
 
 
 @pytest.mark.parametrize("text", SOUND)
-def test_what_an_expression_keeps_is_found_out(text):
+def test_the_labels_that_an_expression_keeps_are_determined(text):
     assert labels_of(parse(text), KNOWN) == SOUND[text]
 
 

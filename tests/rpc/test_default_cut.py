@@ -69,7 +69,7 @@ async def test_a_keyword_leg_that_found_nothing_does_not_lower_the_score(ask):
 
 @pytest.mark.parametrize("base", [0.0, 0.2, 0.7, 0.9])
 @pytest.mark.parametrize("mode", [HYBRID, VECTOR, memory_pb2.SEARCH_MODE_UNSPECIFIED])
-async def test_an_unknown_model_finds_a_paraphrase_and_cuts_the_unrelated_whatever_its_base_similarity(ask, base, mode):
+async def test_an_unknown_model_finds_paraphrases_and_cuts_unrelated_notes_at_any_base_similarity(ask, base, mode):
     daemon = await ask(base)
     assert paths(await daemon.search("deadline", mode=mode)) == ["memory/answer.md"]
     answer = await daemon.search("penicillin", mode=mode)

@@ -1,4 +1,4 @@
-"""Over gRPC: another provider stands in where the configured one fails for good, and says so wherever it matters."""
+"""Over gRPC: if the configured provider fails permanently, the fallback takes over and every reply names it."""
 
 import asyncio
 import threading
@@ -59,7 +59,7 @@ def mend(server):
 
 
 @pytest.mark.parametrize("fault", ["denied", "quota"])
-async def test_status_and_every_reply_name_who_stands_in_and_why(running, openai, ollama, fault):
+async def test_status_and_every_reply_name_the_fallback_provider_and_why(running, openai, ollama, fault):
     openai.refuse = lambda _texts: getattr(openai, fault)()
     await running.synced()
     status = await running.status()
@@ -80,7 +80,7 @@ async def test_status_and_every_reply_name_who_stands_in_and_why(running, openai
     assert "ferry at dawn" not in " ".join(openai.texts)
 
 
-async def test_questions_are_embedded_by_whoever_made_the_vectors_until_the_swap(running, openai, ollama):
+async def test_queries_are_embedded_by_the_provider_of_the_vectors_until_the_swap(running, openai, ollama):
     await running.synced()
     gate = threading.Event()
     ollama.refuse = lambda _texts: gate.wait(20) and None
@@ -103,7 +103,7 @@ async def test_questions_are_embedded_by_whoever_made_the_vectors_until_the_swap
 async def test_a_vector_of_the_one_never_meets_vectors_of_the_other(running, openai, ollama, monkeypatch):
     """The index changes hands between the making of a question's vector and the search."""
     await running.synced()
-    side = running.memory().index.embedding
+    side, asking = running.memory().index.embedding, []
     ask = side.query_vector
 
     async def ask_and_lose_the_index(query, on_wait):
@@ -114,16 +114,20 @@ async def test_a_vector_of_the_one_never_meets_vectors_of_the_other(running, ope
         assert running.memory().index.embedding.embedder.provider.spec.provider == "ollama"
         return asked
 
-    monkeypatch.setattr(side, "query_vector", ask_and_lose_the_index)
+    async def question(*call):
+        return await asking[-1](*call)
+
+    asking.append(ask_and_lose_the_index)
+    monkeypatch.setattr(side, "query_vector", question)
     answer = await running.search("ferry at dawn", mode=HYBRID)
     assert answer.info.served_mode == KEYWORD
     assert "has just replaced" in next(
         d.reason for d in answer.info.degradations if kinds([d]) == ["VECTOR_LEG_SKIPPED"]
     )
     mend(openai)
-    monkeypatch.setattr(side, "query_vector", ask)
+    asking.append(ask)
     await running.synced(mode=FULL)
-    monkeypatch.setattr(side, "query_vector", ask_and_lose_the_index)
+    asking.append(ask_and_lose_the_index)
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await running.search("heron by the pier", mode=VECTOR)
     found = refusal(raised.value)
@@ -148,7 +152,7 @@ async def test_a_full_sync_brings_the_configured_provider_back_without_paying_tw
     assert (await running.search("ferry at dawn", mode=VECTOR)).info.embedding.provider == "openai"
 
 
-async def test_who_stands_in_is_remembered_over_a_restart(home, serve, running, openai, ollama):
+async def test_the_fallback_provider_is_remembered_over_a_restart(home, serve, running, openai, ollama):
     deny(openai)
     await running.synced()
     embedded = len(ollama.texts)
@@ -205,7 +209,7 @@ async def test_the_fallbacks_price_waits_for_a_full_sync(home, serve, openai, ol
     assert (await running.status()).embedding.fallback_from == WANTED
 
 
-async def test_without_a_fallback_nobody_stands_in(home, serve, openai, ollama):
+async def test_without_a_fallback_no_provider_takes_over(home, serve, openai, ollama):
     home.write(boat="the red ferry sails at dawn")
     given = settings(openai, ollama)
     given["agents"]["defaults"]["memorySearch"]["fallback"] = "none"

@@ -110,7 +110,7 @@ async def test_another_model_behind_the_server_never_meets_the_old_vectors(swapp
     assert (await swapped.search("asked before", mode=HYBRID)).info.served_mode == KEYWORD
 
 
-async def test_the_next_sync_makes_the_vectors_anew(swapped):
+async def test_the_next_sync_rebuilds_the_vectors(swapped):
     await swapped.search("red ferry", mode=HYBRID)
     await swapped.synced()
     status = await swapped.status()
@@ -142,7 +142,7 @@ async def test_a_single_vector_of_another_length_costs_no_vector(swapped, provid
     assert (await swapped.status()).index.identity.dimensions == 16
 
 
-async def test_a_search_that_finds_the_change_has_the_vectors_made_anew(home, serve, provider):
+async def test_a_search_that_detects_the_change_has_the_vectors_rebuilt(home, serve, provider):
     home.write(boat="the red ferry sails at dawn")
     daemon = await serve(using(provider, sync={**QUIET, "onSearch": True}), background=True)
     await daemon.synced()
@@ -158,7 +158,7 @@ async def test_a_search_that_finds_the_change_has_the_vectors_made_anew(home, se
     assert (await daemon.status()).index.identity.dimensions == 8
 
 
-async def test_a_price_above_the_limit_is_asked_for_before_vectors_are_made_anew(home, serve, provider):
+async def test_a_cost_above_the_limit_needs_approval_before_vectors_are_rebuilt(home, serve, provider):
     home.write(boat="the red ferry sails at dawn " * 20)
     settings = {**using(provider), "memoryd": {"confirmAboveTokens": 10}}
     daemon = await serve(settings)

@@ -1,4 +1,4 @@
-"""Status counts what providers were asked for, over restarts; a caller who may see one agent learns nothing of it."""
+"""Status counts provider requests over restarts; a caller limited to one agent does not see the counts."""
 
 import pytest
 
@@ -44,7 +44,7 @@ async def test_calls_and_tokens_are_counted_over_restarts(home, serve, server):
     assert usage(await (await serve(settings(server))).status()) == [("openai-compatible", "words", 4, 15, 1, 3)]
 
 
-async def test_another_model_is_counted_beside_the_one_before(home, serve, server):
+async def test_another_model_is_counted_separately(home, serve, server):
     home.write(boat="the red ferry")
     running = await serve(settings(server))
     await running.synced()

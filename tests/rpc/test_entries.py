@@ -1,6 +1,7 @@
 """The EntryService over the wire, on real datasets and a server that speaks a provider's format."""
 
 import asyncio
+import functools
 import json
 import threading
 import uuid
@@ -11,6 +12,7 @@ import pytest
 from entry_fixture import needs_lancedb
 from fake_providers import vector
 from memoryd.v1 import entry_service_pb2 as pb
+from memoryd_server.entries.maintenance import EntryEmbedder, MaintenanceConfig
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EntriesUnavailable
 from rpc.agent_calls import ENTRY_CALLS, call, for_agent
@@ -74,8 +76,7 @@ async def test_entries_are_off_unless_asked_for_and_every_call_says_so(serve, me
     await check_refused(made, "UNIMPLEMENTED", "NOT_IMPLEMENTED", mentions="plugins.slots.memory")
 
 
-async def test_without_the_extra_every_call_says_what_to_install(serve, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+async def test_without_the_extra_every_call_says_what_to_install(serve, without_lancedb):
     running = await serve(ON)
     for method in ENTRY_CALLS:
         made = call(running, method, for_agent(method, "main"))
@@ -102,7 +103,7 @@ async def test_an_entry_is_remembered_recalled_listed_and_forgotten(running):
 
 
 @needs_lancedb
-async def test_what_says_the_same_is_answered_with_what_is_there(running):
+async def test_an_entry_of_equal_meaning_is_answered_with_the_stored_one(running):
     stored = await remember(running, "the heron nests by the weir")
     again = await remember(running, "by the weir the heron nests")
     assert (again.action, again.entry) == (DUPLICATE, stored.entry)
@@ -158,8 +159,10 @@ async def test_without_a_provider_entries_are_kept_and_found_by_words_and_it_is_
 @pytest.mark.slow
 @needs_lancedb
 async def test_a_provider_that_is_down_delays_the_vectors_and_loses_nothing(serve, provider, monkeypatch):
-    monkeypatch.setattr("memoryd_server.entries.maintenance.FIRST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr("memoryd_server.entries.maintenance.PAUSE_SECONDS", 0.05)
+    times = functools.partial(MaintenanceConfig, first_pause_seconds=0.05)
+    monkeypatch.setattr("memoryd_server.entries.maintenance.MaintenanceConfig", times)
+    embedder = functools.partial(EntryEmbedder, pause_seconds=0.05)
+    monkeypatch.setattr("memoryd_server.entries.directory.EntryEmbedder", embedder)
     settings = with_config(embedding=embedding(provider, baseUrl="http://127.0.0.1:9"))
     down = await serve(settings)
     stored = await remember(down, "the heron nests by the weir")
@@ -176,7 +179,7 @@ async def test_a_provider_that_is_down_delays_the_vectors_and_loses_nothing(serv
 
 
 @needs_lancedb
-async def test_a_changed_model_embeds_anew_in_the_background_and_says_so(serve, provider):
+async def test_a_changed_model_embeds_again_in_the_background_and_says_so(serve, provider):
     first = await serve(with_config(embedding=embedding(provider)))
     for text in ("the heron nests by the weir", "otters hide keys"):
         await remember(first, text)
@@ -353,7 +356,7 @@ async def test_switching_entries_on_needs_no_restart(serve, home):
 
 
 @needs_lancedb
-async def test_a_caller_who_leaves_while_entries_are_opened_keeps_nobody_out(serve, before_open):
+async def test_a_caller_that_leaves_while_entries_are_opened_blocks_no_other(serve, before_open):
     go_on = threading.Event()
     before_open(EntryStore, lambda _: go_on.wait(TIMEOUT))
     running = await serve(ON)
@@ -381,7 +384,7 @@ async def test_a_stop_while_entries_are_opened_lets_them_go(serve, before_open):
 
 
 @needs_lancedb
-async def test_those_who_wait_for_an_opening_that_fails_share_the_failure(serve, before_open):
+async def test_callers_that_wait_for_a_failed_opening_share_the_failure(serve, before_open):
     attempts, go_on, away = [], threading.Event(), [True]
 
     def fail(_store):

@@ -58,15 +58,14 @@ async def test_where_entries_are_off_their_service_is_not_known(serve):
     assert (await anext(watch)).status == UNKNOWN
 
 
-async def test_entries_that_cannot_be_kept_for_want_of_the_extra_are_not_serving(serve, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+async def test_entries_that_cannot_be_kept_for_want_of_the_extra_are_not_serving(serve, without_lancedb):
     running = await serve(on(), background=True)
     await readiness(running).check_extensions()
     assert await states(running) == {"": SERVING, SERVICE: SERVING, ENTRIES: NOT_SERVING}
 
 
 @needs_lancedb
-async def test_entries_are_serving_once_a_dataset_answers_and_nobody_needs_to_use_them_first(serve):
+async def test_entries_are_serving_once_a_dataset_answers_without_a_prior_call(serve):
     running = await serve(on(), background=True)
     await becomes(running, SERVING)
     assert await health(running, ENTRIES) == SERVING

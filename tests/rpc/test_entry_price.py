@@ -1,4 +1,4 @@
-"""Making the vectors of entries anew has its price: above the bound somebody has to say yes, by a Sync(FULL)."""
+"""Rebuilding the vectors of entries has a cost: above the limit it needs approval by Sync(FULL)."""
 
 import pytest
 
@@ -58,7 +58,7 @@ async def test_a_changed_model_waits_above_the_bound_and_says_so(changed, provid
     assert not set(TEXTS) & sent(provider)
 
 
-async def test_a_full_sync_is_taken_as_a_yes_also_where_nobody_used_entries_yet(changed, provider):
+async def test_a_full_sync_approves_the_cost_before_the_first_use_of_entries(changed, provider):
     await changed.synced(mode=FULL)
     await eventually(lambda: changed.logged("embedded-entries"), seconds=TIMEOUT)
     found = await recall(changed)

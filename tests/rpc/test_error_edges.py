@@ -81,10 +81,11 @@ async def test_an_index_that_is_opened_again_for_one_who_leaves_is_open_for_the_
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await running.stub.Status(pb.StatusRequest(agent_id="other"), timeout=0.1)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    first = running.daemon.agents._agents["other"]
+    agents = running.daemon.agents._agents
+    first = agents["other"]
     go.set()
     assert (await running.synced(agent_id="other")).indexed_files == 1
-    assert running.daemon.agents._agents["other"] is first, "it was opened twice"
+    assert agents["other"] is first, "it was opened twice"
 
 
 HUGE = "ü" * 60_000

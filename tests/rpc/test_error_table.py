@@ -257,17 +257,19 @@ async def test_a_memory_folder_that_is_a_link_is_refused_and_not_indexed(serve, 
     assert (outside / "note.md").read_text() == "SECRET zebra"
 
 
-async def test_a_full_sync_during_a_run_is_aborted_with_a_hint_when_to_retry(serve, home):
-    home.many(3_000)
+async def test_a_full_sync_during_a_run_is_aborted_with_a_hint_when_to_retry(serve, home, pause_sync):
+    home.write(a="one")
     running = await serve()
+    held = pause_sync(running)
     stream = aiter(running.stub.Sync(pb.SyncRequest()))
     await anext(stream)
     await check_refused(call(running, "Sync", pb.SyncRequest(mode=FULL)), "ABORTED", "SYNC_CONFLICT", retry=True)
+    held.release()
     assert kinds_of([event async for event in stream])[-1] == "completed"
 
 
 @pytest.mark.parametrize(("ceiling", "options"), [(30, {"timeout": 0.5}), (0.3, {}), (0.3, {"timeout": TIMEOUT})])
-async def test_a_revision_that_is_not_reached_in_time_is_told_by_memoryd_itself(serve, ceiling, options):
+async def test_a_revision_that_is_not_reached_in_time_is_reported_by_memoryd_itself(serve, ceiling, options):
     running = await serve({"memoryd": {"limits": {"defaultDeadlineSeconds": ceiling}}})
     request = pb.MemorySearchRequest(query="x", min_revision=900)
     found = await check_refused(
@@ -297,7 +299,7 @@ async def test_a_call_too_many_is_refused_and_the_next_one_is_not(serve):
         ("MemoryGet", "_read", pb.MemoryGetRequest(path="MEMORY.md")),
     ],
 )
-async def test_work_that_takes_longer_than_a_call_may_is_told_by_memoryd_itself(
+async def test_work_that_takes_longer_than_a_call_may_is_reported_by_memoryd_itself(
     serve, monkeypatch, method, slow, request_
 ):
     running = await serve({"memoryd": {"limits": {"defaultDeadlineSeconds": 0.2}}})
@@ -310,7 +312,7 @@ async def test_work_that_takes_longer_than_a_call_may_is_told_by_memoryd_itself(
     await check_refused(call(running, method, request_), "DEADLINE_EXCEEDED", "DEADLINE_TOO_SHORT", retry=True)
 
 
-async def test_a_bug_is_internal_and_tells_the_caller_its_request_id_only(serve, monkeypatch):
+async def test_a_bug_is_internal_and_the_caller_learns_only_its_request_id(serve, monkeypatch):
     running = await serve()
 
     def broken(*_, **__):
@@ -335,13 +337,13 @@ async def test_a_bug_in_a_stream_is_internal_too(serve, monkeypatch):
 async def test_a_bug_in_a_sync_run_ends_its_stream_and_is_logged(serve, home, monkeypatch):
     home.write(note="text")
     running = await serve()
-    monkeypatch.setattr(running.engine()._preparer, "prepare", lambda *_: 1 / 0)
+    monkeypatch.setattr(running.preparer(), "prepare", lambda *_: 1 / 0)
     await check_refused(running.stub.Sync(pb.SyncRequest()), "UNAVAILABLE", "INDEX_UNAVAILABLE")
     (logged,) = running.logged("end-sync")
     assert "ZeroDivisionError" in logged["exception"]
 
 
-async def test_a_call_while_the_daemon_stops_is_told_to_come_back(serve):
+async def test_a_call_while_the_daemon_stops_gets_a_retry_hint(serve):
     running = await serve()
     await running.search("x")
     await running.server.close_gate()

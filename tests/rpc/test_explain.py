@@ -305,7 +305,7 @@ async def test_decay_and_a_named_date_change_the_order_that_they_explain(home, s
     assert {FLOOR, 1.0} < decays
 
 
-async def test_what_only_one_leg_returned_is_scored_by_both(home, serve, provider):
+async def test_a_hit_of_one_retriever_is_scored_by_both(home, serve, provider):
     """With more notes than a leg returns, a hit of one leg still has its true cosine and BM25."""
     chance = random.Random(4)
     texts = {f"memory/n{n:03}.md": " ".join(chance.choices(NOUNS.split(), k=chance.randint(6, 20))) for n in range(400)}

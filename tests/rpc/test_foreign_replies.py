@@ -16,8 +16,6 @@ from memoryd.v1 import memory_service_pb2 as pb
 from rpc.qmd_calls import BUILTIN, QMD, ask, fallback_reason, qmd_settings, ready
 from rpc.wire import HYBRID, KEYWORD, TIMEOUT, UNSET, VECTOR, kinds, paths, refusal
 
-pytestmark = pytest.mark.usefixtures("short_pauses")
-
 KEY = "key-of-this-test-0123456789"
 PROVIDERS = ("openai", "gemini", "voyage", "mistral", "ollama", "openai-compatible")
 
@@ -133,7 +131,7 @@ async def test_a_count_of_tokens_that_no_answer_has_is_not_counted(home, serve, 
     assert 0 < (await running.status()).embedding.tokens < 100
 
 
-async def test_why_another_provider_stands_in_is_told_also_after_a_restart(home, serve, provider):
+async def test_the_reason_of_a_failover_is_reported_after_a_restart(home, serve, provider):
     home.write(boat="the red ferry sails at dawn")
     with fake_provider("openai", [KEY]) as first:
         first.refuse = lambda _texts: Fault(status=403, body=BODIES["escaped"])
@@ -151,7 +149,7 @@ async def test_why_another_provider_stands_in_is_told_also_after_a_restart(home,
 
 
 @pytest.mark.parametrize("name", ["openai", "gemini", "voyage"])
-async def test_what_a_batch_job_says_costs_no_reply(home, serve, name):
+async def test_text_of_a_batch_job_breaks_no_reply(home, serve, name):
     home.write(**{f"n{number}": f"the ferry number{number}x" for number in range(12)})
 
     def strange(value):
@@ -187,7 +185,7 @@ async def test_a_failed_batch_jobs_words_are_valid_and_bounded(home, serve):
 
 
 @pytest.mark.parametrize(("fault", "by"), [("foreign-rows", QMD), ("foreign-words", BUILTIN)])
-async def test_what_qmd_prints_costs_no_reply(home, serve, tmp_path, fault, by):
+async def test_output_of_qmd_breaks_no_reply(home, serve, tmp_path, fault, by):
     home.environ = {"PATH": os.defpath, "HOME": str(tmp_path)}
     home.write(boat="# Boats\n\nthe red ferry sails at dawn\n")
     fake = make_fake(tmp_path / "bin")
@@ -215,7 +213,7 @@ def spoken(role, text, **more):
     return json.dumps({"type": "message", "message": {"role": role, "content": text, **more}}) + "\n"
 
 
-async def test_what_files_transcripts_and_names_hold_costs_no_reply(home, serve):
+async def test_text_of_files_transcripts_and_names_breaks_no_reply(home, serve):
     home.write(
         boat=b"the red ferry \xff\xed\xa0\x80 sails",
         matter=b'---\ntitle: "half \\ud800 ferry"\n"\\udfff": "\\ud800"\ntags: ["\\ud800"]\n---\na ferry\n',
@@ -256,7 +254,7 @@ async def test_a_workspace_whose_name_is_not_utf_8_is_served(home, serve):
     assert (await running.status()).workspace.endswith("/caf\\xe9")
 
 
-async def test_what_settings_hold_costs_no_reply(home, serve):
+async def test_text_of_settings_breaks_no_reply(home, serve):
     home.write(boat="the red ferry sails at dawn")
     home.state_dir.joinpath("openclaw.json").write_text(
         '{"\\ud800": 1, "agents": {"defaults": {"memorySearch": {"provider": "openai-compatible", "model": "\\ud800",'
@@ -272,7 +270,7 @@ async def test_what_settings_hold_costs_no_reply(home, serve):
     await running.stub.FlushDecision(pb.FlushDecisionRequest(total_tokens=10**6), timeout=TIMEOUT)
 
 
-async def test_what_state_files_hold_costs_no_reply(home, serve):
+async def test_text_of_state_files_breaks_no_reply(home, serve):
     home.write(boat="the red ferry sails at dawn")
     (home.state_dir / "memory").mkdir(exist_ok=True)
     deep = "[" * 100_000

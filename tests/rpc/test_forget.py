@@ -1,4 +1,4 @@
-"""MemoryForget: what is named is gone from every store at once, the receipt says how much, and the rest stands."""
+"""MemoryForget removes the named source from every store immediately, returns the counts, and removes nothing else."""
 
 import asyncio
 import threading
@@ -65,7 +65,7 @@ async def test_a_file_is_gone_from_every_store_before_the_answer(running, home):
     assert paths(await running.search("ferry", min_revision=reply.index_revision)) == ["memory/other.md"]
 
 
-async def test_it_stays_out_whatever_is_synced_and_whatever_becomes_of_the_index(running, home, serve, provider):
+async def test_a_forgotten_file_stays_out_after_every_sync_and_rebuild(running, home, serve, provider):
     await forget(running, path="memory/secret.md")
     for request in ({}, {"mode": FULL}):
         await running.synced(**request)
@@ -84,7 +84,7 @@ async def test_it_stays_out_whatever_is_synced_and_whatever_becomes_of_the_index
     assert on_disk(home) == []
 
 
-async def test_it_is_back_when_its_content_has_changed(running, home):
+async def test_a_forgotten_file_is_back_when_its_content_has_changed(running, home):
     await forget(running, path="memory/secret.md")
     home.write(secret=SECRET + "\nand more")
     await running.synced()
@@ -94,7 +94,7 @@ async def test_it_is_back_when_its_content_has_changed(running, home):
     assert paths(await running.search(WORD)) == ["memory/secret.md"]
 
 
-async def test_what_was_written_and_not_indexed_yet_is_forgotten_too(running, home):
+async def test_a_file_that_is_not_indexed_yet_can_be_forgotten(running, home):
     home.write(secret=f"a newer text of the {WORD}", late=f"one more {WORD}")
     assert receipt(await forget(running, path="memory/secret.md")) == GONE
     assert receipt(await forget(running, path="memory/late.md")) == {}
@@ -148,7 +148,7 @@ async def test_a_file_of_an_extra_path_is_forgotten_and_never_deleted(serve, hom
 
 
 @pytest.mark.parametrize("path", ["../outside.md", "/etc/hosts.md", "memory/../MEMORY.md", "notes.md", "memory/x.txt"])
-async def test_what_is_no_memory_file_cannot_be_forgotten(running, home, path):
+async def test_a_path_that_is_no_memory_file_cannot_be_forgotten(running, home, path):
     (home.root / "outside.md").write_text("outside")
     home.put("notes.md", "notes")
     for delete in (False, True):
@@ -226,7 +226,7 @@ async def test_a_sync_that_makes_vectors_steps_aside(serve, home, provider):
     assert on_disk(home) == []
 
 
-async def test_a_sync_that_leaves_no_time_is_told_and_nothing_is_removed(serve, home, pause_sync):
+async def test_a_sync_that_leaves_no_time_is_reported_and_nothing_is_removed(serve, home, pause_sync):
     home.write(secret=SECRET)
     running = await serve()
     held = pause_sync(running)
@@ -241,7 +241,7 @@ async def test_a_sync_that_leaves_no_time_is_told_and_nothing_is_removed(serve, 
     assert receipt(await forget(running, path="memory/secret.md", delete_source=True))["source_files"] == 1
 
 
-async def test_words_that_cannot_be_overwritten_yet_are_told(running, home, monkeypatch):
+async def test_words_that_cannot_be_overwritten_yet_are_reported(running, home, monkeypatch):
     monkeypatch.setattr(SqliteStore, "purge", lambda *_: False)
     reply = await forget(running, path="memory/secret.md")
     assert (reply.purge_pending, reply.chunks) == (True, 1)
@@ -258,7 +258,7 @@ async def test_a_record_that_cannot_be_written_keeps_everything_as_it_is(running
     assert paths(await running.search(WORD)) == ["memory/secret.md"]
 
 
-async def test_a_damaged_record_is_told(running, home, serve, provider):
+async def test_a_damaged_record_is_reported(running, home, serve, provider):
     await forget(running, path="memory/secret.md")
     await running.stop()
     with (home.state_dir / "memory" / "main.forgotten").open("a") as file:

@@ -1,4 +1,4 @@
-"""Vectors may take hours to make; what is written or appended meanwhile is found by its words at once."""
+"""Making vectors may take hours; a note written or appended in that time is found by its words immediately."""
 
 import threading
 import time
@@ -81,7 +81,7 @@ async def is_whole(running):
 
 
 @pytest.mark.parametrize("watch", [True, False], ids=["told by an event", "found by a pass"])
-async def test_a_note_written_meanwhile_is_found_by_its_words(home, serve, settings, provider, watch):
+async def test_a_note_written_while_vectors_are_made_is_found_by_its_words(home, serve, settings, provider, watch):
     settings["agents"]["defaults"]["memorySearch"]["sync"]["watch"] = watch
     daemons = []
 
@@ -95,7 +95,7 @@ async def test_a_note_written_meanwhile_is_found_by_its_words(home, serve, setti
     await check_whole(daemons[0], provider)
 
 
-async def test_a_note_appended_meanwhile_is_found_by_its_words(home, serve, settings, provider):
+async def test_a_note_appended_while_vectors_are_made_is_found_by_its_words(home, serve, settings, provider):
     settings["agents"]["defaults"]["memorySearch"]["sync"]["watch"] = False
     asked, note = threading.Event(), home.workspace / "memory" / "news.md"
     # The note has to be asked for before the third batch, which is not answered.

@@ -1,4 +1,4 @@
-"""Whatever breaks between the files and the index, a new file is found by itself, and Status tells what is true."""
+"""For each fault between the files and the index, a new file is found without a call, and Status reports the fault."""
 
 import errno
 import os
@@ -106,8 +106,12 @@ async def test_a_descriptor_closed_under_the_watcher_costs_one_pass(begin, home)
     await check_new_file_found(running, home, "stork")
 
 
-async def test_a_polling_thread_that_is_killed_costs_one_pass(begin, home, monkeypatch):
-    monkeypatch.setattr(watcher, "mount_without_events", lambda _: "nfs4")
+@pytest.fixture
+def mount_without_events(monkeypatch):
+    monkeypatch.setattr(watcher, "mount_without_events", lambda _: "virtiofs")
+
+
+async def test_a_polling_thread_that_is_killed_costs_one_pass(begin, home, mount_without_events):
     running = await begin()
     for emitter in polling_threads(the_watcher(running)):
         emitter.stop()
@@ -149,7 +153,7 @@ async def passes(running, count=2):
 
 
 @pytest.mark.slow
-async def test_a_workspace_that_is_away_is_not_forgotten_and_not_indexed_anew(begin, home):
+async def test_an_absent_workspace_keeps_its_rows_and_is_not_indexed_again(begin, home):
     running = await begin()
     revision = (await running.status()).index.revision
     home.workspace.rename(home.root / "away")
@@ -244,8 +248,7 @@ async def test_a_forced_sync_forgets_what_is_away(begin, home):
 # Events that do not come
 
 
-async def test_a_mount_that_tells_nothing_is_polled_and_says_so(begin, home, monkeypatch):
-    monkeypatch.setattr(watcher, "mount_without_events", lambda _: "virtiofs")
+async def test_a_mount_without_events_is_polled_and_reported(begin, home, mount_without_events):
     running = await begin(reconcile_seconds=3600)
     status = await check_mode(running, POLLING, "virtiofs")
     assert kinds(status.degradations) == ["WATCHER_IMPAIRED"]
@@ -319,7 +322,7 @@ async def test_a_file_that_is_gone_waits_too(serve, home):
     assert 0 <= index.oldest_unindexed_age.ToMilliseconds() < 60_000
 
 
-async def test_a_pass_that_fails_is_told_and_the_next_one_makes_up_for_it(begin, home, monkeypatch):
+async def test_a_failed_pass_is_reported_and_the_next_one_makes_up_for_it(begin, home, monkeypatch):
     running = await begin()
     monkeypatch.setattr(the_watcher(running), "check", lambda: 1 / 0)
     await eventually(lambda: "ZeroDivisionError" in running.background().trouble)

@@ -155,7 +155,7 @@ async def test_a_costly_embedding_waits_to_be_asked_for_and_a_dry_run_prices_it(
     assert (await daemon.search("ferry")).info.served_mode == HYBRID
 
 
-async def test_adding_a_provider_later_embeds_without_chunking_anew(home, serve, provider):
+async def test_adding_a_provider_later_embeds_without_chunking_again(home, serve, provider):
     home.write(boat="the red ferry sails at dawn")
     first = await serve()
     await first.synced()
@@ -173,7 +173,7 @@ async def test_a_slow_provider_costs_a_search_no_more_than_its_deadline(running,
     assert "VECTOR_LEG_SKIPPED" in kinds(answer.info.degradations)
 
 
-async def test_progress_tells_of_the_embedding(home, serve, provider):
+async def test_progress_reports_the_embedding(home, serve, provider):
     for number in range(300):
         home.write(**{f"n{number}": f"note number {number}"})
     daemon = await serve(using(provider))

@@ -1,4 +1,4 @@
-"""A root's `.memoryignore`: what it leaves out leaves the index, and nothing else does; its trouble is told."""
+"""A root's `.memoryignore`: matching files alone leave the index, and faults of the file are reported."""
 
 import pytest
 
@@ -24,7 +24,7 @@ async def files(running):
     return sorted(file.path for file in (await running.files()).files)
 
 
-async def test_what_is_left_out_leaves_the_index_and_stays_on_disk(running, home):
+async def test_an_ignored_file_leaves_the_index_and_stays_on_disk(running, home):
     home.put(IGNORE_FILE, "private/\n")
     # Status compares the disk with the index, so that it knows before the sync does.
     assert (await running.status()).index.dirty
@@ -48,7 +48,7 @@ async def test_a_note_that_is_left_out_can_be_written_and_is_not_found(running, 
     assert await files(running) == ["memory/a.md"]
 
 
-async def test_one_that_cannot_be_used_takes_nothing_new_up_keeps_what_is_there_and_is_told(running, home):
+async def test_an_unusable_ignore_file_adds_nothing_keeps_the_index_and_is_reported(running, home):
     home.put(IGNORE_FILE, "x\n" * (MOST_RULES + 1))
     home.write(new="a kestrel hovers")
     assert (await running.synced()).failed_files == 1

@@ -9,8 +9,6 @@ from fake_providers import SERVERS, Fault, fake_provider
 from memoryd.v1 import memory_pb2
 from memoryd_server.app.config import agent_config
 
-pytestmark = pytest.mark.usefixtures("short_pauses")
-
 # One for each place that a secret can come from, and one that the provider makes up of it.
 SENTINEL = "sentinel-5ecret"
 PLACES = ("remote", "block", "profile", "environment")
@@ -63,7 +61,7 @@ async def everything_told(daemon):
     [(name, PLACES[number % len(PLACES)]) for number, name in enumerate(SERVERS) if name != "openai-compatible"]
     + [("openai-compatible", "block"), ("openai", "profile"), ("openai", "environment"), ("voyage", "environment")],
 )
-async def test_a_key_shows_nowhere_whatever_the_provider_answers(home, serve, name, place):
+async def test_a_key_is_never_shown_in_any_answer_of_the_provider(home, serve, name, place):
     home.write(boat="the red ferry sails at dawn")
     with fake_provider(name, [f"{SENTINEL}-key"]) as server:
         daemon = await serve(configured(home, name, server, place))

@@ -72,8 +72,12 @@ async def test_streams_are_counted_by_token_and_given_back(limited, home):
         assert found.metadata == {"limit": "tokenConcurrentStreams"}
     await watch(other).read()
     first.cancel()
-    await eventually(lambda: admission(running)._shares[_share(running, greedy)].streams == 1)
+    await eventually(lambda: shares(running)[_share(running, greedy)].streams == 1)
     await watch(greedy).read()
+
+
+def shares(running):
+    return admission(running)._shares
 
 
 def _share(running, token):
@@ -101,7 +105,7 @@ async def is_let_in(call):
         return False
 
 
-async def test_a_token_that_calls_too_often_is_told_when_to_come_back(limited, home):
+async def test_a_token_over_its_rate_gets_a_retry_hint(limited, home):
     _, hasty = new_token(home)
     running = await limited(tokenCallsPerSecond=0.5)
     call = lambda token: running.stub.ListAgents(pb.ListAgentsRequest(), **bearer(token))  # noqa: E731
@@ -126,13 +130,13 @@ async def test_each_line_of_the_token_file_has_a_share_of_its_own(serve, home):
     await check_refused(call, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS", retry=True)
 
 
-async def test_who_shows_no_good_token_takes_nobodys_share(limited, home):
+async def test_a_call_without_a_valid_token_uses_no_share_of_another(limited, home):
     _, token = new_token(home)
     running = await limited(tokenCallsPerSecond=0.5)
     for _ in range(5):
         call = running.stub.ListAgents(pb.ListAgentsRequest(), **bearer("wrong"))
         await check_refused(call, "UNAUTHENTICATED", "TOKEN_INVALID")
-    assert not admission(running)._shares
+    assert not shares(running)
     assert (await running.stub.ListAgents(pb.ListAgentsRequest(), **bearer(token))).agents
 
 

@@ -30,7 +30,7 @@ async def test_one_address_beyond_loopback_among_others_is_refused_by_its_name(h
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-async def test_loopback_is_listened_at_and_its_port_told(serve, home, host):
+async def test_a_loopback_address_is_bound_and_its_port_reported(serve, home, host):
     if host == "[::1]" and not os.path.exists("/proc/net/if_inet6"):  # noqa: ASYNC240, PTH110 -- a look at the host
         pytest.skip("this host has no IPv6")
     running = await serve(listen=f"{host}:0")
@@ -47,7 +47,7 @@ async def test_a_port_that_is_taken_is_refused_with_its_name(serve, home):
         await start(other, quiet(), listen=running.address)
 
 
-async def test_an_address_of_another_machine_is_told_from_a_taken_port(home):
+async def test_an_address_of_another_machine_is_distinguished_from_a_taken_port(home):
     listener = Listener(parse_address("192.0.2.1:7627"))
     server = grpc.aio.server()
     with pytest.raises(SettingsError, match=r"192\.0\.2\.1:7627: the address is none of this machine's"):
@@ -95,7 +95,7 @@ async def test_a_socket_left_by_a_killed_daemon_is_replaced(serve, home):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-async def test_what_is_no_socket_is_not_removed(home, kind):
+async def test_a_file_that_is_no_socket_is_not_removed(home, kind):
     precious = home.root / "precious"
     precious.write_text("keep me")
     if kind == "file":

@@ -1,4 +1,4 @@
-"""Over gRPC: a word longer than a chunk, written out, finds the note where it stands."""
+"""Over gRPC: a word longer than a chunk finds its note."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""A daemon of more agents than it opens before it listens: each answers when it is asked, and none holds up another."""
+"""A daemon with more agents than it opens before it listens: each answers its calls, and none blocks another."""
 
 import asyncio
 import threading
@@ -62,7 +62,7 @@ def opened(running):
     return sorted(running.daemon.agents.opened())
 
 
-async def test_every_agent_is_opened_although_nobody_asks(serve, home, few_first):
+async def test_every_agent_is_opened_without_a_call(serve, home, few_first):
     running = await serve(many(home))
     await eventually(lambda: len(opened(running)) == AGENTS)
     for number in range(AGENTS):
@@ -76,7 +76,7 @@ async def test_words_that_were_met_are_remembered_once_for_all_agents(serve, hom
         await running.synced(agent_id=f"a{number}")
     memories = running.daemon.agents.opened().values()
     assert len({id(memory._search.engine._analyzer) for memory in memories}) == 1
-    assert running.daemon._resources.analyzer._pieces[""].keys() >= {"heron", "pier", "5"}
+    assert running.threads.analyzer._pieces[""].keys() >= {"heron", "pier", "5"}
 
 
 async def test_the_default_agent_is_opened_before_all_others(serve, home, few_first, gate):
@@ -136,7 +136,7 @@ async def test_a_daemon_does_not_start_where_one_of_the_last_indexes_is_held(ser
     assert (await (await serve(many(home))).status(agent_id="a0")).agent_id == "a0"
 
 
-async def test_one_that_cannot_be_opened_leaves_those_behind_it_alone(serve, home, few_first):
+async def test_an_agent_that_cannot_be_opened_delays_no_other(serve, home, few_first):
     for name in ("a0", "a2"):
         (home.state_dir / "memory" / f"{name}.sqlite").mkdir(parents=True)
     running = await serve(many(home))
@@ -184,7 +184,7 @@ async def test_settings_that_are_reloaded_while_agents_wait_come_into_force_behi
     assert opened(running) == [f"a{number}" for number in range(AGENTS - 1)]
 
 
-async def test_agents_that_nobody_asks_rest_after_their_first_sync_and_the_others_do_not(serve, home, few_first):
+async def test_unused_agents_become_idle_after_their_first_sync_and_the_others_do_not(serve, home, few_first):
     settings = many(home)
     running = await serve(settings, background=True)
     memories = running.daemon.agents.opened

@@ -88,7 +88,7 @@ async def test_no_text_of_any_field_of_any_call_shows(serve, home, seed):
         assert f'method="{method.containing_service.full_name}/{method.name}"' in text
 
 
-async def test_methods_that_nobody_has_make_no_labels(serve):
+async def test_unknown_methods_make_no_labels(serve):
     running = await serve(METRICS)
     for number in range(5):
         made_up = running.channel.unary_unary(f"/memoryd.v1.MemoryService/{MARK}{number}")
@@ -127,7 +127,7 @@ async def test_each_label_has_values_of_a_known_few(serve, home):
     assert seen - allowed.keys() <= {"le", "version"}
 
 
-async def test_what_found_nothing_and_how_far_the_index_lags_are_counted(serve, home):
+async def test_empty_searches_and_the_lag_of_the_index_are_counted(serve, home):
     home.write(a="the red ferry")
     running = await serve(METRICS)
     await eventually(lambda: running.memory().index.monitor.lag_seconds > 0)
@@ -150,7 +150,7 @@ async def test_what_found_nothing_and_how_far_the_index_lags_are_counted(serve, 
     assert whole == values[index.format("database")] + values[index.format("wal")] > 0
 
 
-async def test_a_fetch_wakes_nobody_who_rests(serve, home):
+async def test_a_fetch_wakes_no_idle_agent(serve, home):
     home.write(a="the red ferry")
     running = await serve(METRICS)
     await running.synced()
@@ -164,7 +164,7 @@ async def test_a_fetch_wakes_nobody_who_rests(serve, home):
 
 
 async def test_callers_who_say_nothing_take_no_more_than_a_few_threads_and_are_left(serve, monkeypatch):
-    monkeypatch.setattr(metrics._Handler, "timeout", 1.0)
+    monkeypatch.setattr(metrics._Handler, "timeout", 0.3)
     running = await serve(METRICS)
     host, _, port = running.daemon.metrics_url.removeprefix("http://").removesuffix("/metrics").rpartition(":")
     silent = [socket.create_connection((host, int(port)), timeout=5) for _ in range(metrics.MAX_CONNECTIONS * 4)]

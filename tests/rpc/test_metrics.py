@@ -99,7 +99,7 @@ async def test_the_index_and_the_providers_are_as_status_says(home, serve, serve
     assert found[f"memoryd_embedding_provider_ready{provider}"] == 1
 
 
-async def test_what_is_degraded_shows(home, serve, server):
+async def test_a_degradation_is_shown_in_the_metrics(home, serve, server):
     home.write(boat="the red ferry sails at dawn")
     running = await serve(settings(server))
     server.refuse = lambda _texts: server.denied()
@@ -157,7 +157,7 @@ async def test_off_is_the_default(home, serve):
     assert running.daemon._metrics is None
 
 
-async def test_it_ends_with_the_daemon(home, serve):
+async def test_the_metrics_listener_ends_with_the_daemon(home, serve):
     running = await serve(settings())
     url = running.daemon.metrics_url
     assert url.startswith("http://127.0.0.1:")
@@ -188,7 +188,7 @@ async def test_an_address_that_is_taken_is_an_error_and_nothing_stays_behind(hom
 
 
 @pytest.mark.parametrize("listen", ["unix:/tmp/x", "9464", "127.0.0.1", "127.0.0.1:99999"])
-async def test_what_is_no_address_is_refused(home, serve, listen):
+async def test_an_invalid_address_is_refused(home, serve, listen):
     with pytest.raises(SettingsError, match="HOST:PORT"):
         await serve(settings(metrics={"listen": listen}))
 
@@ -197,7 +197,7 @@ async def test_callers_for_whom_there_was_no_thread_take_no_place(serve, monkeyp
     running = await serve(settings())
     with monkeypatch.context() as patch:
         patch.setattr("socketserver.ThreadingMixIn.process_request", no_thread)
-        for _ in range(2 * MAX_CONNECTIONS):
+        for _ in range(MAX_CONNECTIONS + 1):
             with pytest.raises(httpx.TransportError):
                 await fetched(running)
     assert "memoryd" in await fetched(running)

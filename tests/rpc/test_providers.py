@@ -9,8 +9,6 @@ from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import kinds, paths
 
-pytestmark = pytest.mark.usefixtures("short_pauses")
-
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)
 KEY = "key-of-this-test-0123456789"
 
@@ -111,7 +109,7 @@ async def test_a_provider_that_stays_down_leaves_notes_to_their_words_until_it_i
         assert (kind, (await daemon.status()).index.pending_embeddings) == (kind, 0)
 
 
-async def test_a_search_meanwhile_is_answered_by_words_and_says_so(running, provider):
+async def test_a_search_during_an_outage_is_answered_by_keywords_and_says_so(running, provider):
     provider.refuse = lambda _texts: provider.quota()
     answer = await running.search("ferry in the fog", mode=HYBRID)
     assert (paths(answer)[0], answer.info.served_mode) == ("memory/boat.md", KEYWORD)
@@ -120,7 +118,7 @@ async def test_a_search_meanwhile_is_answered_by_words_and_says_so(running, prov
     assert "answers HTTP" in degradation.reason
 
 
-async def test_a_wrong_key_is_told_and_not_shown(home, serve, provider):
+async def test_a_wrong_key_is_reported_and_not_shown(home, serve, provider):
     home.write(boat="the red ferry sails at dawn")
     daemon = await serve(using(provider, key="wrong-" + KEY))
     await daemon.synced()

@@ -1,4 +1,4 @@
-"""qmd answers: the same over the fake and, where it is installed, the real command."""
+"""The qmd backend over the fake and, if installed, the real command."""
 
 import asyncio
 import os
@@ -80,7 +80,7 @@ async def test_the_real_command_answers(serve, home):
     assert (answer.info.backend, paths(answer)) == (QMD, ["memory/harbour.md"])
 
 
-async def test_what_a_search_names_can_be_read(qmd, home):
+async def test_a_path_of_a_hit_can_be_read(qmd, home):
     home.put("MEMORY.md", "# Long\n\nzebra one\nzebra two\n")
     home.put("notes/other.md", "a zebra elsewhere\n")
     running = await qmd(paths=[{"path": "notes", "name": "My Notes"}])
@@ -161,7 +161,7 @@ def holding(folder, word):
     return [file.name for file in folder.rglob("*") if file.is_file() and word.encode() in file.read_bytes()]
 
 
-async def test_what_is_deleted_leaves_qmds_files_with_the_next_sync(qmd, home):
+async def test_a_deleted_file_leaves_qmds_files_with_the_next_sync(qmd, home):
     home.write(gone="a secret of zanzibar\n", changed="another of zanzibar\n", kept="nothing\n")
     transcripts = home.state_dir / "agents" / "main" / "sessions"
     transcripts.mkdir(parents=True)
@@ -298,7 +298,7 @@ async def test_transcripts_are_exported_searched_and_read(qmd, home):
     )
 
 
-async def test_a_source_that_no_collection_holds_is_told(qmd, home):
+async def test_a_source_that_no_collection_holds_is_reported(qmd, home):
     home.write(a="a crane\n")
     running = await qmd()
     answer = await ask(running, "crane", sources=[memory_pb2.SOURCE_SESSIONS])
@@ -339,7 +339,7 @@ async def test_status_names_who_answers(qmd, home, command):
     assert not status.degradations
 
 
-async def test_a_configuration_that_vanished_is_mended(qmd, home):
+async def test_a_configuration_that_vanished_is_repaired(qmd, home):
     home.write(a="a crane\n")
     running = await qmd()
     (home.state_dir / "agents" / "main" / "qmd" / "xdg-config" / "qmd" / "index.yml").unlink()
@@ -347,7 +347,7 @@ async def test_a_configuration_that_vanished_is_mended(qmd, home):
     assert (answer.info.backend, paths(answer)) == (QMD, ["memory/a.md"])
 
 
-async def test_an_index_that_is_damaged_is_begun_anew(qmd, home):
+async def test_an_index_that_is_damaged_is_rebuilt(qmd, home, short_trial_pauses):
     home.write(a="a crane\n")
     running = await qmd()
     for file in (home.state_dir / "agents" / "main" / "qmd" / "xdg-cache" / "qmd").glob("index.sqlite*"):
@@ -359,7 +359,7 @@ async def test_an_index_that_is_damaged_is_begun_anew(qmd, home):
     assert paths(await answered_by(running, QMD)) == ["memory/a.md"]
 
 
-async def test_alone_it_keeps_no_second_index(qmd, home):
+async def test_qmd_without_fallback_keeps_no_second_index(qmd, home):
     home.write(a="a crane\n", b="a heron\n")
     running = await qmd(fallback="none")
     answer = await ask(running, "crane")

@@ -115,7 +115,7 @@ async def test_after_a_failure_no_caller_waits_for_qmd_again(qmd, fake):
 
 
 @pytest.mark.slow
-async def test_it_is_tried_again_without_a_restart(qmd, fake):
+async def test_qmd_is_tried_again_without_a_restart(qmd, fake):
     running = await qmd()
     fake.faults(search="fail")
     assert (await ask(running, "crane")).info.backend == BUILTIN
@@ -161,14 +161,14 @@ async def test_missing_from_the_start_it_is_used_once_it_is_there(serve, fake, h
     assert paths(await answered_by(running, QMD, seconds=60)) == ["memory/a.md"]
 
 
-async def test_a_version_that_is_too_old_is_told(serve, fake):
+async def test_a_version_that_is_too_old_is_reported(serve, fake):
     fake.faults(version="1.9.0")
     running = await serve(qmd_settings(fake.path, limits=LIMITS))
     status = await running.status(probe=True)
     assert "1.9.0 is older" in status.qmd.reason
 
 
-async def test_without_fallback_a_failure_is_an_error(qmd, fake):
+async def test_without_fallback_a_failure_is_an_error(qmd, fake, short_trial_pauses):
     running = await qmd(fallback="none")
     fake.faults(search="segfault")
     for _ in range(2):
@@ -208,7 +208,7 @@ async def test_without_fallback_a_sync_that_fails_is_an_error(qmd, fake):
     )
 
 
-async def test_an_update_that_fails_leaves_the_old_index_and_is_told(qmd, fake, home):
+async def test_an_update_that_fails_leaves_the_old_index_and_is_reported(qmd, fake, home):
     running = await qmd()
     home.write(b="a second crane\n")
     fake.faults(update="fail")
@@ -233,7 +233,7 @@ async def test_an_update_that_meets_another_writer_is_tried_again(qmd, fake, hom
     assert (len(paths(answer)), list(answer.info.degradations)) == (2, [])
 
 
-async def test_before_the_first_update_nobody_gets_an_empty_answer(serve, fake):
+async def test_before_the_first_update_no_search_is_answered_empty(serve, fake):
     running = await serve(qmd_settings(fake.path, limits=LIMITS))
     await running.status(probe=True)
     fake.faults(update="hang")

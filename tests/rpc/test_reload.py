@@ -1,4 +1,4 @@
-"""Settings that are read again while the daemon serves: calls go on, and what is in force is told."""
+"""Settings reloaded while the daemon serves: calls continue, and the settings in force are reported."""
 
 import asyncio
 import io
@@ -54,7 +54,7 @@ async def test_a_start_counts_as_the_first_load(running):
     assert told.settings_load_time.seconds > 0
 
 
-async def test_search_settings_hold_from_the_next_search_on_and_nothing_is_opened_anew(running, home):
+async def test_search_settings_apply_from_the_next_search_without_reopening(running, home):
     for number in range(5):
         home.write(**{f"n{number}": f"heron number {number}"})
     await running.sync()
@@ -114,7 +114,7 @@ async def test_limits_and_the_log_level_hold_at_once(home):
         ('{"memoryd": {"listen": ["0.0.0.0:7000"]}}', "TLS", ()),
     ],
 )
-async def test_a_file_that_cannot_be_used_changes_no_setting_and_is_told(running, home, text, words, changed):
+async def test_a_file_that_cannot_be_used_changes_no_setting_and_is_reported(running, home, text, words, changed):
     before = running.daemon._settings
     (home.state_dir / "memoryd.json5").write_text(text)
     load_time = (await service(running)).settings_load_time
@@ -140,7 +140,7 @@ async def test_a_fault_of_ours_changes_nothing_either(running):
     assert (await running.search("heron")).results
 
 
-async def test_what_waits_for_a_restart_is_named_and_not_touched(running, home):
+async def test_settings_that_need_a_restart_are_named_and_not_applied(running, home):
     other = f"unix:{home.root}/other"
     report = await reload(running, {**quiet(), "memoryd": {"local": {"threads": 2}}}, listen=other)
     assert report.awaiting_restart == ("memoryd.listen", "memoryd.local.threads")
@@ -238,7 +238,7 @@ async def test_agents_may_change_places(home, serve):
         assert paths(await running.search(f"bird{agent_id}", agent_id=agent_id)) == ["memory/n.md"]
 
 
-async def test_an_agent_that_cannot_be_opened_anew_keeps_its_old_settings(running, monkeypatch):
+async def test_an_agent_that_cannot_be_reopened_keeps_its_old_settings(running, monkeypatch):
     plain = Agent.start
 
     async def start(self, **options):

@@ -1,4 +1,4 @@
-"""An agent that nobody asks gives back what it holds, goes on following its files, and answers as before."""
+"""An idle agent releases its memory, keeps following its files, and answers as before."""
 
 import os
 import threading
@@ -45,11 +45,11 @@ async def test_an_agent_at_rest_holds_no_reader_and_answers_when_asked(serve, ho
     assert not running.memory().index.is_idle
 
 
-async def test_what_an_agent_frees_is_returned_to_the_system_once(serve, home):
+async def test_memory_freed_by_an_agent_is_returned_to_the_system_once(serve, home):
     returned = []
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
-    trimmer = running.daemon._resources.freed
+    trimmer = running.threads.freed
     trimmer.after_seconds, trimmer.release = 0.0, lambda: returned.append(1)
     await running.search("ferry")
     await eventually(lambda: running.memory().index.is_idle and returned)
@@ -92,7 +92,7 @@ async def test_health_does_not_wake_who_rests(serve, home):
     assert memory.index.is_idle
 
 
-async def test_an_index_that_is_removed_while_its_agent_rests_is_made_anew(serve, home):
+async def test_an_index_removed_while_its_agent_is_idle_is_rebuilt(serve, home):
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
     await running.synced()

@@ -88,7 +88,7 @@ ON, OFF, AUTO, UNSET = (
         ("on", OFF, DIRECT, False),
     ],
 )
-async def test_a_citation_stands_where_it_is_wanted(serve, home, *, setting, asked, session_key, cited):
+async def test_a_citation_is_added_if_configured(serve, home, *, setting, asked, session_key, cited):
     home.write(**FILES)
     running = await serve({"memory": {"citations": setting}} if setting else None)
     await running.sync()
@@ -148,7 +148,7 @@ async def test_all_snippets_together_keep_the_budget(indexed, budget, citations)
         assert result.snippet_start_line <= result.snippet_end_line <= result.end_line
 
 
-async def test_explain_tells_what_each_leg_did(indexed):
+async def test_explain_reports_what_each_retriever_did(indexed):
     answer = await indexed.search("crane", explain=True)
     (detail,) = [result.score_detail for result in answer.results]
     assert (detail.text, detail.keyword_rank) == (1.0, 1)
@@ -280,7 +280,7 @@ async def test_hybrid_without_a_provider_answers_by_keywords_and_says_so(indexed
 
 
 @pytest.mark.parametrize("mode", [memory_pb2.SEARCH_MODE_UNSPECIFIED, memory_pb2.SEARCH_MODE_HYBRID])
-async def test_a_provider_that_this_version_cannot_use_is_a_degradation_told_once(serve, home, mode):
+async def test_a_provider_that_this_version_cannot_use_is_one_degradation(serve, home, mode):
     home.write(**FILES)
     running = await serve({"agents": {"defaults": {"memorySearch": {"provider": "openai"}}}})
     await running.sync()

@@ -222,7 +222,5 @@ async def test_streams_that_are_left_leave_nothing_behind(serve, home):
             await stream.read()
         for stream in (*watches, *syncs):
             stream.cancel()
-    memory = running.memory()
     await eventually(lambda: len(asyncio.all_tasks()) <= before + 2)
-    runs = [memory.index.coordinator.active, *memory.index.coordinator._past]
-    assert all(run.followers == 0 for run in runs if run is not None)
+    assert all(run.followers == 0 for run in running.runs())

@@ -22,7 +22,7 @@ async def archive(running, transcript="abc", **request):
     return await running.stub.SessionArchive(pb.SessionArchiveRequest(**request), timeout=TIMEOUT)
 
 
-async def test_what_was_archived_is_found_at_the_revision_returned(serve, home):
+async def test_an_archive_is_found_at_the_revision_returned(serve, home):
     home.say("abc.jsonl", talk("where is the walrus?", "in the harbour"))
     running = await serve()
     reply = await archive(running, slug="Walrus: where?!", session_key="agent:main:main")

@@ -86,13 +86,13 @@ async def test_the_budget_holds_and_what_was_cut_can_be_read(serve, home):
     assert before.text.endswith(f"event {today.start_line - 2}")
 
 
-async def test_what_was_appended_is_there_at_once(serve):
+async def test_appended_text_is_in_the_context_immediately(serve):
     running = await serve()
     await running.append("just now", path=TODAYS)
     assert (await ask(running)).files[-1].text == "just now\n"
 
 
-async def test_a_link_is_told_and_not_followed(serve, home):
+async def test_a_link_is_reported_and_not_followed(serve, home):
     (home.root / "outside").write_text("outside")
     (home.workspace / "MEMORY.md").symlink_to(home.root / "outside")
     file, *_ = (await ask(await serve())).files
@@ -172,7 +172,7 @@ def fitting(tool):
     return found
 
 
-async def test_the_service_takes_whatever_fits_a_schema(serve, home):
+async def test_the_service_accepts_any_arguments_that_fit_a_tool_schema(serve, home):
     home.put("MEMORY.md", "the harbour")
     running = await serve()
     await running.synced()

@@ -1,11 +1,13 @@
 """Session transcripts as a source, through the RPCs."""
 
+import functools
 import json
 
 import pytest
 
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
+from memoryd_server.agent.background import BackgroundSync
 from rpc.wire import TIMEOUT, check_refused, kinds, paths
 from transcript_fixture import HEAD, TOOL, assistant, user
 from waiting import eventually
@@ -28,7 +30,7 @@ def say(home, name, *lines):
     return folder / name
 
 
-async def test_what_was_said_is_found_under_its_line_and_read_with_secrets_masked(home, serve):
+async def test_a_spoken_message_is_found_at_its_line_with_secrets_masked(home, serve):
     home.write(crane="The harbour crane lifts containers.")
     file = say(home, "s1.jsonl", HEAD, user(f"the heron\n\n nests  here {KEY}"), TOOL, assistant("By the weir, then."))
     before = file.read_bytes()
@@ -155,8 +157,9 @@ async def test_status_counts_each_source(home, serve):
     assert "SOURCE_SKIPPED" not in kinds(status.degradations)
 
 
-async def test_what_a_session_says_is_indexed_when_it_is_due_and_not_before(home, serve, monkeypatch):
-    monkeypatch.setattr("memoryd_server.agent.background.TRANSCRIPT_WINDOW_SECONDS", 0.05)
+async def test_a_transcript_is_indexed_when_it_is_due_and_not_before(home, serve, monkeypatch):
+    quick = functools.partial(BackgroundSync, transcript_window_seconds=0.05)
+    monkeypatch.setattr("memoryd_server.agent.agent.BackgroundSync", quick)
     say(home, "s1.jsonl", user("about the harbour"))
     memoryd = await serve(sessions(), background=True)
     await eventually(lambda: memoryd.memory().index.monitor.current.files == 1)
@@ -206,7 +209,7 @@ async def test_each_line_of_a_snippet_is_where_the_reply_says(home, serve):
     assert shown.results[0].snippet.split("\n") == spoken
 
 
-async def test_a_session_that_was_forgotten_stays_out_under_whatever_name(home, serve):
+async def test_a_forgotten_session_stays_out_under_any_name(home, serve):
     file = say(home, "s1.jsonl", user("The heron nests by the weir."))
     say(home, "s2.jsonl", user("The crane stands in the harbour."))
     memoryd = await serve(sessions())

@@ -1,4 +1,4 @@
-"""A state directory that is full, read-only or on a remote disk, over gRPC: answers go on, and the reason is told."""
+"""A state directory that is full, read-only or on a remote disk, over gRPC: searches work, and Status says why."""
 
 import asyncio
 
@@ -127,7 +127,7 @@ async def test_a_start_on_a_full_disk_answers_from_what_is_there(filled, serve):
         await running.stop()
 
 
-async def test_a_remote_disk_is_told_to_the_operator_and_everything_works(filled, serve, monkeypatch):
+async def test_a_remote_disk_is_reported_to_the_operator_and_everything_works(filled, serve, monkeypatch):
     table = filled.root / "mountinfo"
     table.write_text(f"30 25 0:30 / {filled.state_dir} rw shared:1 - virtiofs source rw\n")
     monkeypatch.setattr("memoryd_server.sqlite.store.journal_for", lambda folder, _: journal_for(folder, table))

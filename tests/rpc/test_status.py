@@ -1,4 +1,4 @@
-"""Status tells from the disk how an agent's memory is, and tells no secret."""
+"""Status reports an agent's index from the disk, and no secret."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from rpc.wire import kinds
 SECRET = "sk-do-not-tell-anybody"
 
 
-async def test_dirty_is_what_the_disk_says_and_not_what_an_event_told(serve, home):
+async def test_dirty_follows_the_disk_and_not_the_events(serve, home):
     home.write(a="one", b="two")
     running = await serve()
     index = (await running.status()).index
@@ -31,7 +31,7 @@ async def test_dirty_is_what_the_disk_says_and_not_what_an_event_told(serve, hom
     assert (await running.status()).index.pending_files == 2
 
 
-async def test_the_oldest_waiting_file_tells_the_age(serve, home):
+async def test_the_age_is_that_of_the_oldest_waiting_file(serve, home):
     import os  # noqa: PLC0415 -- only this test sets a clock back
     import time  # noqa: PLC0415
 
@@ -77,7 +77,7 @@ async def test_a_status_holds_what_the_contract_names(serve, home):
     assert not status.HasField("active_sync")
 
 
-async def test_failed_files_are_repeated_until_they_are_mended(serve, home):
+async def test_failed_files_are_repeated_until_they_are_repaired(serve, home):
     home.write(good="fine", **{f"big{n:02}": "x" * 200 for n in range(25)})
     running = await serve({"memoryd": {"limits": {"maxFileBytes": 100}}})
     completed = await running.synced()
@@ -95,7 +95,7 @@ async def test_failed_files_are_repeated_until_they_are_mended(serve, home):
     assert status.index.sources[0].files_failed == 0
 
 
-async def test_problems_with_the_sources_are_told(serve, home):
+async def test_problems_with_the_sources_are_reported(serve, home):
     running = await serve({"agents": {"defaults": {"memorySearch": {"extraPaths": ["nowhere"]}}}})
     issues = (await running.status()).source_issues
     assert any("nowhere" in issue for issue in issues)
@@ -108,7 +108,7 @@ async def test_a_workspace_that_does_not_exist_is_an_issue_and_no_error(serve, h
     assert (await running.synced()).failed_files == 0
 
 
-async def test_no_secret_is_told_by_any_reply(serve, home):
+async def test_no_secret_is_reported_by_any_reply(serve, home):
     home.write(a="zebra")
     remote = {"apiKey": SECRET, "baseUrl": "https://127.0.0.1:1/v1", "headers": {"X-Key": SECRET}}
     running = await serve({"agents": {"defaults": {"memorySearch": {"provider": "openai", "remote": remote}}}})
@@ -148,7 +148,7 @@ async def test_no_secret_is_told_by_any_reply(serve, home):
         ),
     ],
 )
-async def test_what_was_configured_and_is_not_done_is_a_degradation(serve, settings, degraded):
+async def test_a_configured_feature_that_is_not_in_use_is_a_degradation(serve, settings, degraded):
     running = await serve(settings)
     status = await running.status()
     assert kinds(status.degradations) == degraded
@@ -159,7 +159,7 @@ async def test_what_was_configured_and_is_not_done_is_a_degradation(serve, setti
     assert kinds(answer.info.degradations) == degraded
 
 
-async def test_watchers_are_told_by_root(serve, home):
+async def test_watchers_are_reported_by_root(serve, home):
     native = await serve(background=True)
     (watcher,) = (await native.status()).watchers
     assert (watcher.root, watcher.mode, watcher.reason) == (".", memory_pb2.WATCHER_MODE_NATIVE, "")

@@ -1,4 +1,4 @@
-"""Sync shows a run from its start to its end, to whoever started it, joined it or came back to it."""
+"""Sync streams a run from start to end to each caller that started it, joined it or resumed it."""
 
 import asyncio
 
@@ -45,14 +45,14 @@ async def test_a_run_begins_with_started_and_ends_with_completed(serve, home):
 
 
 @pytest.mark.slow
-async def test_progress_is_told_at_most_some_ten_times_a_second(serve, home):
+async def test_progress_is_reported_at_most_some_ten_times_a_second(serve, home):
     home.many(2_500)
     events = await (await serve()).sync()
     seconds = events[-1].completed.elapsed.ToMilliseconds() / 1000
     assert kinds_of(events).count("progress") <= 10 * seconds + 5
 
 
-async def test_what_has_not_changed_is_not_indexed_again(serve, home):
+async def test_an_unchanged_file_is_not_indexed_again(serve, home):
     home.write(a="one", b="two", c="three")
     running = await serve()
     first = await running.synced()
@@ -66,7 +66,7 @@ async def test_what_has_not_changed_is_not_indexed_again(serve, home):
     assert third.index_revision > second.index_revision
 
 
-async def test_a_bad_file_is_told_and_the_others_are_indexed(serve, home):
+async def test_a_bad_file_is_reported_and_the_others_are_indexed(serve, home):
     home.write(good="zebra", big="x" * 2_000, nul="a\0zebra", latin=b"caf\xe9 zebra", empty="")
     running = await serve({"memoryd": {"limits": {"maxFileBytes": 1_000}}})
     events = await running.sync()
@@ -95,7 +95,7 @@ async def test_a_second_caller_joins_and_both_see_the_end(serve, home, pause_syn
     assert ends[0].indexed_files == 2
 
 
-async def test_what_was_written_before_a_call_is_in_the_index_when_it_completes(serve, home, pause_sync):
+async def test_a_file_written_before_a_sync_is_in_the_index_when_it_completes(serve, home, pause_sync):
     home.write(a="one")
     running = await serve()
     held = pause_sync(running)
@@ -213,7 +213,7 @@ async def test_a_dry_run_neither_joins_nor_disturbs_a_run(serve, home, pause_syn
     assert (await rest(real))[-1].completed.indexed_files == 1
 
 
-async def test_a_heartbeat_tells_that_a_silent_run_lives(serve, home, pause_sync):
+async def test_a_heartbeat_shows_that_a_silent_run_is_alive(serve, home, pause_sync):
     home.write(a="one")
     running = await serve()
     held = pause_sync(running)
@@ -341,7 +341,7 @@ async def test_a_run_that_is_being_stopped_takes_no_joiner_with_it(serve, home, 
 
 
 @pytest.mark.slow
-async def test_a_reader_that_does_not_read_holds_nobody_up_and_misses_no_failure(serve, home):
+async def test_a_slow_reader_blocks_no_other_and_misses_no_failure(serve, home):
     count = 3_000
     home.write(**{f"big{n:04}-{'x' * 100}": "x" * 200 for n in range(count)})
     running = await serve({"memoryd": {"limits": {"maxFileBytes": 100}}})
@@ -360,12 +360,12 @@ async def test_a_reader_that_stopped_reading_can_still_leave(serve, home):
     running = await serve({"memoryd": {"limits": {"maxFileBytes": 100}}})
     lazy = running.stub.Sync(pb.SyncRequest(on_disconnect=CANCEL))
     await lazy.read()
-    run = running.memory().index.coordinator.active or running.memory().index.coordinator._past[0]
+    run = running.runs()[0]
     lazy.cancel()
     await eventually(lambda: run.followers == 0)
 
 
-async def test_agents_sync_beside_each_other(serve, home, pause_sync):
+async def test_agents_sync_concurrently(serve, home, pause_sync):
     other = home.root / "other"
     (other / "memory").mkdir(parents=True)
     (other / "memory" / "note.md").write_text("lion")

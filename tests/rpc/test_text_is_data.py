@@ -1,4 +1,4 @@
-"""What stands in a workspace is text: it gives no orders, changes no setting, and comes back as it was written."""
+"""Text in a workspace is data: it gives no instructions, changes no setting, and is returned as it was written."""
 
 import json
 
@@ -64,7 +64,7 @@ async def surface(running):
     }
 
 
-async def test_nothing_that_stands_in_a_workspace_is_obeyed(serve, home):
+async def test_no_instruction_in_a_workspace_file_is_followed(serve, home):
     home.write(a="the heron nests by the weir\n")
     running = await serve()
     await running.synced()
@@ -86,7 +86,7 @@ async def test_nothing_that_stands_in_a_workspace_is_obeyed(serve, home):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_it_comes_back_as_it_was_written(serve, home, order):
+async def test_text_is_returned_as_it_was_written(serve, home, order):
     text = f"# Order\n\n{order}\n\nthe heron\n"
     home.write(a=text)
     running = await serve()

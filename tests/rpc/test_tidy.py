@@ -1,4 +1,4 @@
-"""What the daemon does between syncs without being asked."""
+"""Maintenance between syncs, without a call."""
 
 from waiting import eventually
 

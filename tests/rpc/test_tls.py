@@ -12,7 +12,6 @@ from certificates import Authority, needs_openssl
 from memoryd.client import MemorydError, Tls, connect
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
-from memoryd_server.access import admission
 from memoryd_server.errors import SettingsError
 from rpc.callers import bearer, new_token
 from rpc.wire import TIMEOUT, Home, check_refused, quiet, start
@@ -87,7 +86,7 @@ async def test_nothing_is_answered_in_the_clear(serve, home, authority, pair):
     await check_no_connection(grpc.aio.insecure_channel(address(running)), token)
 
 
-async def test_the_socket_beside_it_needs_neither(serve, home, pair):
+async def test_the_socket_needs_neither_tls_nor_token(serve, home, pair):
     settings = tls_settings(pair)
     settings["memoryd"]["listen"] = ["127.0.0.1:0", f"unix:{home.socket}"]
     await serve(settings, listen=None)
@@ -164,14 +163,9 @@ SPOILS = {
 }
 
 
-@pytest.fixture
-def often(monkeypatch):
-    monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)
-
-
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_file_checks")
 @pytest.mark.parametrize("spoil", SPOILS)
-async def test_files_that_cannot_serve_leave_the_old_ones_in_force_and_are_told(serve, home, authority, pair, spoil):
+async def test_unusable_certificates_leave_the_old_ones_in_force_and_are_reported(serve, home, authority, pair, spoil):
     running = await serve(tls_settings(pair), listen="127.0.0.1:0")
     (_, token), before = new_token(home), await asyncio.to_thread(shown, running)
     good = [file.read_bytes() for file in pair]

@@ -1,4 +1,4 @@
-"""Bearer tokens on TCP: which are asked for, where they come from, and how they end."""
+"""Bearer tokens on TCP: which calls need them, where they are stored, and how they expire or are revoked."""
 
 import asyncio
 import json
@@ -11,7 +11,6 @@ import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
-from memoryd_server.access import admission
 from memoryd_server.errors import SettingsError
 from rpc.callers import (
     CALLS,
@@ -222,7 +221,7 @@ async def test_a_stream_ends_soon_after_its_token_is_revoked(over_tcp, home, pau
     held.release()
 
 
-async def test_a_watched_change_is_not_told_once_the_token_is_revoked(over_tcp, home):
+async def test_a_watched_change_is_not_reported_once_the_token_is_revoked(over_tcp, home):
     # The next event alone must do.
     over_tcp.gate.recheck_seconds = 3600
     token_id, token = new_token(home)
@@ -249,8 +248,9 @@ async def test_a_sync_goes_on_when_the_token_of_its_stream_is_revoked(over_tcp, 
     assert over_tcp.memory().index.monitor.current.revision > 0
 
 
-async def test_a_file_that_is_spoilt_at_work_lets_nobody_in_and_says_so_until_it_is_mended(serve, home, monkeypatch):
-    monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)
+async def test_a_token_file_damaged_at_run_time_admits_no_caller_and_is_reported_until_repaired(
+    serve, home, frequent_file_checks
+):
     listen = [f"unix:{home.socket}", "127.0.0.1:0"]
     running = await serve({"memoryd": {"listen": listen}}, listen=None)
     _, token = new_token(home)
@@ -293,7 +293,7 @@ async def test_no_secret_is_in_the_store_the_log_or_the_status(over_tcp, home):
     assert stat.S_IMODE(store(home).path.stat().st_mode) == 0o600
 
 
-async def test_the_log_tells_which_token_was_shown(over_tcp, home):
+async def test_the_log_names_the_token_of_a_call(over_tcp, home):
     (limited, token), (_, every) = new_token(home, "ada"), new_token(home)
     await check_refused(
         over_tcp.stub.Status(pb.StatusRequest(), **bearer(token)), "PERMISSION_DENIED", "AGENT_FORBIDDEN"

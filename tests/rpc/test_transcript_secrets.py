@@ -1,4 +1,4 @@
-"""Secrets that were said in a session are nowhere but in its transcript, whatever is done with it."""
+"""Secrets spoken in a session occur in its transcript alone, after every operation."""
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import sync_event_pb2

@@ -1,4 +1,4 @@
-"""Other chunk sizes over gRPC: a rebuild above the agreed cost waits, and says so wherever it is asked."""
+"""Other chunk sizes over gRPC: a rebuild above the cost limit waits, and every reply says so."""
 
 import pytest
 
@@ -48,7 +48,7 @@ async def test_the_old_index_answers_in_full_and_each_answer_says_what_waits(run
     assert status.index.state == memory_pb2.INDEX_STATE_READY
 
 
-async def test_the_mismatch_is_told_before_the_first_sync(running):
+async def test_the_mismatch_is_reported_before_the_first_sync(running):
     assert "chunk_tokens was 400, is 100" in told((await running.status()).degradations)[0]
 
 
@@ -60,7 +60,7 @@ async def test_a_dry_run_prices_what_waits(running):
     assert f"about {estimate.estimated_tokens:,} tokens" in told((await running.status()).degradations)[0]
 
 
-async def test_a_file_changed_meanwhile_is_found_by_words_and_by_meaning(running, home):
+async def test_a_file_changed_while_a_rebuild_waits_is_found_by_words_and_by_meaning(running, home):
     await running.synced()
     home.write(late="green tram")
     await running.synced()

@@ -1,4 +1,4 @@
-"""WatchIndex tells the state at once, each change after it, and that it lives."""
+"""WatchIndex sends the state immediately, then each change, and heartbeats."""
 
 import asyncio
 
@@ -66,7 +66,7 @@ async def test_a_run_shows_from_its_start_to_its_end(serve, home):
 
 
 @pytest.mark.parametrize("settings", [FAST, {**FAST, "memoryd": {"watcher": {"mode": "polling", "pollSeconds": 0.2}}}])
-async def test_a_written_file_is_indexed_and_told_without_a_call(serve, home, settings):
+async def test_a_written_file_is_indexed_and_reported_without_a_call(serve, home, settings):
     home.write(a="one")
     running = await serve(settings, background=True)
     states = watch(running)
@@ -81,7 +81,7 @@ async def test_a_written_file_is_indexed_and_told_without_a_call(serve, home, se
     assert not (await running.search("zebra")).results
 
 
-async def test_the_end_of_a_run_is_told_without_waiting_for_a_heartbeat(serve, home):
+async def test_the_end_of_a_run_is_reported_without_waiting_for_a_heartbeat(serve, home):
     running = await serve()
     for number in range(15):
         states = watch(running, heartbeat_interval={"seconds": 10})
@@ -121,7 +121,7 @@ async def test_an_agent_s_watcher_hears_of_no_other_agent(serve, home):
     assert (state.agent_id, state.heartbeat, state.index_revision) == ("other", True, before)
 
 
-async def test_a_watcher_is_told_that_the_daemon_stops_and_does_not_hold_it(serve):
+async def test_a_watch_stream_ends_when_the_daemon_stops_and_does_not_hold_it(serve):
     running = await serve()
     states = watch(running)
     await anext(states)

@@ -135,6 +135,10 @@ class Running:
         return self.daemon._gate
 
     @property
+    def threads(self):
+        return self.daemon._resources
+
+    @property
     def entry_memories(self):
         return self.daemon.extensions[0].directory
 
@@ -146,6 +150,14 @@ class Running:
 
     def engine(self, agent_id="main"):
         return self.memory(agent_id).index.runner
+
+    def preparer(self, agent_id="main"):
+        return self.engine(agent_id)._preparer
+
+    def runs(self, agent_id="main"):
+        """Return the active run, if any, and the past ones, newest first."""
+        coordinator = self.memory(agent_id).index.coordinator
+        return [*([coordinator.active] if coordinator.active else []), *coordinator._past]
 
     async def release_memory(self, agent_id="main"):
         """Make an agent idle, as after its idle time."""

@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md that import contracts cannot tell."""
+"""The rules of docs/architecture.md that import contracts cannot express."""
 
 import ast
 from functools import cache
@@ -148,9 +148,14 @@ def module_of(file):
 
 
 @cache
+def modules():
+    return {module_of(file) for file in SERVICE.rglob("*.py")}
+
+
+@cache
 def imported_modules(file):
     """The modules of the service that a module imports when it is imported itself."""
-    known = {module_of(each) for each in SERVICE.rglob("*.py")}
+    known = modules()
     found = set()
     for node in tree(file).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "memoryd_server":
@@ -183,7 +188,6 @@ def test_no_modules_import_each_other():
 
 def test_another_package_is_imported_by_its_name_alone():
     """The `__init__` of a package lists its API in `__all__`. `python -m memoryd_server` imports the command."""
-    modules = {module_of(file) for file in SERVICE.rglob("*.py")}
 
     def rule(file):
         own = module_of(file).partition(".")[0] if SERVICE in file.parents else ""
@@ -193,7 +197,7 @@ def test_another_package_is_imported_by_its_name_alone():
                 package, _, module = node.module.removeprefix("memoryd_server.").partition(".")
                 names = {f"{package}.{alias.name}" for alias in node.names}
                 if package not in {own, "cli"}:
-                    found |= {f"{package}.{module}"} if module else names & modules
+                    found |= {f"{package}.{module}"} if module else names & modules()
         return sorted(found)
 
     assert not violations(rule)
@@ -206,6 +210,35 @@ def test_each_public_class_name_occurs_once():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(module_of(file))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+TESTS = REPOSITORY / "tests"
+MAX_PATCHES = 70
+MAX_PRIVATE_REACHES = 129
+# Private by name only: documented functions of the standard library and of named tuples.
+DOCUMENTED = {"_exit", "_getframe", "_replace", "_asdict"}
+
+
+def private_reaches(file):
+    """Return the private attributes that a file reads from objects other than `self` and `cls`."""
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            own = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
+            if not own and node.attr not in DOCUMENTED:
+                yield f"{file.relative_to(REPOSITORY)}:{node.lineno}: {ast.unparse(node)}"
+
+
+def test_tests_patch_few_attributes():
+    """A test passes an argument, a fake or a clock. Lower the limit when a patch goes."""
+    call = "monkeypatch" + ".setattr"
+    found = sum(file.read_text(encoding="utf-8").count(call) for file in TESTS.rglob("*.py"))
+    assert found <= MAX_PATCHES
+
+
+def test_tests_read_few_private_attributes():
+    """A fixture holds the reach for what has no public name. Lower the limit when a reach goes."""
+    found = [reach for file in sorted(TESTS.rglob("*.py")) for reach in private_reaches(file)]
+    assert len(found) <= MAX_PRIVATE_REACHES, "\n".join(found)
 
 
 def test_a_package_exports_what_other_packages_use():

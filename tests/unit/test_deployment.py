@@ -66,7 +66,7 @@ def test_the_unit_starts_what_there_is(unit):
     assert (unit["Type"], unit["ExecReload"]) == ("notify", "/bin/kill -HUP $MAINPID")
 
 
-def test_the_unit_is_nobody_and_can_do_little(unit):
+def test_the_systemd_unit_runs_unprivileged(unit):
     assert unit["User"] not in {"", "root", "0"}
     assert (unit["CapabilityBoundingSet"], unit["AmbientCapabilities"]) == ("", "")
     assert (unit["ProtectSystem"], unit["UMask"]) == ("strict", "0077")
@@ -142,7 +142,7 @@ def test_every_instruction_is_one_that_there_is():
     assert {name for name, _ in instructions()} <= known | {"ENTRYPOINT", "CMD"}
 
 
-def test_what_is_copied_is_in_the_repository_and_not_ignored():
+def test_files_copied_into_the_image_are_in_the_repository_and_not_ignored():
     ignored = (DEPLOY / "Containerfile.dockerignore").read_text("utf-8").split()
     shown = [line.removeprefix("!") for line in ignored if line.startswith("!")]
     for value in of("COPY", instructions()):
@@ -154,7 +154,7 @@ def test_what_is_copied_is_in_the_repository_and_not_ignored():
             assert any(source == each or source.startswith(f"{each}/") for each in shown), source
 
 
-def test_the_container_is_nobody_and_asks_itself_for_its_health():
+def test_the_container_runs_unprivileged_with_a_health_check():
     stage = last_stage()
     (user,) = of("USER", stage)
     assert all(int(number) >= 1_000 for number in user.split(":"))
@@ -261,7 +261,7 @@ def pins(name):
 
 
 @pytest.mark.parametrize("name", ["run.lock", "build.lock"])
-def test_what_is_deployed_is_what_is_tested(name):
+def test_the_deployed_versions_are_the_tested_ones(name):
     """All but hatchling's own, which the development environment may have in other words."""
     tested = {pin.split("==")[0]: pin for pin in pins("dev.lock")}
     for pin in pins(name):
@@ -269,7 +269,7 @@ def test_what_is_deployed_is_what_is_tested(name):
         assert package not in tested or pin in pins("dev.lock"), pin
 
 
-def test_all_that_memoryd_needs_is_locked():
+def test_every_dependency_is_locked():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     locked = {pin.split("==")[0].lower().replace("_", "-") for pin in pins("run.lock")}
     needed = {re.split(r"[=<>~!]", each)[0].strip().lower().replace("_", "-") for each in project["dependencies"]}

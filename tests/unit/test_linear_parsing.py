@@ -130,7 +130,7 @@ def test_numbers_that_python_refuses_to_read_are_no_error():
 
 
 @given(texts("\ufffd", "\ud83d", "\n", "..."))
-def test_what_a_cut_leaves_of_a_snippet_is_removed_as_before(text):
+def test_the_rest_of_a_cut_snippet_is_removed_as_before(text):
     assert hits._without_cut_end(text) == HALF.sub("", text).removesuffix("\n")
 
 

@@ -51,7 +51,7 @@ def test_try_acquire_returns_false_until_the_holder_releases_the_lock(path, lock
     other.release()
 
 
-def test_wait_ends_at_its_limit_or_when_it_is_told_to_stop(lock, holder):
+def test_a_wait_ends_at_its_limit_or_when_stopped(lock, holder):
     for seconds, should_stop in ((0.1, lambda: False), (60, lambda: True)):
         with pytest.raises(TimeoutError):
             lock.wait(seconds, should_stop)

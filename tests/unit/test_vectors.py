@@ -27,7 +27,7 @@ from memoryd_server.vectors import InvalidVector, from_blob, to_blob, unit
         ([10**400, 1], "not a list of numbers"),
     ],
 )
-def test_what_is_no_direction_is_refused(values, why):
+def test_a_vector_without_a_direction_is_refused(values, why):
     with pytest.raises(InvalidVector, match=why):
         unit(values)
 

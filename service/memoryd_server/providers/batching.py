@@ -333,7 +333,7 @@ class _Batches:
 
     def _abandon_requests(self) -> None:
         """Cancel the requests that wait for a slot, and abandon those under way: the next run can use their answers."""
-        self._in_flight = {future: request for future, request in self._flying.items() if not future.cancel()}
+        self._in_flight = {future: request for future, request in self._in_flight.items() if not future.cancel()}
         if self._in_flight:
             self._collect_vectors(wait_for_all=False)
         for future, request in self._in_flight.items():

@@ -41,13 +41,18 @@ class FallbackBackend:
     """Answers the searches of one agent from `start` to `stop`. For the event loop's thread."""
 
     def __init__(
-        self, qmd: QmdBackend, builtin: Agent, on_change: OnChange, sync_runner: SyncRunner | None = None
+        self,
+        qmd: QmdBackend,
+        builtin: Agent,
+        on_change: OnChange,
+        sync_runner: SyncRunner | None = None,
+        breaker: "CircuitBreaker | None" = None,
     ) -> None:
         self.sync_runner = sync_runner
         self._qmd = qmd
         self._builtin = builtin
         self._on_change = on_change
-        self._breaker = CircuitBreaker(time.monotonic)
+        self._breaker = breaker or CircuitBreaker(time.monotonic)
         self._faults = ReportedErrors("a probe of qmd")
         self._recovery: asyncio.Task[None] | None = None
         self._first_check: asyncio.Task[None] | None = None
@@ -276,8 +281,9 @@ class CircuitBreaker:
     clock in seconds.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], *, first_pause_seconds: float = FIRST_PAUSE_SECONDS) -> None:
         self._monotonic = monotonic
+        self._first_pause_seconds = first_pause_seconds
         self._pause = 0.0
         self._failed_at = -math.inf
         self.reason = ""
@@ -291,7 +297,7 @@ class CircuitBreaker:
         """Open the breaker, or keep it open for twice the last pause."""
         self.reason = reason
         self._failed_at = self._monotonic()
-        self._pause = min(max_pause_seconds, self._pause * 2 or FIRST_PAUSE_SECONDS)
+        self._pause = min(max_pause_seconds, self._pause * 2 or self._first_pause_seconds)
 
     def succeeded(self) -> None:
         """Close the breaker."""

@@ -1,4 +1,4 @@
-"""Places and paces: who is refused, with which limit and when to come again, and that each place is given back."""
+"""Concurrency and rate limits: which calls are refused, with which limit and retry time, and release of places."""
 
 import contextlib
 
@@ -84,7 +84,7 @@ def test_calls_and_streams_do_not_take_each_others_places():
         limiter.refused(limiter.stream, ONE, "maxConcurrentStreams")
 
 
-def test_a_watch_on_the_health_takes_a_place_of_its_token_and_of_nobody_else():
+def test_a_health_watch_counts_for_its_own_token_alone():
     limiter = RateLimiterFixture(max_concurrent_streams=1, token_concurrent_streams=2)
     with (
         limiter.stream(ONE),
@@ -100,7 +100,7 @@ def test_a_watch_on_the_health_takes_a_place_of_its_token_and_of_nobody_else():
             pass
 
 
-def test_what_a_token_may_call_in_a_second_comes_back_with_time():
+def test_the_call_rate_of_a_token_refills_with_time():
     limiter = RateLimiterFixture(token_calls_per_second=10)
     burst = int(10 * admission.BURST_SECONDS)
     for _ in range(burst):

@@ -140,7 +140,7 @@ def test_one_bad_file_leaves_the_other_in_force(ring, files):
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
-def test_what_is_no_regular_file_is_no_token_file_and_hangs_nobody(ring, files, make):
+def test_a_token_file_that_is_no_regular_file_is_refused_without_blocking(ring, files, make):
     files.plain.parent.mkdir()
     make(files.plain, 0o600)
     with pytest.raises(SettingsError, match="regular file"):

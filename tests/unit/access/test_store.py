@@ -19,7 +19,7 @@ def store(files):
     return TokenStore(files.store)
 
 
-def test_what_is_added_is_read_back_without_the_token_itself(store):
+def test_an_added_record_is_read_back_without_the_token(store):
     record, token = store.add("gateway", ["bob", "ada", "bob"], NOW, NOW + timedelta(days=90))
     assert store.read() == (record,)
     assert record.agents == ("ada", "bob")
@@ -117,7 +117,7 @@ def test_commands_at_the_same_time_lose_no_token(store, tmp_path):
     assert len({record.token_id for record in store.read()}) == 40
 
 
-def test_a_store_that_cannot_be_written_is_told(tmp_path):
+def test_a_store_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "state").write_text("a file where the folder should be")
     with pytest.raises(SettingsError, match="cannot write"):
         TokenStore(tmp_path / "state" / "tokens.json").add("", None, NOW, None)

@@ -25,19 +25,19 @@ def test_the_end_of_a_certificate_and_its_names_are_known(authority):
 
 
 @needs_openssl
-def test_an_expired_certificate_is_told(authority):
+def test_an_expired_certificate_is_reported(authority):
     with pytest.raises(SettingsError, match="expired"):
         certificate_validity(CertificateFiles(*authority.issue("a", days=-1)))
 
 
 @needs_openssl
 @pytest.mark.parametrize(("days", "verdict"), [(-1, "failed"), (3, "warning"), (90, "ok")])
-def test_doctor_tells_how_long_a_certificate_is_good_for(authority, days, verdict):
+def test_doctor_reports_how_long_a_certificate_is_good_for(authority, days, verdict):
     assert check_certificates(CertificateFiles(*authority.issue("a", days=days)), NOW).verdict == verdict
 
 
 @needs_openssl
-def test_doctor_tells_a_key_that_others_can_read(authority):
+def test_doctor_reports_a_key_that_others_can_read(authority):
     certificate, key = authority.issue("a")
     key.chmod(0o604)
     check = check_certificates(CertificateFiles(certificate, key), NOW)
@@ -55,7 +55,7 @@ def test_doctor_counts_the_tokens_in_force(tmp_path, ages, verdicts):
     assert [check.verdict for check in check_tokens(files, NOW)] == verdicts
 
 
-def test_doctor_tells_a_token_store_that_others_can_read(tmp_path):
+def test_doctor_reports_a_token_store_that_others_can_read(tmp_path):
     files = TokenFiles.in_state_dir(tmp_path, None)
     TokenStore(files.store).add("", None, NOW, None)
     files.store.chmod(0o640)

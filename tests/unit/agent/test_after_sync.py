@@ -1,4 +1,4 @@
-"""What follows a sync run before its end is told, and holds up nobody but those who wait for that run."""
+"""Work after a sync run is reported, and delays only callers that wait for that run."""
 
 import asyncio
 import dataclasses
@@ -24,7 +24,7 @@ def held(fixture):
     return held
 
 
-async def test_the_end_is_told_after_what_follows(fixture, held):
+async def test_the_end_of_a_run_is_reported_after_its_follow_up_work(fixture, held):
     run = await fixture.coordinator.request(SyncTrigger.MANUAL)
     await fixture.pass_begun()
     async with asyncio.timeout(10):
@@ -53,7 +53,7 @@ async def test_the_next_run_does_not_wait_for_it(fixture, held):
 
 
 @pytest.mark.parametrize("error", [BackendUnavailable("no qmd"), ValueError("a bug")])
-async def test_what_fails_then_fails_the_run_and_not_the_index(fixture, error):
+async def test_a_failure_after_the_sync_fails_the_run_and_not_the_index(fixture, error):
     async def after(*_):
         raise error
 

@@ -185,7 +185,7 @@ async def append(memory, job):
     return await memory._appends.append(job, lock_deadline=until, deadline=until)
 
 
-async def test_what_was_appended_is_found_at_the_revision_that_is_named(memory_of):
+async def test_appended_text_is_found_at_the_revision_of_its_receipt(memory_of):
     memory = await memory_of()
     for number in range(3):
         text = f"number{number}x"

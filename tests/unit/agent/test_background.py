@@ -145,7 +145,7 @@ async def test_an_event_during_a_run_is_followed_by_another(fixture, watch):
     assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.MANUAL, SyncTrigger.WATCH]
 
 
-async def test_a_reconcile_pass_syncs_what_no_event_told_of(fixture, watch):
+async def test_a_reconcile_pass_syncs_changes_without_events(fixture, watch):
     found = iter([False, True, *[False] * 1000])
     await watch(differs=lambda: next(found), watch=False, reconcile_seconds=0.02)
     await passes(fixture, 2)
@@ -166,7 +166,7 @@ async def test_a_watcher_beyond_repair_does_not_end_the_reconciling(fixture, wat
     await eventually(lambda: background.trouble == "")
 
 
-async def test_a_look_that_fails_is_told_and_tried_again(fixture, watch):
+async def test_a_failed_comparison_is_reported_and_repeated(fixture, watch):
     found = iter([ZeroDivisionError("a bug"), True, *[False] * 1000])
 
     def differs():
@@ -208,7 +208,7 @@ async def test_the_watcher_hears_of_the_changes_that_only_a_look_has_found(fixtu
     await eventually(lambda: CHANGED in watcher.untold)
 
 
-async def test_a_run_that_makes_vectors_is_told_of_what_a_look_has_found(fixture, watch):
+async def test_a_run_that_makes_vectors_is_notified_of_changed_files(fixture, watch):
     """It takes the files in at once; a run at any earlier stage finds them by itself."""
     differs = [False]
     await watch(differs=lambda: differs[0], watch=False, reconcile_seconds=0.02)
@@ -299,7 +299,7 @@ async def test_first_syncs_come_in_turn_and_one_that_takes_long_leaves_its_turn_
 
 
 @pytest.mark.parametrize("rests", [True, False])
-async def test_who_is_not_asked_for_rests_after_the_first_sync(fixture, watch, rests):
+async def test_an_unused_agent_becomes_idle_after_the_first_sync(fixture, watch, rests):
     ended = []
 
     async def tidy():

@@ -36,7 +36,7 @@ async def test_any_number_of_joiners_of_one_pass_cost_one_pass_more(fixture):
     assert len(fixture.engine.modes) == 2
 
 
-async def test_a_run_nobody_joins_makes_one_pass(fixture):
+async def test_a_run_without_joiners_makes_one_pass(fixture):
     fixture.engine.free = True
     for _ in range(3):
         run = await fixture.coordinator.request(MANUAL)
@@ -90,7 +90,7 @@ async def test_a_pass_that_leaves_off_for_changed_files_is_followed_by_another(f
     assert (fixture.engine.modes, run.outcome.yielded) == ([SyncMode.INCREMENTAL] * 2, False)
 
 
-async def test_leaving_off_any_number_of_times_keeps_nobody_from_joining(fixture):
+async def test_a_run_that_yields_repeatedly_can_still_be_joined(fixture):
     fixture.engine.yields = [True] * (2 * MOST_PASSES)
     run = await fixture.coordinator.request(MANUAL)
     for _ in range(2 * MOST_PASSES - 1):
@@ -162,7 +162,7 @@ async def test_past_runs_are_found_until_they_are_many(fixture):
     assert fixture.coordinator.find("unknown") is None
 
 
-async def test_the_board_tells_what_goes_on(fixture):
+async def test_the_monitor_shows_the_state_of_a_run(fixture):
     assert fixture.monitor.current.state is IndexState.EMPTY
     run = await fixture.coordinator.request(MANUAL)
     await fixture.pass_begun()
@@ -179,7 +179,7 @@ async def test_the_board_tells_what_goes_on(fixture):
     assert fixture.monitor.current.revision == 2
 
 
-async def test_who_waits_for_a_revision_is_woken_by_it(fixture):
+async def test_a_waiter_for_a_revision_is_woken_by_it(fixture):
     waiting = asyncio.ensure_future(fixture.monitor.reached(1))
     await fixture.coordinator.request(MANUAL)
     await fixture.pass_begun()

@@ -126,7 +126,7 @@ async def test_vectors_of_another_model_are_never_met_by_this_ones(side_of, inde
     assert (await side.query_vector(query(SearchMode.VECTOR))).vector is not None
 
 
-async def test_a_question_that_shows_another_model_is_told_once_and_meets_no_old_vector(side_of, index):
+async def test_a_question_that_shows_another_model_is_reported_once_and_meets_no_old_vector(side_of, index):
     provider, told = WordProvider(told=False), []
     side = made(side_of(of(provider), on_mismatch=lambda: told.append(1)), index)
     assert (await side.query_vector(query(text="a"))).vector is not None

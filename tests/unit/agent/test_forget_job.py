@@ -108,7 +108,7 @@ def test_rows_of_a_session_whose_transcripts_are_gone_are_forgotten_all_the_same
     assert not talked.on_disk()
 
 
-def test_a_session_that_nobody_knows_is_told(talked):
+def test_an_unknown_session_is_reported(talked):
     with pytest.raises(FileNotFound, match="xyz"):
         talked.forget(session_id="xyz")
     assert not talked.forgotten.has_session("xyz")

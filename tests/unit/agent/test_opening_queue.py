@@ -1,4 +1,4 @@
-"""Who waits is opened in order, who is asked for at once, and each one time only."""
+"""Waiting agents are opened in order, a requested one immediately, and each once."""
 
 import asyncio
 
@@ -71,7 +71,7 @@ async def test_the_rest_goes_on_where_one_fails(queue, opener):
     assert opener.began == [(name, False) for name in "abcdef"]
 
 
-async def test_who_is_asked_for_is_opened_at_once_and_once(queue, opener):
+async def test_a_requested_agent_is_opened_immediately_and_once(queue, opener):
     queue.open_rest(most_concurrent=1)
     await eventually(lambda: opener.began)
     for _ in range(3):
@@ -84,7 +84,7 @@ async def test_who_is_asked_for_is_opened_at_once_and_once(queue, opener):
     assert names(opener.began) == "aebcdf"
 
 
-async def test_who_is_dropped_is_not_opened_and_the_end_waits_for_who_is_being_opened(queue, opener):
+async def test_a_dropped_agent_is_not_opened_and_the_end_waits_for_an_opening_in_progress(queue, opener):
     queue.open_rest(most_concurrent=2)
     await eventually(lambda: len(opener.began) == 2)
     assert queue.drop() == list("cdef")

@@ -1,4 +1,4 @@
-"""Each provider has threads of its own, so that one that hangs delays nobody who asks another."""
+"""Each provider has its own threads, so a provider that hangs delays no other."""
 
 import threading
 import time
@@ -47,7 +47,7 @@ def test_a_shutdown_ends_the_waiting_for_calls_that_wait_and_for_those_under_way
     gate.set()
 
 
-def test_what_a_call_raises_is_its_callers():
+def test_an_exception_of_a_call_reaches_its_caller():
     threads = ProviderExecutors()
     with pytest.raises(ZeroDivisionError):
         threads.of(WordProvider()).submit(lambda: 1 // 0).result(10)

@@ -96,14 +96,14 @@ async def test_a_vector_of_another_length_counts_where_every_text_gets_one(quest
     assert provider.questions[1:] == ["ping"]
 
 
-async def test_what_is_remembered_is_there_while_the_provider_rests(questions, provider):
+async def test_cached_query_vectors_are_used_while_the_provider_is_paused(questions, provider):
     await questions.embed("a", soon())
     provider.down = "it is down"
     assert (await questions.embed("b", soon())).error is not None
     assert (await questions.embed("a", soon())).vector is not None
 
 
-async def test_pauses_grow_with_each_failure_and_begin_anew_after_a_success(make, provider):
+async def test_pauses_grow_with_each_failure_and_start_again_after_a_success(make, provider):
     questions = make(first_pause_seconds=0.1)
     provider.down = "it is down"
     lengths = []
@@ -156,7 +156,7 @@ async def test_the_longest_wait_holds_however_far_the_deadline_is(make, provider
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 0.3, 0.6])
-async def test_a_caller_in_a_hurry_puts_the_provider_at_rest_for_nobody(questions, provider, seconds):
+async def test_a_short_deadline_pauses_the_provider_for_no_other_caller(questions, provider, seconds):
     gate = threading.Event()
     provider.before_query = lambda _text: gate.wait(20)
     assert (await questions.embed("a", soon(seconds))).error is not None
@@ -164,7 +164,7 @@ async def test_a_caller_in_a_hurry_puts_the_provider_at_rest_for_nobody(question
     assert (await questions.embed("b", soon())).vector is not None
 
 
-async def test_a_caller_who_leaves_puts_the_provider_at_rest_for_nobody(questions, provider):
+async def test_a_caller_that_leaves_pauses_the_provider_for_no_other_caller(questions, provider):
     gate = threading.Event()
     provider.before_query = lambda _text: gate.wait(20)
     asking = asyncio.ensure_future(questions.embed("a", soon()))

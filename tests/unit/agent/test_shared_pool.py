@@ -1,4 +1,4 @@
-"""Threads of all agents: none of them can take all, those who wait come in turn, and nobody waits for ever."""
+"""Threads shared by all agents: none can take all, waiting agents take turns, and none waits forever."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ def test_an_agent_whose_work_hangs_leaves_the_others_their_threads(threads, gate
     assert all(future.result(SOON) for future in stuck)
 
 
-def test_who_waits_comes_in_turn_and_not_after_all_of_another(gate):
+def test_a_waiting_agent_takes_turns_with_a_busy_one(gate):
     threads, order = SharedPool(1, 1, "test"), []
     block = threads.share().submit(gate.wait)
     many, one = threads.share(), threads.share()
@@ -67,7 +67,7 @@ def test_calls_of_one_share_keep_their_order_and_no_more_run_than_it_may_have(th
     assert all(abs(place - number) <= 2 for place, number in enumerate(order))
 
 
-def test_what_is_raised_is_the_askers_and_the_next_call_runs(threads):
+def test_an_exception_reaches_its_caller_and_the_next_call_runs(threads):
     share = threads.share()
     with pytest.raises(ZeroDivisionError):
         share.submit(lambda: 1 / 0).result(SOON)
@@ -108,7 +108,7 @@ def test_a_shutdown_ends_the_waiting_of_all(threads, gate):
 # A thread of one's own
 
 
-def test_a_serial_thread_does_one_thing_at_a_time_in_order_and_is_there_only_meanwhile():
+def test_a_serial_executor_runs_one_call_at_a_time_in_order_and_keeps_no_idle_thread():
     serial, order, names = SerialExecutor("writer-test"), [], set()
 
     def work(number):
@@ -155,7 +155,7 @@ def test_a_serial_thread_that_was_shut_down_does_what_it_had_taken_and_takes_no_
     assert (stuck.result(SOON), after.result(SOON)) == (True, "done")
 
 
-def test_a_serial_thread_cancels_where_it_is_told_to(gate):
+def test_a_serial_executor_cancels_pending_calls_on_request(gate):
     serial = SerialExecutor("writer-test")
     stuck = serial.submit(gate.wait)
     while not stuck.running():

@@ -1,4 +1,4 @@
-"""Followers of a run miss no kept event, see the latest snapshot, and hear how it ended, whenever they come."""
+"""Followers of a run receive every kept event, the latest progress and the result, at whatever time they join."""
 
 import asyncio
 import contextlib
@@ -131,7 +131,7 @@ async def test_a_quiet_run_beats_and_the_beats_move_no_cursor():
     assert kinds([event async for event in follower])[-1] == "RunCompleted"
 
 
-async def test_a_follower_that_leaves_stops_nobody():
+async def test_a_follower_that_leaves_stops_no_other():
     run = new_run()
     run.started(0)
     leaving, staying = run.follow(0, LONG), run.follow(0, LONG)

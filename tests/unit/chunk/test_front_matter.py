@@ -67,7 +67,7 @@ def test_anything_else_stays_text(text):
 
 
 @given(st.text(st.sampled_from("-.\n\r ab:[]{}&*!'\"\ufeff#?") | st.characters(exclude_categories=()), max_size=80))
-def test_it_never_raises_and_the_body_is_the_end_of_the_text(text):
+def test_splitting_front_matter_never_raises_and_the_body_ends_the_text(text):
     for start in ("", "---\n", "---\na: b\n"):
         whole = start + text
         found = split_front_matter(whole)

@@ -1,4 +1,4 @@
-"""The headings that a chunk stands under."""
+"""The headings above a chunk."""
 
 import pytest
 from hypothesis import given

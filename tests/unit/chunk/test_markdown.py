@@ -1,4 +1,4 @@
-"""What every text's chunks hold, whatever the text and the numbers."""
+"""Invariants of the chunks of every text, for all sizes and overlaps."""
 
 import itertools
 from hashlib import sha256

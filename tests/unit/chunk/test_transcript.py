@@ -1,4 +1,4 @@
-"""Messages into chunks: bounded, with the line of each, and the same in parts as at once."""
+"""Messages into chunks: bounded, with the line of each, and equal in parts and as a whole."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What `memoryd doctor` makes of a status: everything in it is told, each fault with its meaning and its cure."""
+"""`memoryd doctor` on a status: everything is shown, each fault with its meaning and its remedy."""
 
 from datetime import UTC, datetime
 
@@ -41,7 +41,7 @@ def test_the_daemons_kinds_are_all_explained():
     assert {kind.name for kind in DegradationKind} <= set(_EXPLAINED)
 
 
-def test_a_kind_that_a_newer_daemon_tells_is_told_all_the_same():
+def test_a_degradation_kind_of_a_newer_daemon_is_shown():
     unspecified = m.Degradation(kind=0, reason="something new")
     (check,) = bad(status(degradations=[unspecified]))
     assert "something new" in check.detail
@@ -79,12 +79,12 @@ def test_a_kind_that_a_newer_daemon_tells_is_told_all_the_same():
         ),
     ],
 )
-def test_what_is_wrong_is_told(fields, verdict, told):
+def test_problems_of_an_agent_are_reported(fields, verdict, told):
     (check,) = bad(status(**fields))
     assert (check.verdict, told in check.detail) == (verdict, True)
 
 
-def test_what_is_well_is_told_too():
+def test_healthy_agents_are_reported_too():
     answer = status(
         embedding=m.EmbeddingStatus(provider="openai", model="m", probe=m.ProbeResult(ok=True)),
         watchers=[m.WatcherStatus(root=".", mode=m.WATCHER_MODE_POLLING, reason="polling is configured")],

@@ -1,4 +1,4 @@
-"""`memoryd token` on files alone; tests/e2e/test_access.py has it beside a daemon."""
+"""`memoryd token` on files alone; tests/e2e/test_access.py tests it with a daemon."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from memoryd_server.doctor import host
 from memoryd_server.doctor.checks import Check, CheckResult, check_keyword_engine, check_vector_engine
 from memoryd_server.doctor.host import (
     InotifyUse,
@@ -56,7 +55,7 @@ def test_a_state_directory_that_is_not_there_yet_is_judged_by_where_it_will_be(t
     assert set(verdicts(check_state_dir(tmp_path / "a" / "b"))) == {OK}
 
 
-def test_a_state_directory_that_others_can_write_is_told(tmp_path):
+def test_a_state_directory_that_others_can_write_is_reported(tmp_path):
     tmp_path.chmod(0o777)
     (check,) = bad(check_state_dir(tmp_path))
     assert (check.verdict, "0777" in check.detail, f"chmod 700 {tmp_path}") == (WARNING, True, check.advice)
@@ -68,7 +67,7 @@ def test_a_state_directory_that_is_a_file_has_failed(tmp_path):
     assert verdicts(check_state_dir(file)) == [FAILED]
 
 
-def test_a_disk_with_no_room_or_no_room_for_files_is_told(tmp_path):
+def test_a_disk_with_no_room_or_no_room_for_files_is_reported(tmp_path):
     room = {
         "disk_usage": lambda _: SimpleNamespace(free=2**20),
         "statvfs": lambda _: SimpleNamespace(f_files=1_000_000, f_favail=3),
@@ -78,7 +77,7 @@ def test_a_disk_with_no_room_or_no_room_for_files_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs", "virtiofs"])
-def test_a_state_directory_on_another_machine_is_told(tmp_path, kind):
+def test_a_state_directory_on_another_machine_is_reported(tmp_path, kind):
     folder = tmp_path / "state"
     folder.mkdir()
     (check,) = bad(check_state_dir(folder, mounts(tmp_path, kind, folder)))
@@ -92,7 +91,7 @@ def test_a_workspace_that_is_there_is_well(tmp_path):
     assert verdicts(check_workspace("main", tmp_path)) == [OK]
 
 
-def test_a_workspace_that_is_away_or_on_another_machine_is_told(tmp_path):
+def test_a_workspace_that_is_away_or_on_another_machine_is_reported(tmp_path):
     (away,) = check_workspace("main", tmp_path / "absent")
     assert (away.verdict, "does not exist" in away.detail) == (WARNING, True)
     (remote,) = bad(check_workspace("main", tmp_path, mounts(tmp_path, "nfs", tmp_path)))
@@ -100,7 +99,7 @@ def test_a_workspace_that_is_away_or_on_another_machine_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(("refused", "verdict"), [(os.R_OK | os.X_OK, FAILED), (os.W_OK, WARNING)])
-def test_a_workspace_that_cannot_be_read_or_written_is_told(tmp_path, refused, verdict):
+def test_a_workspace_that_cannot_be_read_or_written_is_reported(tmp_path, refused, verdict):
     (check,) = check_workspace("main", tmp_path, access=lambda _, mode: mode != refused)
     assert check.verdict is verdict
 
@@ -117,7 +116,7 @@ def proc(tmp_path, watches=1_000_000, instances=128):
     return tmp_path
 
 
-def test_what_is_taken_of_inotify_is_counted(tmp_path):
+def test_used_inotify_watches_and_instances_are_counted(tmp_path):
     own = tmp_path / "4242"
     (own / "fd").mkdir(parents=True)
     (own / "fdinfo").mkdir()
@@ -141,16 +140,21 @@ def test_enough_of_inotify_is_well(tmp_path):
     assert verdicts(check_inotify(proc(tmp_path))) == [OK, OK]
 
 
-def test_limits_that_are_low_or_nearly_taken_are_told_with_the_command_that_raises_them(tmp_path, monkeypatch):
+def test_limits_that_are_low_or_nearly_taken_are_reported_with_the_command_that_raises_them(tmp_path):
     low = proc(tmp_path, watches=1024)
     (check,) = bad(check_inotify(low))
     assert (check.verdict, "sysctl fs.inotify.max_user_watches=16384" in check.advice) == (WARNING, True)
-    monkeypatch.setattr(host, "inotify_use", lambda _: InotifyUse(110, 5))
+    own = tmp_path / "4242"
+    for folder in ("fd", "fdinfo"):
+        (own / folder).mkdir(parents=True)
+    for number in range(110):
+        (own / "fd" / str(number)).symlink_to("anon_inode:inotify")
+        (own / "fdinfo" / str(number)).write_text("pos:\t0\n")
     taken = bad(check_inotify(low))
     assert ["max_user_watches" in taken[0].detail, "110 of 128 instances" in taken[1].detail] == [True, True]
 
 
-def test_a_system_without_inotify_is_told(tmp_path):
+def test_a_system_without_inotify_is_reported(tmp_path):
     (check,) = check_inotify(tmp_path)
     assert (check.verdict, "comparing" in check.meaning) == (WARNING, True)
 
@@ -177,7 +181,7 @@ def test_open_files_must_do_for_all_agents(hard, agents, verdict):
         (datetime(1970, 1, 1, tzinfo=UTC), None, WARNING),
     ],
 )
-def test_a_clock_that_cannot_be_right_is_told(now, newest, verdict):
+def test_a_clock_that_cannot_be_right_is_reported(now, newest, verdict):
     check = check_clock(now, newest)
     assert check.verdict is verdict
     assert verdict is OK or "NTP" in check.advice

@@ -1,4 +1,4 @@
-"""What `memoryd doctor` says of the metrics' address: fetched from it, from others, and from nobody."""
+"""`memoryd doctor` on the metrics address: served by this daemon, by another program, or by none."""
 
 import socket
 import threading
@@ -99,11 +99,11 @@ def test_a_proxy_of_the_environment_has_no_part_in_it(monkeypatch, free_port):
         check(port, OK, "metrics of memoryd", running=True)
 
 
-def test_nobody_there_is_a_warning_while_the_daemon_runs(free_port):
+def test_no_listener_is_a_warning_while_the_daemon_runs(free_port):
     check(free_port, WARNING, "restart the daemon", running=True)
 
 
-def test_nobody_there_is_well_while_it_does_not(free_port):
+def test_no_listener_is_fine_while_the_daemon_is_stopped(free_port):
     check(free_port, OK, "no program listens at", running=False)
 
 
@@ -131,18 +131,18 @@ OTHERS = {
 
 @pytest.mark.parametrize("running", [True, False])
 @pytest.mark.parametrize(("body", "status", "why"), OTHERS.values(), ids=OTHERS)
-def test_somebody_else_is_told_and_what_that_means(body, status, why, running):
+def test_another_program_at_the_address_is_reported_with_its_consequence(body, status, why, running):
     with somebody(body, status) as port:
         check(port, FAILED, why, running=running)
         check(port, FAILED, "choose another memoryd.metrics.listen", running=running)
 
 
-def test_whoever_sends_without_end_is_left():
+def test_an_endless_response_is_cut_off():
     with somebody([b"x 1\n" * 1000]) as port:
         check(port, FAILED, "more than 100000 bytes", running=True, max_bytes=100_000)
 
 
-def test_whoever_says_nothing_is_left():
+def test_a_silent_listener_is_given_up():
     with listening() as port:
         check(port, WARNING, "sends no metrics", running=True, timeout_seconds=0.3)
         check(port, FAILED, "does not start", running=False, timeout_seconds=0.3)

@@ -1,4 +1,4 @@
-"""What `memoryd doctor` says of a socket: who can open it, and whether anybody answers."""
+"""`memoryd doctor` on a socket: which users can open it, and whether a daemon answers."""
 
 import socket
 
@@ -32,7 +32,7 @@ def check(path, *verdicts, mentions=""):
     assert any(mentions in f"{each.detail} {each.meaning} {each.advice}" for each in found)
 
 
-def test_one_that_is_listened_at_is_well(listening):
+def test_a_socket_with_a_listener_has_no_findings(listening):
     check(listening, OK, mentions="a process listens at")
 
 
@@ -41,19 +41,19 @@ def test_none_yet_is_well(path):
     check(path.parent / "not" / "there" / "s", OK, mentions="the daemon creates it")
 
 
-def test_one_that_a_killed_daemon_left_is_told(path):
+def test_a_socket_left_by_a_killed_daemon_is_reported(path):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
     path.chmod(0o600)
     check(path, WARNING, mentions="replaces it")
 
 
-def test_one_that_others_can_open_is_told(listening):
+def test_a_socket_that_others_can_open_is_reported(listening):
     listening.chmod(0o666)
     check(listening, WARNING, OK, mentions=f"chmod 600 {listening}")
 
 
-def test_a_folder_that_others_can_write_is_told(listening):
+def test_a_folder_that_others_can_write_is_reported(listening):
     listening.parent.chmod(0o777)
     check(listening, WARNING, OK, mentions="replace the daemon's socket")
     listening.parent.chmod(0o1777)

@@ -4,7 +4,7 @@ from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.doctor.host import check_set_aside
 
 
-def test_each_damaged_file_is_told_with_what_to_do(tmp_path):
+def test_each_damaged_file_is_reported_with_what_to_do(tmp_path):
     (tmp_path / "memory").mkdir()
     asides = ("main.sqlite.damaged-20260101T000000Z", "main.embeddings.sqlite.damaged-20260102T000000Z")
     for name in ("main.sqlite", *asides):

@@ -232,7 +232,7 @@ class TestTheWayBack:
         failover.sync()
         assert failover.stored() == "second"
 
-    def test_it_waits_until_the_second_has_stayed_for_a_while(self, failover):
+    def test_the_way_back_waits_for_the_minimum_stay(self, failover):
         failover.fallen()
         self.settle(failover)
         asked = failover.first.asked
@@ -256,7 +256,7 @@ class TestTheWayBack:
         assert failover.stored() == "second"
         assert sorted(text for text in failover.second.texts if text != "ping") == ["heron", "kestrel", "stork", "swan"]
 
-    def test_who_fails_again_within_a_day_comes_back_later_each_time(self, failover):
+    def test_a_provider_that_fails_again_within_a_day_comes_back_later_each_time(self, failover):
         failover.fallen()
         stays = [failover.provider_failover.active_failover.min_stay_ms]
         for number in range(7):

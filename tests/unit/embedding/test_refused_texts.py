@@ -94,7 +94,7 @@ def test_refused_texts_are_sent_again_after_a_day(embedding, wall):
     check_sends(embedding)
 
 
-def test_they_cost_nothing_that_anybody_has_to_agree_to(embedding):
+def test_refused_texts_need_no_cost_approval(embedding):
     check_sends(embedding, *ALL)
     assert embedding.engine().estimate(SyncMode.INCREMENTAL).cache_misses == 0
     embedding.use(embedding.provider, CostLimit(3, remote=True))

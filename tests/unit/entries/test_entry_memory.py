@@ -111,7 +111,7 @@ async def test_a_provider_that_comes_back_makes_what_is_missing(opened):
         assert await whole(memory)
 
 
-async def test_what_a_stop_left_without_a_vector_has_one_after_the_next_start(opened):
+async def test_an_entry_without_a_vector_at_a_stop_gets_one_after_the_next_start(opened):
     down = WordProvider()
     down.lives = 0
     async with opened(down) as memory:
@@ -152,7 +152,7 @@ def told(memory, event):
 
 
 @changed_models
-async def test_what_passes_the_bound_is_sent_when_somebody_says_so_and_not_before(opened, before, after):
+async def test_texts_above_the_cost_limit_are_sent_after_approval_and_not_before(opened, before, after):
     kept = [f"heron {number} {uuid.uuid4()}" for number in range(8)]
     first = WordProvider(before[1], dimensions=WIDE * before[0])
     async with opened(first) as memory:
@@ -210,7 +210,7 @@ async def test_a_yes_is_good_for_what_is_missing_then_and_for_nothing_later(open
         await eventually(lambda: len(told(memory, "wait-embedding-entries")) == 2)
 
 
-async def test_a_model_of_this_machine_costs_nothing_and_waits_for_nobody(opened):
+async def test_a_local_model_costs_nothing_and_needs_no_approval(opened):
     async with opened(WordProvider("a", dimensions=WIDE)) as memory:
         for number in range(8):
             await memory.remember(new(f"heron {number} {uuid.uuid4()}"), soon())
@@ -265,7 +265,7 @@ async def test_old_versions_are_cleared_away_behind_the_callers(opened, tmp_path
     assert len(versions) < 140
 
 
-async def test_what_a_crash_left_over_is_cleared_away_without_a_write(opened, tmp_path):
+async def test_remains_of_a_crash_are_deleted_without_a_write(opened, tmp_path):
     async with opened(None) as memory:
         for number in range(20):
             await memory.remember(new(f"number {number}"), soon())
@@ -288,7 +288,7 @@ async def test_what_a_crash_left_over_is_cleared_away_without_a_write(opened, tm
 
 
 @pytest.mark.slow
-async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path):
+async def test_old_versions_are_deleted_while_all_vectors_are_rebuilt(opened, tmp_path):
     async with opened(WordProvider("a", dimensions=WIDE), batch=1) as memory:
         for number in range(90):
             await memory.remember(new(f"heron {number}"), soon())
@@ -298,7 +298,7 @@ async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path):
     assert len(list((tmp_path / "entries").glob("**/_versions/*.manifest"))) < 64
 
 
-async def test_what_had_to_stay_is_cleared_away_later_and_only_once(opened, monkeypatch):
+async def test_versions_that_had_to_stay_are_deleted_later_and_once(opened, monkeypatch):
     tidied, tidy = [], Dataset.optimize
 
     def remote(dataset):

@@ -1,4 +1,4 @@
-"""What is left in memory of thousands of writes. In processes of their own: a heap cannot be begun anew."""
+"""Memory left after thousands of writes, measured in separate processes, because a heap cannot be reset."""
 
 import ctypes
 import json

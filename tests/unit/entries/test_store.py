@@ -47,7 +47,7 @@ def spread(number):
     return IdentifiedVector(vector / np.linalg.norm(vector), "spread")
 
 
-def test_what_was_remembered_is_found_by_meaning_and_by_words(store):
+def test_an_entry_is_found_by_meaning_and_by_words(store):
     kept = keep(store, "the heron nests by the weir", importance=0.25, category=EntryCategory.FACT)
     keep(store, "otters hide keys")
     assert kept.action is RememberAction.STORED
@@ -68,7 +68,7 @@ def test_a_score_is_that_of_the_squared_distance(store):
     assert found.score == pytest.approx(1 / (1 + distance), abs=1e-5)
 
 
-def test_what_says_the_same_is_a_duplicate_of_what_is_there(store):
+def test_a_text_of_equal_meaning_is_a_duplicate(store):
     first = keep(store, "the heron nests by the weir")
     near = IdentifiedVector(embedded("the heron nests by the weir").vector, "words")
     again = store.remember(new("THE HERON nests by the weir!"), near)
@@ -94,7 +94,7 @@ def test_a_key_stores_once_and_is_bound_to_its_contents(store):
     assert store.count() == 1
 
 
-def test_what_was_forgotten_is_gone_and_may_come_again(store):
+def test_a_forgotten_entry_is_gone_and_can_be_stored_again(store):
     kept = keep(store, "the heron").entry
     assert store.forget(kept.entry_id) == kept
     with pytest.raises(EntryNotFound, match=kept.entry_id):
@@ -223,7 +223,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         store_at(tmp_path / "file" / "entries").open()
 
 
-def test_what_is_no_dataset_is_left_as_it_is_and_named(tmp_path):
+def test_a_folder_that_is_no_dataset_is_left_alone_and_named(tmp_path):
     folder = tmp_path / "e" / "memories.lance"
     (folder / "_versions").mkdir(parents=True)
     (folder / "_versions" / "1.manifest").write_bytes(b"not a manifest")
@@ -252,7 +252,7 @@ def deletions(folder):
 
 
 @pytest.mark.parametrize("tidied_before", [False, True])
-def test_what_was_forgotten_leaves_the_disk_with_the_tidying(tmp_path, store, tidied_before):
+def test_forgotten_entries_leave_the_disk_with_the_maintenance(tmp_path, store, tidied_before):
     folder = tmp_path / "entries"
     kept = [store.remember(new(f"plain {number}"), spread(number)).entry for number in range(30)]
     secret = store.remember(new("Xq7vZ2pL9wTjR4sKhYbN"), spread(30)).entry

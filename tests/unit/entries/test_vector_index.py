@@ -101,7 +101,7 @@ def test_a_large_one_has_one_and_finds_the_same_with_what_came_since(entries):
     assert entries.indices() == ["vectors_of_400"]
 
 
-def test_what_was_forgotten_is_neither_found_nor_kept(entries, tmp_path):
+def test_a_forgotten_entry_is_neither_found_nor_kept(entries, tmp_path):
     entries.add(400)
     entries.store.optimize()
     for entry_id in list(entries.vectors)[:30]:
@@ -114,7 +114,7 @@ def test_what_was_forgotten_is_neither_found_nor_kept(entries, tmp_path):
     assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) == 2
 
 
-def test_the_index_is_made_anew_when_it_has_doubled_and_fits_vectors_of_another_kind(entries):
+def test_the_index_is_rebuilt_when_its_vectors_have_doubled(entries):
     entries.add(400)
     entries.store.optimize()
     entries.add(450, scale_of=16)

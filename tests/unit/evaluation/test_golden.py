@@ -52,7 +52,7 @@ def test_a_folder_of_sets_is_read_in_the_order_of_their_names(data):
 
 
 @pytest.mark.parametrize("change", [{"gold": []}, {"kind": "adversarial"}])
-def test_what_nothing_answers_has_no_gold(data, change):
+def test_an_unanswerable_query_has_no_gold_spans(data, change):
     write(data, ROW | change)
     assert [query.gold for query in read_golden_set(data)] == [()]
 
@@ -69,7 +69,7 @@ def test_the_gold_of_a_transcript_is_what_was_said(data, content, text):
 
 @pytest.mark.parametrize("name", ["id", "workspace", "query", "kind", "lang"])
 @pytest.mark.parametrize("value", [None, 3, " "])
-def test_a_missing_field_is_told_with_file_and_line(data, name, value):
+def test_a_missing_field_is_reported_with_file_and_line(data, name, value):
     check_refused(data, {**ROW, "id": "0"}, ROW | {name: value}, says=rf"queries\.jsonl:2: '{name}' must be a string")
 
 
@@ -77,7 +77,7 @@ def test_a_missing_field_is_told_with_file_and_line(data, name, value):
     "gold",
     [None, "a.md", [["a.md", 1]], [["a.md", 0, 1]], [["a.md", 3, 2]], [["a.md", "1", 2]], [[1, 1, 2]], ["a.md"]],
 )
-def test_ill_formed_gold_is_told_with_file_and_line(data, gold):
+def test_ill_formed_gold_is_reported_with_file_and_line(data, gold):
     check_refused(data, ROW | {"gold": gold}, says=r"queries\.jsonl:1: 'gold'")
 
 
@@ -93,11 +93,11 @@ def test_ill_formed_gold_is_told_with_file_and_line(data, gold):
         (ROW | {"dataset": 1}, "'dataset' must be a string"),
     ],
 )
-def test_what_leads_nowhere_is_refused(data, row, says):
+def test_an_invalid_golden_row_is_refused(data, row, says):
     check_refused(data, row, says=says)
 
 
-def test_an_id_stands_once_in_a_file(data):
+def test_an_id_is_unique_in_a_file(data):
     check_refused(data, ROW, ROW, says=r":2: id '1' is also in an earlier row")
 
 

@@ -109,7 +109,7 @@ def test_a_span_is_shown_when_half_of_it_can_be_read(text, snippet, expected):
     assert shown_share([gold(1, 1, text)], [hit(1, 3, snippet)]) == expected
 
 
-def test_text_that_stands_elsewhere_shows_nothing():
+def test_text_outside_the_gold_span_does_not_count():
     text = "The ferry was late."
     assert shown_share([gold(1, 1, text)], [hit(2, 3, text)]) == 0
     assert shown_share([gold(1, 1, text)], [hit(1, 1, text, path="b.md")]) == 0

@@ -39,7 +39,7 @@ def test_groups_are_those_of_one_label_or_of_several_together():
     assert list(report.by["dataset/lang"]) == ["attic/en", "locker/en", "locker/zh"]
 
 
-def test_what_nothing_answers_stands_apart_from_the_figures():
+def test_unanswered_queries_are_listed_apart_from_the_means():
     outcomes = [outcome([HERE]), outcome([], answerable=False), outcome([HERE], answerable=False)]
     overall = make_report(outcomes, []).overall
     assert (overall.queries, overall.scores.recall, overall.unanswerable, overall.silent) == (1, 1, 2, 0.5)

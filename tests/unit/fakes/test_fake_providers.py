@@ -1,4 +1,4 @@
-"""The servers that stand in for providers refuse what the real ones would, and can be told what goes wrong next."""
+"""The fake provider servers refuse what the real ones refuse, and faults can be set for the next requests."""
 
 import json
 import os
@@ -126,12 +126,12 @@ def test_every_fault_can_be_asked_for_over_http_and_passes(name, kind, post):
         assert counts == {"requests": 3, "texts": 3, "asked_again": ["a"], "faults_to_come": 0}
 
 
-def test_an_unknown_fault_is_told(post):
+def test_an_unknown_fault_is_reported(post):
     with fake_provider("openai") as server:
         assert "limited" in post(server, {"fault": "x"}, path="/_control").json()["error"]
 
 
-def test_they_run_by_hand_and_say_what_to_configure():
+def test_the_fake_servers_start_from_the_command_line_and_print_their_settings():
     command = [sys.executable, "-m", "fake_providers", "0"]
     environ = {**os.environ, "PYTHONPATH": str(TESTS)}
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:

@@ -59,7 +59,7 @@ def test_answers_come_by_their_keys(server, api):
     assert all(len(values) == server.native_dimensions for values in answers.values())
 
 
-def test_a_job_that_is_not_there_is_told_from_a_server_that_fails(server, api):
+def test_a_job_that_is_not_there_is_distinguished_from_a_server_that_fails(server, api):
     with pytest.raises(ResourceMissing):
         api.job_state("batches/none", ENDLESS)
 

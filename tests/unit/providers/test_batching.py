@@ -235,7 +235,7 @@ def test_a_stopped_run_ends_at_once_while_its_requests_hang(after):
     hanging.go.set()
 
 
-def test_what_a_stopped_run_left_under_way_is_not_asked_for_again():
+def test_requests_in_progress_at_a_stop_are_not_repeated():
     hanging = Hanging(2, lanes=4)
     server = Server(hanging)
     texts = numbered(40)
@@ -247,7 +247,7 @@ def test_what_a_stopped_run_left_under_way_is_not_asked_for_again():
     assert set(again) <= set(texts[:10])
 
 
-def test_what_failed_after_its_run_was_stopped_is_asked_for_again():
+def test_requests_that_failed_after_a_stop_are_repeated():
     gate = threading.Event()
 
     def fail_late(number, _texts):

@@ -45,7 +45,7 @@ def test_the_head_is_found_behind_other_things(tmp_path, version):
         ({}, [ARCHITECTURE, pair("bert.context_length", 4, bytes(4)), DIMENSIONS], "at least 1"),
     ],
 )
-def test_what_is_no_usable_model_is_refused(tmp_path, options, pairs, why):
+def test_an_unusable_model_is_refused(tmp_path, options, pairs, why):
     with pytest.raises(BadModelFile, match=why):
         read_header(written(tmp_path, *pairs, **options))
 

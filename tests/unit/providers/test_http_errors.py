@@ -56,7 +56,7 @@ def raised(status, body, headers=None):
         (b"<html>busy</html>", RateLimited, None),
     ],
 )
-def test_a_limit_that_passes_is_told_from_a_quota_that_is_used_up(body, kind, pause):
+def test_a_limit_that_passes_is_distinguished_from_a_quota_that_is_used_up(body, kind, pause):
     error = raised(429, body)
     assert type(error) is kind
     if isinstance(error, RateLimited):
@@ -83,7 +83,7 @@ def test_a_refused_key_is_known_in_every_form(status, body):
     assert error.message == f"it refuses the key (HTTP {status}): check the provider's apiKey"
 
 
-def test_a_key_that_may_not_do_this_is_told_why():
+def test_a_key_that_may_not_do_this_is_reported_why():
     error = raised(403, googles(403, "PERMISSION_DENIED", "The API is disabled. Enable it by visiting the console."))
     assert type(error) is EmbeddingUnavailable
     assert error.message == (

@@ -78,14 +78,14 @@ def worker_pid():
     return pid
 
 
-def test_the_head_of_the_file_tells_window_and_dimensions(make):
+def test_the_header_of_the_file_gives_window_and_dimensions(make):
     provider = make()
     provider.refresh()
     spec = provider.spec
     assert (spec.provider, spec.dimensions, spec.max_input_tokens) == ("local", 384, 512)
 
 
-def test_what_means_the_same_is_nearer(shared):
+def test_a_text_of_the_same_meaning_is_nearer(shared):
     texts = ["the cat sleeps on the sofa", "a kitten naps on the couch", "quarterly tax report due in April"]
     cat, kitten, tax = shared.embed_documents(texts, never)
     assert cat @ kitten > cat @ tax + 0.3

@@ -145,7 +145,7 @@ def test_a_download_goes_on_after_a_restart(hub, make):
     assert second.path().read_bytes() == CONTENT
 
 
-def test_what_is_not_what_was_announced_is_thrown_away(hub, make):
+def test_a_download_with_another_checksum_is_discarded(hub, make):
     hub.sha256 = "0" * 64
     file = make(first_pause_seconds=60)
     begin(file)

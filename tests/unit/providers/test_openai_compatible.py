@@ -241,7 +241,7 @@ def test_a_text_that_is_too_long_is_cut_and_embedded(server, make, status):
     check(answers, ["a", long[:512], "b"])
 
 
-def test_what_a_server_says_of_a_bad_text_makes_no_later_request_smaller(server, make):
+def test_a_servers_answer_to_a_bad_text_makes_no_later_request_smaller(server, make):
     refusal = Fault(status=400, body={"error": {"message": "input[1]: expected a string or an array of strings"}})
     server.refuse = lambda texts: refusal if "bad" in texts else None
     provider = make()
@@ -279,7 +279,7 @@ def test_a_server_that_begins_to_refuse_keeps_nothing_against_the_texts(server, 
     assert {(answer.transient, "no such model" in answer.reason) for answer in answers[64:]} == {(True, True)}
 
 
-def test_texts_that_are_all_bad_are_told_from_a_bad_server_by_a_plain_one(server, make):
+def test_texts_that_are_all_bad_are_distinguished_from_a_bad_server_by_a_plain_one(server, make):
     refusal = Fault(status=400, body={"error": {"message": "bad input"}})
     server.refuse = lambda texts: refusal if any("bad" in text for text in texts) else None
     answers = make().embed_documents([f"bad {number}" for number in range(9)], never)
@@ -374,7 +374,7 @@ def test_a_dead_server_is_named(make):
         make(base_url="http://127.0.0.1:9/v1").embed_query("a", soon(1))
 
 
-def test_what_was_made_before_a_failure_is_kept(server, make):
+def test_vectors_made_before_a_failure_are_kept(server, make):
     server.refuse = lambda texts: Fault(status=401, body={}) if "text 64" in texts else None
     answers = make().embed_documents([f"text {number}" for number in range(70)], never)
     check(answers[:64], [f"text {number}" for number in range(64)])

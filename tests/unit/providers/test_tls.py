@@ -39,7 +39,7 @@ def asked(server, host="127.0.0.1"):
         provider.close()
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused_before_anything_is_sent(server):
+def test_an_untrusted_certificate_is_refused_before_anything_is_sent(server):
     with pytest.raises(EmbeddingUnavailable, match="CERTIFICATE_VERIFY_FAILED") as caught:
         asked(server)
     assert "tried" not in caught.value.message

@@ -120,7 +120,7 @@ def test_gemini_is_asked_one_question_alone_and_documents_together(made):
         assert request.query == {}
 
 
-def test_the_newer_gemini_is_told_by_words_what_a_text_is_for(made):
+def test_the_newer_gemini_gets_the_role_of_a_text_as_words(made):
     provider, server = made("gemini", "gemini-embedding-2-preview")
     provider.embed_query("a", soon())
     provider.embed_documents(["b"], never)

@@ -10,7 +10,7 @@ class Clock:
         return self.now
 
 
-def test_it_is_closed_until_something_fails():
+def test_a_breaker_is_closed_until_a_failure():
     breaker = CircuitBreaker(Clock())
     assert not breaker.open
     assert breaker.next_probe_seconds == 0
@@ -29,7 +29,7 @@ def test_the_pauses_double_up_to_the_most():
     assert breaker.reason == "broken"
 
 
-def test_a_success_closes_it_and_the_next_failure_begins_anew():
+def test_a_success_closes_the_breaker_and_the_next_pause_is_short_again():
     breaker = CircuitBreaker(Clock())
     breaker.failed("a", 600)
     breaker.failed("b", 600)

@@ -43,7 +43,7 @@ def test_before_the_first_update_everything_waits(qmd):
     assert qmd.engine.estimate(SyncMode.FULL, FULL_SCOPE).files == 2
 
 
-def test_what_qmd_took_in_is_what_was_there_before_its_update(qmd):
+def test_the_indexed_files_are_those_listed_before_the_update(qmd):
     qmd.write(a="one", b="two", c="three")
     qmd.covered = discover_files(qmd.roots)
     assert qmd.engine.compare().plan.pending == 0

@@ -1,13 +1,12 @@
-"""The way back to qmd, over a qmd that does as it is told."""
+"""The way back to qmd, over a scripted qmd."""
 
 import asyncio
 import math
+import time
 from types import SimpleNamespace
 
-import pytest
-
 from memoryd_server.qmd.client import QmdFailure, QmdFailureReason
-from memoryd_server.qmd.fallback import FallbackBackend
+from memoryd_server.qmd.fallback import CircuitBreaker, FallbackBackend
 
 
 class ScriptedQmd:
@@ -23,11 +22,6 @@ class ScriptedQmd:
             raise self.failures.pop(0)
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr("memoryd_server.qmd.fallback.FIRST_PAUSE_SECONDS", 0.001)
-
-
 async def test_trials_go_on_after_an_unexpected_exception_and_report_it():
     reported, changes, returned = [], [], asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
@@ -38,7 +32,7 @@ async def test_trials_go_on_after_an_unexpected_exception_and_report_it():
             returned.set()
 
     qmd = ScriptedQmd([QmdFailure(QmdFailureReason.EXIT_CODE, "broken"), ValueError("a fault"), ValueError("again")])
-    backend = FallbackBackend(qmd, None, on_change)
+    backend = FallbackBackend(qmd, None, on_change, breaker=CircuitBreaker(time.monotonic, first_pause_seconds=0.001))
     await backend.check(math.inf)
     async with asyncio.timeout(10):
         await returned.wait()

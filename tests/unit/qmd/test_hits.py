@@ -1,4 +1,4 @@
-"""Rows into hits: the text is the file's, and its place is where it stands now."""
+"""Rows into hits: the text is the file's, at its present place."""
 
 import dataclasses
 import os
@@ -63,7 +63,7 @@ def test_the_empty_line_that_ends_a_file_is_not_shown(files, folder):
     assert place(files, row(snippet="three\nfour\n", start=5, count=3)) == (("memory/a.md", 5, 6, "three\nfour"), False)
 
 
-def test_what_qmd_cut_short_is_shown_whole(files, folder):
+def test_a_snippet_that_qmd_cut_is_shown_whole(files, folder):
     write(folder, "w/memory/a.md", "x" * 400 + " 🦩 end\n")
     assert place(files, row(snippet="x" * 297 + "...", start=1, count=1))[0][3].endswith("end")
     half = "x" * 400 + " \ud83e..."
@@ -152,7 +152,7 @@ def ranked(files, rows, *, ranking=PLAIN, most=6, **changes):
     return rank(files, rows, dataclasses.replace(QUERY, **changes), ranking, max_results=most, max_chars=700)
 
 
-def test_what_the_folders_own_rules_leave_out_gives_no_hit(files, folder):
+def test_a_file_that_the_ignore_rules_match_gives_no_hit(files, folder):
     write(folder, "w/memory/a.md")
     write(folder, "w/memory/private/b.md")
     write(folder, "s/c.md")

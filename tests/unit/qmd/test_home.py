@@ -1,4 +1,4 @@
-"""qmd's home: what it is told, and what it keeps."""
+"""qmd's home folder: its configuration, and the files that are kept."""
 
 import os
 
@@ -37,7 +37,7 @@ def test_collections_are_written_once(home):
     assert [file.name for file in made.index_yml.parent.iterdir()] == ["index.yml"]
 
 
-def test_what_qmd_wrote_itself_stays_and_what_it_would_run_does_not(home):
+def test_files_written_by_qmd_stay_and_files_that_it_would_execute_do_not(home):
     made = home()
     made.prepare()
     theirs = {

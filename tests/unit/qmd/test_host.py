@@ -49,7 +49,7 @@ async def test_whoever_gets_no_thread_in_time_hears_that_qmd_is_busy(host, run, 
     assert psutil.Process().num_fds() <= before
 
 
-async def test_a_search_that_nobody_waits_for_ends(host, run, tmp_path):
+async def test_an_abandoned_search_ends(host, run, tmp_path):
     search = asyncio.ensure_future(host.search(run(f"echo $$ > {tmp_path}/pid; exec sleep 60"), PATIENCE))
     async with asyncio.timeout(PATIENCE):
         while True:

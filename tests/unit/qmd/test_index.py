@@ -64,7 +64,7 @@ def run(run):
     return run.run()
 
 
-def test_an_update_tells_what_it_did(qmd):
+def test_an_update_returns_its_counts(qmd):
     index = qmd.index()
     qmd.write(a="one", b="two")
     assert not index.ready
@@ -85,7 +85,7 @@ def test_vectors_are_counted(qmd):
     assert index.embed(run).vectors == 2
 
 
-def test_an_index_that_is_no_database_is_begun_anew(qmd):
+def test_an_index_that_is_no_database_is_rebuilt(qmd):
     qmd.write(a="one")
     index = qmd.index()
     index.update(run)
@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_made_is_a_failure(qmd):
         qmd.index().update(run)
 
 
-def test_what_could_not_be_forgotten_is_forgotten_after_the_next_update(qmd):
+def test_a_failed_forget_is_repeated_after_the_next_update(qmd):
     qmd.write(a="one")
     index = qmd.index()
     index.update(run)

@@ -42,7 +42,7 @@ def doctor(tmp_path):
     return Doctor(tmp_path)
 
 
-def test_all_is_well(doctor):
+def test_a_working_qmd_has_no_findings(doctor):
     doctor.node("v24.1.0")
     check, models = doctor.look()
     assert (check.verdict, check.detail) == (CheckResult.OK, f"{doctor.fake.path}, version 2.8.3")
@@ -56,7 +56,7 @@ def test_another_backend_is_none_of_its_business(doctor):
 
 
 @pytest.mark.parametrize(("fallback", "verdict"), [("builtin", CheckResult.WARNING), ("none", CheckResult.FAILED)])
-def test_a_missing_command_is_told_with_how_to_install_it(doctor, fallback, verdict):
+def test_a_missing_command_is_reported_with_the_install_command(doctor, fallback, verdict):
     doctor.fake.remove()
     check, _ = doctor.look(fallback=fallback)
     assert check.verdict is verdict
@@ -64,7 +64,7 @@ def test_a_missing_command_is_told_with_how_to_install_it(doctor, fallback, verd
     assert INSTALL_QMD in check.detail + check.advice
 
 
-def test_a_node_that_is_too_old_is_told_where_qmd_dies(doctor):
+def test_an_old_node_is_reported_when_qmd_crashes(doctor):
     doctor.node("v20.20.2")
     doctor.fake.faults(status="segfault")
     check, _ = doctor.look()
@@ -87,7 +87,7 @@ def test_a_node_that_is_too_old_is_no_trouble_for_a_qmd_with_its_own(doctor):
         ({"version": "x"}, "not a version"),
     ],
 )
-def test_a_command_that_does_not_work_is_told_with_what_it_said(doctor, faults, told):
+def test_a_broken_command_is_reported_with_its_output(doctor, faults, told):
     doctor.fake.faults(**faults)
     check, _ = doctor.look()
     assert check.verdict is CheckResult.WARNING
@@ -95,7 +95,7 @@ def test_a_command_that_does_not_work_is_told_with_what_it_said(doctor, faults, 
 
 
 @pytest.mark.parametrize(("mode", "missing"), [("search", 0), ("vsearch", 2), ("query", 3)])
-def test_models_that_would_be_fetched_are_told(doctor, mode, missing):
+def test_models_that_would_be_fetched_are_reported(doctor, mode, missing):
     _, models = doctor.look(searchMode=mode)
     assert sum(check.verdict is CheckResult.WARNING for check in models) == missing
     assert all("qmd pull" in check.advice for check in models if check.verdict is CheckResult.WARNING)

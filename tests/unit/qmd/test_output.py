@@ -47,7 +47,7 @@ def test_noise_after_the_array_is_passed_over():
 
 
 @pytest.mark.parametrize("text", ["", "Segmentation is fun", PRINTED[:-20], '{"file": 1}', "[1, 2, 3]", "null"])
-def test_what_holds_no_array_of_objects_is_a_failure(text):
+def test_output_without_an_array_of_objects_is_a_failure(text):
     with pytest.raises(QmdFailure) as failed:
         parse_rows(text, "")
     assert failed.value.reason is QmdFailureReason.NOT_JSON
@@ -95,5 +95,5 @@ def test_a_row_holds_the_place_and_the_score():
         ({}, None),
     ],
 )
-def test_what_is_missing_or_odd_in_a_row_costs_no_more_than_itself(fields, row):
+def test_a_missing_or_invalid_field_of_a_row_affects_that_field_alone(fields, row):
     assert as_row(fields) == row

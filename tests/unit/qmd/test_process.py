@@ -86,7 +86,7 @@ STUBBORN = """
 """
 
 
-def test_what_was_printed_comes_back_with_the_code(guard, tmp_path):
+def test_output_is_returned_with_the_exit_code(guard, tmp_path):
     command = script("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
     done = CommandRun(invocation(command, tmp_path), guard).run()
     assert (done.ending, done.code, done.stdout, done.stderr) == (ExitKind.EXITED, 3, "out\n", "err\n")
@@ -135,7 +135,7 @@ def test_without_a_limit_the_tail_is_kept(guard, tmp_path):
     assert (done.ending, len(done.stdout), done.stdout[-3:]) == (ExitKind.EXITED, 65_536, "end")
 
 
-def test_what_is_no_utf8_is_replaced(guard, tmp_path):
+def test_invalid_utf8_is_replaced(guard, tmp_path):
     done = CommandRun(invocation(script("import os; os.write(1, b'a\\xff\\xfeb')"), tmp_path), guard).run()
     assert done.stdout == "a��b"
 

@@ -40,7 +40,7 @@ def sessions(tmp_path):
     return Sessions(tmp_path)
 
 
-def test_what_was_said_is_written_under_the_sessions_name(sessions):
+def test_spoken_messages_are_exported_under_the_sessions_name(sessions):
     sessions.write("s1.jsonl", message("user", "hello\n world") + "half a li")
     sessions.write("empty.jsonl", "")
     sessions.write("s1.jsonl.reset.2026-01-01", message("assistant", "earlier"))

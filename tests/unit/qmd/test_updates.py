@@ -1,4 +1,4 @@
-"""When qmd's index is brought up to date, over an index that does as it is told."""
+"""When qmd's index is updated, over a scripted index."""
 
 import asyncio
 import threading
@@ -126,7 +126,7 @@ async def test_the_start_updates_when_it_must(fixture, why):
     await eventually(lambda: fixture.index.updates == 1)
 
 
-async def test_the_start_waits_only_when_it_is_told_to(fixture):
+async def test_the_start_waits_for_the_first_update_only_if_configured(fixture):
     fixture.index.held = True
     await fixture.updates(on_boot=True).start(background=True)
     fixture.index.go.release()
@@ -144,7 +144,7 @@ async def test_a_first_update_that_meets_another_writer_is_tried_again(fixture):
     assert (fixture.index.updates, updates.updating.failure) == (2, None)
 
 
-async def test_what_was_asked_for_is_done_once_after_the_debounce(fixture):
+async def test_requests_within_the_debounce_make_one_update(fixture):
     updates = fixture.updates(debounce_seconds=0.2)
     await updates.start(background=True)
     await updates.update_now()
@@ -157,7 +157,7 @@ async def test_what_was_asked_for_is_done_once_after_the_debounce(fixture):
     assert fixture.index.updates == 2
 
 
-async def test_what_is_asked_for_during_an_update_is_done_after_it(fixture):
+async def test_a_request_during_an_update_is_run_after_it(fixture):
     updates = fixture.updates()
     await updates.start(background=True)
     fixture.index.held = True
@@ -168,18 +168,18 @@ async def test_what_is_asked_for_during_an_update_is_done_after_it(fixture):
     await eventually(lambda: fixture.index.updates == 2 and not updates.pending)
 
 
-async def test_it_runs_at_intervals(fixture):
+async def test_an_update_runs_at_intervals(fixture):
     await fixture.updates(interval_seconds=0.02).start(background=True)
     await eventually(lambda: fixture.index.updates >= 3)
 
 
-async def test_one_writer_at_a_time_and_each_caller_has_an_update_of_its_own(fixture):
+async def test_one_update_runs_at_a_time_and_each_caller_gets_a_separate_one(fixture):
     updates = fixture.updates(search_mode=QmdSearchMode.QUERY)
     await asyncio.gather(*(updates.update_now() for _ in range(4)))
     assert (fixture.index.updates, fixture.index.embeds, fixture.index.most_at_once) == (4, 4, 1)
 
 
-async def test_what_is_covered_was_seen_before_the_update(fixture):
+async def test_the_covered_files_are_those_listed_before_the_update(fixture):
     updates = fixture.updates()
     fixture.index.held = True
     working = asyncio.ensure_future(updates.update_now())
@@ -206,7 +206,7 @@ async def test_vectors_are_made_the_first_time_and_then_at_their_interval(fixtur
     assert fixture.index.embeds == 2
 
 
-async def test_a_failure_is_told_and_pauses_what_nobody_asked_for(fixture):
+async def test_a_failure_is_reported_and_pauses_automatic_updates(fixture):
     fixture.index.failures = [broken()]
     updates = fixture.updates(interval_seconds=0.02)
     await updates.start(background=True)

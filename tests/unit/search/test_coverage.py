@@ -1,4 +1,4 @@
-"""Coverage is a share of what was asked; an answer is held back only where a threshold says so."""
+"""Coverage is the share of the query's words that a hit contains; only a threshold withholds an answer."""
 
 import pytest
 from hypothesis import given

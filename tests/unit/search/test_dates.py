@@ -77,11 +77,11 @@ def test_a_date_is_read_by_the_askers_clock(query, first, last):
         *("99999 years ago", "999999 days ago", "2000 weeks ago", "ABC-2023-051", "what happened to May?"),
     ],
 )
-def test_what_is_no_date_names_none(query):
+def test_a_text_without_a_date_names_no_range(query):
     assert dates_in(query, NOW) == ()
 
 
-def test_several_dates_are_several_ranges_and_none_stands_twice():
+def test_several_dates_are_several_distinct_ranges():
     found = dates_in("2023-05-08, May 2021, May 8, 2023 and May 2021", NOW)
     assert [str(named.first) for named in found] == ["2023-05-08", "2021-05-01"]
 

@@ -1,4 +1,4 @@
-"""An answer shows what is there, says what it is less than asked for, and says why it is empty."""
+"""An answer reports its hits, its degradations and, if empty, the reason."""
 
 import time
 
@@ -127,7 +127,7 @@ def test_a_hit_whose_file_has_changed_makes_the_answer_stale(index):
         ({"sources": (Source.SESSIONS,)}, [DegradationKind.SOURCE_SKIPPED]),
     ],
 )
-def test_what_was_asked_for_and_not_done_is_named(index, changes, kinds):
+def test_an_unsatisfied_request_is_a_degradation(index, changes, kinds):
     answer = ask(birds(index), "heron", **changes)
     assert [d.kind for d in answer.degradations] == kinds
     assert answer.served_mode is SearchMode.KEYWORD
@@ -196,7 +196,7 @@ class TestVectorOfAnotherIdentity:
         assert degradation.kind is DegradationKind.VECTOR_LEG_SKIPPED
         assert "has just replaced" in degradation.reason
 
-    def test_where_the_vector_leg_alone_was_asked_for_the_caller_is_told_to_ask_again(self, embedded):
+    def test_a_vector_only_search_on_replaced_vectors_asks_for_a_retry(self, embedded):
         with pytest.raises(EmbeddingUnavailable, match="has just replaced") as raised:
             self.ask(embedded, WordProvider("other"), mode=SearchMode.VECTOR)
         assert raised.value.retry_after_seconds == 1.0

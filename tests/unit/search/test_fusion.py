@@ -31,7 +31,7 @@ def test_scores_fall_strictly_with_the_rank(ranks):
     assert min(scores) > 0.0
 
 
-def test_the_ranks_of_the_report_are_told_apart():
+def test_the_ranks_of_both_retrievers_are_reported_separately():
     assert [round(c.score, 3) for c in fuse(hits([-6.03, -4.58, -4.10]))] == [1.0, 0.76, 0.68]
 
 
@@ -57,7 +57,7 @@ def test_a_chunk_of_both_legs_gets_its_share_of_each():
     assert found == Candidate(7, pytest.approx(0.65), 1.0, 0.5, 1, 1)
 
 
-def test_what_one_leg_did_not_return_gets_its_true_score():
+def test_a_hit_that_one_retriever_did_not_return_gets_its_true_score():
     words, meanings = [KeywordHit(1, -4.0), KeywordHit(2, -2.0)], [Near(1, 0.9), Near(3, 0.8)]
     found = fuse(words, meanings, true_cosine={2: 0.5}, true_bm25={3: -1.0})
     assert [c.chunk_id for c in found] == [1, 3, 2]
@@ -65,7 +65,7 @@ def test_what_one_leg_did_not_return_gets_its_true_score():
     assert found[2] == Candidate(2, pytest.approx(0.7 * 0.5 + 0.3 * 0.5), 0.5, 0.5, 2, None)
 
 
-def test_what_is_not_known_counts_nothing():
+def test_an_unknown_score_counts_as_zero():
     found = fuse([KeywordHit(1, -4.0)], [Near(2, 0.8)])
     assert found == [
         Candidate(2, pytest.approx(0.56), None, 0.8, None, 1),
@@ -90,7 +90,7 @@ def test_weights_are_taken_relative_to_their_sum(weights, score):
 
 
 @pytest.mark.parametrize(("cosine", "score"), [(-1.0, 0.0), (-0.2, 0.0), (1.0000001, 1.0), (float("nan"), 0.0)])
-def test_a_cosine_counts_within_none_and_one_and_is_told_as_it_is(cosine, score):
+def test_a_cosine_counts_between_zero_and_one_and_is_reported_unclipped(cosine, score):
     (found,) = fuse(None, [Near(1, cosine)])
     assert found.score == score
     assert found.vector_score is cosine
@@ -106,7 +106,7 @@ def test_a_true_bm25_can_lift_a_chunk_above_others():
     assert [(c.chunk_id, c.keyword_rank, c.vector_rank) for c in found] == [(3, None, 2), (2, None, 1), (1, 1, None)]
 
 
-def test_equals_keep_the_keyword_legs_order_then_the_vector_legs():
+def test_equal_scores_keep_the_keyword_order_then_the_vector_order():
     found = fuse(hits([-1.0, -1.0]), [Near(5, 1.0), Near(4, 1.0)], vector_weight=1, text_weight=1)
     assert [c.chunk_id for c in found] == [0, 1, 5, 4]
 
@@ -158,7 +158,7 @@ def test_hits_that_no_word_backs_are_dropped_below_the_bar():
 
 
 @given(st.lists(st.floats(0, 1), max_size=30), st.floats(0, 1), st.integers(1, 40), st.booleans())
-def test_no_hit_below_the_bar_stands_before_one_above_it(scores, min_score, most, strict):
+def test_no_hit_below_the_threshold_precedes_one_above_it(scores, min_score, most, strict):
     kept, _ = cut_below(candidates(*sorted(scores, reverse=True)), min_score, strict=strict)
     above = [c.score >= min_score for c in kept]
     assert above == sorted(above, reverse=True)

@@ -1,4 +1,4 @@
-"""Any question is only words: it never fails, and a text is found by what stands in it."""
+"""Any query is only words: it never fails, and finds a text by words that occur in it."""
 
 import unicodedata
 
@@ -219,7 +219,7 @@ def test_a_piece_of_many_names_asks_for_few_of_them(opened):
     assert answer.hits
 
 
-def test_a_word_that_stands_nowhere_weighs_the_most(opened):
+def test_a_word_in_no_chunk_weighs_the_most(opened):
     for number in range(9):
         opened.write(f"memory/{number}.md", "heron" + " kestrel" * (number == 3))
     opened.sync()

@@ -1,4 +1,4 @@
-"""Files and texts are asked for only where a rule needs them, and a candidate that has none is dropped there."""
+"""Files and texts are read only if a rule needs them; a candidate without them is dropped there."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

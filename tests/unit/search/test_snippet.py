@@ -38,7 +38,7 @@ def starts_inside(text, part):
 
 
 @pytest.mark.parametrize("where", [0, 1, 20, 38, 39])
-def test_the_match_is_shown_wherever_it_stands(where):
+def test_the_match_is_shown_anywhere(where):
     lines = [f"line {i} of other things" for i in range(40)]
     lines[where] = f"line {where}: a heron"
     found = snippet("\n".join(lines), start=11)
@@ -150,7 +150,7 @@ def test_the_range_is_exactly_that_of_the_text(lines, most, query):
         ("🇩🇪", 1, "🇩"),
     ],
 )
-def test_what_is_seen_as_one_character_is_kept_or_left_whole(text, most, kept):
+def test_a_grapheme_is_kept_or_removed_whole(text, most, kept):
     assert cut_text(text, most) == kept
 
 

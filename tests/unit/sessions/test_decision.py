@@ -146,7 +146,7 @@ def test_a_flush_during_which_the_host_compacts_does_not_use_up_the_next_cycle()
     check(True, "TOKEN_THRESHOLD", total_tokens=180_000, compaction_count=5, last_flush_compaction_count=stored)
 
 
-def test_a_session_that_began_anew_flushes_whatever_the_last_one_stored():
+def test_a_new_session_flushes_regardless_of_the_last_one():
     check(True, "TOKEN_THRESHOLD", total_tokens=180_000, compaction_count=0, last_flush_compaction_count=7)
 
 
@@ -168,7 +168,7 @@ def test_a_stale_count_waits_for_a_fresh_one():
     ],
 )
 @pytest.mark.parametrize("due", [{"total_tokens": 180_000}, {"transcript_bytes": 2 * MIB}])
-def test_what_speaks_against_a_flush_does_so_on_both_paths(against, due):
+def test_a_reason_against_a_flush_applies_on_both_paths(against, due):
     assert decide_flush(FlushInputs(now=NOW, **due), POLICY).flush
     assert not decide_flush(FlushInputs(now=NOW, **due, **against), POLICY).flush
 
@@ -199,7 +199,7 @@ def test_every_default_is_echoed():
     )
 
 
-def test_what_was_given_is_echoed_as_given():
+def test_the_given_values_are_echoed():
     inputs = FlushInputs(
         now=NOW,
         total_tokens=1,
@@ -227,7 +227,7 @@ def test_the_echoed_inputs_give_the_same_answer(inputs, policy):
 
 
 @given(INPUTS, POLICIES)
-def test_what_always_holds(inputs, policy):
+def test_the_invariants_of_a_decision_hold(inputs, policy):
     decision = decide_flush(inputs, policy)
     yes = {FlushReason.TOKEN_THRESHOLD, FlushReason.TRANSCRIPT_SIZE}
     assert decision.flush == (decision.reason in yes)

@@ -20,7 +20,7 @@ def prompt(tools=BOTH, *, cites=True, main_session=True):
 
 
 @pytest.mark.parametrize(("tools", "cites", "main"), EVERY)
-def test_it_speaks_of_the_tools_that_are_there_and_of_no_other(tools, cites, main):
+def test_the_prompt_names_the_available_tools_alone(tools, cites, main):
     text = prompt(tools, cites=cites, main_session=main)
     assert {name for name in TOOL_NAMES if name in text} == set(tools)
     assert text.startswith("## ")
@@ -37,7 +37,7 @@ def test_the_search_comes_before_the_answer_and_the_reading_after_the_search():
 
 
 @pytest.mark.parametrize(("tools", "cites", "main"), EVERY)
-def test_it_always_asks_to_admit_a_gap_and_to_write_down_what_is_to_be_remembered(tools, cites, main):
+def test_the_prompt_asks_to_admit_gaps_and_to_write_down_facts(tools, cites, main):
     text = prompt(tools, cites=cites, main_session=main)
     assert "say that you looked" in text
     assert "asked to remember something, write it down" in text
@@ -56,7 +56,7 @@ def test_only_the_private_main_session_hears_of_the_long_term_memory():
 
 
 @pytest.mark.parametrize(("tools", "cites", "main"), EVERY)
-def test_it_is_short_and_the_same_every_day(tools, cites, main):
+def test_the_prompt_is_short_and_the_same_every_day(tools, cites, main):
     text = prompt(tools, cites=cites, main_session=main)
     assert len(text) < 800
     assert not re.search(r"\d{4}", text)

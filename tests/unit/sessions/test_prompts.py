@@ -1,4 +1,4 @@
-"""The texts of a flush: safe whatever a custom text leaves out, and dated for the zone that was asked for."""
+"""The texts of a flush: safe for every custom text, and dated in the requested time zone."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -79,7 +79,7 @@ def test_every_minute_of_a_day_has_that_day_s_log_however_long_the_day_is(zone, 
     assert of_the_day[-1] - of_the_day[0] == timedelta(hours=hours, minutes=-15)
 
 
-def test_the_hour_that_comes_twice_is_told_apart_by_its_offset():
+def test_the_hour_that_comes_twice_is_distinguished_by_its_offset():
     first, again = (decided(utc(2026, 10, 25, hour, 30), "Europe/Berlin").prompts.user for hour in (0, 1))
     assert first.endswith("Current time: 2026-10-25 02:30+02:00 (Europe/Berlin)")
     assert again.endswith("Current time: 2026-10-25 02:30+01:00 (Europe/Berlin)")
@@ -162,5 +162,5 @@ def test_a_time_that_the_text_has_is_not_said_again():
     assert user.count("Current time:") == 1
 
 
-def test_the_silent_reply_is_told():
+def test_the_prompt_names_the_silent_reply():
     assert decided().prompts.silent_reply == "NO_REPLY"

@@ -52,7 +52,7 @@ def test_the_private_main_session_loads_the_long_term_memory_first(workspace):
     assert all(file.exists for file in files)
 
 
-def test_no_other_session_is_told_of_the_long_term_memory(workspace):
+def test_only_the_main_session_is_shown_the_long_term_memory(workspace):
     put(workspace, long_term="secret", today="here")
     assert texts(load(workspace, main=False)) == {YESTERDAYS: "", TODAYS: "here"}
 
@@ -104,7 +104,7 @@ def test_the_budget_is_shared_and_logs_keep_their_end(workspace, budget, shown):
     assert tuple(texts(load(workspace, budget=budget)).values()) == shown
 
 
-def test_what_a_short_file_leaves_over_goes_to_the_others(workspace):
+def test_unused_budget_of_a_short_file_goes_to_the_others(workspace):
     put(workspace, long_term="x\n" * 500, yesterday="short", today="y\n" * 10)
     files = load(workspace, budget=100)
     assert [file.truncated for file in files] == [True, False, False]
@@ -134,7 +134,7 @@ def test_bytes_that_are_no_text_are_shown_as_such(workspace):
     assert load(workspace)[-1].text == "a\N{REPLACEMENT CHARACTER}b"
 
 
-def test_a_file_that_cannot_be_read_is_told_and_the_others_are_shown(workspace):
+def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_shown(workspace):
     (workspace / "secret").write_text("secret")
     (workspace / "MEMORY.md").symlink_to(workspace / "secret")
     put(workspace, yesterday="x" * 100, today="here")
@@ -156,7 +156,7 @@ def test_without_a_budget_one_file_is_limited_all_the_same(workspace):
     st.integers(1, 120),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(150))
-def test_whatever_is_shown_is_within_the_budget_and_stands_where_it_says(workspace, contents, budget):
+def test_shown_text_is_within_the_budget_and_at_its_stated_lines(workspace, contents, budget):
     put(workspace, **dict(zip(("long_term", "yesterday", "today"), contents, strict=True)))
     files = load(workspace, budget=budget)
     assert sum(len(file.text) for file in files) <= budget

@@ -1,4 +1,4 @@
-"""Who is configured, where each agent's memory is, and who has none."""
+"""Which agents are configured, where the memory of each is, and which have none."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_an_unnamed_agent_is_main_or_else_the_default(home, agents, default, unn
     assert settings.agent("").agent_id == unnamed
 
 
-def test_several_default_agents_are_told_of_and_the_first_is_used(home):
+def test_several_default_agents_are_reported_and_the_first_is_used(home):
     settings = home.load(own=listed({"id": "a", "default": True}, {"id": "b", "default": True}))
     assert settings.default_agent == "a"
     assert any("several agents are marked as the default; a is used" in warning for warning in settings.warnings)

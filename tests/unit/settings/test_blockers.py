@@ -139,7 +139,7 @@ BLOCKING = [
 
 
 @pytest.mark.parametrize(("reference", "key"), BLOCKING, ids=[key for _, key in BLOCKING])
-def test_what_may_restrict_providers_and_is_not_understood_disables_them(home, reference, key):
+def test_an_unknown_setting_that_may_restrict_providers_disables_them(home, reference, key):
     loaded = home.load(reference)
     where = f"{home.reference}: {key}"
     assert blocked_by(loaded) == [where]
@@ -182,7 +182,7 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("reference", HARMLESS, ids=str)
-def test_what_cannot_widen_what_is_sent_disables_nothing(home, reference):
+def test_an_unknown_setting_that_cannot_widen_sending_disables_nothing(home, reference):
     assert blocked_by(home.load(reference)) == []
 
 
@@ -283,7 +283,7 @@ anything = st.recursive(
 
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(anything)
-def test_the_layout_of_newer_versions_disables_providers_whatever_it_holds(home, value):
+def test_the_layout_of_newer_versions_disables_providers(home, value):
     loaded = home.load({"memory": {"search": value}, "agents": {"entries": value}})
     assert blocked_by(loaded) == [f"{home.reference}: {key}" for key in ("agents.entries", "memory.search")]
 
@@ -397,7 +397,7 @@ def test_an_agents_own_key_is_named_to_its_callers_alone(home):
     assert loaded.blocked_by("main") == ("a setting of another agent",)
 
 
-def test_what_disables_providers_is_shown_with_the_settings_and_is_a_change(home):
+def test_the_reason_for_disabled_providers_is_shown_and_is_a_change(home):
     before = home.load({})
     after = home.load({"memory": {"search": {}}})
     shown = {entry["key"]: entry["value"] for entry in after.describe()}

@@ -71,7 +71,7 @@ def test_a_mistake_is_refused_with_file_and_path(home, own, complaint):
     assert message.count("\n") == 2
 
 
-def test_every_mistake_of_both_files_is_told_at_once(home):
+def test_every_mistake_of_both_files_is_reported_together(home):
     message = home.refused(search(qurey=1, enabled=1), {"memoryd": {"limits": {"maxFileByte": 1}}, "memory": {"x": 1}})
     for expected in ("qurey", "memorySearch.enabled", "maxFileByte", "memory.x"):
         assert expected in message
@@ -132,7 +132,7 @@ WARNED = [
 
 
 @pytest.mark.parametrize(("own", "warning"), WARNED, ids=[warning for _, warning in WARNED])
-def test_what_does_no_harm_is_warned_of_once(home, own, warning):
+def test_a_harmless_mistake_is_one_warning(home, own, warning):
     warnings = home.load(own=own).warnings
     assert len(warnings) == 1
     assert warning in warnings[0]

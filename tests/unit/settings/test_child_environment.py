@@ -18,7 +18,7 @@ from memoryd_server.settings.environment import child_environment
         "XDG_CACHE_HOME",
     ],
 )
-def test_what_a_command_needs_is_handed_on(name):
+def test_variables_that_a_command_needs_are_passed_on(name):
     assert child_environment({name: "x"}) == {name: "x"}
 
 

@@ -61,7 +61,7 @@ REMOTES = [
 
 
 @pytest.mark.parametrize("remote", REMOTES)
-def test_a_secret_is_masked_wherever_it_stands(home, remote):
+def test_a_secret_is_masked_in_every_place(home, remote):
     settings = home.load(own={"agents": {"defaults": {"memorySearch": {"remote": remote}}}})
     shown = json.dumps(settings.describe())
     assert SECRET not in shown

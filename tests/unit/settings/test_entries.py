@@ -55,7 +55,7 @@ def test_entries_are_on_by_the_slot_or_by_our_own_key(home, given, on):
         ({"storageOptions": {"region": "${NOT_SET}"}}, "NOT_SET"),
     ],
 )
-def test_what_the_reference_refuses_is_refused(home, config, said):
+def test_settings_that_openclaw_refuses_are_refused(home, config, said):
     message = home.refused(reference=plugin(config))
     assert "plugins.entries" in message
     assert said in message
@@ -97,7 +97,7 @@ def test_a_key_whose_variable_is_not_set_leaves_no_provider_and_says_why(home):
     assert "NOT_SET" in found.embedding.remotes[0].problem
 
 
-def test_a_relative_path_counts_from_the_file_it_stands_in(home):
+def test_a_relative_path_is_resolved_from_its_settings_file(home):
     assert entries(home, {"dbPath": "db"}).location.uri == str(home.state / "db" / "main")
     assert entries(home, {"dbPath": "~/db"}).location.uri == str(home.path / "db" / "main")
 

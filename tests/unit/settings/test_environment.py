@@ -74,7 +74,7 @@ def test_an_unknown_flag_is_refused(home):
     ("runtime", "expected"),
     [("/run/user/5", "unix:/run/user/5/memoryd/memoryd.sock"), ("", None), ("relative", None)],
 )
-def test_the_default_socket_is_in_the_runtime_directory_or_beside_the_state(home, runtime, expected):
+def test_the_default_socket_is_in_the_runtime_or_the_state_directory(home, runtime, expected):
     home.environ["XDG_RUNTIME_DIR"] = runtime
     assert home.load().service.listen == (expected or f"unix:{home.state}/run/memoryd.sock",)
 
@@ -85,7 +85,7 @@ def test_an_address_is_taken(home, address):
 
 
 @pytest.mark.parametrize("address", ["unix:", "host", "host:", ":1", "host:65536", "::1:5", "h:1x", "", "http://h:1"])
-def test_what_is_no_address_is_refused(home, address):
+def test_an_invalid_address_is_refused(home, address):
     assert "memoryd.listen: " in home.refused(listen=[address])
 
 

@@ -151,17 +151,16 @@ def test_a_file_without_read_permission_is_refused(home):
     assert "the file cannot be read: Permission denied" in home.refused()
 
 
-def test_both_broken_files_are_told_of_at_once(home):
+def test_both_broken_files_are_reported_together(home):
     message = home.refused("{", "{")
     assert "openclaw.json" in message
     assert "memoryd.json5" in message
 
 
-def test_a_working_directory_that_is_gone_is_told_of(home, monkeypatch):
-    def gone():
-        raise FileNotFoundError(2, "No such file or directory")
-
-    monkeypatch.setattr(Path, "cwd", gone)
+def test_a_working_directory_that_is_gone_is_reported(home, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
     assert "working directory was removed" in home.refused(workspace="notes")
 
 

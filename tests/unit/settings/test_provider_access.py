@@ -192,7 +192,7 @@ def test_a_wrong_type_in_a_providers_block_is_refused(home, block, complaint):
     assert complaint in home.refused(own={"models": {"providers": {"openai": block}}})
 
 
-def test_what_else_stands_in_the_gateways_blocks_is_its_own_business(home):
+def test_other_keys_in_the_gateways_blocks_are_ignored(home):
     block = {"api": "openai-responses", "models": [{"id": "m"}], "auth": "api-key", "apiKey": "k"}
     reference = {"models": {"mode": "merge", "providers": {"openai": block, "x.y/z": {"models": []}}}}
     settings = home.load(reference, {"agents": {"defaults": {"memorySearch": {"provider": "openai"}}}})
@@ -200,7 +200,7 @@ def test_what_else_stands_in_the_gateways_blocks_is_its_own_business(home):
     assert keys(settings.agent("").provider_access["openai"]) == ["k"]
 
 
-def test_a_reference_to_a_secret_kept_elsewhere_is_told_of_and_ignored(home):
+def test_a_reference_to_a_secret_kept_elsewhere_is_reported_and_ignored(home):
     blocks = {"openai": {"apiKey": {"source": "env", "id": "X"}}}
     settings = settings_of(home, provider="openai", blocks=blocks)
     assert any("models.providers.openai.apiKey: a reference to a secret" in warning for warning in settings.warnings)
@@ -221,7 +221,7 @@ def test_auto_knows_the_access_to_each_and_a_named_provider_to_its_own_alone(hom
 
 
 @pytest.mark.parametrize(("provider", "given"), [("gemini", False), ("ollama", False), ("local", True)])
-def test_what_remote_says_is_not_the_fallbacks_unless_the_provider_has_no_use_for_it(home, provider, given):
+def test_remote_settings_apply_to_the_fallback_only_if_the_provider_does_not_use_them(home, provider, given):
     remote = {"apiKey": SECRET, "baseUrl": "http://remote", "headers": {"X-A": "a"}}
     settings = settings_of(home, provider=provider, fallback="openai", remote=remote)
     found = settings.agent("").fallback_access

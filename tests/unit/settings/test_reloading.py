@@ -40,7 +40,7 @@ def test_the_same_settings_change_nothing(home):
         ({"vectorMemoryBytes": 3}, "vectorMemoryBytes"),
     ],
 )
-def test_what_can_be_changed_at_work_is(home, block, key):
+def test_settings_that_can_change_at_run_time_do(home, block, key):
     check(home, {}, {"memoryd": block}, changed=[f"memoryd.{key}"])
 
 
@@ -55,7 +55,7 @@ def test_what_can_be_changed_at_work_is(home, block, key):
         ({"local": {"threads": 3, "idleSeconds": 3}}, ["local.threads", "local.idleSeconds"]),
     ],
 )
-def test_what_the_daemon_was_built_with_waits_for_a_restart(home, block, keys):
+def test_settings_of_the_daemons_construction_wait_for_a_restart(home, block, keys):
     new = check(home, {}, {"memoryd": block}, waiting=[f"memoryd.{key}" for key in keys])
     assert new.service == home.load(own={}).service
 
@@ -80,7 +80,7 @@ def test_an_agent_that_comes_or_goes_is_one_key(home):
     check(home, agents("a", "b"), agents("a", "c"), changed=["agents.list[b]", "agents.list[c]"])
 
 
-def test_a_secret_that_changes_is_told_by_its_key_alone(home):
+def test_a_secret_that_changes_is_reported_by_its_key_alone(home):
     before, after = ({"remote": {"apiKey": f"sk-{n}", "baseUrl": "https://x.invalid"}} for n in "ab")
     check(home, agents("a", **before), agents("a", **after), changed=["agents.list[a].memorySearch.remote.apiKey"])
 

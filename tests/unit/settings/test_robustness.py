@@ -1,4 +1,4 @@
-"""Whatever stands in the files, loading either works or says why."""
+"""For any content of the files, loading either works or gives the reason."""
 
 import json
 import tempfile

@@ -116,7 +116,7 @@ def test_any_text_at_all_gives_a_file_inside_or_nothing(tree, path):
 
 @settings(max_examples=examples(500), deadline=None)
 @given(path=fragment_paths)
-def test_what_can_be_appended_to_lies_in_the_workspace_s_memory(tree, path):
+def test_a_path_for_appends_is_in_the_workspace_s_memory(tree, path):
     try:
         location = resolve_for_append(roots_of(tree), path)
     except PathNotAllowed:

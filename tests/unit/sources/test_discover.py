@@ -204,7 +204,7 @@ def test_very_deep_folders_neither_recurse_nor_hold_descriptors(depths, roots):
     assert read_file(file, 10)[0] == b""
 
 
-def test_files_and_folders_that_vanish_meanwhile_are_left_out_in_silence(workspace, roots):
+def test_files_and_folders_that_vanish_during_a_listing_are_left_out(workspace, roots):
     write(workspace, "memory/stays.md")
     done = threading.Event()
 

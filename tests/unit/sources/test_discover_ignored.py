@@ -1,4 +1,4 @@
-"""What a root's `.memoryignore` leaves out is not found; whatever else is, is."""
+"""Files that a root's `.memoryignore` matches are not found; all others are."""
 
 import os
 
@@ -44,7 +44,7 @@ def test_each_root_has_rules_of_its_own(workspace, tmp_path):
     assert found(Roots(os.fspath(workspace), ("../team",))) == ["../team/a.md", "../team/c/b.md", "memory/b.md"]
 
 
-def test_what_lies_above_a_root_leaves_nothing_of_it_out(tmp_path):
+def test_an_ignore_file_above_a_root_does_not_apply(tmp_path):
     top = tmp_path / ".hidden" / "private" / "workspace"
     fill(tmp_path, "x", ignore="*\n")
     fill(top, "memory/a.md", "memory/.hidden/b.md", ignore=".hidden/\nprivate\nworkspace\n")

@@ -38,7 +38,7 @@ def said(role, text, **more):
         ("what is in HEARTBEAT.md?", "what is in HEARTBEAT.md?"),
     ],
 )
-def test_what_is_wrapped_around_a_users_message_is_left_out(text, kept):
+def test_the_wrapping_of_a_users_message_is_left_out(text, kept):
     assert said("user", text) == f"User: {kept}"
 
 
@@ -58,7 +58,7 @@ def test_what_is_wrapped_around_a_users_message_is_left_out(text, kept):
         "",
     ],
 )
-def test_what_the_gateway_said_by_itself_is_left_out(text):
+def test_messages_of_the_gateway_itself_are_left_out(text):
     assert said("user", text) is None
 
 
@@ -79,7 +79,7 @@ def test_an_agents_silence_is_left_out(text, kept):
 
 
 @pytest.mark.parametrize("kind", ["inter_session", "internal_system"])
-def test_a_record_that_says_that_nobody_said_it_is_left_out(kind):
+def test_a_record_marked_as_not_spoken_is_left_out(kind):
     assert said("user", "hello", provenance={"kind": kind}) is None
     assert said("user", "hello", provenance={"kind": "user"}) == "User: hello"
 

@@ -34,7 +34,7 @@ def test_nothing_is_forgotten_at_first_and_no_file_is_made(path):
     assert not found.problem
 
 
-def test_it_is_remembered_across_a_restart(path):
+def test_a_forgotten_file_is_remembered_across_a_restart(path):
     first = loaded(path)
     first.add_file("memory/a.md", sha("a"))
     first.add_file("memory/ö\n.md", sha("b"))
@@ -67,7 +67,7 @@ def test_the_same_path_forgotten_again_holds_the_newer_content(path):
 
 
 @pytest.mark.parametrize("line", [b"garbage", b"{}", b"[]", b"null", b"1", b'{"path":"x"}', b"\xff\xfe"])
-def test_a_damaged_line_is_told_and_the_others_count(path, line):
+def test_a_damaged_line_is_reported_and_the_others_count(path, line):
     found = loaded(path)
     found.add_file("memory/a.md", sha("a"))
     path.write_bytes(line + b"\n" + path.read_bytes())
@@ -76,22 +76,30 @@ def test_a_damaged_line_is_told_and_the_others_count(path, line):
     assert again.excludes("memory/a.md", sha("a"))
 
 
-def test_a_file_that_cannot_be_read_is_told(path):
+def test_a_file_that_cannot_be_read_is_reported(path):
     path.mkdir(parents=True)
     assert "cannot be read" in loaded(path).problem
+
+
+@pytest.fixture
+def fail_fsync(monkeypatch):
+    def fail_fsync(number):
+        def fsync(_fd):
+            raise OSError(number, "no")
+
+        monkeypatch.setattr(forgotten.os, "fsync", fsync)
+
+    return fail_fsync
 
 
 @pytest.mark.parametrize(
     ("number", "error"), [(28, DiskFull), (122, DiskFull), (30, IndexReadOnly), (13, IndexReadOnly)]
 )
-def test_what_cannot_be_written_down_has_not_happened(path, monkeypatch, number, error):
+def test_a_forget_that_cannot_be_recorded_has_not_happened(path, fail_fsync, number, error):
     found = loaded(path)
     found.add_session("abc")
 
-    def fsync(fd):
-        raise OSError(number, "no")
-
-    monkeypatch.setattr(forgotten.os, "fsync", fsync)
+    fail_fsync(number)
     for add in (lambda: found.add_file("memory/a.md", sha("a")), lambda: found.add_session("def")):
         with pytest.raises(error, match="nothing was forgotten"):
             add()
@@ -100,14 +108,11 @@ def test_what_cannot_be_written_down_has_not_happened(path, monkeypatch, number,
     assert loaded(path).has_session("abc")
 
 
-def test_a_change_counts_even_where_it_cannot_be_written_down(path, monkeypatch):
+def test_a_change_counts_even_where_it_cannot_be_written_down(path, fail_fsync):
     found = loaded(path)
     found.add_file("memory/a.md", sha("a"))
 
-    def fsync(fd):
-        raise OSError(28, "full")
-
-    monkeypatch.setattr(forgotten.os, "fsync", fsync)
+    fail_fsync(28)
     assert not found.check_excluded("memory/a.md", sha("changed"))
 
 

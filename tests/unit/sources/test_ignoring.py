@@ -155,7 +155,7 @@ def check_unusable(folder, words):
         read_rules(str(folder), ())
 
 
-def test_one_that_cannot_be_gone_by_is_told(tmp_path):
+def test_an_ignore_file_that_cannot_be_parsed_is_reported(tmp_path):
     file = tmp_path / IGNORE_FILE
     file.mkdir()
     check_unusable(tmp_path, "not a regular file")
@@ -170,7 +170,7 @@ def test_one_that_cannot_be_gone_by_is_told(tmp_path):
     check_unusable(tmp_path, "rules")
 
 
-def test_one_that_may_not_be_read_is_told(tmp_path, forbid):
+def test_an_unreadable_ignore_file_is_reported(tmp_path, forbid):
     (tmp_path / IGNORE_FILE).write_text("a.md")
     forbid(tmp_path / IGNORE_FILE)
     check_unusable(tmp_path, "denied")

@@ -1,4 +1,4 @@
-"""One inotify instance for all agents: each hears of its own folders, and none ends the watching of another."""
+"""One inotify instance for all agents: each receives the events of its folders, and stopping one leaves the others."""
 
 import sys
 import threading
@@ -60,7 +60,7 @@ def test_two_watchers_share_one_reader_and_hear_of_their_own_alone(shared, made,
         assert of_two.arrive()
 
 
-def test_one_that_ends_leaves_the_other_watching_and_the_last_ends_the_reader(shared, made, folders):
+def test_stopping_one_agent_leaves_the_other_watched_and_the_last_ends_the_reader(shared, made, folders):
     one, two = folders
     with watching(one, open_native=shared.open) as (watcher, changes):
         with watching(two, open_native=shared.open):
@@ -100,7 +100,7 @@ def test_a_reader_that_died_is_replaced_for_all_who_check(shared, made, folders)
     assert alive(made) == [False, False]
 
 
-def test_nothing_is_told_after_the_end():
+def test_no_event_arrives_after_stop():
     told, in_call, go_on = [], threading.Event(), threading.Event()
 
     class Reader:
@@ -135,7 +135,7 @@ def test_nothing_is_told_after_the_end():
     assert told == ["change", "stopped"]
 
 
-def test_a_system_that_has_no_instance_to_give_is_told(folders):
+def test_a_system_that_has_no_instance_to_give_is_reported(folders):
     def none_left():
         raise OSError(24, "too many")
 

@@ -89,7 +89,7 @@ def _bytes_of(data, lines):
 
 
 @pytest.mark.parametrize("change", [b"X", b""])
-def test_a_mark_tells_another_beginning_and_another_end(tmp_path, change):
+def test_a_mark_differs_if_the_beginning_or_the_end_differs(tmp_path, change):
     data = A * 20_000
     end = ReadPosition(len(data), 20_000)
     with reader_of(tmp_path, data) as reader:
@@ -160,5 +160,5 @@ def test_a_session_keeps_its_id_when_its_transcript_is_rotated(name, session):
         "\0.jsonl", os.fsdecode(b"\xff.jsonl"),
     ],
 )  # fmt: skip
-def test_other_files_beside_them_are_no_transcripts(name):
+def test_other_files_in_the_folder_are_no_transcripts(name):
     assert not is_transcript(name)

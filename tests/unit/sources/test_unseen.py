@@ -62,7 +62,7 @@ def test_a_folder_within_a_root_is_deleted_and_not_away(both, workspace):
 
 
 @pytest.mark.parametrize("make", [lambda path: path.symlink_to("/"), lambda path: path.write_text("a file")])
-def test_what_stands_in_place_of_a_root_hides_nothing(both, workspace, team, tmp_path, make):
+def test_an_obstacle_in_place_of_a_root_hides_nothing(both, workspace, team, tmp_path, make):
     shutil.rmtree(team)
     make(team)
     assert hidden(both) == []

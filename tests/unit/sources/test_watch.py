@@ -74,7 +74,7 @@ def test_a_change_of_memory_is_noticed(filled, roots, act, options):
 
 @pytest.mark.parametrize("options", WAYS, ids=["native", "polling"])
 @pytest.mark.parametrize("act", NON_ACTS)
-def test_what_is_no_change_of_memory_is_not_noticed(filled, roots, act, options):
+def test_a_change_outside_memory_is_not_noticed(filled, roots, act, options):
     check(roots, lambda: NON_ACTS[act](filled), noticed=False, options=options)
 
 

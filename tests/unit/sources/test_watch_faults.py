@@ -1,4 +1,4 @@
-"""What breaks behind the watcher's back: it shows at once, and a check mends it."""
+"""Faults behind the watcher: each shows immediately, and a check repairs it."""
 
 import os
 import resource
@@ -179,7 +179,7 @@ def test_a_root_that_was_silent_about_changes_is_polled_and_says_why(filled, roo
         check_mode(watcher, POLLING, words="without one")
 
 
-def test_a_root_that_tells_is_never_taken_for_a_silent_one(filled, roots):
+def test_a_root_with_events_is_never_taken_for_a_silent_one(filled, roots):
     later = [0]
     with watching(roots, now_ns=lambda: time.time_ns() + later[0]) as (watcher, changes):
         age_reports(watcher, LONG_AGO_NS)
@@ -191,7 +191,7 @@ def test_a_root_that_tells_is_never_taken_for_a_silent_one(filled, roots):
 
 
 @pytest.mark.parametrize("path", ["memory/node_modules/x.md", "memory/.git/x.md", "other/y.md"])
-def test_what_is_not_watched_says_nothing_about_the_events(filled, roots, path):
+def test_changes_outside_the_watched_files_do_not_make_a_root_silent(filled, roots, path):
     with watching(roots, open_native=DeafReader, now_ns=lambda: time.time_ns() + LONG_AGO_NS) as (watcher, _):
         age_reports(watcher, 2 * LONG_AGO_NS)
         for note in filled.rglob("*.md"):

@@ -18,7 +18,7 @@ def make(folder, *names):
         (folder / name / "n.md").touch()
 
 
-def test_what_is_left_out_takes_no_watches(workspace, roots):
+def test_ignored_folders_take_no_watches(workspace, roots):
     make(workspace, *(f"memory/archive/{number}" for number in range(50)), "memory/kept")
     (workspace / IGNORE_FILE).write_text("archive/\n")
     with watching(roots, open_native=lambda: ShortReader(3)) as (watcher, changes):
@@ -32,7 +32,7 @@ def test_what_is_left_out_takes_no_watches(workspace, roots):
 
 
 @pytest.mark.parametrize("options", WAYS, ids=["native", "polling"])
-def test_a_change_of_the_rules_is_told_and_in_force_after_a_check(workspace, roots, options):
+def test_a_change_of_the_ignore_rules_is_reported_and_in_force_after_a_check(workspace, roots, options):
     make(workspace, "memory/private")
     with watching(roots, **options) as (watcher, changes):
         before = modes(watcher)

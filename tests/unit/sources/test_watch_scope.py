@@ -24,7 +24,7 @@ EXTRA = WatchScope("/home/.venv/node_modules/docs", (0, 0))
         (EXTRA, (".tox",), False),
     ],
 )
-def test_ignored_folders_are_not_entered_whatever_lies_above_the_root(scope, folder, entered):
+def test_ignored_folders_are_not_entered_under_any_parent(scope, folder, entered):
     assert scope.enters(folder) is entered
 
 
@@ -74,7 +74,7 @@ def check_mounts(tmp_path, scope: WatchScope, expected: str) -> None:
     assert mount_without_events(scope, table) == expected
 
 
-def test_a_mount_that_tells_nothing_is_noticed_where_it_matters(tmp_path):
+def test_a_mount_without_events_is_detected_for_its_roots(tmp_path):
     check_mounts(tmp_path, WORKSPACE, "virtiofs")
     check_mounts(tmp_path, WatchScope("/my share/notes", (0, 0)), "cifs")
     check_mounts(tmp_path, WatchScope("/ws/src", (0, 0)), "nfs4")

@@ -1,4 +1,4 @@
-"""The watcher tells of transcripts apart from notes, since a sync for each message would be too many."""
+"""The watcher reports transcripts separately from notes, because a sync per message would be too many."""
 
 import pytest
 
@@ -32,7 +32,7 @@ NON_ACTS = {
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("options", WAYS, ids=["native", "polling"])
 @pytest.mark.parametrize("act", [*ACTS, *NON_ACTS])
-def test_what_becomes_of_a_transcript_is_told_and_is_no_change_of_a_note(roots, sessions, act, options):
+def test_a_transcript_event_is_no_note_event(roots, sessions, act, options):
     transcripts = Changes()
     with watching(roots, sessions=str(sessions), on_transcripts=transcripts, **options) as (watcher, notes):
         assert modes(watcher)["sessions"] is (WatcherMode.POLLING if options["polling"] else WatcherMode.NATIVE)
@@ -41,7 +41,7 @@ def test_what_becomes_of_a_transcript_is_told_and_is_no_change_of_a_note(roots, 
         assert notes.total == 0
 
 
-def test_a_note_is_told_as_ever(roots, workspace, sessions):
+def test_a_note_event_arrives_with_transcripts_watched(roots, workspace, sessions):
     transcripts = Changes()
     with watching(roots, sessions=str(sessions), on_transcripts=transcripts) as (_, notes):
         (workspace / "memory" / "new.md").write_text("x")

@@ -225,7 +225,7 @@ def test_vectors_come_back_from_the_cache_and_memory_forgets_the_old_ones(tmp_pa
     embedding.close()
 
 
-def test_an_index_removed_while_it_is_in_use_is_noticed_and_made_anew(filled):
+def test_an_index_removed_while_in_use_is_noticed_and_rebuilt(filled):
     before = filled.revision()
     shutil.rmtree(filled.path.parent)
     assert look(filled, 3) is None

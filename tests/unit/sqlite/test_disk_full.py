@@ -45,7 +45,7 @@ def test_a_sync_beyond_the_disk_keeps_nothing_of_its_transaction_and_searches_go
     assert small.store.health.damage is None
 
 
-def test_what_was_committed_before_the_disk_was_full_stays(small):
+def test_transactions_before_the_disk_was_full_stay(small):
     grow(small)
     with pytest.raises(DiskFull):
         small.sync(files_per_transaction=1)

@@ -95,7 +95,7 @@ def test_syncs_searches_rebuilds_and_restarts_work_without_a_log(remote):
     assert not [name for name in remote.file_names() if name.endswith(("-wal", "-shm"))]
 
 
-def test_the_reason_is_told_to_the_operator_and_in_no_answer(remote):
+def test_the_reason_is_reported_to_the_operator_and_in_no_answer(remote):
     (remark,) = remote.store.remarks()
     assert (remark.wanted, remark.used) == ("write-ahead log", "rollback journal")
     assert "nfs4" in remark.reason

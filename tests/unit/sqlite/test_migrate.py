@@ -16,6 +16,8 @@ from memoryd_server.sqlite.opening import open_read_only
 from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.sync.progress import SyncMode
 
+STEPS = schema._STEPS
+
 # Written by the memoryd of that schema, from these notes; the second holds a vector of the first note.
 DATA = Path(__file__).parent / "data"
 SCHEMA_1 = DATA / "schema_1.sqlite.gz"
@@ -205,7 +207,7 @@ def test_an_upgrade_that_fails_leaves_the_old_index_as_it_was(old, monkeypatch):
     def fail(_connection):
         raise apsw.FullError("database or disk is full")
 
-    steps = {**schema._STEPS, schema.SCHEMA_VERSION: fail}
+    steps = {**STEPS, schema.SCHEMA_VERSION: fail}
     monkeypatch.setattr(schema, "_STEPS", steps)
     monkeypatch.setattr(schema, "SCHEMA_VERSION", schema.SCHEMA_VERSION + 1)
     with pytest.raises(Exception, match="full"):
@@ -260,4 +262,4 @@ def test_an_index_on_a_read_only_disk_that_needs_an_upgrade_is_refused(old):
 
 
 def test_every_step_leads_to_the_next_version():
-    assert sorted(schema._STEPS) == list(range(1, schema.SCHEMA_VERSION))
+    assert sorted(STEPS) == list(range(1, schema.SCHEMA_VERSION))

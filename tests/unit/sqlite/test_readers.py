@@ -130,7 +130,7 @@ def test_a_reader_serves_on_after_it_was_stopped(opened):
         check_stopped(opened.store, time.monotonic() - 1)
     with opened.store.read() as reader:
         assert reader.counts().chunks == 0
-    assert len(opened.reader_pool._idle) == 1
+    assert len(opened.idle_readers) == 1
 
 
 def test_a_deadline_does_not_outlive_its_search(opened):

@@ -158,7 +158,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_index_is_set_aside_and_built_anew(index, damage):
+def test_a_damaged_index_is_set_aside_and_rebuilt(index, damage):
     damaged(index, damage).open()
     assert index.found("heron") == []
     (aside,) = index.path.parent.glob("*.damaged-*")

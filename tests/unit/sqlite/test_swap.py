@@ -239,7 +239,7 @@ def test_a_swap_comes_before_the_readers_that_arrive_after_it(opened):
         thread.start()
     for _ in range(5):
         with pool.closed():
-            assert pool._idle == []
+            assert opened.idle_readers == []
     stop.set()
     for thread in threads:
         thread.join(10)

@@ -187,13 +187,14 @@ def test_a_search_does_not_wait_for_the_load_of_another(fixture):
         assert leg.memory_bytes == 0
 
 
-def test_the_mean_is_measured_again_when_vectors_have_doubled_and_searches_continue(fixture, small_pages):
+def test_the_mean_is_computed_again_when_vectors_have_doubled_and_searches_go_on(fixture, monkeypatch):
+    monkeypatch.setattr(resident, "PAGE", 500)
     fixture.commit(numbered(clusters(1_100, 64)))
     leg = fixture.leg(coarse_above=0)
     fixture.search(leg, np.ones(64))
     first = resident_of(leg)
     fixture.commit(numbered(clusters(1_500, 64, seed=5), first=1_101))
-    for _ in range(26):
+    for _ in range(5):
         assert resident_of(leg) is first
         check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
     fixture.search(leg, np.ones(64))

@@ -65,7 +65,7 @@ def test_every_engine_gives_the_same_ids_and_cosines(fixture, count, options):
 
 
 @pytest.mark.parametrize("options", ENGINES)
-def test_equals_come_by_chunk_id_however_many_they_are(fixture, options):
+def test_equal_cosines_are_ordered_by_chunk_id(fixture, options):
     fixture.commit(numbered([np.ones(32)] * 6_000))
     hits = fixture.search(fixture.leg(**options), np.ones(32), 7)
     assert [hit.chunk_id for hit in hits] == [1, 2, 3, 4, 5, 6, 7]

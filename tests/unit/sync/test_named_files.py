@@ -28,7 +28,7 @@ class Looked(SyncPlanner):
 class Named:
     """A synced workspace of two files, whose next sync gets the names of changed files."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *, synced=True):
         self.index = IndexFixture(folder, extra_paths=("../team",)).open()
         self.asks = PendingScope()
         self.survey = Looked(Corpus(self.index.roots), self.asks)
@@ -36,7 +36,8 @@ class Named:
         self.engine = SyncEngine(self.index.store, self.survey, preparer, files_per_transaction=10, clock=Clock())
         for path in (A, B, "../team/c.md"):
             self.index.write(path, "the heron\n")
-        self.sync(FULL_SCOPE)
+        if synced:
+            self.sync(FULL_SCOPE)
 
     def append(self, path, text):
         with (self.index.workspace / path).open("a", encoding="utf-8") as file:
@@ -78,7 +79,7 @@ def test_several_named_files_are_indexed_in_one_run(named):
     assert (outcome.indexed_files, everywhere) == (2, False)
 
 
-def test_who_asks_for_all_gets_all(named):
+def test_a_full_scope_covers_all_files(named):
     named.append(B, "a stork")
     outcome, everywhere = named.sync(SyncScope.of_file(A), DUE_SCOPE)
     assert (outcome.indexed_files, everywhere) == (1, True)
@@ -140,10 +141,8 @@ def test_a_run_for_named_files_keeps_the_list_of_hidden_folders(named, tmp_path)
     assert sorted(named.index.paths()) == ["../team/c.md", A, B]
 
 
-def test_a_first_sync_indexes_everything_with_any_scope(tmp_path, monkeypatch):
-    monkeypatch.setattr(Named, "sync", lambda *_: None)
-    named = Named(tmp_path)
-    monkeypatch.undo()
+def test_a_first_sync_indexes_everything_with_any_scope(tmp_path):
+    named = Named(tmp_path, synced=False)
     outcome, everywhere = named.sync(SyncScope.of_file(A))
     assert (outcome.indexed_files, everywhere) == (3, True)
     named.index.close()

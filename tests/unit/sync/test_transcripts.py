@@ -307,7 +307,7 @@ def test_a_limit_of_0_means_any_growth(tmp_path, which):
     index.close()
 
 
-def test_one_that_has_gone_quiet_was_cut_or_was_rotated_is_due(due):
+def test_a_quiet_cut_or_rotated_transcript_is_due(due):
     file = due.say("s1.jsonl", user("quince"))
     assert due.sync().indexed_files == 0
     due.now_ns = lambda: time.time_ns() + 3_600 * 10**9

@@ -109,7 +109,7 @@ def test_going_back_before_anything_changed_costs_nothing(embedding):
     check_same_vectors(embedding, vectors)
 
 
-def test_what_the_cache_holds_costs_nothing_so_the_rebuild_goes_ahead(embedding):
+def test_cached_vectors_cost_nothing_so_the_rebuild_starts(embedding):
     rechunked(embedding, guard=CostLimit(0, remote=True))
     embedding.sync()
     rechunked(embedding, IDENTITY)

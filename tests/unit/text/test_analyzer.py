@@ -1,4 +1,4 @@
-"""A text is found by any of its own words in any spelling, and no text makes the analyzer fail."""
+"""A text is found by any of its words in any spelling, and no text makes the analyzer fail."""
 
 # ruff: noqa: RUF001 -- letters that look like others are what is tested
 

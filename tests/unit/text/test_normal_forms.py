@@ -30,7 +30,7 @@ LEAST_SECONDS = 0.005
 @example("a" + "\u0301\u0316" * 100)
 @example("\u0f73" * 100 + "\uff9e\u0301" * 100)
 @given(TEXTS)
-def test_they_are_those_of_unicode(text):
+def test_the_normal_forms_are_those_of_unicode(text):
     assert [normalized(form, text) for form in FORMS] == [unicodedata.normalize(form, text) for form in FORMS]
 
 

@@ -1,4 +1,4 @@
-"""Stop words of the query's own language are not searched for, unless there are no other words."""
+"""Stop words of the query's language are not searched for, unless there are no other words."""
 
 import pytest
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from memoryd_server.writing import memory_file
 from tiers import keep_cases
 from unit.writing.patient import PatientAppender
 
@@ -39,6 +40,13 @@ class AppendFixture:
 
     def lines(self, path, appended):
         return self.file(path).read_bytes().split(b"\n")[appended.start_line - 1 : appended.end_line]
+
+
+@pytest.fixture
+def replace_write(monkeypatch):
+    """Replace how memory files are written: `replace_write(write)` with `write(fd, data)`; None restores it."""
+    write_all = memory_file.write_all
+    return lambda write: monkeypatch.setattr(memory_file, "write_all", write or write_all)
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_a_new_log_and_its_folder_are_created(fixture):
 
 
 @pytest.mark.parametrize("path", ["../outside.md", "/etc/passwd", "memory/x.txt", "README.md", "memory/../../x.md"])
-def test_what_is_not_a_memory_file_is_refused(fixture, path):
+def test_a_path_that_is_no_memory_file_is_refused(fixture, path):
     with pytest.raises(PathNotAllowed):
         fixture.appender().append("text", path=path)
     assert list(fixture.workspace.iterdir()) == []
@@ -159,20 +159,20 @@ def fail_with(code, *, after=0):
         (errno.EDQUOT, DiskFull),
     ],
 )
-def test_a_failed_write_has_its_name_and_leaves_the_file_alone(fixture, monkeypatch, code, error):
+def test_a_failed_write_has_its_name_and_leaves_the_file_alone(fixture, replace_write, code, error):
     fixture.file("MEMORY.md").write_text("one\n")
-    monkeypatch.setattr(memory_file, "write_all", fail_with(code, after=3))
+    replace_write(fail_with(code, after=3))
     with pytest.raises(error):
         fixture.appender().append("text", path="MEMORY.md", idempotency_key="k")
     assert fixture.file("MEMORY.md").read_text() == "one\n"
 
 
-def test_after_a_full_disk_the_retry_writes(fixture, monkeypatch):
+def test_after_a_full_disk_the_retry_writes(fixture, replace_write):
     appender = fixture.appender()
-    with monkeypatch.context() as patched:
-        patched.setattr(memory_file, "write_all", fail_with(errno.ENOSPC, after=3))
-        with pytest.raises(DiskFull):
-            appender.append("text", path=LOG, idempotency_key="k")
+    replace_write(fail_with(errno.ENOSPC, after=3))
+    with pytest.raises(DiskFull):
+        appender.append("text", path=LOG, idempotency_key="k")
+    replace_write(None)
     assert not appender.append("text", path=LOG, idempotency_key="k").already_appended
     assert fixture.file(LOG).read_text() == "text\n"
 
@@ -200,28 +200,28 @@ def test_a_draft_that_cannot_be_kept_stops_the_append_before_it_begins(fixture):
     assert fixture.file(LOG).read_bytes() == b""
 
 
-def test_a_torn_block_with_others_bytes_after_it_is_left(fixture, monkeypatch):
+def test_a_torn_block_with_others_bytes_after_it_is_left(fixture, replace_write):
     def write(fd, data):
         os.write(fd, data[:3])
         os.write(fd, b"theirs\n")
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(memory_file, "write_all", write)
+    replace_write(write)
     with pytest.raises(DiskFull):
         fixture.appender().append("text", path=LOG, idempotency_key="k")
     assert fixture.file(LOG).read_text() == "textheirs\n"
 
 
-def test_a_writer_without_locks_that_gets_in_first_moves_the_answer(fixture, monkeypatch):
+def test_a_writer_without_locks_that_gets_in_first_moves_the_answer(fixture, replace_write):
     write_all = memory_file.write_all
 
     def write(fd, data):
         os.write(fd, b"theirs\n")
         write_all(fd, data)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(memory_file, "write_all", write)
-        answer = fixture.appender().append("text", path=LOG, idempotency_key="k")
+    replace_write(write)
+    answer = fixture.appender().append("text", path=LOG, idempotency_key="k")
+    replace_write(None)
     assert fixture.lines(LOG, answer) == [b"text"]
     again = fixture.appender().append("text", path=LOG, idempotency_key="k")
     assert (again.start_line, again.already_appended) == (answer.start_line, True)

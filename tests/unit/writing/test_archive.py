@@ -1,4 +1,4 @@
-"""An archive holds what was said last, under a name of its own, once, and no secret."""
+"""An archive holds a session's last messages in a new file, once, and no secret."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def place(tmp_path):
     return ArchiveFixture(tmp_path)
 
 
-def test_the_file_tells_which_session_it_is_and_what_was_said(place):
+def test_the_archive_names_its_session_and_holds_its_messages(place):
     place.put("abc.jsonl", talk("how is the harbour?", "calm\n\n# and   cold"))
     done = place.archive()
     assert (done.path, done.messages, done.already) == ("memory/2026-02-08-talk.md", 2, False)
@@ -188,14 +188,14 @@ def test_where_nothing_was_said_nothing_is_written(place, content):
 
 
 @pytest.mark.parametrize("asked", ["", ".", "..", "../abc.jsonl", "/etc/passwd", "a/b", "abc\0"])
-def test_what_is_no_name_is_refused(place, asked):
+def test_an_invalid_transcript_name_is_refused(place, asked):
     place.put("abc.jsonl", talk("one"))
     with pytest.raises(PathNotAllowed):
         place.archive(asked)
 
 
 @pytest.mark.parametrize("asked", ["ab", "abcd.jsonl", "abc.jsonl.bak", "abc.jsonl.reset.9", "Abc"])
-def test_a_transcript_that_is_not_there_is_told(place, asked):
+def test_a_missing_transcript_is_reported(place, asked):
     place.put("other.jsonl", talk("one"))
     place.put("abc.jsonl.bak", talk("one"))
     with pytest.raises(FileNotFound, match="sessions folder"):
@@ -224,7 +224,7 @@ def test_a_memory_folder_that_is_a_link_is_not_written_through(place, tmp_path):
     assert list((tmp_path / "outside").iterdir()) == []
 
 
-def test_what_stands_under_the_name_is_left_alone_whatever_it_is(place, tmp_path):
+def test_an_existing_file_of_the_name_is_left_alone(place, tmp_path):
     place.put("abc.jsonl", talk("one"))
     memory = place.workspace / "memory"
     memory.mkdir()
@@ -261,7 +261,7 @@ def test_a_write_that_fails_leaves_nothing(place, monkeypatch, links):
     assert place.files() == []
 
 
-def test_what_a_crash_left_of_a_write_goes_with_the_next(place):
+def test_remains_of_a_crashed_write_are_deleted_by_the_next(place):
     (place.workspace / "memory").mkdir()
     (place.workspace / "memory" / ".main.archive.tmp").write_text("half")
     place.put("abc.jsonl", talk("one"))

@@ -75,7 +75,7 @@ def lose_the_draft(fixture):
     fixture.ledger.with_name(fixture.ledger.name + ".block").write_bytes(b"")
 
 
-def test_a_fragment_that_only_its_sender_can_complete_is_told_of_until_then(fixture):
+def test_a_fragment_is_reported_until_its_sender_repeats_the_append(fixture):
     crash(fixture, "middle", b"earlier\n")
     lose_the_draft(fixture)
     torn = fixture.file(LOG).read_bytes()
@@ -89,7 +89,7 @@ def test_a_fragment_that_only_its_sender_can_complete_is_told_of_until_then(fixt
     assert appender.issues() == ()
 
 
-def test_a_fragment_stays_where_something_else_was_appended_first_and_is_still_told_of(fixture):
+def test_a_fragment_stays_where_something_else_was_appended_first_and_is_still_reported(fixture):
     crash(fixture, "middle", b"earlier\n")
     lose_the_draft(fixture)
     torn = fixture.file(LOG).read_text()
@@ -119,7 +119,7 @@ def test_a_workspace_that_is_away_does_not_stop_the_recovery(fixture):
     assert fixture.file(LOG).read_text() == f"earlier\n{TEXT}\n"
 
 
-def test_a_file_removed_after_the_crash_is_begun_anew(fixture):
+def test_a_file_removed_after_the_crash_is_created_again(fixture):
     crash(fixture, "written", b"earlier\n")
     fixture.file(LOG).unlink()
     fixture.appender().append(TEXT, path=LOG, idempotency_key="k")

@@ -1,4 +1,4 @@
-"""An append killed at each of its system calls: the text stands once, and nothing else has changed."""
+"""An append killed at each of its system calls: the text occurs once, and nothing else has changed."""
 
 import json
 import subprocess
@@ -107,7 +107,7 @@ def test_a_retry_makes_exactly_one_entry(tmp_path, beginning, *, before, heading
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recover", [False, True])
-def test_another_append_before_the_retry_is_kept_and_no_text_stands_twice(tmp_path, beginning, recover):
+def test_another_append_before_the_retry_is_kept_and_no_text_occurs_twice(tmp_path, beginning, recover):
     for outcome in killed(tmp_path, [beginning(b"earlier\n")]):
         fixture = KilledAppend(outcome["folder"])
         if recover:

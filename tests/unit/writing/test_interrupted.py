@@ -224,11 +224,11 @@ def test_only_pending_lines_of_the_ledger_are_unknown_to_earlier_builds(fixture)
     assert decode(done).state is AppendState.DONE
 
 
-def test_a_file_too_large_for_the_limit_of_the_process_is_named(fixture, monkeypatch):
+def test_a_file_too_large_for_the_limit_of_the_process_is_named(fixture, replace_write):
     def too_large(_fd, _data):
         raise OSError(errno.EFBIG, "File too large")
 
-    monkeypatch.setattr(memory_file, "write_all", too_large)
+    replace_write(too_large)
     with pytest.raises(MemorydError, match="RLIMIT_FSIZE") as failed:
         fixture.appender().append(TEXT, path=LOG)
     assert failed.value.reason == "DISK_FULL"

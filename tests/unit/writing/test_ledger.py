@@ -30,7 +30,7 @@ def put(ledger, *entries):
             ledger.put(each, durable=True)
 
 
-def test_what_was_put_is_read_by_another_process(ledger, path):
+def test_an_entry_is_read_by_another_process(ledger, path):
     put(ledger, entry("a"), entry("b", AppendState.PENDING))
     other = Ledger(str(path))
     with other.lock():
@@ -38,7 +38,7 @@ def test_what_was_put_is_read_by_another_process(ledger, path):
         assert other.pending(LOG) == [entry("b", AppendState.PENDING)]
 
 
-def test_what_another_process_put_later_is_seen(ledger, path):
+def test_a_later_entry_of_another_process_is_seen(ledger, path):
     put(ledger, entry("a"))
     put(Ledger(str(path)), entry("b"))
     with ledger.lock():
@@ -105,7 +105,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_damage_is_told_of_and_the_readable_keys_go_on(path, damage):
+def test_damage_is_reported_and_the_readable_keys_go_on(path, damage):
     put(Ledger(str(path)), entry("a"), entry("b"), entry("c", AppendState.PENDING))
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
@@ -133,7 +133,7 @@ def test_garbage_without_a_line_is_set_aside_whole(path):
 
 
 @pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b""), lambda path: path.unlink()])
-def test_a_ledger_lost_while_the_daemon_runs_is_written_anew_from_memory(ledger, path, harm):
+def test_a_ledger_lost_while_the_daemon_runs_is_rewritten_from_memory(ledger, path, harm):
     put(ledger, entry("a"), entry("b", AppendState.PENDING))
     harm(path)
     put(ledger, entry("c"))
@@ -243,7 +243,7 @@ def test_a_rewritten_ledger_is_not_rewritten_at_once(ledger, path):
     assert path.stat().st_ino == rewritten.st_ino
 
 
-def test_a_ledger_rewritten_by_another_process_is_read_anew(ledger, path):
+def test_a_ledger_rewritten_by_another_process_is_read_again(ledger, path):
     put(ledger, entry("a"))
     other = Ledger(str(path))
     fill(path, 3000)

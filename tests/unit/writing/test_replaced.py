@@ -38,7 +38,7 @@ def log(fixture):
 
 
 @pytest.fixture
-def editor(monkeypatch, log):
+def editor(replace_write, log):
     """Lets `edits`, one after each write of a block, change the file before the append looks at it again."""
 
     def editor(*edits):
@@ -49,7 +49,7 @@ def editor(monkeypatch, log):
             if left:
                 left.pop(0)(log)
 
-        monkeypatch.setattr(memory_file, "write_all", write_and_edit)
+        replace_write(write_and_edit)
 
     return editor
 
@@ -72,7 +72,9 @@ def editor(monkeypatch, log):
         ([os.unlink], BLOCK, 1),
     ],
 )
-def test_the_text_is_there_once_whatever_the_editor_had_read(fixture, log, editor, *, edits, after, line, key):
+def test_the_text_occurs_once_for_every_state_that_the_editor_had_read(
+    fixture, log, editor, *, edits, after, line, key
+):
     editor(*edits)
     appender = fixture.appender()
     answer = appender.append(TEXT, path=LOG, idempotency_key=key)

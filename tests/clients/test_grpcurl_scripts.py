@@ -203,7 +203,7 @@ def test_the_daemon_is_found_by_its_note_and_its_token_in_the_state_directory(da
     note = {"addresses": ["unix:/none", *daemon.addresses[1:], daemon.addresses[0]], "pid": 1, "reload": {}}
     (state / "memoryd.endpoint.json").write_text(json.dumps(note), "utf-8")
     missing = shell(tmp_path, "list-agents", given=found)
-    assert "this listener asks for a token" in missing.stderr
+    assert "this listener requires a token" in missing.stderr
     (state / "memoryd.token").write_text(f"\n # a comment\n{daemon.token}\n", "utf-8")
     check(shell(tmp_path, "list-agents", given=found), '"main"')
     (state / "memoryd.endpoint.json").write_text(json.dumps(note | {"addresses": daemon.addresses}), "utf-8")
@@ -291,9 +291,9 @@ def test_a_refusal_looks_as_documented(daemon, tmp_path):
     (tmp_path / "wrong").write_text("wrong\n", "utf-8")
     (tmp_path / "limited").write_text(f"{daemon.limited_token}\n", "utf-8")
     for said, name, arguments, given in (
-        ("Unauthenticated … this listener asks for a token", "status", (), tls | {"MEMORYD_TOKEN_FILE": ""}),
+        ("Unauthenticated … this listener requires a token", "status", (), tls | {"MEMORYD_TOKEN_FILE": ""}),
         (
-            "Unauthenticated … not, or no longer, one of this daemon's",
+            "Unauthenticated … the bearer token is unknown to this daemon, revoked or expired",
             "status",
             (),
             tls | {"MEMORYD_TOKEN_FILE": str(tmp_path / "wrong")},

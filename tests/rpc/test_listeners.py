@@ -50,7 +50,7 @@ async def test_a_port_that_is_taken_is_refused_with_its_name(serve, home):
 async def test_an_address_of_another_machine_is_distinguished_from_a_taken_port(home):
     listener = Listener(parse_address("192.0.2.1:7627"))
     server = grpc.aio.server()
-    with pytest.raises(SettingsError, match=r"192\.0\.2\.1:7627: the address is none of this machine's"):
+    with pytest.raises(SettingsError, match=r"192\.0\.2\.1:7627: this machine does not have the address"):
         listener.bind(server, None)
 
 

@@ -338,7 +338,7 @@ async def test_a_sync_under_way_ends_at_a_files_boundary_and_may_be_tried_again(
     changing = asyncio.create_task(reload(running, search_settings(cache={"maxEntries": 7})))
     await asyncio.sleep(0.1)
     held.release()
-    with pytest.raises(Exception, match="opens this memory anew") as caught:
+    with pytest.raises(Exception, match="reopens this agent") as caught:
         await rest(stream)
     assert caught.value.code().name == "ABORTED"
     await changing

@@ -89,7 +89,7 @@ class AppendQueue:
     async def _attempt(self, job: AppendJob, deadline: float) -> AppendReceipt:
         if self._stopped.is_set():
             raise ShuttingDown(
-                "the daemon is stopping, or opens this memory with other settings; nothing was appended, try again",
+                "the daemon is stopping, or reopens this agent with other settings; nothing was appended, try again",
                 retry_after_seconds=1.0,
             )
         attempt = self._thread.submit(self._appender.append, job)

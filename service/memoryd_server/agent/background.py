@@ -1,7 +1,4 @@
-"""BackgroundSync: debounce, interval, reconcile.
-
-The syncs that nobody asked for: after file events, at intervals, and whenever disk and index are found to differ.
-"""
+"""BackgroundSync: the syncs that no call requests: after file events, at intervals, and when disk and index differ."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,23 +16,23 @@ from memoryd_server.errors import MemorydError
 from memoryd_server.sources import Corpus, NativeReader, Watcher
 from memoryd_server.sync import SyncPhase
 
-# Under a steady stream of events a sync starts after this many debounces all the same.
+# Under a steady stream of events a sync starts after this many debounces nevertheless.
 MOST_DEBOUNCES = 5
 
-# Events of transcripts are collected for so long before one looks whether any is due.
+# How long events of transcripts are collected before the check whether any transcript is due.
 TRANSCRIPT_WINDOW_SECONDS = 5.0
 
-# A first sync that takes longer, of a large workspace or for its vectors, leaves its turn to the next agent.
+# A first sync that takes longer, because of a large workspace or its vectors, lets the next agent begin.
 FIRST_TURN_SECONDS = 5.0
 
-# Searches start no other sync for so long after one has failed, on a full disk for example.
+# How long after a failed sync, for example on a full disk, searches start no other one.
 RETRY_SECONDS = 10.0
 
 _T = TypeVar("_T")
 
 
 class BackgroundSync:
-    """Keeps one agent's index fresh until it is stopped.
+    """Keeps one agent's index current until it is stopped.
 
     `note_change` and `note_transcripts` may be called from any thread; everything else belongs to the event loop's.
     `watcher` is None if the settings disable watching. `trouble` is why the last reconcile pass failed, empty if it did
@@ -79,7 +76,7 @@ class BackgroundSync:
         self.trouble = ""
 
     async def start(self) -> None:
-        """Starts watching, and a first sync when its turn comes."""
+        """Start watching, and a first sync when its turn comes."""
         if self.watcher is not None:
             await self._on_thread(self.watcher.start)
         self._spawn(self._first_sync())
@@ -89,8 +86,8 @@ class BackgroundSync:
             self._spawn_repeated(sync, "a sync at an interval", self._config.interval_seconds)
 
     async def stop(self) -> None:
-        """Stops watching and every timer."""
-        # First, and on a thread: what it has still told arrives here before this goes on, and no event comes after.
+        """Stop watching and every timer."""
+        # First, and on a thread: its last events arrive here before this continues, and none comes after.
         if self.watcher is not None:
             await self._on_thread(self.watcher.stop)
         for timer in (self._timer, self._window):
@@ -102,20 +99,20 @@ class BackgroundSync:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def sync_soon(self, trigger: SyncTrigger) -> None:
-        """Starts a sync unless one is under way or has just failed, and does not wait for it."""
+        """Start a sync, unless one is under way or has just failed; do not wait for it."""
         if self._coordinator.active is None and self._coordinator.seconds_since_failure() > RETRY_SECONDS:
             self._spawn(self._sync(trigger))
 
     def note_change(self) -> None:
-        """Tells that files have changed; the sync follows when they have been quiet for the debounce."""
+        """Record that files have changed; the sync starts once no file has changed for the debounce."""
         try:
             self._loop.call_soon_threadsafe(self._debounce)
         except RuntimeError:
-            # The loop has closed between the event and this call; there is nothing left to tell.
+            # The loop was closed between the event and this call.
             return
 
     def note_transcripts(self) -> None:
-        """Tells that transcripts have changed; whether one is due is looked at once in `TRANSCRIPT_WINDOW_SECONDS`."""
+        """Record that transcripts have changed; `TRANSCRIPT_WINDOW_SECONDS` later a check finds any that is due."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._open_window)
 
@@ -128,17 +125,17 @@ class BackgroundSync:
         self._spawn(self._sync_due_transcripts())
 
     async def _sync_due_transcripts(self) -> None:
-        if not self._may_look():
-            # The run under way may have looked too early.
+        if not self._may_compare():
+            # The run under way may have compared the files too early.
             self._open_window()
             return
         try:
             plan = (await self._on_thread(self._runner.compare)).plan
         except (MemorydError, OSError):
-            # The reconcile pass sees to what is wrong.
+            # The reconcile pass handles the error.
             return
         if plan.needs_run:
-            self._sync_what_differs(SyncTrigger.WATCH)
+            self._sync_changes(SyncTrigger.WATCH)
 
     def _debounce(self) -> None:
         self._monitor.update(dirty=True)
@@ -156,7 +153,7 @@ class BackgroundSync:
         self._spawn(self._sync_after_active(SyncTrigger.WATCH))
 
     async def _sync_after_active(self, trigger: SyncTrigger) -> None:
-        """One run for what was noticed, unless the run that is under way takes it in before it ends."""
+        """Start a run for the recorded changes, unless the run under way indexes them before it ends."""
         while self._coordinator.active is not None:
             await self._coordinator.active.finished.wait()
         if self._monitor.current.dirty:
@@ -179,7 +176,7 @@ class BackgroundSync:
             await self._clean_up_soon()
 
     async def _reconcile(self) -> None:
-        """Compare disk and index, so that neither a dead watcher nor a step that fails can freeze the index."""
+        """Compare disk and index, so that neither a dead watcher nor a failing step can keep the index outdated."""
         steps = (self._repair_watcher, self._sync_differences, self._clean_up_soon)
         self.trouble = "; ".join(filter(None, [await self._attempt(step) for step in steps]))
         if not self.trouble:
@@ -189,7 +186,7 @@ class BackgroundSync:
         """Take a step. Return why it failed; empty if it did not."""
         try:
             await step()
-        except Exception as error:  # noqa: BLE001 -- the next step and the next pass must come; the status tells of this
+        except Exception as error:  # noqa: BLE001 -- the next step and the next pass must follow; Status reports the error
             if not isinstance(error, MemorydError | OSError):
                 self._faults.failed(error)
             return f"{type(error).__name__}: {error}"
@@ -200,44 +197,44 @@ class BackgroundSync:
             await self._on_thread(self.watcher.check)
 
     async def _sync_differences(self) -> None:
-        if not self._may_look():
+        if not self._may_compare():
             return
         idle = self._coordinator.active is None
         try:
             plan = (await self._on_thread(self._runner.compare)).plan
         except (MemorydError, OSError):
-            # The run tells better what is wrong, and may mend it.
-            self._sync_what_differs()
+            # The run reports the error, and may repair its cause.
+            self._sync_changes()
             return
         if plan.needs_run:
-            self._sync_what_differs()
+            self._sync_changes()
         if self.watcher is not None and plan.changed and idle:
             await self._on_thread(partial(self.watcher.record_missed, plan.changed))
 
     async def _clean_up_soon(self) -> None:
-        # Not waited for: a run may take the writer thread first, and keep it for long.
+        # Not waited for: a run may take the writer thread first, and keep it for a long time.
         if self._clean_up is None or not self._clean_up_done.done():
             return
         before, self._clean_up_done = self._clean_up_done, self._spawn(self._clean_up_quietly(self._clean_up))
         before.result()
 
     async def _clean_up_quietly(self, clean_up: Callable[[], Awaitable[None]]) -> None:
-        # What could not be tidied now is tried again at the next pass.
+        # The next pass tries again.
         with suppress(MemorydError):
             await clean_up()
 
-    def _sync_what_differs(self, trigger: SyncTrigger = SyncTrigger.RECONCILE) -> None:
+    def _sync_changes(self, trigger: SyncTrigger = SyncTrigger.RECONCILE) -> None:
         known = self._monitor.current.dirty
-        # A run that makes vectors hears by this that it is to take files in before it goes on.
+        # A run that makes vectors then indexes the files before it continues.
         self._monitor.update(dirty=True)
         if self._coordinator.active is None:
-            # Not waited for: while the run makes vectors, passes must go on.
+            # Not waited for: while the run makes vectors, passes must continue.
             self._spawn(self._sync(trigger))
         elif not known:
             self._spawn(self._sync_after_active(trigger))
 
-    def _may_look(self) -> bool:
-        """Whether a look is worth while: not during a run's own, which finds the same."""
+    def _may_compare(self) -> bool:
+        """Return whether a comparison is useful: a run that is indexing finds the same differences itself."""
         run = self._coordinator.active
         return run is None or run.progress.progress.phase is SyncPhase.EMBEDDING
 

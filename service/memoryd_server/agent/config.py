@@ -1,4 +1,4 @@
-"""What one agent's memory is made with. The composition root fills it from the settings."""
+"""AgentConfig and SyncConfig: the configuration of one agent, filled from the settings by the composition root."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,9 +13,9 @@ from memoryd_server.sources import Corpus, GrowthLimits, Roots
 
 @dataclass(frozen=True, slots=True)
 class SyncConfig:
-    """When an agent's index is brought up to date. Times in seconds; an interval of 0 is off.
+    """When an agent's index is synced. Times are in seconds; an interval of 0 is off.
 
-    `growth` tells when a transcript is due, and `compaction_forces` whether one that was compacted always is.
+    `growth` defines when a transcript is due; `compaction_forces` is whether a compacted transcript always is.
     """
 
     on_session_start: bool
@@ -36,11 +36,11 @@ class SyncConfig:
 class AgentConfig:
     """One agent.
 
-    `idle_seconds` is the time without a search after which it gives memory back. `impairments` are what the settings
-    ask for and this version does not do. `min_score` is None where the settings name none. `plugins` are the frozen
+    `idle_seconds` is the time without a search after which the agent releases memory. `impairments` are settings that
+    this version does not implement. `min_score` is None if the settings name none. `plugins` are the frozen
     configurations of plug-ins by name, each of which only its plug-in reads; the one named as `configured_backend` is
-    the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts, whether or not they
-    are indexed; `sources` tells that.
+    the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts; `sources` says whether
+    they are indexed.
     """
 
     agent_id: str
@@ -77,7 +77,7 @@ class AgentConfig:
 
     @property
     def corpus(self) -> Corpus:
-        """What is indexed."""
+        """The sources that are indexed."""
         sessions = str(self.sessions_folder) if Source.SESSIONS in self.sources else ""
         return Corpus(self.roots, sessions, memory=Source.MEMORY in self.sources)
 
@@ -94,7 +94,7 @@ class AgentConfig:
         return replace(self, embedding=other.embedding, plugins=plugins)
 
     def can_become(self, other: "AgentConfig") -> bool:
-        """Whether a memory opened with this can go on with `other`: neither index nor provider is concerned."""
+        """Return whether an open agent with this configuration can continue with `other`, without being reopened."""
         sync = replace(
             other.sync,
             files_per_transaction=self.sync.files_per_transaction,
@@ -105,7 +105,7 @@ class AgentConfig:
         return self.backend == other.backend and replace(self, sync=sync, **taken_over) == other
 
 
-# What is looked up anew by each call.
+# Read by each call, so that a change needs no reopening.
 _TAKEN_OVER = (
     "default",
     "max_results",

@@ -1,8 +1,6 @@
-"""SyncCoordinator: start, join, remember runs.
+"""SyncCoordinator: start, join and remember the sync runs of one agent; and the protocol of what does their work.
 
-Starts, joins and remembers an agent's sync runs. At most one runs at a time, on the agent's writer thread.
-
-What carries out the sync runs of an agent: memoryd's own index, or what stands in for it.
+At most one run is under way at a time, on the agent's writer thread.
 """
 
 import asyncio
@@ -33,17 +31,20 @@ from memoryd_server.sync import (
 
 
 class SyncRunner(Protocol):
-    """Syncs one agent. `run` belongs to the writer thread; the others may be called on any thread beside it."""
+    """Does the work of one agent's sync runs: `SyncEngine`, or a search backend that keeps an index of its own.
+
+    `run` belongs to the writer thread; the others may be called on any thread, also during a run.
+    """
 
     last_comparison: LastComparison
 
     @property
     def rebuild_due(self) -> bool:
-        """Whether the next run rebuilds."""
+        """Whether the next run rebuilds the index."""
 
     @property
     def rebuild_waits(self) -> str:
-        """Why a rebuild that is due waits; empty when none does."""
+        """Why a rebuild that is due waits for approval; empty if none does."""
 
     def run(
         self,
@@ -53,22 +54,26 @@ class SyncRunner(Protocol):
         should_yield: Callable[[], bool] = ...,
         /,
     ) -> SyncOutcome:
-        """One pass."""
+        """Do one pass and return what it did.
+
+        Raises:
+            SyncCancelled: `should_stop` returned True.
+        """
 
     def compare(self) -> DiskComparison:
-        """What differs between disk and index now."""
+        """Return the differences between disk and index."""
 
     def estimate(self, mode: SyncMode, scope: SyncScope, /) -> SyncEstimate:
-        """What a run would do that sees to `ask`."""
+        """Return what a run over `scope` would do."""
 
 
 # Ended runs whose cursors still work.
 REMEMBERED_RUNS = 8
 
-# A run that has planned this often takes no more joiners, so that it ends; later callers wait for the next.
+# A run of this many passes can no longer be joined, so that it ends; later callers wait for the next one.
 MOST_PASSES = 20
 
-# What follows a run before its end is told, and what the run has done then.
+# Called after a run and before its last event; returns what the run did in all.
 AfterSync = Callable[[SyncRun, SyncOutcome], Awaitable[SyncOutcome]]
 
 
@@ -113,9 +118,9 @@ class SyncCoordinator:
         self.last_error: MemorydError | None = None
 
     def attach(self, after_sync: AfterSync, runner: SyncRunner | None) -> None:
-        """Lets `after_sync` follow each run that completes, and `engine` carry the runs out; before the first one.
+        """Call `after_sync` after each run that completes, and let `runner` do the runs' work; before the first run.
 
-        While it follows, the run is no longer the active one: it holds nobody up but its own followers.
+        During `after_sync` the run is no longer active: the next one can start, and only the run's followers wait.
         """
         self._after_sync = after_sync
         self._runner = runner or self._runner
@@ -123,19 +128,19 @@ class SyncCoordinator:
     async def request(
         self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, scope: SyncScope | None = None
     ) -> SyncRun:
-        """The run that will bring into the index whatever was on disk before this call: a new one, or one joined.
+        """Return a run that indexes what is on disk at this call: a new one, or the active one, joined.
 
-        `ask` narrows that down; by default it is what the trigger stands for.
+        `scope` narrows down what is indexed; the default depends on the trigger.
 
         Raises:
-            SyncConflict: a FULL run was asked for during a run.
+            SyncConflict: a FULL run was requested during a run.
             ShuttingDown: no run is started any more.
         """
         while self.active is not None:
             if mode is SyncMode.FULL:
                 raise SyncConflict(
                     f"a sync run ({self.active.sync_id}) is under way; follow it with an INCREMENTAL Sync, or "
-                    "ask for FULL after it has ended",
+                    "call Sync with FULL after it has ended",
                     retry_after_seconds=1.0,
                 )
             if self._passes < MOST_PASSES and not self.active.stop_requested:
@@ -148,10 +153,10 @@ class SyncCoordinator:
     def start(
         self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, scope: SyncScope | None = None
     ) -> SyncRun:
-        """Starts a run; none may be under way."""
+        """Start a run; none may be under way."""
         if self._stopping:
             raise ShuttingDown(
-                "the daemon is stopping, or opens this memory anew with other settings, and starts no sync; try again",
+                "the daemon is stopping, or reopens this agent with other settings, and starts no sync; try again",
                 retry_after_seconds=1.0,
             )
         run = self.new_run(trigger, mode)
@@ -167,15 +172,15 @@ class SyncCoordinator:
         return run
 
     async def index_file(self, trigger: SyncTrigger, deadline: float, path: str) -> int | None:
-        """Indexes the memory file `path`, just written; the revision that holds it.
+        """Index the memory file `path`, which was just written, and return the revision that holds it.
 
-        None when the deadline came first, and when the run failed: what was written stands, and Status tells why the
-        index lags.
+        Return None if the deadline came first or the run failed: the file is written, and Status reports why the index
+        lags behind.
         """
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
                 run = await self.request(trigger, scope=SyncScope.of_file(path))
-                # A follower, so that another one who leaves does not end the run.
+                # Counted as a follower, so that another one that leaves does not end the run.
                 run.followers += 1
                 try:
                     await run.finished.wait()
@@ -186,11 +191,11 @@ class SyncCoordinator:
         return None if run.outcome is None else run.outcome.revision
 
     def new_run(self, trigger: SyncTrigger, mode: SyncMode) -> SyncRun:
-        """A run that nothing carries out yet."""
+        """Return a run that has not been started."""
         return SyncRun(self._new_id(), mode, trigger, now_ns=self._clock.now_ns, monotonic=self._clock.monotonic)
 
     async def estimate(self, mode: SyncMode, scope: SyncScope, threads: Executor) -> SyncRun:
-        """A dry run: an ended run whose last event holds what a real one would do."""
+        """Return a dry run: an ended run whose last event holds what a real one would do."""
         run = self.new_run(SyncTrigger.MANUAL, mode)
         run.started(self._monitor.current.revision, dry_run=True)
         estimate = await asyncio.get_running_loop().run_in_executor(threads, self._runner.estimate, mode, scope)
@@ -199,16 +204,16 @@ class SyncCoordinator:
         return run
 
     def seconds_since_failure(self) -> float:
-        """Time since the last run failed, if none has completed since; else infinite."""
+        """Return the seconds since the last run failed; infinite if a run has completed since."""
         return math.inf if self._failed_at is None else self._clock.monotonic() - self._failed_at
 
     def find(self, sync_id: str) -> SyncRun | None:
-        """The run of this id, as long as it is remembered."""
+        """Return the run of this id; None if it is forgotten."""
         runs = [self.active, *self._past]
         return next((run for run in runs if run is not None and run.sync_id == sync_id), None)
 
     async def stop(self) -> None:
-        """Stops the run under way at the next file boundary, and starts no other."""
+        """Stop the run under way at the next file boundary, and start no other."""
         self._stopping = True
         if self.active is not None:
             self.active.stop_requested = True
@@ -230,7 +235,7 @@ class SyncCoordinator:
             )
             run.vectors = self._vectors()
         except SyncCancelled as error:
-            self._failed(run, _cut_short() if self._stopping else error)
+            self._failed(run, _interrupted() if self._stopping else error)
         except MemorydError as error:
             self.last_error = error
             self._failed(run, error)
@@ -248,8 +253,8 @@ class SyncCoordinator:
             run.completed(await self._after_sync(run, outcome))
         except MemorydError as error:
             run.failed(error)
-        except Exception as error:  # noqa: BLE001 -- likewise
-            failure = IndexUnavailable(f"what follows the sync run failed: {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 -- as above
+            failure = IndexUnavailable(f"the work after the sync run failed: {type(error).__name__}: {error}")
             failure.__cause__ = error
             run.failed(failure)
 
@@ -260,23 +265,23 @@ class SyncCoordinator:
         run.failed(error)
 
     def _ended(self, run: SyncRun) -> None:
-        """Makes room for the next run before anybody hears that this one has ended."""
+        """Make room for the next run before the followers of this one see its end."""
         self.active = None
         self._past.appendleft(run)
         self._monitor.update(syncing=False, building=False)
 
     async def _passes_of(self, run: SyncRun) -> SyncOutcome:
-        """Runs until nobody has joined since the last pass began, so that each joiner's files are in.
+        """Repeat passes until no caller has joined since the last one began, so that each joiner's files are indexed.
 
-        A pass that left off making vectors for files that have changed is followed by one that takes these in and goes
-        on; such passes are not limited, as each brings the end nearer.
+        A pass that stopped making vectors because files have changed is followed by one that indexes these and
+        continues. The number of such passes is not limited, because each makes progress.
         """
         outcome = await self._pass(run, run.mode)
         while self._pass_requested or outcome.yielded:
             if run.stop_requested:
                 raise SyncCancelled(
-                    "the sync run was cancelled before it had looked again; what it had indexed stays, and a fresh "
-                    "Sync goes on from there"
+                    "the sync run was cancelled before its next pass; what it had indexed stays, and a new Sync "
+                    "continues from there"
                 )
             self._passes += self._pass_requested
             outcome = outcome.followed_by(await self._pass(run, SyncMode.INCREMENTAL))
@@ -286,25 +291,25 @@ class SyncCoordinator:
         self._pass_requested = False
         if self._scope.covers_every_source:
             self._monitor.update(dirty=False)
-        observer = _Bridge(run, self._monitor, asyncio.get_running_loop())
+        observer = _LoopObserver(run, self._monitor, asyncio.get_running_loop())
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._writer_thread,
-            lambda: self._runner.run(mode, observer, lambda: run.stop_requested, self._has_news),
+            lambda: self._runner.run(mode, observer, lambda: run.stop_requested, self._files_have_changed),
         )
 
-    def _has_news(self) -> bool:
-        """Whether files are known to have changed since the pass began. Read from the writer thread, too."""
+    def _files_have_changed(self) -> bool:
+        """Return whether files are known to have changed since the pass began. Called on the writer thread."""
         return self._pass_requested or self._monitor.current.dirty
 
 
 def _scope_of(trigger: SyncTrigger) -> SyncScope:
-    """Someone who asks, and a daemon that starts, want every transcript; what happens by itself, those that are due."""
+    """Return the scope of a trigger: all transcripts for a caller and the daemon's start, else those that are due."""
     return FULL_SCOPE if trigger in {SyncTrigger.MANUAL, SyncTrigger.STARTUP} else DUE_SCOPE
 
 
-class _Bridge:
-    """Carries what the writer thread tells to the event loop."""
+class _LoopObserver:
+    """Passes the events of a pass from the writer thread to the event loop."""
 
     def __init__(self, run: SyncRun, monitor: IndexMonitor, loop: asyncio.AbstractEventLoop) -> None:
         self._run = run
@@ -330,9 +335,9 @@ class _Bridge:
         self._monitor.update(revision=revision, files=max(1, self._monitor.current.files))
 
 
-def _cut_short() -> SyncCancelled:
+def _interrupted() -> SyncCancelled:
     return SyncCancelled(
-        "the run was cut short: the daemon is stopping, or opens this memory anew with other settings; what it had "
-        "indexed stays, and a fresh Sync goes on from the last batch that was committed",
+        "the run was cut short: the daemon is stopping, or reopens this agent with other settings; what it had "
+        "indexed stays, and a new Sync continues after the last committed batch",
         retry_after_seconds=1.0,
     )

@@ -1,11 +1,8 @@
-"""AgentEmbedding: provider, query vectors, mismatches.
+"""AgentEmbedding: the embedding of one agent: its provider, the vectors of queries, and whether these fit the index.
 
-What an agent needs to search by meaning: a provider, the vector leg, and the knowledge whether the two fit.
-
-The vector of a question, within its own short budget.
-
-A provider that is down, or whose quota is used up, is not asked for a while, so that searches do not wait for it again
-and again. Any other error, such as the refusal of one text or of the key, does not affect the next question.
+A query's vector has its own short time limit. A provider that is down, or whose quota is used up, is not called for a
+while, so that searches do not wait for it again and again. Any other error, such as the refusal of one text or of the
+key, does not affect the next query.
 """
 
 import asyncio
@@ -55,16 +52,16 @@ LEFT_FOR_THE_SEARCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
 ENOUGH_SECONDS = 1.0
-"""Whoever gives the provider less learns nothing of it: others may go on asking."""
+"""A timeout shorter than this is not counted as a failure of the provider."""
 
-REMEMBERED_QUESTIONS = 512
+REMEMBERED_QUERIES = 512
 
 Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryEmbedding:
-    """The vector, or the error that stands in its place. `fresh` when the provider has just made it."""
+    """The vector, or the error instead. `fresh` if the provider has just made the vector."""
 
     vector: Vector | None
     error: MemorydError | None = None
@@ -72,7 +69,7 @@ class QueryEmbedding:
 
 
 class QueryEmbedder:
-    """Embeds the questions of one provider's users. On the event loop's thread; the provider runs on `threads`."""
+    """Embeds queries with one provider, whose calls run on `threads`. Use it only on the event loop's thread."""
 
     def __init__(
         self,
@@ -81,7 +78,7 @@ class QueryEmbedder:
         *,
         longest_wait_seconds: float = LONGEST_WAIT_SECONDS,
         first_pause_seconds: float = FIRST_PAUSE_SECONDS,
-        max_remembered: int = REMEMBERED_QUESTIONS,
+        max_remembered: int = REMEMBERED_QUERIES,
     ) -> None:
         self.provider = provider
         self._longest_wait_seconds, self._first_pause_seconds = longest_wait_seconds, first_pause_seconds
@@ -94,9 +91,9 @@ class QueryEmbedder:
         self._last_error: MemorydError | None = None
 
     def known(self, text: str, dimensions: int = 0) -> QueryEmbedding | None:
-        """What is known without asking: the remembered vector, or why the provider is left alone; None for neither.
+        """Return the remembered vector, or why the provider is not called for now; None if it has to be called.
 
-        A vector is good for an index whose vectors have as many `dimensions`, 0 being any.
+        A vector of another length than `dimensions` is not returned; 0 means any length.
         """
         vector = self._known.get(text)
         if vector is not None and dimensions in (0, vector.size):
@@ -107,7 +104,7 @@ class QueryEmbedder:
         return None
 
     async def embed(self, text: str, deadline: float, dimensions: int = 0) -> QueryEmbedding:
-        """The vector of `text`, before `deadline` (in `time.monotonic()`) and within eight seconds."""
+        """Return the vector of `text`, before `deadline` (in `time.monotonic()`) and within `LONGEST_WAIT_SECONDS`."""
         known = self.known(text, dimensions)
         if known is not None:
             return known
@@ -130,10 +127,10 @@ class QueryEmbedder:
         return QueryEmbedding(vector, fresh=True)
 
     async def _check_length(self, vector: Vector, dimensions: int, latest: float) -> None:
-        """Return where the provider now makes vectors of another length of every text.
+        """Return if the provider now makes vectors of this other length for every text.
 
         Raises:
-            EmbeddingUnavailable: only this vector has another length, or it cannot be found out.
+            EmbeddingUnavailable: only this vector has another length, or that cannot be found out.
             EmbeddingQuotaExceeded: the quota is used up.
         """
         other = await self._ask(PLAIN_TEXT, latest)
@@ -151,13 +148,13 @@ class QueryEmbedder:
         except TimeoutError:
             waited = self._longest_wait_seconds
             raise EmbeddingOutage(
-                f"{self.provider.spec.provider} did not embed the question in time (at most {waited:g} s)"
+                f"{self.provider.spec.provider} did not embed the query in time (at most {waited:g} s)"
             ) from None
 
     def _failed(self, error: MemorydError, began: float) -> None:
-        """Lets the provider rest, longer after each failure, so that the searches meanwhile answer at once.
+        """Do not call the provider for a while, longer after each failure, so that searches do not wait for it.
 
-        Calls that began before the last failure was known are of the same one: they lengthen no pause.
+        A call that began before the last failure counts as the same failure and does not lengthen the pause.
         """
         if began <= self._failed_at:
             return
@@ -173,9 +170,9 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """The vector of a question and the identity it was made with.
+    """The vector of a query and the identity that it was made with.
 
-    `reason` says why there is none, and `error` is what asking for it raised.
+    If there is none, `reason` says why, and `error` is what the provider's call raised.
     """
 
     vector: NDArray[np.float32] | None = None
@@ -186,7 +183,7 @@ class QueryVector:
 
 @dataclass(frozen=True, slots=True)
 class ProviderProbe:
-    """What calling the provider once showed; `error` is empty when it answered."""
+    """The result of one call of the provider; `error` is empty if it answered."""
 
     elapsed_seconds: float
     error: str = ""
@@ -246,11 +243,11 @@ class _Fit:
 
 
 class AgentEmbedding:
-    """One agent's vectors. Without a provider it is there all the same, and says why it does nothing.
+    """One agent's embedding. Without a provider it makes no vectors and says why.
 
-    `failover` holds the configured provider and the one that may stand in for it; questions are embedded by whichever
-    made the index's vectors. `on_mismatch` hears when a question shows that it has another model now. `now_ms` is Unix
-    time. `wanted` is False for an agent without an index of memoryd's own.
+    `failover` holds the configured provider and its fallback; queries are embedded by the one that made the index's
+    vectors. `on_mismatch` is called if a query's vector shows that the provider has another model now. `now_ms` is
+    Unix time. `wanted` is False for an agent without an index of memoryd's own.
     """
 
     def __init__(
@@ -299,12 +296,12 @@ class AgentEmbedding:
 
     @property
     def embedder(self) -> Embedder | None:
-        """Who makes the index's vectors; None without a provider."""
+        """The embedder of the provider that makes the index's vectors; None without a provider."""
         return None if self.failover is None else self.failover.active
 
     @property
     def fallback(self) -> Degradation | None:
-        """That the fallback makes the vectors, and why; None where it does not."""
+        """Why the fallback provider makes the vectors; None if it does not."""
         failover = self.failover
         if failover is None or failover.active is failover.primary:
             return None
@@ -318,12 +315,12 @@ class AgentEmbedding:
 
     @property
     def batches(self) -> BatchJobsState:
-        """How the provider's batch jobs fare."""
+        """The state of the provider's batch jobs."""
         return BatchJobsState() if self.embedder is None else self.embedder.batch_jobs
 
     @property
     def is_configured(self) -> bool:
-        """Whether the settings ask for vectors, also if no provider can be used."""
+        """Whether the settings configure vectors, even if no provider can be used."""
         return self.embedder is not None or self.selection.is_configured
 
     def _query_embedder(self, provider: EmbeddingProvider) -> QueryEmbedder:
@@ -359,14 +356,14 @@ class AgentEmbedding:
 
     @property
     def state(self) -> VectorSetState:
-        """What the index's vectors are."""
+        """The state of the index's vectors."""
         return VectorSetState() if self.embedder is None else self.embedder.state
 
     def pending(self, chunks: int) -> int:
-        """Return how many of the index's `chunks` want a vector and have none that can be used.
+        """Return how many of the index's `chunks` need a vector and have none that can be used.
 
-        These are all when the provider that the settings name cannot be used, or has not made the vectors; none when
-        "auto" is blocked by a setting that is not understood.
+        All of them if the configured provider cannot be used, or has not made the vectors; none if "auto" is blocked by
+        a setting that is not understood.
         """
         if not self.wanted:
             return 0
@@ -377,7 +374,7 @@ class AgentEmbedding:
     def report(self, chunks: int, rebuild: Sequence[Degradation]) -> VectorReport:
         """Return what a run reports of the vectors of an index of `chunks`.
 
-        `rebuild` says why a rebuild of the index waits for approval of its cost; empty when none does.
+        `rebuild` says why a rebuild of the index waits for approval of its cost; empty if none does.
         """
         if not self.wanted:
             return VectorReport()
@@ -390,7 +387,7 @@ class AgentEmbedding:
         )
 
     async def probe(self, deadline: float) -> ProviderProbe:
-        """Asks the provider for one vector, until `deadline` in `time.monotonic()` at the longest."""
+        """Request one vector from the provider, before `deadline` in `time.monotonic()` seconds."""
         if self.embedder is None:
             return ProviderProbe(0.0, self.selection.reason)
         provider = self.embedder.provider
@@ -457,7 +454,7 @@ class AgentEmbedding:
         return "" if self.embedder is None else self._fit(self.embedder).mismatch_reason
 
     def degradations(self) -> list[Degradation]:
-        """In which ways the vector leg is less than what was configured."""
+        """Return each way in which vector search is less than what is configured."""
         found: list[Degradation] = []
         if self.embedder is None:
             if self.selection.is_configured:

@@ -36,13 +36,13 @@ from memoryd_server.sources import (
 from memoryd_server.store import ChunkRow, FileRow
 from memoryd_server.sync import DiskComparison
 
-# What one reply may hold, so that it stays far below gRPC's 4 MiB.
+# The most text of one reply, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Lines of a file. `next_start_line` is 0 at the end; an empty range ends one line before it starts."""
+    """Lines of a file. `next_start_line` is 0 at the end of the file; an empty range ends one line before it starts."""
 
     path: str
     text: str
@@ -54,14 +54,14 @@ class FileRange:
 
 
 def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
-    """The lines from `start_line`, at most `line_count` of them and at most 256 KiB.
+    """Return the lines from `start_line`: at most `line_count`, and at most 256 KiB.
 
-    Of a transcript these are what was said in each line, secrets masked; a line that holds no message is empty.
+    Each line of a transcript is the text of its message, with secrets masked; empty if the line holds no message.
 
     Raises:
         PathNotAllowed: the path is outside the roots, leads through a link, or is not a memory file; or the file is
-            too large, or not ours to read.
-        FileNotFound: the path is allowed, and no file is there.
+            too large, or the daemon's user may not read it.
+        FileNotFound: the path is allowed, and the file is missing.
     """
     location = corpus.resolve(path)
     if location.source is Source.MEMORY:
@@ -71,11 +71,11 @@ def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_
 
 
 def read_location(location: Location, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
-    """The same of a place that is known to be allowed.
+    """Return lines of a file whose path is known to be allowed; see `read_range`.
 
     Raises:
-        PathNotAllowed: it leads through a link, is too large, or is not ours to read.
-        FileNotFound: no file is there.
+        PathNotAllowed: the path leads through a link, or the file is too large or not readable.
+        FileNotFound: the file is missing.
     """
     try:
         data, _ = read_file(location, max_file_bytes)
@@ -97,7 +97,7 @@ def _range(location: Location, wanted: list[str], start_line: int, total_lines: 
 
 
 def _within_bytes(lines: list[str]) -> tuple[list[str], bool]:
-    """The lines that fit, at least one; and whether that one had to be cut."""
+    """Return the lines that fit, at least one, and whether this one was cut."""
     size = 0
     for count, line in enumerate(lines):
         size += len(line.encode()) + 1
@@ -110,18 +110,18 @@ def _within_bytes(lines: list[str]) -> tuple[list[str], bool]:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptLines:
-    """A line of text for each line asked for, empty where that holds no message; and how many lines there are."""
+    """The text of each requested line, empty if it holds no message; and the number of lines of the transcript."""
 
     lines: list[str]
     total_lines: int
 
 
 def read_transcript(location: Location, start_line: int, line_count: int) -> TranscriptLines:
-    """What the lines from `start_line` say. Passes over those before without parsing them: 100 MB in some 50 ms.
+    """Return the messages of lines of a transcript. The lines before are not parsed: 100 MB take about 50 ms.
 
     Raises:
-        PathNotAllowed: it leads through a link, or is not ours to read.
-        FileNotFound: no file is there.
+        PathNotAllowed: the path leads through a link, or the file is not readable.
+        FileNotFound: the file is missing.
     """
     try:
         with TranscriptReader(location) as reader:
@@ -135,16 +135,16 @@ def read_transcript(location: Location, start_line: int, line_count: int) -> Tra
             total = position.lines + reader.count_lines_from(position)
     except PermissionError as error:
         raise PathNotAllowed(location.path, "the daemon's user may not read the file") from error
-    # A last line that is not written to its end is one all the same.
+    # A last line that is not complete counts as a line.
     missing = min(line_count, max(0, total - start_line + 1)) - len(said)
     return TranscriptLines([*said, *[""] * missing], total)
 
 
 def require_transcript(corpus: Corpus, file_name: str) -> None:
-    """Passes where a transcript of this name is there.
+    """Check that there is a transcript of this name.
 
     Raises:
-        PathNotAllowed: no transcript can have it, or it is a link.
+        PathNotAllowed: no transcript can have this name, or it is a link.
         FileNotFound: there is none.
     """
     location = corpus.transcript(file_name)
@@ -189,7 +189,7 @@ def load_session_context(
 
 
 class FileState(StrEnum):
-    """Whether a file can be found by a search; the names of the wire's enum."""
+    """Whether a search can find a file; the names of the wire's enum."""
 
     INDEXED = "INDEXED"
     PENDING = "PENDING"
@@ -201,7 +201,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A memory file."""
+    """A file of the agent, on disk or in the index. `chunks` is how many the index holds."""
 
     path: str
     source: Source
@@ -213,7 +213,7 @@ class ListedFile:
 
 
 def list_files(disk: DiskComparison, forgotten: ForgottenSources) -> list[ListedFile]:
-    """Every file on disk or in the index, by path."""
+    """Return every file on disk or in the index, by path."""
     listed = [_on_disk(file, disk.rows.get((file.source, file.path)), forgotten) for file in disk.discovery.files]
     listed += [_gone(row) for row in disk.plan.removed]
     listed += [_refused(failure) for failure in disk.discovery.failures]
@@ -242,12 +242,12 @@ def _refused(failure: FileFailure) -> ListedFile:
     return ListedFile(failure.path, failure.source, 0, 0, FileState.FAILED, failure.error, 0)
 
 
-# Paths of indexed files, of all agents; nobody's request can name others.
+# Paths of indexed files, of all agents. No request can add others.
 _MOST_PATHS_KEPT = 4_096
 
 
 def check_files(corpus: Corpus, rows: Sequence[ChunkRow]) -> list[tuple[bool, bool]]:
-    """Whether each chunk's file is there, and whether it is as it was when it was indexed."""
+    """Return for each chunk whether its file exists, and whether the file is unchanged since it was indexed."""
     places = {row.path: place for row in rows if (place := _place(corpus, row.path)) is not None}
     stats = dict(zip(places, stat_files(list(places.values())), strict=True))
     return [_as_indexed(row, stats.get(row.path)) for row in rows]
@@ -255,7 +255,7 @@ def check_files(corpus: Corpus, rows: Sequence[ChunkRow]) -> list[tuple[bool, bo
 
 @lru_cache(_MOST_PATHS_KEPT)
 def _place(corpus: Corpus, path: str) -> Location | None:
-    """Where a path points; None where it is no longer one of the corpus."""
+    """Return the location of a path; None if the corpus no longer contains it."""
     try:
         return corpus.resolve(path)
     except MemorydError:
@@ -267,6 +267,6 @@ def _as_indexed(row: ChunkRow, stat: FileStat | None) -> tuple[bool, bool]:
         return False, False
     now = stored(stat)
     if row.source is Source.SESSIONS:
-        # What it has grown by is not missing: it waits until it is due.
+        # A transcript that has grown is not stale: its new lines are indexed once they are due.
         return True, now.size_bytes >= row.size_bytes
     return True, (now.size_bytes, now.mtime_ns) == (row.size_bytes, row.mtime_ns)

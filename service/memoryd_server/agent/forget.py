@@ -1,9 +1,8 @@
-"""A file, session or text out of everything.
+"""Forget a file, a session or a text: remove it from the index, the cache and, if requested, the disk.
 
-Forgetting, step by step, on the writer thread: no sync is at work meanwhile.
-
-The order of steps is what makes a crash harmless: first the source is deleted, or kept out for good, then its rows go.
-A call that is repeated finds what is left and removes that.
+The work is done on the writer thread, so that no sync runs at the same time. The order of the steps makes a crash
+harmless: first the source is deleted, or excluded for good, then its rows are removed. A repeated call removes what is
+left.
 """
 
 import asyncio
@@ -35,9 +34,9 @@ from memoryd_server.writing import delete_file
 
 @dataclass(frozen=True, slots=True)
 class ForgetReceipt:
-    """What was removed, by store, and the index's revision afterwards.
+    """How much was removed, by store, and the index's revision afterwards.
 
-    `purge_pending` is whether removed words are still to be overwritten on the disk.
+    `purge_pending` is whether removed text still has to be overwritten on the disk.
     """
 
     revision: int
@@ -51,7 +50,7 @@ class ForgetReceipt:
 
 
 class ForgetJob:
-    """Forgets for one agent. `config` and `cache` tell those of the moment; `now_ns` is the wall clock."""
+    """Forgets for one agent. `config` and `cache` return the current ones; `now_ns` is the wall clock."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class ForgetJob:
         self._now_ns = now_ns
 
     def carry_out(self, request: ForgetRequest) -> ForgetReceipt:
-        """Removes what is named from index and cache; its words are to be purged then.
+        """Remove what is named from index and cache; `purge` then overwrites its text.
 
         Raises:
             PathNotAllowed: the path is no memory file, or its source may not be deleted.
@@ -89,7 +88,7 @@ class ForgetJob:
         return replace(receipt, purge_pending=self._store.has_deleted_text)
 
     def purge(self, should_stop: Callable[[], bool]) -> bool:
-        """Overwrites removed words on the disk; false when it has to be tried again."""
+        """Overwrite removed text on the disk; return False if it has to be called again."""
         return not self._store.has_deleted_text or self._store.purge(should_stop)
 
     def _file(self, path: str, *, delete_source: bool) -> ForgetReceipt:
@@ -112,7 +111,7 @@ class ForgetJob:
         return replace(receipt, source_files=deleted)
 
     def _emptied(self, location: Location) -> tuple[bool, PreparedFile | None]:
-        """Whether the file is there, and its rows without a chunk; None where it cannot be read, and so not indexed."""
+        """Return whether the file exists, and its row without chunks; None if it cannot be read, and so not indexed."""
         try:
             data, stat = read_file(location, self._config().sync.max_file_bytes)
         except FileNotFound:
@@ -139,7 +138,7 @@ class ForgetJob:
         return replace(self._removed(rows, []), source_files=deleted)
 
     def _removed(self, rows: Sequence[FileRow], emptied: Sequence[PreparedFile]) -> ForgetReceipt:
-        """Takes the rows out, but for those of files that are `emptied`: these stay, so that no sync reads them."""
+        """Remove rows, but keep those of `emptied` files without chunks, so that no sync indexes these files again."""
         writer = self._store.writer()
         with self._store.read() as reader:
             held = reader.stored_counts([row.id for row in rows])
@@ -177,14 +176,14 @@ async def forget(
     writer_thread: Executor,
     monotonic: Callable[[], float],
 ) -> ForgetReceipt:
-    """Run `job` between two passes of a sync and before `deadline`, which `monotonic` measures. On the event loop.
+    """Run `job` between two passes of a sync, before `deadline` in seconds of `monotonic`. On the event loop.
 
     Raises:
         DeadlineTooShort: a sync left no time before the deadline, or the work itself takes longer.
         MemorydError: as `ForgetJob.carry_out`.
     """
     if monitor.current.syncing:
-        # Lets a run that makes vectors step aside, as for any other change of the files.
+        # A run that makes vectors then ends its pass, as for any other change of files.
         monitor.update(dirty=True)
     work = writer_thread.submit(job.carry_out, request)
     # Submitted together, so that no pass of a sync comes between.
@@ -200,7 +199,7 @@ async def forget(
 
 
 async def _in_time(purge: Future[bool], seconds: float) -> bool:
-    """Return whether the removed words were overwritten in time; if not, that goes on, and tidying tries again."""
+    """Return whether the removed text was overwritten in time; if not, that continues in the background."""
     done = asyncio.wrap_future(purge)
     await asyncio.wait((done,), timeout=max(0.0, seconds))
     return done.done() and done.exception() is None and done.result()
@@ -208,7 +207,7 @@ async def _in_time(purge: Future[bool], seconds: float) -> bool:
 
 def _too_late(*, nothing_done: bool) -> DeadlineTooShort:
     words = (
-        "a sync is at work and left no time before the deadline; nothing was removed, try again after it"
+        "a sync is under way and left no time before the deadline; nothing was removed, try again after it"
         if nothing_done
         else "what is named is still being removed; call again to make sure, with a longer deadline"
     )

@@ -1,4 +1,4 @@
-"""The gRPC edge; only importer of grpc."""
+"""The gRPC edge: the only package that imports grpc."""
 
 from memoryd_server.rpc.entry_service import make_entry_service
 from memoryd_server.rpc.health import ExtensionService, HealthReporter

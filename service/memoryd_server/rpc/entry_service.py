@@ -1,10 +1,6 @@
-"""EntryService with its requests and responses.
+"""EntryService: read the request, call one method of the agent's entries, convert its result.
 
-The EntryService: validate, ask the agent's entries, convert. Nothing is decided here.
-
-Requests of the EntryService into values, or every violation at once. Bounds are those of the contract's comments.
-
-Answers of the EntryService as messages.
+A request that is not valid is refused with all its violations. Bounds are those of the contract's comments.
 """
 
 import asyncio
@@ -46,54 +42,54 @@ ENTRY_SERVICE = "memoryd.v1.EntryService"
 
 
 class EntryService(EntryServiceServicer):
-    """Answers every RPC of the contract's second service. `first` is the other one, whose deadlines hold."""
+    """Answers every RPC of the contract's second service, with the deadlines of `memory_service`."""
 
-    def __init__(self, agents: Agents, entries: EntryMemories, first: MemoryService) -> None:
+    def __init__(self, agents: Agents, entries: EntryMemories, memory_service: MemoryService) -> None:
         self._agents = agents
         self._entries = entries
-        self._first = first
+        self._memory_service = memory_service
 
     async def Remember(self, request: pb.RememberRequest, context: Context) -> pb.RememberResponse:
-        """Stores an entry, unless one that says the same is there."""
+        """Store an entry, unless an equivalent one is stored."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
             new = remember_call(request)
-            deadline = self._first.deadline(context)
+            deadline = self._memory_service.deadline(context)
             return remembered(*await deadline.limit(memory.remember(new, deadline.at)))
 
     async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:
-        """Finds the entries nearest to a text."""
+        """Return the entries nearest to a text."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
             call = recall_call(request)
-            deadline = self._first.deadline(context)
+            deadline = self._memory_service.deadline(context)
             work = memory.recall(call.query, call.limit, call.min_score, call.categories, deadline.at)
             return recalled(await deadline.limit(work))
 
     async def Forget(self, request: pb.ForgetRequest, context: Context) -> pb.ForgetResponse:
-        """Deletes an entry by its id, or the one that a text clearly means."""
+        """Delete an entry by its id, or the one that a text clearly means."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
             call = forget_call(request)
-            deadline = self._first.deadline(context)
+            deadline = self._memory_service.deadline(context)
             if call.entry_id:
                 return forgotten(EntryForgetResult(await deadline.limit(memory.forget(call.entry_id))))
             return forgotten(await deadline.limit(memory.forget_by_text(call.query, deadline.at)))
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Context) -> pb.ListEntriesResponse:
-        """Lists an agent's entries, newest first."""
+        """Return a page of an agent's entries, newest first."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
             call = list_call(request)
             work = memory.page(call.after, call.size, call.categories)
-            return listed(await self._first.deadline(context).limit(work))
+            return listed(await self._memory_service.deadline(context).limit(work))
 
     async def SuggestCapture(self, request: pb.SuggestCaptureRequest, context: Context) -> pb.SuggestCaptureResponse:
-        """Tells which of a turn's messages would be worth storing."""
+        """Return which of a turn's messages are worth storing."""
         config = self._entries.require_config(self._agents.enabled_config(request.agent_id))
         messages = captured_messages(request)
         work = asyncio.to_thread(suggest, messages, config.capture_max_chars)
-        judged = await self._first.deadline(context).limit(work)
+        judged = await self._memory_service.deadline(context).limit(work)
         return captured(*judged, auto_capture=config.auto_capture)
 
     async def RecallBlock(self, request: pb.RecallBlockRequest, context: Context) -> pb.RecallBlockResponse:
-        """Recalls what concerns a prompt, as a block to put before it."""
+        """Return the entries that concern a prompt, as a block to put before it."""
         config = self._agents.enabled_config(request.agent_id)
         prompt = prompt_of(request)
         if not self._entries.require_config(config).auto_recall:
@@ -101,14 +97,14 @@ class EntryService(EntryServiceServicer):
         if len(prompt) < LEAST_PROMPT_CHARS:
             return pb.RecallBlockResponse(empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_PROMPT_TOO_SHORT)
         async with self._entries.use(config) as memory:
-            deadline = self._first.deadline(context)
+            deadline = self._memory_service.deadline(context)
             return block(await deadline.limit(memory.recall_for_prompt(prompt, deadline.at)))
 
 
 def make_entry_service(
     agents: Agents, entries: EntryMemories, memory_service: MemoryService, *, checked: bool
 ) -> ExtensionService:
-    """Return the EntryService for a server to add; its health is only kept if it is `checked`."""
+    """Return the EntryService for a server to add; its health is checked only if it is `checked`."""
     servicer = EntryService(agents, entries, memory_service)
     health = EntryHealth(agents, entries) if checked else None
     return ExtensionService(ENTRY_SERVICE, servicer, add_EntryServiceServicer_to_server, health)
@@ -132,7 +128,7 @@ _CATEGORIES: Mapping[int, EntryCategory] = {
     pb.ENTRY_CATEGORY_ENTITY: EntryCategory.ENTITY,
     pb.ENTRY_CATEGORY_OTHER: EntryCategory.OTHER,
 }
-# In a list to look in, "not set" asks for nothing that there is.
+# As a filter, UNSPECIFIED matches no entry.
 _NAMED: Mapping[int, EntryCategory] = {
     number: category for number, category in _CATEGORIES.items() if number != pb.ENTRY_CATEGORY_UNSPECIFIED
 }
@@ -140,7 +136,7 @@ _NAMED: Mapping[int, EntryCategory] = {
 
 @dataclass(frozen=True, slots=True)
 class RecallRequest:
-    """A text to recall entries by."""
+    """A text to recall entries by, and which entries."""
 
     query: str
     limit: int
@@ -150,7 +146,7 @@ class RecallRequest:
 
 @dataclass(frozen=True, slots=True)
 class EntryForgetRequest:
-    """What to forget: an entry's id, or, where that is empty, what a text means."""
+    """What to forget: an entry by its id or, if the id is empty, the one that a text means."""
 
     entry_id: str
     query: str
@@ -158,7 +154,7 @@ class EntryForgetRequest:
 
 @dataclass(frozen=True, slots=True)
 class EntryListRequest:
-    """A page of the list."""
+    """A page of the list: at most `size` entries after a position."""
 
     after: ListPosition | None
     size: int
@@ -166,7 +162,7 @@ class EntryListRequest:
 
 
 def remember_call(request: pb.RememberRequest) -> NewEntry:
-    """A checked RememberRequest."""
+    """Return the new entry of a valid request."""
     fields = FieldReader(request)
     key = fields.text("idempotency_key", most_bytes=MOST_KEY_BYTES)
     if not all("!" <= character <= "~" or character == " " for character in key):
@@ -183,7 +179,7 @@ def remember_call(request: pb.RememberRequest) -> NewEntry:
 
 
 def recall_call(request: pb.RecallRequest) -> RecallRequest:
-    """A checked RecallRequest."""
+    """Return a valid request."""
     fields = FieldReader(request)
     call = RecallRequest(
         query=fields.text("query", most_bytes=MOST_QUERY_BYTES, required=True),
@@ -204,7 +200,7 @@ def _share(fields: FieldReader, field: str, default: float) -> float:
 
 
 def forget_call(request: pb.ForgetRequest) -> EntryForgetRequest:
-    """A checked ForgetRequest."""
+    """Return a valid request."""
     fields = FieldReader(request)
     target = request.WhichOneof("target")
     call = EntryForgetRequest("", "")
@@ -222,14 +218,12 @@ def _uuid(fields: FieldReader, text: str) -> str:
     try:
         return str(uuid.UUID(text.strip()))
     except ValueError:
-        fields.violation(
-            "entry_id", f"{text[:64]!r} is not a UUID such as an entry has; Recall and ListEntries tell them"
-        )
+        fields.violation("entry_id", f"{text[:64]!r} is not the UUID of an entry; Recall and ListEntries return these")
         return ""
 
 
 def list_call(request: pb.ListEntriesRequest) -> EntryListRequest:
-    """A checked ListEntriesRequest."""
+    """Return a valid request."""
     fields = FieldReader(request)
     categories = fields.choices("categories", _NAMED)
     fields.check()
@@ -239,7 +233,7 @@ def list_call(request: pb.ListEntriesRequest) -> EntryListRequest:
 
 
 def token_after(position: ListPosition) -> str:
-    """The token of the page after a position."""
+    """Return the token of the page after a position."""
     return make_page_token(_LIST, f"{position.created_ms}:{position.entry_id}")
 
 
@@ -255,7 +249,7 @@ def _position(token: str) -> ListPosition | None:
 
 
 def captured_messages(request: pb.SuggestCaptureRequest) -> list[str]:
-    """The messages of a checked SuggestCaptureRequest."""
+    """Return the messages of a valid request."""
     fields = FieldReader(request)
     messages = list(request.user_messages)
     if len(messages) > MOST_MESSAGES:
@@ -267,7 +261,7 @@ def captured_messages(request: pb.SuggestCaptureRequest) -> list[str]:
 
 
 def prompt_of(request: pb.RecallBlockRequest) -> str:
-    """The part of a prompt that is looked at."""
+    """Return the part of a prompt that is compared with entries."""
     return request.prompt.strip().encode()[:MOST_QUERY_BYTES].decode("utf-8", "ignore")
 
 
@@ -279,7 +273,7 @@ def _category(value: EntryCategory) -> str:
 
 
 def entry(value: Entry) -> pb.Entry:
-    """An entry."""
+    """Return an entry."""
     return build_message(
         pb.Entry,
         entry_id=value.entry_id,
@@ -295,7 +289,7 @@ def _scored(values: Iterable[ScoredEntry]) -> list[pb.ScoredEntry]:
 
 
 def remembered(value: RememberResult, degradations: Iterable[Degradation]) -> pb.RememberResponse:
-    """What became of a text."""
+    """Return what was done with a text."""
     return pb.RememberResponse(
         action=f"REMEMBER_ACTION_{value.action}",
         entry=entry(value.entry),
@@ -305,12 +299,12 @@ def remembered(value: RememberResult, degradations: Iterable[Degradation]) -> pb
 
 
 def recalled(value: RecallResult) -> pb.RecallResponse:
-    """What was recalled."""
+    """Return the recalled entries."""
     return pb.RecallResponse(entries=_scored(value.entries), degradations=map(degradation, value.degradations))
 
 
 def forgotten(value: EntryForgetResult) -> pb.ForgetResponse:
-    """What was forgotten."""
+    """Return what was deleted, or the candidates."""
     if value.deleted is not None:
         action = pb.FORGET_ACTION_DELETED
     else:
@@ -324,7 +318,7 @@ def forgotten(value: EntryForgetResult) -> pb.ForgetResponse:
 
 
 def listed(value: EntryPage) -> pb.ListEntriesResponse:
-    """A page, which ends where it would grow too large; one entry is always on it."""
+    """Return a page, which ends before it is too large; it has at least one entry."""
     shown: list[Entry] = []
     room = MOST_PAGE_BYTES
     for each in value.entries:
@@ -340,7 +334,7 @@ def listed(value: EntryPage) -> pb.ListEntriesResponse:
 def captured(
     suggestions: Iterable[CaptureSuggestion], refusals: Iterable[CaptureRefusal], *, auto_capture: bool
 ) -> pb.SuggestCaptureResponse:
-    """What of a turn would be worth storing."""
+    """Return which messages of a turn are worth storing, and why the others are not."""
     return pb.SuggestCaptureResponse(
         suggestions=[
             pb.CaptureSuggestion(
@@ -364,7 +358,7 @@ def captured(
 
 
 def block(value: RecallResult) -> pb.RecallBlockResponse:
-    """The block of what was recalled."""
+    """Return the block of recalled entries."""
     return pb.RecallBlockResponse(
         block=recall_block([found.entry for found in value.entries]),
         entries=_scored(value.entries),

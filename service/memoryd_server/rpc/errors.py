@@ -1,4 +1,4 @@
-"""Our errors as gRPC statuses with `google.rpc` details: ErrorInfo always, BadRequest and RetryInfo where apt."""
+"""Errors of memoryd as gRPC statuses with `google.rpc` details: always ErrorInfo, if apt BadRequest and RetryInfo."""
 
 from collections.abc import Mapping
 from typing import NoReturn
@@ -12,10 +12,10 @@ from memoryd_server.errors import InvalidRequest, MemorydError
 from memoryd_server.rpc.wire import Context
 
 DOMAIN = "memoryd"
-# A client takes 8 KiB of trailing metadata, and the message is in there twice.
+# A client accepts 8 KiB of trailing metadata, which contain the message twice.
 MOST_MESSAGE_BYTES = 1_500
 MOST_DETAIL_BYTES = 300
-# Of all violations together; more than any request has that was not made to be wrong.
+# Of all violations together; only a request built to be wrong has more.
 MOST_VIOLATION_BYTES = 3_000
 
 DETAILS_KEY = "grpc-status-details-bin"
@@ -56,12 +56,12 @@ _CODES: Mapping[str, grpc.StatusCode] = {
 
 
 def code_of(error: MemorydError) -> grpc.StatusCode:
-    """The status code of an error."""
+    """Return the status code of an error."""
     return _CODES[error.reason]
 
 
 def status_of(error: MemorydError) -> status_pb2.Status:
-    """The whole status, as clients decode it from the trailing metadata."""
+    """Return the whole status, as clients decode it from the trailing metadata."""
     metadata = {key: _clipped(value, MOST_DETAIL_BYTES) for key, value in error.metadata.items()}
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
     details = [info]
@@ -74,7 +74,7 @@ def status_of(error: MemorydError) -> status_pb2.Status:
 
 
 def _clipped(text: str, most_bytes: int) -> str:
-    """`text` as far as `most_bytes` reach, counted as gRPC sends it: three for each byte that is not plain ASCII."""
+    """Return `text` cut to `most_bytes`, counted as gRPC sends them: three for each byte that is not plain ASCII."""
     size = 0
     for at, character in enumerate(text):
         size += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode("utf-8", "replace"))
@@ -84,15 +84,15 @@ def _clipped(text: str, most_bytes: int) -> str:
 
 
 def _bad_request(error: InvalidRequest) -> error_details_pb2.BadRequest:
-    """The violations, the first ones where there are more than a client would take."""
-    told, size = error_details_pb2.BadRequest(), 0
+    """Return the violations; only the first ones if a client would not accept all."""
+    bad_request, size = error_details_pb2.BadRequest(), 0
     for violation in error.violations:
         description = _clipped(violation.description, MOST_DETAIL_BYTES)
         size += len(violation.field) + len(description.encode("utf-8", "replace"))
         if size > MOST_VIOLATION_BYTES:
             break
-        told.field_violations.add(field=violation.field, description=description)
-    return told
+        bad_request.field_violations.add(field=violation.field, description=description)
+    return bad_request
 
 
 def _retry_info(seconds: float) -> error_details_pb2.RetryInfo:
@@ -108,7 +108,7 @@ def _packed(message: Message) -> any_pb2.Any:
 
 
 async def abort(context: Context, error: MemorydError, request_id: str) -> NoReturn:
-    """Ends the call with the error's status."""
+    """End the call with the error's status."""
     status = status_of(error)
     trailing = ((DETAILS_KEY, status.SerializeToString()), (REQUEST_ID_KEY, request_id))
     await context.abort(code_of(error), status.message, trailing)

@@ -1,12 +1,6 @@
-"""Grpc.health.v1: kept true, and asked.
+"""grpc.health.v1: the health of each service, checked at intervals; and the services that extensions add.
 
-grpc.health.v1. SERVING means that a search of every index in use, or a dataset of entries, has just answered.
-
-Whether entries can be kept: nobody's word where they are off, a dataset's own answer where they are on.
-
-Asks a daemon for its health, as a supervisor does.
-
-What an extension of the daemon adds to the gRPC edge.
+SERVING means that a search of every index in use, or a dataset of entries, has just answered.
 """
 
 import asyncio
@@ -204,9 +198,9 @@ class HealthReporter:
 
 
 REMOTE_SECONDS = 60.0
-"""How long a good answer of an object store counts: each question is a request that is paid for."""
+"""How long a good answer of an object store counts: each check is a request that costs money."""
 
-PATIENCE_SECONDS = 15.0
+DATASET_SECONDS = 15.0
 
 _STATUS = health_pb2.HealthCheckResponse
 
@@ -220,19 +214,19 @@ class EntryHealth:
         self._good: dict[str, tuple[EntryConfig | None, float]] = {}
 
     def first(self) -> "health_pb2.HealthCheckResponse.ServingStatus":
-        """The state before any dataset was asked."""
-        return _STATUS.NOT_SERVING if self._asked() else _STATUS.SERVICE_UNKNOWN
+        """Return the state before the first check."""
+        return _STATUS.NOT_SERVING if self._checked_agents() else _STATUS.SERVICE_UNKNOWN
 
     async def status(self) -> "health_pb2.HealthCheckResponse.ServingStatus":
-        """SERVICE_UNKNOWN where entries are off; SERVING when every dataset that is asked answers."""
-        asked = self._asked()
-        if not asked:
+        """Return SERVICE_UNKNOWN if entries are disabled; SERVING if every checked dataset answers."""
+        configs = self._checked_agents()
+        if not configs:
             return _STATUS.SERVICE_UNKNOWN
-        answers = await asyncio.gather(*map(self._answers, asked))
+        answers = await asyncio.gather(*map(self._answers, configs))
         return _STATUS.SERVING if all(answers) else _STATUS.NOT_SERVING
 
-    def _asked(self) -> list[AgentConfig]:
-        """Those whose entries have been used, and one at least, so that there is always an answer to go by."""
+    def _checked_agents(self) -> list[AgentConfig]:
+        """Return the agents whose entries have been used; if there are none, one agent with entries."""
         on = [
             config for config in self._agents.configs().values() if config.enabled and self._entries.is_enabled(config)
         ]
@@ -246,7 +240,7 @@ class EntryHealth:
         if known == entries and now < until:
             return True
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS), self._entries.use(config) as memory:
+            async with asyncio.timeout(DATASET_SECONDS), self._entries.use(config) as memory:
                 await memory.count()
         except (MemorydError, TimeoutError):
             return False

@@ -1,15 +1,9 @@
-"""Id, admission, decoding, log, errors of every call.
+"""What every call passes: a request id, the token and its agents, limits, decoding, the log, and errors as statuses.
 
-What every call passes: a request id, the token and its agents, the limits, the log, and errors as statuses.
-
-A call over TCP begins with its headers: its token is checked and its place taken before a request is read, and it ends
-if the request does not come in time. gRPC's library runs a handler before the first request has arrived only if the
-method takes a stream of requests, so that is how such calls are handled; on the wire there is no difference. A unary
-call over the Unix socket, whose callers are trusted, begins when its request is there, which costs less.
-
-Requests of a call from the bytes that arrive: after admission, within a time, and refused with what is wrong.
-
-Who is let in, and what they may use.
+A call over TCP begins with its headers: its token is checked and it counts towards the limits before a request is read,
+and it ends if the request does not arrive in time. gRPC's library runs a handler before the first request has arrived
+only if the method takes a stream of requests, so such calls are handled as streams; on the wire there is no difference.
+A unary call over the Unix socket, whose callers are trusted, begins with its request, which costs less.
 """
 
 import asyncio
@@ -41,10 +35,10 @@ from memoryd_server.rpc.wire import Context
 
 
 class RequestDecoder:
-    """Makes the requests of one method, of the type that `deserialize` returns.
+    """Decodes the requests of one method into the type that `deserialize` returns.
 
-    gRPC would deserialize before any of our code sees the call: for callers without a token too, and with UNKNOWN for
-    bytes that are not a message. A call waits `seconds` for its first request.
+    gRPC itself would deserialize before the interceptor runs, even for callers without a token, and would answer
+    UNKNOWN to bytes that are not a message. A call waits `seconds` for its first request.
     """
 
     def __init__(self, deserialize: Callable[[bytes], Any] | None, seconds: float) -> None:
@@ -62,7 +56,7 @@ class RequestDecoder:
         try:
             return self._deserialize(data)
         except DecodeError as error:
-            words = "the bytes are no message of this method's type; regenerate the client from memoryd's protos"
+            words = "the bytes are not a message of this method's type; regenerate the client from memoryd's protos"
             raise InvalidRequest([FieldViolation("request", words)]) from error
 
     async def only(self, context: Context) -> Any:
@@ -97,14 +91,14 @@ class RequestDecoder:
             ) from None
 
 
-# A stream on which nothing happens ends this long after its token was revoked, at the latest.
+# The longest time that a stream without messages stays open after its token was revoked.
 RECHECK_SECONDS = 2.0
 
 
 class Authorizer:
-    """Which calls are let in. Tokens are asked for on TCP only; a caller on the Unix socket is the owner.
+    """Decides which calls are admitted. Tokens are required on TCP only; a caller on the Unix socket is the owner.
 
-    `admission` says how many.
+    `admission` limits how many calls run, and how often.
     """
 
     def __init__(self, access: Credentials, limits: CallLimits) -> None:
@@ -114,26 +108,26 @@ class Authorizer:
         self._stopping = False
 
     def close(self) -> None:
-        """Lets no further call in but those that ask for the daemon's health."""
+        """Admit no further calls, except those about the daemon's health."""
         self._stopping = True
 
     async def admit(self, context: Context, *, about_health: bool) -> Grant:
-        """Lets a call in or refuses it. Calls that ask for the health are let in while the daemon stops.
+        """Admit a call and return what its caller may use. Calls about health are admitted while the daemon stops.
 
         Raises:
-            ShuttingDown, TokenMissing, TokenInvalid: why it is refused.
+            ShuttingDown, TokenMissing, TokenInvalid: the call is refused.
         """
         if self._stopping and not about_health:
             raise shutting_down()
         return await self.identify(context)
 
     async def identify(self, context: Context) -> Grant:
-        """What the caller may use at this moment, by the tokens' files as they are now.
+        """Return what the caller may use now, by the current token files.
 
         Raises:
-            TokenMissing, TokenInvalid: the caller is nobody we know.
+            TokenMissing, TokenInvalid: the call has no valid token.
         """
-        if not asks_for_token(context):
+        if not requires_token(context):
             return ALL_AGENTS_GRANT
         token = _presented(context)
         await self._access.refresh_tokens()
@@ -145,12 +139,12 @@ class Authorizer:
         Raises:
             TokenMissing, TokenInvalid: the call has no token, or one that is not valid.
         """
-        return self._granted(_presented(context)) if asks_for_token(context) else ALL_AGENTS_GRANT
+        return self._granted(_presented(context)) if requires_token(context) else ALL_AGENTS_GRANT
 
     def _granted(self, token: bytes) -> Grant:
         grant = self._access.grant(token)
         if grant is None:
-            raise _not_ours()
+            raise _invalid_token()
         return grant
 
 
@@ -162,26 +156,26 @@ def _presented(context: Context) -> bytes:
     """
     authorization = dict(context.invocation_metadata() or ()).get("authorization")
     if not authorization:
-        raise TokenMissing('this listener asks for a token; send the metadata "authorization: Bearer <token>"')
-    given = authorization.encode() if isinstance(authorization, str) else authorization
-    scheme, _, token = given.partition(b" ")
+        raise TokenMissing('this listener requires a token; send the metadata "authorization: Bearer <token>"')
+    header = authorization.encode() if isinstance(authorization, str) else authorization
+    scheme, _, token = header.partition(b" ")
     if scheme.lower() != b"bearer":
-        raise _not_ours()
+        raise _invalid_token()
     return token.strip()
 
 
-def _not_ours() -> TokenInvalid:
-    return TokenInvalid("the bearer token is not, or no longer, one of this daemon's")
+def _invalid_token() -> TokenInvalid:
+    return TokenInvalid("the bearer token is unknown to this daemon, revoked or expired")
 
 
-def asks_for_token(context: Context) -> bool:
-    """Whether the call came in where tokens are asked for."""
+def requires_token(context: Context) -> bool:
+    """Return whether the call came through a listener that requires tokens."""
     return not context.peer().startswith("unix:")
 
 
 def shutting_down() -> ShuttingDown:
-    """Return the error of calls that come, or are still open, while the daemon stops."""
-    return ShuttingDown("the daemon is stopping; try again when it is back", retry_after_seconds=5.0)
+    """Return the error of calls that arrive, or are still open, while the daemon stops."""
+    return ShuttingDown("the daemon is stopping; try again after its restart", retry_after_seconds=5.0)
 
 
 _MOST_REQUEST_ID_CHARS = 128
@@ -274,13 +268,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     async def _while_admitted(self, answer: AsyncGenerator[Any, None], context: Context) -> AsyncGenerator[Any, None]:
-        """The messages of a stream, until its caller's token is revoked or expires.
+        """Yield the messages of a stream, until its caller's token is revoked or expires.
 
         Raises:
-            TokenInvalid: that has happened.
+            TokenInvalid: the token was revoked or has expired.
         """
         async with aclosing(answer):
-            if not asks_for_token(context):
+            if not requires_token(context):
                 async for message in answer:
                     yield message
                 return
@@ -292,7 +286,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 yield message
 
     async def _next_message(self, answer: AsyncGenerator[Any, None], context: Context) -> Any:
-        """The next message, None at the end. While none comes, the token is looked at all the same."""
+        """Return the next message, None at the end. While it waits, the token is checked at intervals."""
         step = asyncio.ensure_future(anext(answer, None))
         try:
             while not (await asyncio.wait((step,), timeout=self._gate.recheck_seconds))[0]:
@@ -317,7 +311,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except MemorydError as error:
             code = code_of(error).name
             self._log.info("refuse-call", **call, **_caller(grant), code=code, reason=error.reason)
-            await abort(context, _told_to(grant, error), request_id)
+            await abort(context, _visible_to(grant, error), request_id)
         except grpc.aio.AbortError:
             raise
         except (asyncio.CancelledError, GeneratorExit):
@@ -326,7 +320,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except Exception:  # noqa: BLE001 -- the edge: a bug becomes a status and a log line
             code = grpc.StatusCode.INTERNAL.name
             self._log.exception("fail-call", **call, **_caller(grant))
-            message = f"memoryd met a fault of its own; its log tells more under request id {request_id}"
+            message = f"internal error of memoryd; its log has the details under request id {request_id}"
             await abort(context, MemorydError(message, metadata={"request_id": request_id}), request_id)
         else:
             code = grpc.StatusCode.OK.name
@@ -337,7 +331,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _is_about_health(method: str) -> bool:
-    # A probe must hear NOT_SERVING while the daemon stops, and SERVING while it is merely busy.
+    # A health check must get NOT_SERVING while the daemon stops, and SERVING while it is merely busy.
     return method.startswith(f"/{health.SERVICE_NAME}/")
 
 
@@ -345,15 +339,15 @@ def _caller(grant: Grant) -> dict[str, str]:
     return {"token_id": grant.token_id} if grant.token_id else {}
 
 
-def _told_to(grant: Grant, error: MemorydError) -> MemorydError:
-    """The error as its caller may know it: which agents there are is not for every one of them."""
+def _visible_to(grant: Grant, error: MemorydError) -> MemorydError:
+    """Return the error as its caller may see it: a limited token does not show which agents are configured."""
     if grant.limited and isinstance(error, AgentNotFound):
-        return AgentNotFound("this token names an agent that is not, or no longer, configured")
+        return AgentNotFound("this token allows an agent that is not configured")
     return error
 
 
 def _request_id(context: Context) -> str:
-    """The caller's request id when it is fit for a log line, else a new one."""
+    """Return the caller's request id if it is fit for a log line, else a new one."""
     given = dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY)
     if isinstance(given, str) and given.isascii() and given.isprintable() and 0 < len(given) <= _MOST_REQUEST_ID_CHARS:
         return given

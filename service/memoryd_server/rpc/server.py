@@ -1,10 +1,7 @@
-"""RpcServer: options, listeners, TLS.
+"""RpcServer: the gRPC servers with their services, limits and listeners.
 
-Puts the gRPC server together: service, health, reflection, limits, listeners.
-
-Where the daemon listens: a Unix socket that nobody can steal, or TCP.
-
-TLS of the TCP listeners, with certificates that may change while the daemon runs.
+A listener is a Unix socket, locked so that no other process can replace it, or a TCP address. With certificates, TCP
+listeners use TLS; the certificates may change while the daemon runs.
 """
 
 import asyncio
@@ -30,18 +27,18 @@ from memoryd_server.rpc.interceptors import Authorizer, CallInterceptor
 from memoryd_server.rpc.memory_service import MemoryService
 from memoryd_server.system import FileLock
 
-# What a client takes by default, and so what goes either way.
+# The default limit of clients, used for both directions.
 MOST_MESSAGE_BYTES = 4 * 1024 * 1024
 
-# The socket and TCP have a gRPC server each, so that callers over the network, who may have no token, cannot use up
-# what the owner's calls need. These bounds count calls from their headers on.
+# The socket and TCP have separate gRPC servers, so that callers over the network, who may have no token, cannot use up
+# what the owner's calls need. These limits count calls from their headers on.
 _MOST_RPCS = 8_192
 _MOST_RPCS_A_CONNECTION = 4_096
 _MOST_PENDING_RPCS = 2_048
 _MOST_METADATA_BYTES = 16 * 1024
 _MOST_HANDSHAKE_MS = 10_000
 
-# A TCP connection may hold the calls and streams of one token, and these besides.
+# A TCP connection may hold the calls and streams of one token, and these in addition.
 _SPARE_RPCS_A_CONNECTION = 64
 _PING_AFTER_MS = 30_000
 _PING_ANSWER_MS = 20_000
@@ -52,12 +49,12 @@ _OPTIONS = (
     ("grpc.max_metadata_size", _MOST_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", _MOST_METADATA_BYTES),
     ("grpc.server_handshake_timeout_ms", _MOST_HANDSHAKE_MS),
-    # Calls that come faster than they are accepted wait; gRPC would end them with CANCELLED from 1,000 on.
+    # Calls wait if they arrive faster than they are accepted; gRPC would cancel the 1,000th and later ones.
     ("grpc.server.max_pending_requests", _MOST_PENDING_RPCS),
     ("grpc.server.max_pending_requests_hard_limit", _MOST_PENDING_RPCS),
     # A second daemon on the port must fail loudly instead of sharing it.
     ("grpc.so_reuseport", 0),
-    # A client may ping every 10 s, also without a call, and is not sent away.
+    # A client may ping every 10 s, also without a call, and is not disconnected.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -73,7 +70,7 @@ def _tcp_options(limits: CallLimits) -> tuple[tuple[str, int], ...]:
     streams = limits.token_concurrent_calls + limits.token_concurrent_streams + _SPARE_RPCS_A_CONNECTION
     return (
         ("grpc.max_concurrent_streams", min(streams, _MOST_RPCS_A_CONNECTION)),
-        # A connection whose client reads nothing is closed, also while its calls are being refused.
+        # A connection whose client does not read is closed, also while its calls are refused.
         ("grpc.keepalive_time_ms", _PING_AFTER_MS),
         ("grpc.keepalive_timeout_ms", _PING_ANSWER_MS),
         ("grpc.http2.max_pings_without_data", 0),
@@ -81,9 +78,9 @@ def _tcp_options(limits: CallLimits) -> tuple[tuple[str, int], ...]:
 
 
 class RpcServer:
-    """A server from `start` to `stop`. `addresses` are where clients dial once it has started.
+    """The server from `start` to `stop`. `addresses` are those that clients dial once it has started.
 
-    Where `access` has certificates, every TCP listener speaks TLS, also one on loopback.
+    If `access` has certificates, every TCP listener uses TLS, also one on loopback.
     """
 
     def __init__(
@@ -155,12 +152,12 @@ class RpcServer:
         return server
 
     def _credentials(self) -> grpc.ServerCredentials | None:
-        """What one listener shows, where TLS is on. gRPC takes the first certificate of credentials but once."""
+        """Return the credentials of one listener; None without TLS. Each listener needs its own."""
         certificates = self._access.certificates
         return None if certificates is None else server_credentials(certificates)
 
     async def close_gate(self) -> None:
-        """Says NOT_SERVING and lets no further call in."""
+        """Set the health to NOT_SERVING and admit no further call."""
         await self._readiness.stop()
         self._gate.close()
 
@@ -176,13 +173,13 @@ class RpcServer:
 
 _ADVICE: Mapping[int, str] = {
     errno.EADDRINUSE: "the port is taken, perhaps by another memoryd; stop that one, or choose another --listen",
-    errno.EACCES: "the port is not ours to use; choose one from 1024 on",
-    errno.EADDRNOTAVAIL: "the address is none of this machine's",
+    errno.EACCES: "the port is reserved for root; choose one from 1024 on",
+    errno.EADDRNOTAVAIL: "this machine does not have the address",
 }
 
 
 def _obstacles(address: Address) -> list[OSError]:
-    """What the system says against listening there, which gRPC does not tell: found out by trying the same."""
+    """Return why the system refuses to listen there, by trying it: gRPC does not report the reason."""
     found: list[OSError] = []
     try:
         places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -204,11 +201,11 @@ def _words(error: OSError) -> str:
 
 
 def _remove_stale(path: Path) -> None:
-    """Removes the socket that a daemon left behind when it was killed, and nothing else."""
+    """Remove the socket that a killed daemon has left behind, and nothing else."""
     if not os.path.lexists(path):
         return
     if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise FileExistsError("something that is no socket stands there; remove it, or choose another --listen")
+        raise FileExistsError("the path exists and is not a socket; remove it, or choose another --listen")
     path.unlink()
 
 
@@ -222,11 +219,11 @@ class Listener:
 
     @property
     def tcp(self) -> bool:
-        """Whether callers come by TCP."""
+        """Whether callers connect by TCP."""
         return self._address.socket_path is None
 
     def bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> str:
-        """Binds `server` and answers with the address that clients dial. `credentials` are used on TCP alone.
+        """Bind `server` and return the address that clients dial. `credentials` are used on TCP only.
 
         Raises:
             SettingsError: the address is taken or cannot be used.
@@ -240,15 +237,15 @@ class Listener:
         where = f"{host}:{self._address.port}"
         taken = [error for error in _obstacles(self._address) if error.errno == errno.EADDRINUSE]
         if taken:
-            # A name may stand for several addresses. To gRPC one of them is enough, and callers of the others would
-            # reach whoever has those.
+            # A name may resolve to several addresses. gRPC succeeds if it can bind one of them, and callers of the
+            # others would reach another process.
             raise SettingsError(f"cannot listen at {self._address.text}: {_words(taken[0])}")
         try:
             port = (
                 server.add_insecure_port(where) if credentials is None else server.add_secure_port(where, credentials)
             )
         except RuntimeError as error:
-            why = next(map(_words, _obstacles(self._address)), "the system did not let us")
+            why = next(map(_words, _obstacles(self._address)), "the system gives no reason")
             raise SettingsError(f"cannot listen at {self._address.text}: {why}") from error
         return f"{host}:{port}"
 
@@ -270,7 +267,7 @@ class Listener:
         return f"unix:{path}"
 
     def _take_lock(self, path: Path) -> None:
-        # gRPC unlinks a socket that is in use and binds anew, which would silently steal it from a running daemon.
+        # gRPC unlinks a socket that is in use and binds it again, which would silently take it from a running daemon.
         lock = FileLock(path.with_name(f"{path.name}.lock"))
         if not lock.try_acquire():
             raise SettingsError(
@@ -279,7 +276,7 @@ class Listener:
         self._lock = lock
 
     def close(self) -> None:
-        """Removes the socket and gives its lock up."""
+        """Remove the socket and release its lock."""
         if self._bound and self._address.socket_path is not None:
             self._address.socket_path.unlink(missing_ok=True)
             self._bound = False
@@ -289,7 +286,7 @@ class Listener:
 
 
 def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
-    """Credentials that show the newest certificate to each connection that is made; those that are open stay."""
+    """Return credentials that use the newest certificate for each new connection; open connections stay."""
     served = certificates.current()
 
     def changed() -> grpc.ServerCertificateConfiguration | None:
@@ -302,7 +299,7 @@ def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
 
     return grpc.dynamic_ssl_server_credentials(
         _configuration(served),
-        changed,  # type: ignore[arg-type] # the stubs do not know that None means unchanged
+        changed,  # type: ignore[arg-type] # the stubs do not allow None, which means unchanged
         require_client_authentication=certificates.requires_client_certificate,
     )
 

@@ -1,14 +1,7 @@
-"""Enums, times, cursors, page tokens.
+"""Values of the wire: enums, times, cursors, page tokens, and messages that protobuf can always encode.
 
-Our enums as the wire's, by name: the value FOO of an enum with the prefix BAR_ is BAR_FOO.
-
-Times as the wire's well-known types.
-
-Cursors and page tokens: text that callers keep and hand back without looking into it.
-
-Types of grpc that only its stubs know to be generic.
-
-Builds messages whose strings protobuf can always encode.
+An enum is converted by name: the value FOO of an enum with the prefix BAR_ is BAR_FOO. Cursors and page tokens are
+opaque text, which callers return unchanged.
 """
 
 import base64
@@ -30,105 +23,105 @@ _E = TypeVar("_E")
 
 
 def _value(enum: type[_E], name: str) -> _E:
-    wrapper: Any = enum  # protobuf's stubs hide that an enum's class has the wrapper's methods
+    wrapper: Any = enum  # the stubs of protobuf do not declare the methods of an enum's wrapper
     value: _E = wrapper.Value(name)
     return value
 
 
 def source(value: StrEnum) -> memory_pb2.Source:
-    """A source."""
+    """Return a source."""
     return _value(memory_pb2.Source, f"SOURCE_{value.upper()}")
 
 
 def search_mode(value: StrEnum) -> memory_pb2.SearchMode:
-    """A search mode."""
+    """Return a search mode."""
     return _value(memory_pb2.SearchMode, f"SEARCH_MODE_{value}")
 
 
 def index_state(value: StrEnum) -> memory_pb2.IndexState:
-    """A state of an index."""
+    """Return the state of an index."""
     return _value(memory_pb2.IndexState, f"INDEX_STATE_{value}")
 
 
 def empty_reason(value: StrEnum | None) -> memory_pb2.EmptyReason:
-    """Why an answer is empty; UNSPECIFIED when it is not."""
+    """Return why an answer is empty; UNSPECIFIED if it is not."""
     return _value(memory_pb2.EmptyReason, f"EMPTY_REASON_{value or 'UNSPECIFIED'}")
 
 
 def degradation_kind(value: StrEnum) -> memory_pb2.DegradationKind:
-    """A kind of degradation."""
+    """Return a kind of degradation."""
     return _value(memory_pb2.DegradationKind, f"DEGRADATION_KIND_{value}")
 
 
 def backend(value: str) -> memory_pb2.Backend:
-    """A backend."""
+    """Return a backend."""
     return _value(memory_pb2.Backend, f"BACKEND_{value.upper()}")
 
 
 def watcher_mode(value: StrEnum) -> memory_pb2.WatcherMode:
-    """How a root is watched."""
+    """Return how a root is watched."""
     return _value(memory_pb2.WatcherMode, f"WATCHER_MODE_{value.upper()}")
 
 
 def sync_mode(value: StrEnum) -> sync_event_pb2.SyncMode:
-    """What a run does."""
+    """Return the mode of a run."""
     return _value(sync_event_pb2.SyncMode, f"SYNC_MODE_{value}")
 
 
 def sync_trigger(value: StrEnum) -> sync_event_pb2.SyncTrigger:
-    """What caused a run."""
+    """Return the cause of a run."""
     return _value(sync_event_pb2.SyncTrigger, f"SYNC_TRIGGER_{value}")
 
 
 def sync_phase(value: StrEnum) -> sync_event_pb2.SyncPhase:
-    """The stage of a run."""
+    """Return the phase of a run."""
     return _value(sync_event_pb2.SyncPhase, f"SYNC_PHASE_{value}")
 
 
 def file_state(value: StrEnum) -> memory_service_pb2.FileState:
-    """Whether a file can be found."""
+    """Return whether a search can find a file."""
     return _value(memory_service_pb2.FileState, f"FILE_STATE_{value}")
 
 
 def flush_reason(value: StrEnum) -> memory_service_pb2.FlushReason:
-    """Why to flush, or not."""
+    """Return why to flush, or why not."""
     return _value(memory_service_pb2.FlushReason, f"FLUSH_REASON_{value}")
 
 
 def workspace_access(value: StrEnum) -> memory_service_pb2.WorkspaceAccess:
-    """Whether tools may write."""
+    """Return whether tools may write."""
     return _value(memory_service_pb2.WorkspaceAccess, f"WORKSPACE_ACCESS_{value}")
 
 
 def turn_kind(value: StrEnum) -> memory_service_pb2.TurnKind:
-    """What started a turn."""
+    """Return what started a turn."""
     return _value(memory_service_pb2.TurnKind, f"TURN_KIND_{value}")
 
 
 def timestamp(unix_ns: int) -> Timestamp:
-    """Unix nanoseconds as a Timestamp; what no Timestamp can hold becomes the nearest that can."""
+    """Return Unix nanoseconds as a Timestamp; the nearest possible one if they are out of its range."""
     earliest, latest = -62_135_596_800, 253_402_300_799
     seconds, nanos = divmod(unix_ns, 1_000_000_000)
     return Timestamp(seconds=max(earliest, min(latest, seconds)), nanos=nanos)
 
 
 def duration(seconds: float) -> Duration:
-    """Seconds as a Duration."""
+    """Return seconds as a Duration."""
     message = Duration()
     message.FromNanoseconds(int(seconds * 1e9))
     return message
 
 
 def make_cursor(sync_id: str, sequence: int) -> str:
-    """Where a follower of a run stands."""
+    """Return the cursor of a follower that has the events of a run up to `sequence`."""
     return _pack(f"s:{sync_id}:{sequence}")
 
 
 def read_cursor(cursor: str) -> tuple[str, int]:
-    """The run and the sequence that a cursor names.
+    """Return the run and the sequence that a cursor names.
 
     Raises:
-        CursorMalformed: it was not made here.
+        CursorMalformed: it is not a cursor of Sync.
     """
     try:
         kind, sync_id, sequence = _unpack(cursor).split(":")
@@ -136,19 +129,19 @@ def read_cursor(cursor: str) -> tuple[str, int]:
             return sync_id, int(sequence)
     except ValueError:
         pass
-    raise CursorMalformed(f"cursor {cursor!r} is not a cursor of Sync; leave it empty to start anew")
+    raise CursorMalformed(f"cursor {cursor!r} is not a cursor of Sync; leave it empty to start a new run")
 
 
 def make_page_token(kind: str, last: str) -> str:
-    """What follows the item named `last` in the list of that kind, for example `files`."""
+    """Return the token of the page after the item named `last`, in a list of this kind, for example `files`."""
     return _pack(f"{kind}:{last}")
 
 
 def read_page_token(kind: str, token: str) -> str:
-    """The item after which a page of that kind of list begins; empty for the first page.
+    """Return the item after which a page of a list of this kind begins; empty for the first page.
 
     Raises:
-        InvalidRequest: it was not made here.
+        InvalidRequest: it is not a token of such a list.
     """
     if not token:
         return ""
@@ -169,7 +162,7 @@ def _unpack(packed: str) -> str:
     try:
         return base64.b64decode(packed + "=" * (-len(packed) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError) as error:
-        raise ValueError("not packed here") from error
+        raise ValueError("not packed by `_pack`") from error
 
 
 if TYPE_CHECKING:
@@ -187,9 +180,9 @@ _M = TypeVar("_M", bound=Message)
 def build_message(kind: Callable[_P, _M], /, *args: _P.args, **fields: _P.kwargs) -> _M:
     """Return a message of this type with these fields.
 
-    Foreign text is made valid where it enters. This is the last defence: protobuf refuses a string with a lone
-    surrogate, and one such string must not cost the caller the whole reply. What is left here is most likely the name
-    of a file, so it is shown as one. Strings are looked at only after protobuf has refused one.
+    Foreign text is made valid when it enters memoryd. This is the last defence: protobuf refuses a string with a lone
+    surrogate, and one such string must not fail the whole reply. Such a string is most likely a file's name, so it is
+    shown as one. Strings are checked only after protobuf has refused one.
     """
     try:
         return kind(*args, **fields)

@@ -112,7 +112,7 @@ async def test_stopping_ends_the_run_under_way_and_starts_no_other(fixture):
     assert run.finished.is_set()
     assert isinstance(run.failure, SyncCancelled)
     assert run.failure.retry_after_seconds
-    assert "a fresh Sync goes on" in run.failure.message
+    assert "a new Sync continues" in run.failure.message
     with pytest.raises(ShuttingDown):
         await fixture.coordinator.request(MANUAL)
 
